@@ -1,0 +1,75 @@
+-- SPDX-FileCopyrightText: the amqp-locks authors
+-- SPDX-License-Identifier: MIT
+
+-- An output handler for busted: a line for each spec file, what failed in full, and at the end, alone on its line,
+-- "N passed, N failed". A spec that could not be run counts as failed. With $SUMMARY_FILE the two numbers go there
+-- instead, for spec/support/suite to add up.
+
+local pretty = require "pl.pretty"
+
+return function(options)
+  local busted = require "busted"
+  local handler = require "busted.outputHandlers.base"()
+  local file, before
+
+  local function write(...)
+    io.stdout:write(...)
+    io.stdout:flush()
+  end
+
+  local function counts()
+    return handler.successesCount, handler.failuresCount + handler.errorsCount, handler.pendingsCount
+  end
+
+  local function describe(kind, entry)
+    local trace = entry.element.trace or {}
+    local message = entry.message == nil and "no message" or entry.message
+    if type(message) ~= "string" then message = pretty.write(message) end
+    write("\n", kind, ": ", entry.name, "\n")
+    if trace.short_src then write("  ", trace.short_src, ":", tostring(trace.currentline), "\n") end
+    write("  ", (message:gsub("\n", "\n  ")), "\n")
+    if kind == "error" and entry.trace and entry.trace.traceback then
+      write("  ", (entry.trace.traceback:gsub("\n", "\n  ")), "\n")
+    end
+  end
+
+  local function file_start(element)
+    file, before = element.name, { counts() }
+    write(file, " ... ")
+    return nil, true
+  end
+
+  local function file_end()
+    local passed, failed, pending = counts()
+    passed, failed, pending = passed - before[1], failed - before[2], pending - before[3]
+    write(passed, " passed", failed > 0 and ", " .. failed .. " FAILED" or "",
+      pending > 0 and ", " .. pending .. " pending" or "", "\n")
+    return nil, true
+  end
+
+  local function suite_end()
+    local passed, failed = counts()
+    for _, entry in ipairs(handler.pendings) do write("pending: ", entry.name, "\n") end
+    for _, entry in ipairs(handler.failures) do describe("failed", entry) end
+    for _, entry in ipairs(handler.errors) do describe("error", entry) end
+    local summary = os.getenv "SUMMARY_FILE"
+    if summary then
+      local out = assert(io.open(summary, "w"))
+      out:write(passed, " ", failed, "\n")
+      out:close()
+    else
+      write(passed, " passed, ", failed, " failed\n")
+    end
+    return nil, true
+  end
+
+  local subscribe = handler.subscribe
+  function handler:subscribe(given)
+    subscribe(self, given or options)
+    busted.subscribe({ "file", "start" }, file_start)
+    busted.subscribe({ "file", "end" }, file_end)
+    busted.subscribe({ "suite", "end" }, suite_end)
+  end
+
+  return handler
+end
