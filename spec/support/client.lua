@@ -1,0 +1,436 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A small AMQP client for tests: the other side, which shares no code with the library under test.
+--
+--     local client = require "spec.support.client"
+--     local one = client.connect()                                     -- $AMQP_URL
+--     local channel = one:channel()
+--     local ok, reason = channel:call{ method = "queue.declare", queue = "q", exclusive = true }
+--     -- a frame (see frames.lua), or nil and { code = 405, text = "RESOURCE_LOCKED …" } when the broker closed
+--     one:close()
+--
+-- Sending only queues; whatever is queued goes out in one write, before any wait or at flush(). Nothing happens between
+-- calls: no thread reads, and a client nobody waits on is silent, heartbeats included.
+--
+-- Every wait takes a number of seconds, 5 unless told, and throws when they are over, saying what it waited for and
+-- what came instead. What the broker decides (closing a channel or the connection) is a result, not an error. Frames
+-- that a wait was not for are kept, in order, for the waits to come. A method that brings a message is one "frame"
+-- here, with `properties` and `body`.
+local socket = require "socket"
+local url = require "socket.url"
+local frames = require "spec.support.frames"
+
+local client, channel = {}, {}
+client.__index, channel.__index = client, channel
+
+local SECONDS = 5
+local RUN = ("%x"):format(math.floor(socket.gettime() * 1e6))  -- tells one run of the suite from another
+local unique_names = 0
+local CAPABILITIES = {
+  publisher_confirms = true, consumer_cancel_notify = true, ["basic.nack"] = true,
+  ["connection.blocked"] = true, authentication_failure_close = true,
+}
+local BRINGS_MESSAGE = { ["basic.deliver"] = true, ["basic.return"] = true, ["basic.get-ok"] = true }
+
+-- Bytes -------------------------------------------------------------------------------------------------------------
+
+--- Writes bytes at once, after what is queued: frames by frames.encode, or anything a broker should not see.
+function client:write(bytes, seconds)
+  local out = self.out .. bytes
+  self.out = ""
+  local deadline = socket.gettime() + (seconds or SECONDS)
+  local at = 1
+  while at <= #out do
+    local _, writable = socket.select(nil, { self.socket }, math.max(0, deadline - socket.gettime()))
+    if not writable[self.socket] then error("the broker takes no more bytes", 2) end
+    local last, err, partial = self.socket:send(out, at)
+    if err and err ~= "timeout" then return nil, err end  -- what the broker said before it hung up is still to be read
+    at = (last or partial) + 1
+  end
+  self.written = socket.gettime()
+  return true
+end
+
+--- Writes what is queued.
+function client:flush()
+  if self.out == "" then return true end
+  return self:write("")
+end
+
+-- Puts a method that brings a message together with the header and body that follow it on its channel.
+function client:assemble(frame)
+  local message = self.partial[frame.channel]
+  if BRINGS_MESSAGE[frame.method] then
+    self.partial[frame.channel] = frame
+    return nil
+  elseif frame.header then
+    message.properties, message.size, message.body = frame.properties, frame.size, ""
+  elseif frame.body then
+    message.body = message.body .. frame.body
+  else
+    return frame
+  end
+  if #message.body < message.size then return nil end
+  self.partial[frame.channel], message.size = nil, nil
+  return message
+end
+
+-- The broker's closing is answered at once, and remembered: later waits tell the reason, later sends do nothing.
+function client:note_close(frame, owner)
+  local reason = { code = frame.reply_code, text = frame.reply_text,
+    class_id = frame.class_id, method_id = frame.method_id }
+  if frame.method == "connection.close" then
+    reason.connection = true
+    self.closed = reason
+    self:write(frames.encode{ method = "connection.close-ok" })
+  elseif frame.method == "channel.close" then
+    owner.closed = reason
+    self.channels[frame.channel] = nil
+    self:write(frames.encode{ channel = frame.channel, method = "channel.close-ok" })
+  end
+end
+
+function client:keep(list)
+  for _, frame in ipairs(list) do
+    local whole = self:assemble(frame)
+    if whole and (whole.method or not whole.heartbeat) then  -- connection.tune has a field of that name
+      local owner = self.channels[whole.channel]  -- kept with the frame, since numbers are used again
+      table.insert(self.inbox, { frame = whole, owner = owner })
+      self:note_close(whole, owner)
+    end
+  end
+end
+
+-- Waits for bytes until `deadline`. Gives true when there were some, nil when there were none, and sets self.ended
+-- when there never will be any more.
+function client:read(deadline)
+  self:flush()
+  local now = socket.gettime()
+  local patience = math.max(0, deadline - now)
+  if self.heartbeat > 0 then
+    local due = self.written + self.heartbeat / 2
+    if now >= due then self:write(frames.encode{ heartbeat = true }) end
+    patience = math.min(patience, self.heartbeat / 2)
+  end
+  if not socket.select({ self.socket }, nil, patience)[self.socket] then return nil end
+  local bytes, err, partial = self.socket:receive(65536)
+  bytes = bytes or partial
+  if err and err ~= "timeout" then self.ended = err end
+  self:keep(self.decoder:feed(bytes))
+  return #bytes > 0 or nil
+end
+
+-- Frames ------------------------------------------------------------------------------------------------------------
+
+local function name_of(frame)
+  return frame.method or frame.protocol and "protocol " .. frame.protocol or "content"
+end
+
+local function take(inbox, wanted)
+  for i, kept in ipairs(inbox) do
+    if wanted(kept.frame, kept.owner) then return table.remove(inbox, i).frame end
+  end
+end
+
+-- The first frame `wanted` says yes to. Without one: nil and "timeout", or nil and "closed".
+function client:find(wanted, seconds)
+  local deadline = socket.gettime() + (seconds or SECONDS)
+  while true do
+    local frame = take(self.inbox, wanted)
+    if frame then return frame end
+    if self.ended then return nil, "closed" end
+    if not self:read(deadline) and not self.ended and socket.gettime() >= deadline then return nil, "timeout" end
+  end
+end
+
+local function complain(self, what, why)
+  local came = {}
+  for i, kept in ipairs(self.inbox) do came[i] = ("%s on %d"):format(name_of(kept.frame), kept.frame.channel or 0) end
+  error(("%s while waiting for %s; kept: %s"):format(why, what, #came > 0 and table.concat(came, ", ") or "nothing"), 0)
+end
+
+local function anything() return true end
+
+--- The next frame of any kind but heartbeats, on any channel. Throws when none comes, also at the end of the socket.
+function client:next(seconds)
+  local frame, why = self:find(anything, seconds)
+  return frame or complain(self, "any frame", why)
+end
+
+--- The same, but silence is an answer: nil and "timeout" or "closed".
+function client:try_next(seconds)
+  return self:find(anything, seconds)
+end
+
+--- Waits for a method on channel 0: connection.blocked, connection.close.
+function client:await(method, seconds)
+  local frame, why = self:find(function (frame) return frame.method == method end, seconds)
+  return frame or complain(self, method, why)
+end
+
+--- Waits until the broker has ended the connection, with connection.close or without a word.
+-- @return the reason: code and text, or text alone
+function client:await_end(seconds)
+  local _, why = self:find(function () return false end, seconds)
+  if why ~= "closed" then complain(self, "the end of the connection", why) end
+  return self.closed or { text = self.ended, connection = true }
+end
+
+-- Channels ----------------------------------------------------------------------------------------------------------
+
+--- Opens a channel, on the lowest free number.
+-- @return the channel; or nil and the reason
+function client:channel()
+  local number = 1
+  while self.channels[number] do number = number + 1 end
+  local new = setmetatable({ client = self, number = number, published = 0 }, channel)
+  self.channels[number] = new
+  local opened, reason = new:call{ method = "channel.open" }
+  if opened then return new end
+  return nil, reason
+end
+
+--- Queues a method, without waiting for anything. `frame` is as for frames.encode, the channel is filled in.
+function channel:send(frame)
+  if self.closed then return self end
+  frame.channel = self.number
+  self.client.out = self.client.out .. frames.encode(frame)
+  return self
+end
+
+--- Queues a message. In confirm mode, gives its number.
+-- @tparam table message exchange (default: the default exchange), routing_key, mandatory, properties, body
+function channel:publish(message)
+  if self.closed then return nil end
+  self.client.out = self.client.out .. frames.encode_content({
+    channel = self.number, method = "basic.publish", exchange = message.exchange,
+    routing_key = message.routing_key, mandatory = message.mandatory,
+  }, message.properties, message.body or "", self.client.frame_max)
+  self.published = self.published + 1
+  return self.published
+end
+
+-- What was on its way before the channel or the connection ended is still given, in order; after it, the reason.
+local function wait(self, what, wanted, seconds)
+  local link = self.client
+  local function ours(frame, owner)
+    return frame.method == "connection.close" or owner == self and (frame.method == "channel.close" or wanted(frame))
+  end
+  local frame, why = take(link.inbox, ours), nil
+  if not frame and not self.closed and not link.closed then frame, why = link:find(ours, seconds) end
+  if frame and frame.method ~= "channel.close" and frame.method ~= "connection.close" then return frame end
+  if why == "timeout" then complain(link, what .. " on channel " .. self.number, why) end
+  return nil, link.closed or self.closed or { text = link.ended, connection = true }
+end
+
+--- Waits for one of the methods named, on this channel; others are kept for later.
+-- @return the frame; or nil and the reason when the broker closed the channel or (reason.connection) the connection:
+--   { code = 404, text = "NOT_FOUND …", class_id = 50, method_id = 10 }
+function channel:await(method, ...)
+  local names, seconds = { [method] = true }, nil
+  for _, more in ipairs{ ... } do
+    if type(more) == "number" then seconds = more else names[more] = true end
+  end
+  return wait(self, method, function (frame) return names[frame.method] end, seconds)
+end
+
+--- The next frame on this channel, whatever it is. Results as for await.
+function channel:next(seconds)
+  return wait(self, "any frame", anything, seconds)
+end
+
+--- Whether nothing more came on this channel by now. To say so of a broker, ask it something after which whatever is on
+-- its way must have arrived, then call this.
+-- @return true, or false and the frame that came
+function channel:silent()
+  for _, kept in ipairs(self.client.inbox) do
+    if kept.owner == self then return false, kept.frame end
+  end
+  return true
+end
+
+--- Sends a method and waits for its answer. Results as for await.
+function channel:call(frame, seconds)
+  self:send(frame)
+  if frame.method == "basic.get" then return self:await("basic.get-ok", "basic.get-empty", seconds) end
+  return self:await(frame.method .. "-ok", seconds)
+end
+
+--- Switches confirms on: publish counts from here.
+function channel:confirm()
+  assert(self:call{ method = "confirm.select" })
+  self.published = 0
+  return self
+end
+
+--- Closes the channel and waits for close-ok, dropping what was still on its way. Idempotent.
+function channel:close(seconds)
+  local link = self.client
+  if not self.closed and not link.closed and not link.ended then
+    self:send{ method = "channel.close", reply_code = 200, reply_text = "done" }
+    self:await("channel.close-ok", seconds)
+  end
+  if not self.closed then
+    self.closed = { text = "closed by the test" }
+    link.channels[self.number] = nil
+  end
+  while take(link.inbox, function (_, owner) return owner == self end) do end
+end
+
+--- A name for a queue or anything else that nobody else uses, at this or any other time.
+function client.unique(prefix)
+  unique_names = unique_names + 1
+  return ("%s.%s.%d"):format(prefix or "spec", RUN, unique_names)
+end
+
+-- Connections -------------------------------------------------------------------------------------------------------
+
+local function unescaped(text)
+  return text and url.unescape(text)
+end
+
+local function expect(self, method, seconds)
+  local frame, why = self:find(anything, seconds)
+  if not frame then complain(self, method, why) end
+  if frame.method == method then return frame end
+  if frame.method == "connection.close" then return nil, self.closed end
+  error(("%s instead of %s"):format(name_of(frame), method), 0)
+end
+
+local function handshake(self, user, password, virtual_host, options)
+  self:write(frames.header)
+  local start, why = expect(self, "connection.start")
+  if not start then return nil, why end
+  self.server = start.server_properties
+  local capabilities = {}
+  for name, value in pairs(CAPABILITIES) do capabilities[name] = value end
+  for name, value in pairs(options.capabilities or {}) do capabilities[name] = value end
+  self:write(frames.encode{
+    method = "connection.start-ok", mechanism = "PLAIN", response = ("\0%s\0%s"):format(user, password),
+    locale = "en_US", client_properties = { product = "amqp-locks spec", capabilities = capabilities },
+  })
+  local tune
+  tune, why = expect(self, "connection.tune")
+  if not tune then return nil, why end
+  self.heartbeat = options.heartbeat or 0
+  self.frame_max = math.min(options.frame_max or tune.frame_max, tune.frame_max)
+  self:write(frames.encode{ method = "connection.tune-ok", channel_max = tune.channel_max,
+    frame_max = self.frame_max, heartbeat = self.heartbeat }
+    .. frames.encode{ method = "connection.open", virtual_host = virtual_host })
+  return expect(self, "connection.open-ok")
+end
+
+--- Opens a connection.
+-- @tparam[opt] string address an amqp:// URL; $AMQP_URL unless given
+-- @tparam[opt] table options heartbeat (seconds; 0, none, unless given), frame_max, capabilities (added to the usual
+--   ones; false takes one away), user, password
+-- @return the client; or nil and the reason when the broker refused
+function client.connect(address, options)
+  options = options or {}
+  address = address or os.getenv "AMQP_URL" or error("neither a URL given nor AMQP_URL set", 2)
+  local parts = url.parse(address)
+  if parts.scheme ~= "amqp" then error("this client speaks amqp:// only", 2) end
+  local self = setmetatable({
+    socket = assert(socket.tcp()), decoder = frames.decoder(), out = "", inbox = {}, partial = {}, channels = {},
+    heartbeat = 0, written = 0,
+  }, client)
+  self.socket:settimeout(SECONDS)
+  assert(self.socket:connect(parts.host, parts.port or 5672))
+  self.socket:settimeout(0)
+  self.socket:setoption("tcp-nodelay", true)
+  local virtual_host = parts.path and parts.path ~= "" and unescaped(parts.path:sub(2)) or "/"
+  local opened, reason = handshake(self, options.user or unescaped(parts.user) or "guest",
+    options.password or unescaped(parts.password) or "guest", virtual_host, options)
+  if opened then return self end
+  self:abort()
+  return nil, reason
+end
+
+--- Closes the connection in order, and waits for close-ok. Idempotent, and no error on a connection already dead.
+function client:close(seconds)
+  if not self.ended and not self.closed then
+    self.out = self.out .. frames.encode{ method = "connection.close", reply_code = 200, reply_text = "done" }
+    local _, why = self:find(function (frame) return frame.method == "connection.close-ok" end, seconds)
+    if why == "timeout" then complain(self, "connection.close-ok", why) end
+  end
+  self:abort()
+end
+
+--- Closes the socket without a word, as a killed process would. Idempotent.
+function client:abort()
+  self.ended = self.ended or "closed by the test"
+  self.socket:close()
+end
+
+-- Questions about queues --------------------------------------------------------------------------------------------
+-- Each on a channel of its own, because the broker's "no" closes the channel.
+
+local function ask(self, frame)
+  local asked = self:channel()
+  local answer, reason = asked:call(frame)
+  if not answer and reason.connection then error("the connection ended: " .. tostring(reason.text), 3) end
+  asked:close()
+  return answer, reason
+end
+
+local function passive(self, queue)
+  local answer, reason = ask(self, { method = "queue.declare", queue = queue, passive = true })
+  if answer or reason.code == 404 or reason.code == 405 then return answer, reason end
+  error(("asked for %s: %d %s"):format(queue, reason.code, reason.text), 3)
+end
+
+--- Declares a queue; it survives the channel this was done on.
+-- @tparam[opt] table options durable, exclusive, auto_delete, arguments
+-- @return declare-ok; or nil and the reason
+function client:declare(queue, options)
+  options = options or {}
+  return ask(self, { method = "queue.declare", queue = queue, durable = options.durable,
+    exclusive = options.exclusive, auto_delete = options.auto_delete, arguments = options.arguments })
+end
+
+--- Deletes a queue, there or not.
+-- @return delete-ok; or nil and the reason
+function client:delete(queue)
+  return ask(self, { method = "queue.delete", queue = queue })
+end
+
+--- Whether there is such a queue, whoever it belongs to.
+function client:exists(queue)
+  local answer, reason = passive(self, queue)
+  return answer ~= nil or reason.code == 405
+end
+
+--- Whether the queue is exclusive to another connection.
+function client:locked(queue)
+  local answer, reason = passive(self, queue)
+  return not answer and reason.code == 405
+end
+
+--- How many messages of a queue are ready for delivery.
+function client:message_count(queue)
+  local answer, reason = passive(self, queue)
+  if not answer then error(("asked for %s: %d %s"):format(queue, reason.code, reason.text), 2) end
+  return answer.message_count
+end
+
+--- What a probe says of a queue: a mandatory publish of an empty message to the default exchange, confirmed.
+-- @tparam[opt] table properties of the message
+-- @return "absent" (returned), "present" (acked), "unavailable" (nacked); or nil and the reason
+function client:probe(queue, properties)
+  if not self.prober or self.prober.closed then self.prober = self:channel():confirm() end
+  self.prober:publish{ routing_key = queue, mandatory = true, properties = properties }
+  local verdict
+  repeat
+    local answer, reason = self.prober:next()
+    if not answer then return nil, reason end
+    if answer.method == "basic.return" then
+      verdict = "absent"
+    elseif answer.method == "basic.nack" then
+      verdict = "unavailable"
+    end
+  until answer.method ~= "basic.return"
+  return verdict or "present"
+end
+
+return client
