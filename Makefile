@@ -14,8 +14,11 @@ V ?=
 BUILD := build/$(LUA)$(if $(SANITIZE),-sanitize)$(if $(WERROR),-$(CC)-werror)
 CORE := $(BUILD)/amqplocks/core.so
 SOURCES := $(sort $(wildcard src/core/*.c src/transport/*.c src/lua/*.c))
-OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o)
-LUA_FILES := $(wildcard lua/amqplocks/*.lua)
+OBJECTS := $(SOURCES:src/%.c=$(BUILD)/objects/%.o)
+LUA_FILES := $(sort $(wildcard lua/amqplocks/*.lua lua/amqplocks/*/*.lua))
+# Lua, as the specs run it: the sanitizer has to be in the process before the module is loaded.
+SANITIZED_LUA := $(BUILD)/bin/$(LUA)
+RUN_LUA := $(if $(SANITIZE),$(CURDIR)/$(SANITIZED_LUA),$(LUA))
 LUA_VERSION := $(if $(filter luajit,$(LUA)),5.1,$(LUA:lua%=%))
 LUA_SUFFIX := $(subst .,_,$(LUA_VERSION))
 
@@ -24,8 +27,12 @@ PACKAGES = librabbitmq libssl libcrypto
 LUA_PACKAGE = $$(for p in $(LUA) lua-$(LUA_VERSION) lua$(subst .,,$(LUA_VERSION)); do \
 	pkg-config --exists $$p && echo $$p && break; done)
 
-SANITIZER := $(if $(SANITIZE),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-override CFLAGS += -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
+# nodelete: a module that was unloaded has no names left for the report of its leaks.
+SANITIZER := $(if $(SANITIZE),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
+	-fno-omit-frame-pointer -Wl$(comma)-z$(comma)nodelete)
+# Linked in and hidden: next to the address sanitizer, a shared one does not find its way to the file for its reports.
+SANITIZER_LIBS := $(if $(SANITIZE),-static-libubsan -Wl$(comma)--exclude-libs$(comma)libubsan.a)
+ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
 	-D_GNU_SOURCE -Isrc $(SANITIZER)
 
 # What this run needs from the system, for spec/support/prepare.
@@ -35,7 +42,8 @@ NEEDS := build $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter test test-
 
 Q := $(if $(V),,@)
 
-export LUA SANITIZE GC
+export GC
+export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: all build prepare help env demo test test-unit soak bench check rockspec check-rockspec install clean
 
@@ -48,21 +56,28 @@ help: ## this list
 # ---- building ----
 
 prepare:
-	@spec/support/prepare $(NEEDS)
+	@LUA=$(LUA) spec/support/prepare $(NEEDS)
 
-build: $(CORE) ## the default: install what is missing, build the C module in build/
+build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: install what is missing, build the C module in build/
 
 $(CORE): $(OBJECTS)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) -shared $(LDFLAGS) -o $@ $(OBJECTS) $$(pkg-config --libs $(PACKAGES))
+	$(Q)$(CC) $(ALL_CFLAGS) -shared $(LDFLAGS) -o $@ $(OBJECTS) $(SANITIZER_LIBS) $$(pkg-config --libs $(PACKAGES))
 
-$(BUILD)/%.o: src/%.c | prepare
+$(BUILD)/objects/%.o: src/%.c Makefile | prepare
 	@echo "compiling $<"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $$(pkg-config --cflags $(LUA_PACKAGE) $(PACKAGES)) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $$(pkg-config --cflags $(LUA_PACKAGE) $(PACKAGES)) -MMD -MP -c -o $@ $<
 
 -include $(OBJECTS:.o=.d)
+
+$(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
+	@echo "making $@, a $(LUA) with the sanitizers in it"
+	@mkdir -p $(@D)
+	$(Q)$(CC) -shared -fPIC -o $@.so $<
+	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s" exec -a "$$0" %s "$$@"\n' \
+	  "$$($(CC) -print-file-name=libasan.so)" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
 # Lua 5.3 and 5.4 look at LUA_PATH_5_4 (say) instead of LUA_PATH when it is set; then so must we.
 env: ## print the settings that make this checkout's module loadable: eval "$(make -s env)"
@@ -71,22 +86,21 @@ env: ## print the settings that make this checkout's module loadable: eval "$(ma
 	echo "export LUA_PATH$$suffix='$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;'\"\$${LUA_PATH$$suffix:-;}\""; \
 	echo "export LUA_CPATH$$suffix='$(CURDIR)/$(BUILD)/?.so;'\"\$${LUA_CPATH$$suffix:-;}\""
 
-# Runs the rest of the line with this checkout's module.
-WITH_ENV = eval "$$($(MAKE) -s --no-print-directory env)" &&
+# The rest of the line runs with this checkout's module, and $$LUA is the Lua to run it with.
+WITH_ENV = eval "$$($(MAKE) -s --no-print-directory env)" && LUA=$(RUN_LUA)
+
+LUA_DIR := $(DESTDIR)$(PREFIX)/share/lua/$(LUA_VERSION)
+LUA_CDIR := $(DESTDIR)$(PREFIX)/lib/lua/$(LUA_VERSION)
 
 install: build ## install to $(DESTDIR)$(PREFIX) for $(LUA)
 	@echo "installing to $(DESTDIR)$(PREFIX)"
-	$(Q)install -d $(DESTDIR)$(PREFIX)/share/lua/$(LUA_VERSION)/amqplocks $(DESTDIR)$(PREFIX)/lib/lua/$(LUA_VERSION)/amqplocks
-	$(Q)install -m 644 $(LUA_FILES) $(DESTDIR)$(PREFIX)/share/lua/$(LUA_VERSION)/amqplocks
-	$(Q)install -m 755 $(CORE) $(DESTDIR)$(PREFIX)/lib/lua/$(LUA_VERSION)/amqplocks
-
-clean: ## remove build/
-	rm -rf build
+	$(Q)for file in $(LUA_FILES:lua/%=%); do install -D -m 644 "lua/$$file" "$(LUA_DIR)/$$file" || exit; done
+	$(Q)install -D -m 755 $(CORE) "$(LUA_CDIR)/amqplocks/core.so"
 
 # ---- running ----
 
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
-	@$(WITH_ENV) spec/support/broker with $(LUA) examples/demo/demo.lua
+	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
 test: prepare build ## all specs, or SPEC=path; SANITIZE=1, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
@@ -98,4 +112,30 @@ soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
 
 bench: prepare build ## ratios to bare rabbitmq-c
-	@$(WITH_ENV) spec/support/broker with sh -ec 'for file in spec/bench/*.lua; do $(LUA) "$$file"; done'
+	@$(WITH_ENV) spec/support/broker with sh -ec 'for file in spec/bench/*.lua; do echo "running $$file"; $$LUA "$$file"; done'
+
+# ---- looking after it ----
+
+ROCKSPEC := amqp-locks-scm-1.rockspec
+C_FILES := $(wildcard src/*.h src/*/*.[ch])
+LUACHECKED := $(wildcard lua spec examples) .busted $(ROCKSPEC)
+COMPILERS := gcc $(if $(shell command -v clang),clang)
+
+check: prepare check-rockspec ## luacheck, clang-format, and a build with -Werror
+	@echo "checking $(LUACHECKED) with luacheck"
+	$(Q)luacheck --quiet --no-cache $(LUACHECKED)
+	@echo "checking src with clang-format"
+	$(Q)clang-format --dry-run -Werror $(C_FILES)
+	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build CC=$$cc WERROR=1 || exit; done
+
+rockspec: ## write the lists of files in the rockspec anew
+	@echo "writing $(ROCKSPEC)"
+	$(Q)now=$$(spec/support/rockspec $(ROCKSPEC)) && printf '%s\n' "$$now" >$(ROCKSPEC)
+
+check-rockspec:
+	@echo "checking $(ROCKSPEC)"
+	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
+	  { echo "$(ROCKSPEC) is behind the files that are there: make rockspec" >&2; exit 1; }
+
+clean: ## remove build/
+	rm -rf build
