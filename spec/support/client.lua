@@ -324,7 +324,7 @@ end
 --- Opens a connection.
 -- @tparam[opt] string address an amqp:// URL; $AMQP_URL unless given
 -- @tparam[opt] table options heartbeat (seconds; 0, none, unless given), frame_max, capabilities (added to the usual
---   ones; false takes one away), user, password
+--   ones; false takes one away), user, password, virtual_host (instead of the URL's)
 -- @return the client; or nil and the reason when the broker refused
 function client.connect(address, options)
   options = options or {}
@@ -339,7 +339,8 @@ function client.connect(address, options)
   assert(self.socket:connect(parts.host, parts.port or 5672))
   self.socket:settimeout(0)
   self.socket:setoption("tcp-nodelay", true)
-  local virtual_host = parts.path and parts.path ~= "" and unescaped(parts.path:sub(2)) or "/"
+  local virtual_host = options.virtual_host
+    or parts.path and parts.path ~= "" and unescaped(parts.path:sub(2)) or "/"
   local opened, reason = handshake(self, options.user or unescaped(parts.user) or "guest",
     options.password or unescaped(parts.password) or "guest", virtual_host, options)
   if opened then return self end

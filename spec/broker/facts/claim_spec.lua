@@ -1,0 +1,181 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The claim of a slot in one round trip, and its undoing: facts 4, 21, 25, 28, 29 and 38.
+local scene = require "spec.broker.facts.scene"
+local until_true = require "spec.support.until"
+
+-- Everything that makes a slot held, queued to go out in one write.
+local function send_claim(channel, slot, holder)
+  channel:send(scene.holder(holder))
+  channel:send{ method = "basic.consume", queue = holder, no_ack = true }
+  channel:send{ method = "queue.declare", queue = slot, passive = true }
+end
+
+-- A consume that is refused with an error of the channel, whoever the user is.
+local function refused_consume(queue)
+  return { method = "basic.consume", queue = queue, no_ack = true, arguments = { ["x-priority"] = "none" } }
+end
+
+describe("declare B, consume B, passive declare A in one write", function ()
+  after_each(scene.clear)
+
+  -- On one channel consume-ok may come after the later declare-ok, so nothing here depends on their order.
+  it("are all answered when A is there, and B is held", function ()
+    local slot, holder, connection, other = scene.queue(scene.slot()), scene.name(), scene.connect(), scene.connect()
+    for _ = 1, 30 do
+      local channel = connection:channel()
+      send_claim(channel, slot, holder)
+      local came = {}
+      for _ = 1, 3 do
+        local answer = assert(channel:next())
+        came[answer.method .. " " .. (answer.queue or "")] = true
+      end
+      assert.same({ ["queue.declare-ok " .. holder] = true, ["queue.declare-ok " .. slot] = true,
+        ["basic.consume-ok "] = true }, came)
+      assert.is_true(other:locked(holder))
+      assert(channel:call{ method = "queue.delete", queue = holder })
+      channel:close()
+    end
+  end)
+
+  it("end with the channel closed and B gone when A is missing", function ()
+    local slot, holder, connection, other = scene.name(), scene.name(), scene.connect(), scene.connect()
+    for _ = 1, 30 do
+      local channel = connection:channel()
+      send_claim(channel, slot, holder)
+      local answer, reason
+      repeat answer, reason = channel:next() until not answer
+      assert.equal(404, reason.code)
+      assert.same({ 50, 10 }, { reason.class_id, reason.method_id })
+      assert.is_nil(reason.connection)
+      until_true(function () return not other:exists(holder) end)
+    end
+  end)
+
+  it("close the channel with the ids of the declare when somebody else has B", function ()
+    local slot, holder = scene.queue(scene.slot()), scene.hold(scene.channel(), scene.name())
+    local channel = scene.channel()
+    send_claim(channel, slot, holder)
+    local answer, reason = channel:next()
+    assert.is_nil(answer)
+    assert.equal(405, reason.code)
+    assert.same({ 50, 10 }, { reason.class_id, reason.method_id })
+    assert.is_true(scene.connect():locked(holder))
+  end)
+end)
+
+describe("on the channel of a held lock", function ()
+  after_each(scene.clear)
+
+  it("a passive declare of a missing A loses B", function ()
+    local channel, other = scene.channel(), scene.connect()
+    local holder = scene.hold(channel, scene.name())
+    local _, reason = channel:call{ method = "queue.declare", queue = scene.name(), passive = true }
+    assert.equal(404, reason.code)
+    until_true(function () return not other:exists(holder) end)
+  end)
+end)
+
+describe("a claim whose consume is refused", function ()
+  after_each(scene.clear)
+
+  local function half_claim(connection, name)
+    local channel = connection:channel()
+    assert(channel:call(scene.holder(name)))
+    local answer, reason = channel:call(refused_consume(name))
+    assert.is_nil(answer)
+    assert.same({ 60, 20 }, { reason.class_id, reason.method_id })
+    assert.is_nil(reason.connection)
+  end
+
+  it("leaves B standing until the connection ends", function ()
+    local owner, other, name = scene.connect(), scene.connect(), scene.name()
+    half_claim(owner, name)
+    assert.is_table(owner:channel():call{ method = "queue.declare", queue = name, passive = true })
+    assert.is_true(other:locked(name))
+    owner:close()
+    until_true(function () return not other:exists(name) end)
+  end)
+
+  it("is undone by a delete on another channel: free for others at delete-ok", function ()
+    local owner, name, other = scene.connect(), scene.name(), scene.channel()
+    for _ = 1, 30 do
+      half_claim(owner, name)
+      assert(owner:delete(name))
+      assert.is_table(other:call(scene.holder(name)))
+      assert(other:call{ method = "queue.delete", queue = name })
+    end
+  end)
+end)
+
+describe("the same name claimed again by the same connection", function ()
+  after_each(scene.clear)
+
+  -- Why a name stays "claiming" past close-ok: the answer may be 404, for the old queue is on its way out. What must
+  -- never be is a claim that succeeds and then vanishes.
+  it("right after close-ok of the old channel gives 404 or is held for good", function ()
+    local owner, other, name = scene.connect(), scene.connect(), scene.name()
+    for _ = 1, 30 do
+      local first, second = owner:channel(), nil
+      scene.hold(first, name)
+      first:close()
+      until_true(function ()
+        second = owner:channel()
+        second:send(scene.holder(name))
+        second:send{ method = "basic.consume", queue = name, no_ack = true }
+        local held, reason = second:await("basic.consume-ok")
+        if not held then assert.equal(404, reason.code) end
+        return held
+      end)
+      scene.barrier(second, name)
+      assert.is_true(other:locked(name))
+      assert(second:call{ method = "queue.delete", queue = name })
+      second:close()
+    end
+  end)
+end)
+
+describe("a consumer that is given up before consume-ok", function ()
+  after_each(scene.clear)
+
+  local function consume(channel, queue)
+    return channel:send{ method = "basic.consume", queue = queue, consumer_tag = "early" }
+  end
+
+  -- Why no basic.cancel is ever written before that consumer's consume-ok. A broker that minds less may do so.
+  it("by basic.cancel costs the whole connection on 3.10", function ()
+    local queue, connection = scene.queue(), scene.connect()
+    local channel = connection:channel()
+    consume(channel, queue):send{ method = "basic.cancel", consumer_tag = "early" }
+    local answer, reason = channel:await("basic.cancel-ok")
+    if connection.server.version:find("^3%.10%.") then assert.is_nil(answer) end
+    if not answer then
+      assert.is_true(reason.connection)
+      assert.equal(541, reason.code)
+    end
+    assert.is_true(scene.connect():exists(queue))
+  end)
+
+  it("by queue.delete does no harm", function ()
+    local connection = scene.connect()
+    local channel = connection:channel()
+    for _ = 1, 30 do
+      local queue = scene.queue()
+      consume(channel, queue):send{ method = "queue.delete", queue = queue }
+      assert.is_table(channel:await("queue.delete-ok"))
+    end
+    assert.is_table(connection:channel())
+  end)
+
+  it("by channel.close does no harm", function ()
+    local queue, connection = scene.queue(), scene.connect()
+    for _ = 1, 30 do
+      local channel = connection:channel()
+      consume(channel, queue)
+      channel:close()
+      assert.is_nil(connection.closed)
+    end
+    assert.is_table(connection:channel())
+  end)
+end)

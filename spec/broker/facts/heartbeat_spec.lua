@@ -1,0 +1,28 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Silence: fact 8, and what an alarm does to it (6). Slow, so only with AMQPLOCKS_SOAK=1.
+local scene = require "spec.broker.facts.scene"
+local until_true = require "spec.support.until"
+
+local soak_it = os.getenv "AMQPLOCKS_SOAK" == "1" and it or pending
+
+describe("a client with a heartbeat of one second", function ()
+  after_each(scene.clear)
+
+  soak_it("that falls silent loses its connection and its queue, though it reads the broker's heartbeats", function ()
+    local silent, other = scene.connect{ heartbeat = 1 }, scene.connect()
+    local name = scene.hold(silent:channel(), scene.name())
+    silent.heartbeat = 0  -- from here on it sends none
+    silent:await_end(30)
+    until_true(function () return not other:exists(name) end)
+  end)
+
+  soak_it("that sends them stays", function ()
+    local lively, other = scene.connect{ heartbeat = 1 }, scene.connect()
+    local name = scene.hold(lively:channel(), scene.name())
+    assert.is_nil(lively:try_next(10))
+    assert.is_true(other:locked(name))
+    assert.is_true(lively:exists(name))
+  end)
+end)

@@ -1,0 +1,149 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- What an operator can bring about: alarms (fact 6), permissions (18, 21), and refusals at the door.
+local client = require "spec.support.client"
+local scene = require "spec.broker.facts.scene"
+local until_true = require "spec.support.until"
+
+local operated_it = scene.operated and it or pending
+
+-- A channel, a queue held on it, and a function to call under an alarm: it publishes until the broker says "blocked".
+local function blocked_publisher()
+  local publisher = scene.connect()
+  local channel = publisher:channel()
+  local held = scene.hold(channel, scene.name())
+  return channel, held, function ()
+    until_true(function ()  -- the alarm reaches the connections a moment after the operator's command is done
+      channel:publish{ routing_key = held }
+      return publisher:find(function (frame) return frame.method == "connection.blocked" end, 0.05)
+    end)
+  end
+end
+
+local function memory_alarm()
+  local function over()
+    scene.ctl("set_vm_memory_high_watermark", "0.4")
+    local asking = assert(client.connect())
+    assert.equal("absent", asking:probe(scene.name()))  -- published, so no alarm
+    asking:close()
+  end
+  scene.undo(over)
+  scene.ctl("set_vm_memory_high_watermark", "0")
+  return over
+end
+
+-- A dozen whole lives of a lock on connections that do not publish: enough for anything that was going to happen.
+local function others_work()
+  local holder, other, name = scene.channel(), scene.connect(), scene.name()
+  for _ = 1, 12 do
+    scene.hold(holder, name)
+    assert.is_true(other:locked(name))
+    assert(holder:call{ method = "queue.delete", queue = name })
+    assert.is_false(other:exists(name))
+  end
+end
+
+describe("a memory alarm", function ()
+  after_each(scene.clear)
+
+  operated_it("stops the broker from reading whoever publishes, until it is over; others work on", function ()
+    local channel, held, be_blocked = blocked_publisher()
+    local publisher = channel.client
+    local over = memory_alarm()
+    be_blocked()
+    channel:send{ method = "queue.declare", queue = held, passive = true }
+    publisher:flush()
+    others_work()
+    assert.is_nil(publisher:find(function (frame) return frame.method == "queue.declare-ok" end, 0))
+    over()
+    assert(publisher:await("connection.unblocked"))
+    assert.is_table(channel:await("queue.declare-ok"))
+  end)
+
+  operated_it("keeps a dead publisher's exclusive queue until it is over, but not a dead holder's", function ()
+    local channel, kept, be_blocked = blocked_publisher()
+    local holder, asking = scene.connect(), scene.connect()
+    local freed = scene.hold(holder:channel(), scene.name())
+    local over = memory_alarm()
+    be_blocked()
+    channel.client:abort()
+    holder:abort()
+    until_true(function () return not asking:exists(freed) end)
+    others_work()
+    assert.is_true(asking:locked(kept))
+    over()
+    until_true(function () return not asking:exists(kept) end)
+  end)
+end)
+
+describe("a user", function ()
+  after_each(scene.clear)
+
+  local function user(configure, write, read)
+    local name = client.unique("user")
+    scene.undo(function () scene.ctl("delete_user", name) end)
+    scene.ctl("add_user", name, "password")
+    scene.ctl("set_permissions", name, configure, write, read)
+    return { user = name, password = "password" }
+  end
+
+  local function refused(connection, frame)
+    local answer, reason = connection:channel():call(frame)
+    assert.is_nil(answer)
+    assert.is_nil(reason.connection)
+    return reason.code
+  end
+
+  operated_it("with no permission at all gets 403 for everything but a passive declare", function ()
+    local nobody, queue, missing = scene.connect(user("", "", "")), scene.queue(), scene.name()
+    assert.equal(403, refused(nobody, scene.holder(missing)))
+    assert.equal(403, refused(nobody, { method = "queue.delete", queue = queue }))
+    assert.equal(403, refused(nobody, { method = "queue.delete", queue = missing }))
+    assert.equal(403, refused(nobody, { method = "basic.consume", queue = queue }))
+    assert.equal(403, refused(nobody, { method = "basic.get", queue = queue }))
+    assert.equal(403, refused(nobody, { method = "queue.bind", queue = queue, exchange = "amq.direct" }))
+    local answer, reason = nobody:probe(missing)
+    assert.is_nil(answer)
+    assert.same({ 403, 60, 40 }, { reason.code, reason.class_id, reason.method_id })
+    assert.is_true(nobody:exists(queue))
+    assert.is_false(nobody:exists(missing))
+  end)
+
+  operated_it("with configure alone declares and deletes a holder queue, which a refused consume leaves", function ()
+    local connection, name, other = scene.connect(user(".*", "", "")), scene.name(), scene.connect()
+    local channel = connection:channel()
+    assert(channel:call(scene.holder(name)))
+    local answer, reason = channel:call{ method = "basic.consume", queue = name, no_ack = true }
+    assert.is_nil(answer)
+    assert.same({ 403, 60, 20 }, { reason.code, reason.class_id, reason.method_id })
+    assert.is_true(other:locked(name))
+    assert.is_table(connection:delete(name))
+    assert.is_false(other:exists(name))
+  end)
+
+  operated_it("with configure and read holds locks, and with write on amq.default alone probes", function ()
+    local holder = scene.connect(user(".*", "", ".*"))
+    local prober = scene.connect(user("", "^amq\\.default$", ""))
+    local name = scene.hold(holder:channel(), scene.name())
+    assert.equal("present", prober:probe(name))
+    assert(holder:delete(name))
+    assert.equal("absent", prober:probe(name))
+  end)
+end)
+
+describe("at the door", function ()
+  after_each(scene.clear)
+
+  it("a wrong password is refused with 403, said before the socket closes", function ()
+    local connection, reason = client.connect(nil, { user = client.unique("nobody"), password = "wrong" })
+    assert.is_nil(connection)
+    assert.equal(403, reason.code)
+  end)
+
+  it("a virtual host that is none is refused with 530", function ()
+    local connection, reason = client.connect(nil, { virtual_host = client.unique("nowhere") })
+    assert.is_nil(connection)
+    assert.equal(530, reason.code)
+  end)
+end)

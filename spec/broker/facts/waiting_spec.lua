@@ -1,0 +1,233 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Consumers as waiters and tokens as wake-ups: facts 5, 9, 19, 20, 27, 31, 32, 33 and 34.
+local scene = require "spec.broker.facts.scene"
+local until_true = require "spec.support.until"
+
+-- A waiter on a connection of its own, in line when this returns. Its token, if any, is `delivery`.
+local function waiter(bell, priority)
+  local channel = scene.channel()
+  return { channel = channel, tag = scene.wait_for_token(channel, bell, priority) }
+end
+
+-- Gives the token back the way the library does: first out of the line, then the token.
+local function give_back(self)
+  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag }
+  self.channel:send{ method = "basic.nack", delivery_tag = self.delivery.delivery_tag, requeue = true }
+  assert(self.channel:await("basic.cancel-ok"))
+end
+
+local function woken(self)
+  self.delivery = assert(self.channel:await("basic.deliver"))
+  return self
+end
+
+local function asleep(self, bell)
+  scene.barrier(self.channel, bell)
+  return self.channel:silent()
+end
+
+for _, queue_type in ipairs{ "classic", "quorum" } do
+  describe("waiters on a " .. queue_type .. " bell", function ()
+    after_each(scene.clear)
+    local bell
+    before_each(function ()
+      bell = scene.queue{ durable = true, arguments = { ["x-queue-type"] = queue_type } }
+    end)
+
+    it("are served in the order they came", function ()
+      local line = {}
+      for i = 1, 10 do line[i] = waiter(bell) end
+      for i = 1, 10 do
+        scene.ring(bell)
+        woken(line[i])
+        for later = i + 1, 10 do assert.is_true(asleep(line[later], bell)) end
+      end
+    end)
+
+    it("are served by x-priority, the highest first", function ()
+      local none, high, low = waiter(bell), waiter(bell, 5), waiter(bell, 1)
+      for _, next_one in ipairs{ high, low, none } do
+        scene.ring(bell)
+        woken(next_one)
+      end
+    end)
+
+    it("get a token that another gives back, who is not served with it again", function ()
+      scene.ring(bell)
+      local before = woken(waiter(bell))
+      for _ = 1, 20 do
+        local after = waiter(bell)
+        give_back(before)
+        woken(after)
+        assert.is_true(asleep(before, bell))
+        before = after
+      end
+    end)
+
+    it("go last when they ack a useless token and consume again, first when with more priority", function ()
+      local first, second = waiter(bell), waiter(bell)
+      local function surplus(self, priority)
+        self.channel:send{ method = "basic.cancel", consumer_tag = self.tag }
+        self.channel:send{ method = "basic.ack", delivery_tag = self.delivery.delivery_tag }
+        assert(self.channel:await("basic.cancel-ok"))
+        self.tag = scene.wait_for_token(self.channel, bell, priority)
+      end
+      scene.ring(bell)
+      surplus(woken(first))
+      scene.ring(bell)
+      surplus(woken(second), 1)
+      scene.ring(bell)
+      woken(second)
+      assert.is_true(asleep(first, bell))
+    end)
+
+    it("are told by basic.cancel when the bell is deleted, with a token in hand or without", function ()
+      local holder, other = waiter(bell), waiter(bell)
+      scene.ring(bell)
+      woken(holder)
+      assert(scene.connect():delete(bell))
+      assert.equal(holder.tag, assert(holder.channel:await("basic.cancel")).consumer_tag)
+      assert.equal(other.tag, assert(other.channel:await("basic.cancel")).consumer_tag)
+    end)
+  end)
+end
+
+describe("a holder", function ()
+  after_each(scene.clear)
+
+  it("is told by basic.cancel when somebody deletes its queue", function ()
+    local connection, name = scene.connect(), scene.name()
+    local channel = connection:channel()
+    assert(channel:call{ method = "queue.declare", queue = name, exclusive = true })
+    local tag = assert(channel:call{ method = "basic.consume", queue = name, no_ack = true }).consumer_tag
+    assert(connection:delete(name))
+    assert.equal(tag, assert(channel:await("basic.cancel")).consumer_tag)
+  end)
+
+  -- Why consumer tags are never used again.
+  it("that deletes its own queue gets basic.cancel as well, before or after delete-ok", function ()
+    local connection = scene.connect()
+    for _ = 1, 30 do
+      local channel = connection:channel()
+      local name = scene.hold(channel, scene.name())
+      assert(channel:call{ method = "queue.delete", queue = name })
+      assert.is_table(channel:await("basic.cancel"))
+      channel:close()
+    end
+  end)
+
+  it("that releases in order (delete, delete-ok, nack) wakes nobody before its queue is gone", function ()
+    local bell, name = scene.queue(), scene.name()
+    local before, prober = waiter(bell), scene.connect()
+    scene.ring(bell)
+    woken(before)
+    for _ = 1, 20 do
+      local after, lock = waiter(bell), before.channel.client:channel()
+      scene.hold(lock, name)
+      assert(lock:call{ method = "queue.delete", queue = name })
+      give_back(before)
+      woken(after)
+      assert.equal("absent", prober:probe(name))
+      assert.is_true(after.channel.client:exists(bell))
+      before = after
+    end
+  end)
+end)
+
+describe("a delivery", function ()
+  after_each(scene.clear)
+
+  -- Why a used channel goes back to the pool clean: the delivery outlives its queue.
+  it("can be acked after its queue is deleted, but not twice: that closes the channel with 406", function ()
+    local bell = scene.queue()
+    local holder = waiter(bell)
+    scene.ring(bell)
+    woken(holder)
+    assert(scene.connect():delete(bell))
+    assert(holder.channel:await("basic.cancel"))
+    local ack = { method = "basic.ack", delivery_tag = holder.delivery.delivery_tag }
+    holder.channel:send(ack)
+    assert(holder.channel:call{ method = "basic.qos", prefetch_count = 1 })
+    holder.channel:send(ack)
+    local answer, reason = holder.channel:call{ method = "basic.qos", prefetch_count = 1 }
+    assert.is_nil(answer)
+    assert.equal(406, reason.code)
+    assert.is_nil(reason.connection)
+  end)
+
+  -- Why a token is held with its consumer registered.
+  it("from basic.get whose bell is deleted and made again goes nowhere, and nobody is told", function ()
+    local bell, channel, asking = scene.queue(), scene.channel(), scene.connect()
+    scene.ring(bell)
+    local token = assert(channel:call{ method = "basic.get", queue = bell })
+    assert.equal("basic.get-ok", token.method)
+    assert(asking:delete(bell))
+    assert(asking:declare(bell, { durable = true }))
+    channel:send{ method = "basic.nack", delivery_tag = token.delivery_tag, requeue = true }
+    scene.barrier(channel, bell)
+    assert.is_true(channel:silent())
+    assert.equal(0, asking:message_count(bell))
+  end)
+end)
+
+describe("whether a token is ready", function ()
+  after_each(scene.clear)
+
+  -- Judged at consume-ok it would be "no" nearly always. (A qos after consume-ok nearly always says it too, but does
+  -- not ask the queue, so it proves nothing.)
+  local questions = {
+    ["a passive declare"] = function (channel, bell) scene.barrier(channel, bell) end,
+    ["a cancel"] = function (channel, _, tag) assert(channel:call{ method = "basic.cancel", consumer_tag = tag }) end,
+    ["a get"] = function (channel, bell) assert(channel:call{ method = "basic.get", queue = bell }) end,
+  }
+  for question, ask in pairs(questions) do
+    it("is known at the answer to " .. question .. " written after consume-ok", function ()
+      local bell, connection = scene.queue(), scene.connect()
+      scene.ring(bell)
+      for _ = 1, 30 do
+        local channel = connection:channel()
+        local tag = scene.wait_for_token(channel, bell)
+        ask(channel, bell, tag)
+        assert.is_false(channel:silent())
+        channel:close()  -- and the token is back
+        until_true(function () return connection:message_count(bell) == 1 end)
+      end
+    end)
+  end
+end)
+
+describe("a waiter that cancels while a token is on its way", function ()
+  after_each(scene.clear)
+
+  it("gets it before cancel-ok or not at all, and no token is lost", function ()
+    local bell, ringer, asking = scene.queue(), scene.channel(), scene.connect()
+    for _ = 1, 30 do
+      local self = waiter(bell)
+      ringer:publish{ routing_key = bell }
+      ringer.client:flush()
+      assert(self.channel:call{ method = "basic.cancel", consumer_tag = self.tag })
+      local asleep_at_cancel_ok = self.channel:silent()
+      until_true(function () return asking:message_count(bell) == (asleep_at_cancel_ok and 1 or 0) end)
+      scene.barrier(self.channel, bell)
+      assert.equal(asleep_at_cancel_ok, (self.channel:silent()))
+      self.channel.client:close()
+      until_true(function () return asking:message_count(bell) == 1 end)
+      assert(asking:channel():call{ method = "queue.purge", queue = bell })
+    end
+  end)
+
+  it("with the token in hand can give it back and get it again at once", function ()
+    local bell = scene.queue()
+    scene.ring(bell)
+    local self = waiter(bell)
+    for _ = 1, 30 do
+      woken(self)
+      give_back(self)
+      self.tag = scene.wait_for_token(self.channel, bell)
+      scene.barrier(self.channel, bell)
+      assert.is_false(self.channel:silent())
+    end
+  end)
+end)
