@@ -1,0 +1,103 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The administration of a persistent semaphore. Every change is made under the semaphore's administration mutex; a
+-- second administrator waits for the first, within its `timeout`.
+local await = require "amqplocks.await"
+local core = require "amqplocks.core"
+local options = require "amqplocks.options"
+
+local checks = options.checks
+
+local schema = {
+  queue_type = checks.one_of("classic", "quorum"),
+  overshoot = checks.whole(0, core.slots_max),
+  timeout = checks.timeout,
+  wait = checks.seconds,
+  ascending = checks.boolean,
+}
+
+---@class amqplocks.AdminOptions
+---@field queue_type? "classic"|"quorum" of slots that are created ("classic")
+---@field overshoot? integer strays deleted in this many places past the last slot (0)
+---@field timeout? number seconds for the whole action, waiting for another administrator included (30)
+---@field wait? number seconds to wait, after a removal, for the holders of the removed slots (0: do not wait)
+---@field ascending? boolean delete from the lowest slot upwards (false; "Swiss Cheese Semaphores")
+
+---@class amqplocks.Admin
+---@field name string
+local Admin = {}
+local metatable = { __index = Admin, __name = "amqplocks.admin" }
+
+function metatable.__tostring(self) return ('amqplocks.admin ("%s")'):format(self.name) end
+
+local function administer(self, action, opts, slots)
+  if opts ~= nil then options.check(opts, schema, action) end
+  local connection = self._connection
+  local operation = connection._session:administer(action, self.name, options.merge(self._options, opts), slots)
+  return await(connection._driver, operation)
+end
+
+--- "Creating the Semaphore".
+---@param slots integer at least 1
+---@param opts? amqplocks.AdminOptions
+---@return integer|nil slots, string? message, string? code "exists", "conflict", "timeout", "refused", "lost", …
+function Admin:create(slots, opts) return administer(self, "create", opts, options.slots(slots, 1, "create")) end
+
+--- "Adding Slots".
+---@param slots integer how many more, at least 1
+---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", …
+function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
+
+--- "Removing Slots", down to none. Does not touch who holds them: see `wait`, and wait_released.
+---@param slots integer how many fewer, at least 1
+---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", "squatted", …
+function Admin:remove(slots, opts) return administer(self, "remove", opts, options.slots(slots, 1, "remove")) end
+
+--- Makes it this many slots, whatever there was: creates, adds, removes, fills gaps, clears strays.
+---@param slots integer 0 or more
+---@return integer|nil slots, string? message, string? code
+function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
+
+--- "Destroying the Semaphore", strays included.
+---@return true|nil, string? message, string? code "not_found", …
+function Admin:destroy(opts) return administer(self, "destroy", opts) end
+
+--- Declares what is missing between the first slot and the last.
+---@return integer|nil slots, string? message, string? code "not_found", …
+function Admin:repair(opts) return administer(self, "repair", opts) end
+
+--- "Determining the Maximum Number of Slots".
+---@return integer|nil slots 0 if there is no semaphore, string? message, string? code "conflict" (one is missing), …
+function Admin:slots(opts) return administer(self, "slots", opts) end
+
+--- Every slot up to the last that exists or is held: { { exists = true, held = false }, … }
+---@return { exists: boolean, held: boolean }[]|nil, string? message, string? code
+function Admin:status(opts) return administer(self, "status", opts) end
+
+--- "Waiting on Lock Holders": waits until none of these slots is held.
+---@param slots integer[]
+---@param opts? amqplocks.AdminOptions
+---@return true|nil, string? message, string? code "timeout" (the message names who is still held), …
+function Admin:wait_released(slots, opts)
+  options.argument(slots, function(value) return type(value) ~= "table" and "a list of slots" or nil end, "slots",
+    "wait_released")
+  for _, slot in ipairs(slots) do
+    options.argument(slot, checks.whole(1, core.slots_max), "a slot", "wait_released")
+  end
+  if opts ~= nil then options.check(opts, schema, "wait_released") end
+  local connection = self._connection
+  if #slots == 0 then return true end
+  local merged = options.merge(self._options, opts)
+  return await(connection._driver, connection._session:wait_released(self.name, merged, slots))
+end
+
+local admin = {}
+
+function admin.new(connection, name, opts)
+  opts = opts or {}
+  options.check(opts, schema, "admin")
+  return setmetatable({ name = name, _connection = connection, _options = options.merge(opts) }, metatable)
+end
+
+return admin

@@ -1,0 +1,27 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The only waiting loop. It is Lua's, and comes back here at least every second, so that debug hooks, and with them
+-- Ctrl-C, get their turn, and so that no C function ever has to yield.
+
+local function wait(driver, operation)
+  while not operation:done() do driver.wait(operation) end
+end
+
+local function dropped(operation, ...)
+  operation:drop()
+  return ...
+end
+
+--- Waits for an operation and returns its result: what it gives, or nil, message, code. An error thrown while waiting
+-- (an interrupt) abandons the operation first: whatever it had claimed is undone.
+local function await(driver, operation)
+  local fine, problem = pcall(wait, driver, operation)
+  if not fine then
+    operation:drop()
+    error(problem, 0)
+  end
+  return dropped(operation, operation:result())
+end
+
+return await

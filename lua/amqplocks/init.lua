@@ -1,0 +1,63 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Distributed semaphores held in RabbitMQ.
+--
+-- Misuse (a wrong type, an unknown option, a bad name) throws. Everything else that can go wrong is returned as
+-- nil, message, code: the message is for people and begins with the code, the code is for programs. Times are seconds.
+--
+--     local amqplocks = require "amqplocks"
+--     local conn = assert(amqplocks.connect("amqp://guest:guest@localhost"))
+--     assert(conn:admin("images"):resize(3))
+--     conn:semaphore("images"):with({ timeout = 5 }, function(lock) print("slot", lock.slot) end)
+--     conn:close()
+local connection = require "amqplocks.connection"
+local core = require "amqplocks.core"
+local native = require "amqplocks.drivers.native"
+local options = require "amqplocks.options"
+
+local checks = options.checks
+
+local amqplocks = { _VERSION = "amqplocks " .. core.version }
+
+local schema = {
+  name = function(value)
+    return checks.string(value) or (#value == 0 or #value > 100) and "a string of 1 to 100 bytes" or nil
+  end,
+  heartbeat = checks.whole(1, 65535),
+  timeout = checks.timeout,
+  driver = checks.one_of("native"),
+  tls = checks.table_of {
+    ca = checks.string,
+    cert = checks.string,
+    key = checks.string,
+    verify = checks.boolean,
+    server_name = checks.string,
+  },
+}
+
+local function check_url(url)
+  options.argument(url, checks.string, "the URL", "connect")
+  local wrong = core.url_error(url)
+  if wrong then error("connect: " .. wrong, 0) end
+end
+
+--- Connects to a broker.
+---@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
+---  environment's AMQP_URL, else amqp://guest:guest@localhost:5672/
+---@param opts? { name?: string, heartbeat?: integer, timeout?: number, driver?: "native", tls?: { ca?: string,
+---  cert?: string, key?: string, verify?: boolean, server_name?: string } }
+---@return amqplocks.Connection|nil, string? message, string? code "auth", "vhost", "unreachable", "tls", "protocol",
+---  "limit"
+function amqplocks.connect(url, opts)
+  opts = opts or {}
+  options.check(opts, schema, "connect")
+  url = url or os.getenv("AMQP_URL")
+  if url then check_url(url) end
+  local session, driver = native.session {
+    url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
+  }
+  return connection.open(session, driver)
+end
+
+return amqplocks

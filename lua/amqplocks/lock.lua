@@ -1,0 +1,48 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A lock held. It belongs to its connection; this object owns it.
+local await = require "amqplocks.await"
+
+---@class amqplocks.Lock
+---@field slot integer the slot that is held
+---@field name string the semaphore's name
+---@field ticket string 16 hexadecimal digits, different for every lock ever taken
+---@field acquired_at number seconds since the epoch, by this machine's clock
+local Lock = {}
+local metatable = { __index = Lock, __name = "amqplocks.lock" }
+
+function metatable.__tostring(self)
+  local held, _, code = self._core:held()
+  return ('amqplocks.lock ("%s", slot %d, %s)'):format(self.name, self.slot, held and "held" or code)
+end
+
+--- Is it still ours, as far as this process can know without asking? No I/O.
+---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
+function Lock:held() return self._core:held() end
+
+--- Asks the broker ("Verifying a Held Lock"); one round trip.
+---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held", "unreachable"
+function Lock:verify() return await(self._connection._driver, self._core:verify()) end
+
+--- Lets it go ("Relinquishing a Lock") and waits until the broker says so.
+---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
+function Lock:release() return await(self._connection._driver, self._core:release()) end
+
+-- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own.
+function metatable.__close(self)
+  pcall(self.release, self)
+  self._core:drop()
+end
+
+local lock = {}
+
+function lock.new(connection, core_lock)
+  local slot, name, ticket, acquired_at = core_lock:info()
+  return setmetatable({
+    slot = slot, name = name, ticket = ticket, acquired_at = acquired_at,
+    _core = core_lock, _connection = connection, -- the connection must outlive the lock
+  }, metatable)
+end
+
+return lock

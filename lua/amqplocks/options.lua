@@ -1,0 +1,105 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Checks of what people give: arguments and options. What is wrong throws, naming itself; nothing here asks the broker.
+local core = require "amqplocks.core"
+
+local options = {}
+
+local function is_finite(value) return value == value and value ~= math.huge and value ~= -math.huge end
+
+-- Each check takes a value and returns nil if it is fine, else what it must be.
+local checks = {}
+
+function checks.string(value) return type(value) ~= "string" and "a string" or nil end
+
+function checks.boolean(value) return type(value) ~= "boolean" and "true or false" or nil end
+
+function checks.callable(value) return type(value) ~= "function" and "a function" or nil end
+
+--- Seconds, fractions allowed.
+function checks.seconds(value)
+  if type(value) ~= "number" or not is_finite(value) or value < 0 then
+    return "a number of seconds that is not negative"
+  end
+end
+
+function checks.timeout(value)
+  return checks.seconds(value) or value == 0 and "more than 0 seconds" or nil
+end
+
+function checks.whole(least, most)
+  return function(value)
+    if type(value) ~= "number" or not is_finite(value) or value % 1 ~= 0 or value < least or value > most then
+      return ("a whole number from %d to %d"):format(least, most)
+    end
+  end
+end
+
+function checks.one_of(...)
+  local allowed = { ... }
+  local wanted = 'one of "' .. table.concat(allowed, '", "') .. '"'
+  return function(value)
+    for _, one in ipairs(allowed) do
+      if value == one then return nil end
+    end
+    return wanted
+  end
+end
+
+function checks.table_of(schema)
+  return function(value, where)
+    if type(value) ~= "table" then return "a table" end
+    options.check(value, schema, where)
+  end
+end
+
+options.checks = checks
+
+local function show(value)
+  if type(value) == "string" then return ('"%s"'):format(value) end
+  return tostring(value)
+end
+
+--- Throws unless every option is known and of the right kind. `where` names the call or the table.
+function options.check(given, schema, where)
+  if type(given) ~= "table" then
+    error(("%s: options must be a table, not %s"):format(where, show(given)), 0)
+  end
+  for key, value in pairs(given) do
+    local check = schema[key]
+    if not check then error(("%s: unknown option %s"):format(where, show(key)), 0) end
+    local wanted = check(value, where .. "." .. tostring(key))
+    if wanted then error(("%s: option %s must be %s, not %s"):format(where, key, wanted, show(value)), 0) end
+  end
+end
+
+--- Throws unless `value` passes `check`. `argument` names it.
+function options.argument(value, check, argument, where)
+  local wanted = check(value)
+  if wanted then error(("%s: %s must be %s, not %s"):format(where, argument, wanted, show(value)), 0) end
+  return value
+end
+
+--- Throws unless `name` can name a lock.
+function options.name(name, where)
+  options.argument(name, checks.string, "the name", where)
+  local wrong = core.name_error(name)
+  if wrong then error(("%s: %s"):format(where, wrong), 0) end
+  return name
+end
+
+--- A number of slots.
+function options.slots(slots, least, where)
+  return options.argument(slots, checks.whole(least, core.slots_max), "the number of slots", where)
+end
+
+--- `given` over `defaults`, as a new table.
+function options.merge(defaults, given)
+  local merged = {}
+  for key, value in pairs(defaults) do merged[key] = value end
+  for key, value in pairs(given or {}) do merged[key] = value end
+  return merged
+end
+
+return options

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Distributed semaphores held in RabbitMQ: the C interface.
+ *
+ * A session is two AMQP connections to one broker: the holder, on which locks live and nothing is ever published,
+ * and the prober, opened when first needed, which asks whether queues exist. Whatever talks to the broker is an
+ * operation: begun by one call, moved along by al_native_wait(), finished when al_op_done() says so, and given back
+ * with al_op_drop(), which also abandons it when it is not finished; what it had claimed is then undone behind the
+ * caller's back.
+ *
+ *     al_settings settings;
+ *     al_settings_init(&settings);
+ *     al_session *session = al_native_new(&settings);
+ *     al_semaphore *images = al_semaphore_new(session, "images", NULL);
+ *     al_op *op = al_semaphore_acquire(images, 5 * AL_SECOND);
+ *     while (!al_op_done(op)) al_native_wait(session, op);
+ *     al_lock *lock = al_op_lock(op);          // NULL: al_op_code(op), al_op_message(op) say why
+ *
+ * Times are nanoseconds of one clock that also counts while the system sleeps (CLOCK_BOOTTIME). Nothing here is
+ * thread-safe: a session belongs to one thread at a time, different sessions do not share anything. */
+#ifndef AMQPLOCKS_H
+#define AMQPLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define AL_VERSION "0.1.0"
+
+#define AL_SECOND INT64_C(1000000000)
+#define AL_MILLISECOND INT64_C(1000000)
+#define AL_NEVER INT64_MAX
+
+#define AL_NAME_SIZE 256    /* a queue name with its end: AMQP short strings hold 255 bytes */
+#define AL_MESSAGE_SIZE 512 /* an error message with its end */
+#define AL_TICKET_SIZE 17   /* 64 bits in lower-case hexadecimal, with the end */
+#define AL_SLOTS_MAX 65535  /* the largest slot number */
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+/* What can go wrong. The names are stable and the same for every language: al_code_name(). */
+typedef enum al_code {
+  AL_OK,
+  AL_TIMEOUT,     /* the caller's own time ran out */
+  AL_BUSY,        /* every slot is held */
+  AL_CONTENDED,   /* others were faster, max_attempts times */
+  AL_DEADLOCK,    /* every slot is held by this very session */
+  AL_NOT_FOUND,   /* there is no such semaphore */
+  AL_EXISTS,      /* there is one already */
+  AL_LOST,        /* the lock is gone */
+  AL_SUSPECT,     /* the lock may be gone: the broker was silent for too long */
+  AL_REMOVED,     /* an administrator took the slot away */
+  AL_NOT_HELD,    /* released before */
+  AL_CLOSED,      /* the session was closed */
+  AL_REFUSED,     /* the broker denies the permission */
+  AL_AUTH,        /* wrong user or password */
+  AL_VHOST,       /* no such virtual host, or no access to it */
+  AL_UNREACHABLE, /* no broker, or no answer from it */
+  AL_UNAVAILABLE, /* a queue exists but its node is down, or it refuses */
+  AL_TLS,
+  AL_BLOCKED,  /* the broker has a memory or disk alarm and reads no publishers */
+  AL_CONFLICT, /* a queue stands in the way, or one is missing in the row */
+  AL_SQUATTED, /* a queue of ours by name that is none of ours by kind */
+  AL_LIMIT,    /* channels, queues or connections */
+  AL_PHASE,
+  AL_FORKED,   /* this is a child of the process that opened the session */
+  AL_PROTOCOL, /* not AMQP, or broken AMQP */
+  AL_NO_MEMORY
+} al_code;
+
+/* The code's stable name, such as "not_found"; "ok" for AL_OK. Never NULL. */
+const char *al_code_name(al_code code);
+
+/* ---- settings --------------------------------------------------------------------------------------------------- */
+
+typedef struct al_settings {
+  char host[256];
+  int port;
+  bool tls;
+  char user[256], password[256], vhost[256];
+  bool external;   /* SASL EXTERNAL, the client certificate being the user; otherwise PLAIN */
+  char name[128];  /* shown by the broker's tools as the connection's name, and as every lock's holder */
+  int heartbeat;   /* whole seconds, 1 to 65535 */
+  int channel_max; /* channels wanted on a connection; the broker may allow fewer */
+  int64_t timeout; /* for every exchange with the broker that is not a wait for a slot */
+  bool verify;     /* TLS: check the broker's certificate and its name */
+  char ca[1024], cert[1024], key[1024]; /* TLS: PEM files; ca empty: the system's bundle */
+  char server_name[256];                /* TLS: the name the certificate must bear; empty: host */
+} al_settings;
+
+/* amqp://guest:guest@localhost:5672/, heartbeat 10 s, timeout 5 s, certificates verified. */
+void al_settings_init(al_settings *settings);
+
+/* Reads a URL by RabbitMQ's URI specification and its query parameters (heartbeat, connection_timeout in
+ * milliseconds, channel_max, auth_mechanism, cacertfile, certfile, keyfile, verify, server_name_indication) over what
+ * `settings` held before. False: `why` names what is wrong, and never the password; `settings` is then undefined. */
+bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE_SIZE]);
+
+/* ---- sessions --------------------------------------------------------------------------------------------------- */
+
+typedef struct al_session al_session;
+typedef struct al_semaphore al_semaphore;
+typedef struct al_lock al_lock;
+typedef struct al_op al_op;
+
+/* A session over rabbitmq-c's sockets. Nothing is opened yet: every operation opens what it needs, and opens it anew
+ * when it was lost. NULL: no memory. The caller owns it and ends it with al_session_drop(). */
+al_session *al_native_new(const al_settings *settings);
+
+/* Moves the session along until `op` is done, a signal arrives or about a second has passed, whichever is first. May
+ * wait; opening a connection waits at most `settings.timeout`, plus what the system's resolver takes. */
+void al_native_wait(al_session *session, al_op *op);
+
+/* Connects the holder, so that wrong credentials show at once. Fails with AL_AUTH, AL_VHOST, AL_UNREACHABLE, AL_TLS,
+ * AL_PROTOCOL, AL_LIMIT. NULL: no memory; so for every function that gives an operation. */
+al_op *al_session_open(al_session *session);
+
+/* Releases every lock, closes both connections and waits for the broker to say so, at most `settings.timeout`; the
+ * session is closed in any case. Later operations fail with AL_CLOSED. */
+al_op *al_session_close(al_session *session);
+
+/* Closes both connections at once and without a word. The broker releases what they held. */
+void al_session_abort(al_session *session);
+
+/* Gives the session back. Whatever still refers to it (operations, locks, semaphores) keeps its memory alive. */
+void al_session_drop(al_session *session);
+
+/* ---- operations ------------------------------------------------------------------------------------------------- */
+
+bool al_op_done(const al_op *op);
+al_code al_op_code(const al_op *op);        /* AL_OK, or why it failed; only when done */
+const char *al_op_message(const al_op *op); /* "code: what, to what, and what to do"; "" when it did not fail */
+
+/* The lock an acquire got, once; NULL if there is none. The caller owns it and ends it with al_lock_drop(). */
+al_lock *al_op_lock(al_op *op);
+
+/* The number of slots, for operations of administration. */
+size_t al_op_count(const al_op *op);
+
+/* Slot 1 ≤ slot ≤ al_op_seen(op), as al_admin_status() saw it. */
+typedef struct al_slot {
+  bool exists, held;
+} al_slot;
+size_t al_op_seen(const al_op *op);
+al_slot al_op_slot(const al_op *op, size_t slot);
+
+/* Gives the operation back; abandons it first if it is not done. Never waits. */
+void al_op_drop(al_op *op);
+
+/* ---- the persistent semaphore, for those who lock ("Lock Clients") ---------------------------------------------- */
+
+typedef enum al_strategy {
+  AL_ASCENDING, /* from slot 1 upwards; the specification's own */
+  AL_RANDOM,    /* from a slot picked by chance */
+  AL_LAST       /* from the slot held before */
+} al_strategy;
+
+typedef enum al_probing {
+  AL_PROBE_AUTO,    /* by publishing; passively while the broker is blocked or denies publishing */
+  AL_PROBE_PUBLISH, /* mandatory publishes with confirms */
+  AL_PROBE_PASSIVE  /* passive declares */
+} al_probing;
+
+typedef struct al_semaphore_options {
+  al_strategy strategy;
+  int max_attempts; /* races lost at the last step before a look counts as busy; at least 1 */
+  al_probing probing;
+} al_semaphore_options;
+
+/* False: `why` says what is wrong with a name for a lock. Everything below takes only names that pass. */
+bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
+
+/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto. Owned by the
+ * caller; operations under way keep what they need of it. */
+al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
+void al_semaphore_drop(al_semaphore *semaphore);
+
+/* "Acquiring a Lock". `timeout` is how long to wait for a slot: 0 looks once, AL_NEVER waits for ever. Fails with
+ * AL_TIMEOUT, AL_BUSY (timeout 0), AL_CONTENDED (timeout 0), AL_DEADLOCK, AL_NOT_FOUND, AL_REFUSED, AL_UNREACHABLE,
+ * AL_UNAVAILABLE, AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays claimed. */
+al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout);
+
+int al_lock_slot(const al_lock *lock);
+const char *al_lock_name(const al_lock *lock);     /* the semaphore's */
+const char *al_lock_ticket(const al_lock *lock);   /* random, one for every claim */
+double al_lock_acquired_at(const al_lock *lock);   /* seconds since the epoch, by this machine's wall clock */
+
+/* AL_OK: held, and the broker answered recently enough to be sure of it at `now`. Otherwise AL_SUSPECT, AL_LOST,
+ * AL_NOT_HELD or AL_FORKED. No I/O: news that nobody has read off the connection yet is not known here. */
+al_code al_lock_held(const al_lock *lock, int64_t now);
+const char *al_lock_reason(const al_lock *lock); /* why it was lost; "" if it was not */
+
+/* "Verifying a Held Lock": B is still ours, A still exists. Fails with AL_LOST, AL_REMOVED (the lock stays held: let
+ * go of it), AL_NOT_HELD, AL_UNREACHABLE. */
+al_op *al_lock_verify(al_lock *lock);
+
+/* "Relinquishing a Lock", by deleting B and awaiting the answer. Fails with AL_NOT_HELD (so when done twice), AL_LOST,
+ * AL_UNREACHABLE (not answered in time: it is released as soon as the broker reads it). */
+al_op *al_lock_release(al_lock *lock);
+
+/* Gives the lock back. Still held: it is released without waiting for the answer. */
+void al_lock_drop(al_lock *lock);
+
+/* ---- the persistent semaphore, for those who administer ("Lock Administration") -------------------------------- */
+
+typedef struct al_admin_options {
+  bool quorum;     /* A queues are quorum queues; otherwise classic */
+  int overshoot;   /* strays deleted past the end, in this many slots */
+  bool ascending;  /* delete from the lowest slot upwards ("Swiss Cheese Semaphores") */
+  int64_t timeout; /* for the whole action, waiting for another administrator included */
+  int64_t wait;    /* after a removal: how long to wait for the holders of the removed slots; 0: do not */
+} al_admin_options;
+
+/* classic, no overshoot, descending, 30 s, no wait. */
+void al_admin_options_init(al_admin_options *options);
+
+/* Each takes the administration mutex, acts, and lets it go. al_op_count() is then the number of slots. Fails with
+ * AL_TIMEOUT (another administrator, or the action took too long), AL_EXISTS (create), AL_NOT_FOUND (add, remove,
+ * destroy, repair), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
+ * A message about an action cut short names the count that al_admin_resize() finishes it with. */
+al_op *al_admin_create(al_session *session, const char *name, int slots, const al_admin_options *options);
+al_op *al_admin_add(al_session *session, const char *name, int slots, const al_admin_options *options);
+al_op *al_admin_remove(al_session *session, const char *name, int slots, const al_admin_options *options);
+al_op *al_admin_resize(al_session *session, const char *name, int slots, const al_admin_options *options);
+al_op *al_admin_destroy(al_session *session, const char *name, const al_admin_options *options);
+al_op *al_admin_repair(al_session *session, const char *name, const al_admin_options *options);
+
+/* Looks without the mutex. al_op_count() is the number of slots, 0 if there is no semaphore; AL_CONFLICT if one is
+ * missing in the row (not for status, which shows it). */
+al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options);
+al_op *al_admin_status(al_session *session, const char *name, const al_admin_options *options);
+
+/* "Waiting on Lock Holders": done when none of the `count` slots is held. Copies `slots`. */
+al_op *al_admin_wait_released(al_session *session, const char *name, const int *slots, size_t count,
+                              const al_admin_options *options);
+
+#endif

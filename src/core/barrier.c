@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/barrier.h"
+
+#include "core/name.h"
+#include "core/session.h"
+
+static void barrier_event(void *owner, al_channel *channel, const al_event *event) {
+  al_barrier *barrier = owner;
+  if (event->kind == AL_EVENT_CONTENT) return;
+  if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DELETE_OK_METHOD) return;
+  barrier->channel = NULL;
+  if (event->kind == AL_EVENT_METHOD) {
+    al_op_answered(barrier->op);
+    al_channel_give(channel);
+    barrier->op->step(barrier->op);
+  } else if (event->kind == AL_EVENT_CLOSED) {
+    bool refused = event->reply_code == AMQP_ACCESS_REFUSED;
+    al_op_fail(barrier->op, refused ? AL_REFUSED : AL_UNREACHABLE, "%s", event->text);
+  } else {
+    al_op_fail_link(barrier->op, channel->link);
+  }
+}
+
+void al_barrier_begin(al_barrier *barrier, al_op *op, const char *name) {
+  al_session *session = op->session;
+  al_link *link = al_probes_publish(session, AL_PROBE_AUTO) ? &session->prober : &session->holder;
+  char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
+  *barrier = (al_barrier){.op = op, .channel = al_channel_take(link, barrier_event, barrier)};
+  if (!barrier->channel) {
+    al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
+    return;
+  }
+  al_session_ticket(session, ticket);
+  al_name_scratch(queue, name, ticket);
+  amqp_table_entry_t classic = {.key = amqp_cstring_bytes("x-queue-type")};
+  classic.value.kind = AMQP_FIELD_KIND_UTF8;
+  classic.value.value.bytes = amqp_cstring_bytes("classic");
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue),
+                                  .exclusive = 1,
+                                  .auto_delete = 1,
+                                  .arguments = {.num_entries = 1, .entries = &classic}};
+  amqp_queue_delete_t delete = {.queue = amqp_cstring_bytes(queue)};
+  al_op_ask(op);
+  al_channel_call(barrier->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_channel_call(barrier->channel, AMQP_QUEUE_DELETE_METHOD, &delete);
+}
+
+bool al_barrier_passed(const al_barrier *barrier) { return !barrier->channel && !barrier->op->done; }
+
+void al_barrier_cancel(al_barrier *barrier) {
+  if (barrier->channel) al_channel_close(barrier->channel);
+  barrier->channel = NULL;
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/channel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/link.h"
+
+#define IDLE_MAX 16 /* channels kept open for the next who needs one */
+
+static al_channel *channel_at(const al_link *link, int number) {
+  return number > 0 && number < link->channels_size ? link->channels[number] : NULL;
+}
+
+static bool channels_grow(al_link *link, int number) {
+  if (number < link->channels_size) return true;
+  int size = link->channels_size ? link->channels_size * 2 : 16;
+  al_channel **channels = realloc(link->channels, (size_t)size * sizeof *channels);
+  if (!channels) return false;
+  memset(channels + link->channels_size, 0, (size_t)(size - link->channels_size) * sizeof *channels);
+  link->channels = channels;
+  link->channels_size = size;
+  return true;
+}
+
+/* The lowest number not in use: rabbitmq-c keeps memory for every number it has seen. */
+static al_channel *channel_free(al_link *link) {
+  for (int number = 1; number <= link->channel_max; number++) {
+    al_channel *channel = channel_at(link, number);
+    if (channel && channel->state != AL_CHANNEL_FREE) continue;
+    if (channel) return channel;
+    if (!channels_grow(link, number) || !(channel = calloc(1, sizeof *channel))) return NULL;
+    channel->link = link;
+    channel->number = number;
+    return link->channels[number] = channel;
+  }
+  return NULL;
+}
+
+static void channel_open(al_channel *channel) {
+  amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
+  channel->state = AL_CHANNEL_OPEN;
+  channel->unanswered = 0;
+  memset(&channel->content, 0, sizeof channel->content);
+  al_channel_call(channel, AMQP_CHANNEL_OPEN_METHOD, &open);
+}
+
+al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
+  al_channel *channel = link->idle;
+  if (channel) {
+    link->idle = channel->next_idle;
+    link->idle_count--;
+  } else {
+    channel = channel_free(link);
+    if (!channel) return NULL;
+    channel_open(channel);
+  }
+  channel->on = on;
+  channel->owner = owner;
+  return channel;
+}
+
+void al_channel_give(al_channel *channel) {
+  al_link *link = channel->link;
+  if (channel->unanswered > 0 || link->idle_count >= IDLE_MAX) {
+    al_channel_close(channel);
+    return;
+  }
+  channel->on = NULL;
+  channel->owner = NULL;
+  channel->next_idle = link->idle;
+  link->idle = channel;
+  link->idle_count++;
+}
+
+void al_channel_close(al_channel *channel) {
+  amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_empty_bytes};
+  channel->on = NULL;
+  channel->owner = NULL;
+  channel->state = AL_CHANNEL_CLOSING;
+  al_channel_call(channel, AMQP_CHANNEL_CLOSE_METHOD, &close);
+}
+
+void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded) {
+  if (channel->unanswered++ == 0) channel->asked_at = channel->link->now;
+  al_link_method(channel->link, channel->number, method, decoded);
+}
+
+/* ---- what arrives ----------------------------------------------------------------------------------------------- */
+
+static void tell(al_channel *channel, const al_event *event) {
+  if (channel->on) channel->on(channel->owner, channel, event);
+}
+
+static bool is_answer(amqp_method_number_t method) {
+  switch (method) {
+    case AMQP_CHANNEL_OPEN_OK_METHOD:
+    case AMQP_CHANNEL_CLOSE_OK_METHOD:
+    case AMQP_QUEUE_DECLARE_OK_METHOD:
+    case AMQP_QUEUE_DELETE_OK_METHOD:
+    case AMQP_BASIC_CONSUME_OK_METHOD:
+    case AMQP_BASIC_QOS_OK_METHOD:
+    case AMQP_CONFIRM_SELECT_OK_METHOD:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/* An answer proves that the broker was there after the oldest open request was sent, whichever it answers. */
+static void answered(al_channel *channel) {
+  if (channel->unanswered > 0) channel->unanswered--;
+  if (channel->asked_at > channel->link->answered_at) channel->link->answered_at = channel->asked_at;
+}
+
+static void idle_remove(al_link *link, const al_channel *channel) {
+  for (al_channel **at = &link->idle; *at; at = &(*at)->next_idle) {
+    if (*at != channel) continue;
+    *at = channel->next_idle;
+    link->idle_count--;
+    return;
+  }
+}
+
+static void channel_free_number(al_channel *channel) {
+  idle_remove(channel->link, channel);
+  channel->state = AL_CHANNEL_FREE;
+  channel->on = NULL;
+  channel->owner = NULL;
+}
+
+static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *close) {
+  char text[256];
+  snprintf(text, sizeof text, "%.*s", (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+  al_event event = {.kind = AL_EVENT_CLOSED,
+                    .method = (amqp_method_number_t)close->class_id << 16 | close->method_id,
+                    .reply_code = close->reply_code,
+                    .text = text};
+  amqp_channel_close_ok_t ok = {0};
+  al_channel_fn *on = channel->on;
+  void *owner = channel->owner;
+  bool settled = channel->state != AL_CHANNEL_CLOSING; /* else our own close is still to be answered */
+  answered(channel);
+  al_link_method(channel->link, channel->number, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
+  if (settled) channel_free_number(channel);
+  if (on) on(owner, channel, &event);
+}
+
+static void content_begin(al_channel *channel, amqp_method_number_t method, uint64_t delivery_tag) {
+  channel->content = (al_content){.method = method, .delivery_tag = delivery_tag, .expects_header = true};
+}
+
+static void method_arrived(al_channel *channel, const amqp_method_t *method) {
+  if (is_answer(method->id)) answered(channel);
+  switch (method->id) {
+    case AMQP_CHANNEL_CLOSE_METHOD:
+      closed_by_broker(channel, method->decoded);
+      return;
+    case AMQP_CHANNEL_CLOSE_OK_METHOD:
+      channel_free_number(channel);
+      return;
+    case AMQP_BASIC_RETURN_METHOD:
+      content_begin(channel, method->id, 0);
+      return;
+    case AMQP_BASIC_DELIVER_METHOD:
+      content_begin(channel, method->id, ((amqp_basic_deliver_t *)method->decoded)->delivery_tag);
+      return;
+    default:
+      tell(channel, &(al_event){.kind = AL_EVENT_METHOD, .method = method->id, .decoded = method->decoded});
+  }
+}
+
+static void content_arrived(al_channel *channel) {
+  al_content content = channel->content;
+  memset(&channel->content, 0, sizeof channel->content);
+  tell(channel, &(al_event){.kind = AL_EVENT_CONTENT, .method = content.method, .content = &content});
+}
+
+static void keep_short(char out[40], amqp_bytes_t text, bool there) {
+  if (there && text.len < 40) memcpy(out, text.bytes, text.len);
+}
+
+static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
+  al_content *content = &channel->content;
+  if (!content->expects_header || frame->payload.properties.class_id != AMQP_BASIC_CLASS) return false;
+  const amqp_basic_properties_t *properties = frame->payload.properties.decoded;
+  keep_short(content->message_id, properties->message_id, properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG);
+  keep_short(content->type, properties->type, properties->_flags & AMQP_BASIC_TYPE_FLAG);
+  content->expects_header = false;
+  content->left = frame->payload.properties.body_size;
+  if (content->left == 0) content_arrived(channel);
+  return true;
+}
+
+static bool body_arrived(al_channel *channel, const amqp_frame_t *frame) {
+  al_content *content = &channel->content;
+  if (content->expects_header || frame->payload.body_fragment.len > content->left) return false;
+  content->left -= frame->payload.body_fragment.len;
+  if (content->left == 0 && content->method) content_arrived(channel);
+  return true;
+}
+
+bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {
+  al_channel *channel = channel_at(link, frame->channel);
+  if (!channel || channel->state == AL_CHANNEL_FREE) return false;
+  switch (frame->frame_type) {
+    case AMQP_FRAME_METHOD:
+      if (channel->content.method) return false; /* a message is never interrupted on its own channel */
+      method_arrived(channel, &frame->payload.method);
+      return true;
+    case AMQP_FRAME_HEADER:
+      return header_arrived(channel, frame);
+    case AMQP_FRAME_BODY:
+      return body_arrived(channel, frame);
+    default:
+      return false;
+  }
+}
+
+void al_channels_down(al_link *link) {
+  al_channel **channels = link->channels;
+  int size = link->channels_size;
+  link->channels = NULL;
+  link->channels_size = 0;
+  link->idle = NULL;
+  link->idle_count = 0;
+  link->pulse = NULL;
+  for (int number = 1; number < size; number++) {
+    al_channel *channel = channels[number];
+    if (channel && channel->state == AL_CHANNEL_OPEN) tell(channel, &(al_event){.kind = AL_EVENT_DOWN});
+  }
+  /* Only now: an owner of two channels may still look at the other while it is told of the first. */
+  for (int number = 1; number < size; number++) free(channels[number]);
+  free(channels);
+}

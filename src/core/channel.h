@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Channels of a link, pooled. Taking one costs no round trip: channel.open is written, and what follows may be written
+ * behind it. Each channel has one owner, who is told of everything that arrives on it:
+ *
+ *   FREE ─ take ─> OPEN ─ give ─> idle, OPEN ─ take ─> …
+ *    ^              ├─ al_channel_close ─> CLOSING ─ close-ok ─┐
+ *    │              └─ closed by the broker, the owner told ───┤
+ *    └─────────────────────────────────────────────────────────┘
+ *
+ * A number is used again only once its close is settled, so no answer can reach the wrong owner. */
+#ifndef AL_CORE_CHANNEL_H
+#define AL_CORE_CHANNEL_H
+
+#include "amqplocks.h"
+#include "core/amqp.h"
+
+typedef struct al_link al_link;
+typedef struct al_channel al_channel;
+
+typedef enum al_event_kind {
+  AL_EVENT_METHOD,  /* a method, decoded */
+  AL_EVENT_CONTENT, /* a returned or delivered message has arrived whole */
+  AL_EVENT_CLOSED,  /* the broker closed the channel: it is no longer the owner's */
+  AL_EVENT_DOWN     /* the link went down: neither is it */
+} al_event_kind;
+
+typedef struct al_content {
+  amqp_method_number_t method; /* AMQP_BASIC_RETURN_METHOD or AMQP_BASIC_DELIVER_METHOD */
+  uint64_t delivery_tag;
+  uint64_t left; /* bytes of the body still to come */
+  bool expects_header;
+  char message_id[40]; /* "" if there is none or it is longer, as ours never are */
+  char type[40];
+} al_content;
+
+typedef struct al_event {
+  al_event_kind kind;
+  amqp_method_number_t method; /* METHOD: which. CLOSED: the request it answers, 0 if none */
+  void *decoded;
+  const al_content *content;
+  int reply_code;   /* CLOSED */
+  const char *text; /* CLOSED: the broker's words */
+} al_event;
+
+typedef void al_channel_fn(void *owner, al_channel *channel, const al_event *event);
+
+struct al_channel {
+  al_link *link;
+  int number;
+  enum { AL_CHANNEL_FREE, AL_CHANNEL_OPEN, AL_CHANNEL_CLOSING } state;
+  al_channel_fn *on; /* NULL: idle, or nobody cares */
+  void *owner;
+  int unanswered;   /* requests sent and not answered yet */
+  int64_t asked_at; /* when the oldest of them was sent, or one before it */
+  al_content content;
+  al_channel *next_idle;
+};
+
+/* A channel for `owner`; NULL if the connection has no more of them, or no memory. */
+al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner);
+
+/* Back to the pool. Nothing may be consumed, unacknowledged or unanswered on it. */
+void al_channel_give(al_channel *channel);
+
+/* Closes it without waiting; its owner hears nothing more. */
+void al_channel_close(al_channel *channel);
+
+/* Sends a request that the broker answers. */
+void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded);
+
+/* For the link: a frame of a channel other than 0; false if it breaks the protocol. */
+bool al_channel_frame(al_link *link, const amqp_frame_t *frame);
+void al_channels_down(al_link *link); /* tells every owner, and forgets them all */
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The AMQP 0-9-1 handshake in frames, the same for every transport: start, start-ok, tune, tune-ok and open, open-ok.
+ * Every refusal is told apart: RabbitMQ answers wrong credentials with connection.close 403 because we announce
+ * authentication_failure_close, and an open it does not want with 530. */
+#include "core/link.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FRAME_MAX 8192 /* the least that brokers from 4.1 on accept; our frames are far smaller */
+
+static amqp_table_entry_t text_entry(const char *key, const char *text) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_UTF8;
+  entry.value.value.bytes = amqp_cstring_bytes(text);
+  return entry;
+}
+
+static amqp_table_entry_t table_entry(const char *key, int count, amqp_table_entry_t *entries) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_TABLE;
+  entry.value.value.table = (amqp_table_t){.num_entries = count, .entries = entries};
+  return entry;
+}
+
+static amqp_table_entry_t yes_entry(const char *key) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_BOOLEAN;
+  entry.value.value.boolean = 1;
+  return entry;
+}
+
+/* RFC 4616: NUL user NUL password. EXTERNAL's identity is the certificate's own. */
+static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
+  if (settings->external) return amqp_empty_bytes;
+  size_t user = strlen(settings->user), password = strlen(settings->password);
+  out[0] = '\0';
+  memcpy(out + 1, settings->user, user + 1);
+  memcpy(out + 2 + user, settings->password, password);
+  return (amqp_bytes_t){.len = 2 + user + password, .bytes = out};
+}
+
+static void send_start_ok(al_link *link) {
+  char name[sizeof link->settings->name + 16], response[520];
+  snprintf(name, sizeof name, "%s %s", link->settings->name, link->role);
+  amqp_table_entry_t capabilities[] = {yes_entry("authentication_failure_close"), yes_entry("basic.nack"),
+                                       yes_entry("connection.blocked"), yes_entry("consumer_cancel_notify"),
+                                       yes_entry("publisher_confirms")};
+  amqp_table_entry_t properties[] = {text_entry("product", "amqp-locks"), text_entry("version", AL_VERSION),
+                                     text_entry("connection_name", name), table_entry("capabilities", 5, capabilities)};
+  amqp_connection_start_ok_t ok = {.client_properties = {.num_entries = 4, .entries = properties},
+                                   .mechanism = amqp_cstring_bytes(link->settings->external ? "EXTERNAL" : "PLAIN"),
+                                   .response = sasl_response(link->settings, response),
+                                   .locale = amqp_cstring_bytes("en_US")};
+  al_link_method(link, 0, AMQP_CONNECTION_START_OK_METHOD, &ok);
+  memset(response, 0, sizeof response);
+}
+
+static int version_number(amqp_bytes_t text) {
+  int major = 0, minor = 0, patch = 0;
+  char copy[32];
+  snprintf(copy, sizeof copy, "%.*s", (int)text.len, (const char *)text.bytes);
+  if (sscanf(copy, "%d.%d.%d", &major, &minor, &patch) < 2) return 0;
+  return major * 10000 + minor * 100 + patch;
+}
+
+static int broker_version(const amqp_table_t *properties) {
+  for (int i = 0; i < properties->num_entries; i++) {
+    const amqp_table_entry_t *entry = &properties->entries[i];
+    bool is_version = entry->key.len == 7 && memcmp(entry->key.bytes, "version", 7) == 0;
+    if (is_version && entry->value.kind == AMQP_FIELD_KIND_UTF8) return version_number(entry->value.value.bytes);
+  }
+  return 0;
+}
+
+static bool offers(amqp_bytes_t mechanisms, const char *wanted) {
+  char list[256];
+  snprintf(list, sizeof list, "%.*s", (int)mechanisms.len, (const char *)mechanisms.bytes);
+  char *rest = NULL;
+  for (char *one = strtok_r(list, " ", &rest); one; one = strtok_r(NULL, " ", &rest))
+    if (strcmp(one, wanted) == 0) return true;
+  return false;
+}
+
+static void started(al_link *link, const amqp_connection_start_t *start) {
+  const char *mechanism = link->settings->external ? "EXTERNAL" : "PLAIN";
+  if (!offers(start->mechanisms, mechanism)) {
+    al_link_abort(link, AL_AUTH, "the broker does not offer the SASL mechanism %s", mechanism);
+    return;
+  }
+  link->version = broker_version(&start->server_properties);
+  send_start_ok(link);
+  link->state = AL_LINK_TUNING;
+}
+
+/* The smaller of two limits, of which 0 is none. */
+static int lesser(int ours, uint32_t theirs) { return theirs > 0 && theirs < (uint32_t)ours ? (int)theirs : ours; }
+
+static void tuned(al_link *link, const amqp_connection_tune_t *tune) {
+  int frame_max = lesser(FRAME_MAX, tune->frame_max);
+  link->channel_max = lesser(link->settings->channel_max, tune->channel_max);
+  link->port->kind->tune(link->port, link->channel_max, frame_max);
+  amqp_connection_tune_ok_t ok = {.channel_max = (uint16_t)link->channel_max,
+                                  .frame_max = (uint32_t)frame_max,
+                                  .heartbeat = (uint16_t)link->settings->heartbeat};
+  amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(link->settings->vhost),
+                                 .capabilities = amqp_empty_bytes};
+  al_link_method(link, 0, AMQP_CONNECTION_TUNE_OK_METHOD, &ok);
+  al_link_method(link, 0, AMQP_CONNECTION_OPEN_METHOD, &open);
+  link->state = AL_LINK_OPENING;
+}
+
+void al_handshake(al_link *link, const amqp_frame_t *frame) {
+  const amqp_method_t *method = &frame->payload.method;
+  if (link->state == AL_LINK_GREETING && method->id == AMQP_CONNECTION_START_METHOD)
+    started(link, method->decoded);
+  else if (link->state == AL_LINK_TUNING && method->id == AMQP_CONNECTION_TUNE_METHOD)
+    tuned(link, method->decoded);
+  else if (link->state == AL_LINK_OPENING && method->id == AMQP_CONNECTION_OPEN_OK_METHOD)
+    link->state = AL_LINK_OPEN;
+  else
+    al_link_abort(link, AL_PROTOCOL, "the broker broke the AMQP handshake with %s",
+                  amqp_method_name(method->id) ? amqp_method_name(method->id) : "an unknown method");
+}
+
+static bool mentions(amqp_bytes_t text, const char *word) {
+  return text.len > 0 && memmem(text.bytes, text.len, word, strlen(word)) != NULL;
+}
+
+al_code al_handshake_refusal(al_link_state state, const amqp_connection_close_t *close) {
+  bool limit = mentions(close->reply_text, "limit");
+  if (state == AL_LINK_TUNING && close->reply_code == AMQP_ACCESS_REFUSED) return AL_AUTH;
+  if (state == AL_LINK_OPENING && close->reply_code == AMQP_NOT_ALLOWED) return limit ? AL_LIMIT : AL_VHOST;
+  if (close->reply_code == AMQP_NOT_ALLOWED && limit) return AL_LIMIT;
+  if (state == AL_LINK_CLOSING) return AL_CLOSED;
+  return AL_UNREACHABLE;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/link.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PROTOCOL_HEADER 'A' /* what rabbitmq-c calls the frame type of a protocol header it has read */
+
+static int64_t heartbeat(const al_link *link) { return link->settings->heartbeat * AL_SECOND; }
+
+void al_link_init(al_link *link, const al_settings *settings, const char *role) {
+  *link = (al_link){.settings = settings, .role = role};
+}
+
+bool al_link_is_open(const al_link *link) { return link->state == AL_LINK_OPEN; }
+
+bool al_link_is_lost(const al_link *link) { return link->state == AL_LINK_DOWN; }
+
+static void changed(al_link *link) {
+  if (link->changed) link->changed(link->watcher, link);
+}
+
+void al_link_want(al_link *link) {
+  if (link->state == AL_LINK_IDLE) link->wanted = true;
+}
+
+void al_link_forget(al_link *link) {
+  if (link->state == AL_LINK_DOWN) link->state = AL_LINK_IDLE;
+}
+
+void al_link_attach(al_link *link, al_port *port, int64_t now) {
+  link->wanted = false;
+  link->blocked = false;
+  link->version = 0;
+  link->port = port;
+  link->state = AL_LINK_GREETING;
+  link->now = link->sent_at = link->heard_at = link->pulsed_at = now;
+  link->answered_at = 0;
+  link->deadline = now + link->settings->timeout;
+  link->channel_max = 0;
+  link->code = AL_OK;
+  link->why[0] = '\0';
+  port->kind->send_header(port);
+}
+
+static void link_down(al_link *link) {
+  bool was = link->state != AL_LINK_DOWN;
+  link->state = AL_LINK_DOWN;
+  link->wanted = false;
+  link->blocked = false;
+  if (link->port) link->port->kind->close(link->port);
+  link->port = NULL;
+  al_channels_down(link);
+  if (was) changed(link);
+}
+
+void al_link_fail(al_link *link, al_code code, const char *why) {
+  link->code = code;
+  snprintf(link->why, sizeof link->why, "%s", why);
+  link->state = AL_LINK_GREETING; /* there was an attempt, and it is told of like any other end */
+  link_down(link);
+}
+
+void al_link_abort(al_link *link, al_code code, const char *format, ...) {
+  if (link->state == AL_LINK_DOWN) return;
+  va_list arguments;
+  va_start(arguments, format);
+  link->code = code;
+  vsnprintf(link->why, sizeof link->why, format, arguments);
+  va_end(arguments);
+  link_down(link);
+}
+
+void al_link_send(al_link *link, const amqp_frame_t *frame) {
+  if (!link->port) return;
+  link->sent_at = link->now;
+  link->port->kind->send(link->port, frame);
+}
+
+void al_link_method(al_link *link, int channel, amqp_method_number_t method, void *decoded) {
+  amqp_frame_t frame = {.frame_type = AMQP_FRAME_METHOD, .channel = (amqp_channel_t)channel};
+  frame.payload.method.id = method;
+  frame.payload.method.decoded = decoded;
+  al_link_send(link, &frame);
+}
+
+/* ---- what arrives on channel 0 ---------------------------------------------------------------------------------- */
+
+static void closed_by_broker(al_link *link, const amqp_connection_close_t *close) {
+  amqp_connection_close_ok_t ok = {0};
+  al_link_method(link, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
+  link->port->kind->flush(link->port);
+  al_code code = al_handshake_refusal(link->state, close);
+  al_link_abort(link, code, "the broker closed the connection: %.*s", (int)close->reply_text.len,
+                (const char *)close->reply_text.bytes);
+}
+
+static void blocked(al_link *link, bool is_blocked) {
+  if (link->blocked == is_blocked) return;
+  link->blocked = is_blocked;
+  changed(link);
+}
+
+static void connection_method(al_link *link, const amqp_frame_t *frame) {
+  const amqp_method_t *method = &frame->payload.method;
+  switch (method->id) {
+    case AMQP_CONNECTION_CLOSE_METHOD:
+      closed_by_broker(link, method->decoded);
+      return;
+    case AMQP_CONNECTION_CLOSE_OK_METHOD:
+      al_link_abort(link, AL_CLOSED, "the connection was closed");
+      return;
+    case AMQP_CONNECTION_BLOCKED_METHOD:
+      blocked(link, true);
+      return;
+    case AMQP_CONNECTION_UNBLOCKED_METHOD:
+      blocked(link, false);
+      return;
+    default:
+      if (link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING) return;
+      al_handshake(link, frame);
+      if (link->state == AL_LINK_OPEN) changed(link);
+  }
+}
+
+static void dispatch(al_link *link, const amqp_frame_t *frame) {
+  if (frame->frame_type == PROTOCOL_HEADER) {
+    const amqp_frame_t *f = frame;
+    al_link_abort(link, AL_PROTOCOL, "the broker speaks another protocol (AMQP %d.%d), not AMQP 0-9-1",
+                  f->payload.protocol_header.transport_low, f->payload.protocol_header.protocol_version_major);
+    return;
+  }
+  if (frame->frame_type == AMQP_FRAME_HEARTBEAT) return;
+  if (frame->channel == 0 && frame->frame_type == AMQP_FRAME_METHOD) {
+    connection_method(link, frame);
+    return;
+  }
+  bool open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
+  if (!open || !al_channel_frame(link, frame))
+    al_link_abort(link, AL_PROTOCOL, "the broker sent a frame that has no place on channel %d", frame->channel);
+}
+
+static void read_all(al_link *link) {
+  amqp_frame_t frame;
+  while (link->port) {
+    al_port *port = link->port;
+    al_port_state state = port->kind->next(port, &frame);
+    if (port->heard) {
+      port->heard = false;
+      link->heard_at = link->now;
+    }
+    if (state == AL_PORT_MORE) return;
+    if (state == AL_PORT_DOWN) {
+      al_code code = link->state == AL_LINK_CLOSING ? AL_CLOSED : port->code;
+      char why[sizeof port->why];
+      memcpy(why, port->why, sizeof why);
+      al_link_abort(link, code, "%s", why);
+      return;
+    }
+    amqp_channel_t channel = frame.channel;
+    dispatch(link, &frame);
+    if (link->port == port) port->kind->release(port, channel);
+  }
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+static bool is_shaking_hands(const al_link *link) {
+  return link->state == AL_LINK_GREETING || link->state == AL_LINK_TUNING || link->state == AL_LINK_OPENING;
+}
+
+static void pulse_event(void *owner, al_channel *channel, const al_event *event) {
+  (void)channel;
+  al_link *link = owner;
+  if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) link->pulse = NULL;
+}
+
+/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. basic.qos on
+ * a channel of its own asks for nothing and changes nothing. */
+static void pulse(al_link *link) {
+  amqp_basic_qos_t qos = {.prefetch_count = 1};
+  if (link->pulses == 0 || link->now < link->pulsed_at + heartbeat(link) / 2) return;
+  link->pulsed_at = link->now;
+  if (!link->pulse) link->pulse = al_channel_take(link, pulse_event, link);
+  if (link->pulse && link->pulse->unanswered <= 1) al_channel_call(link->pulse, AMQP_BASIC_QOS_METHOD, &qos);
+}
+
+static void keep_time(al_link *link) {
+  bool is_bounded = is_shaking_hands(link) || link->state == AL_LINK_CLOSING;
+  if (is_bounded && link->now >= link->deadline) {
+    bool closing = link->state == AL_LINK_CLOSING;
+    al_link_abort(link, closing ? AL_CLOSED : AL_UNREACHABLE, "%s",
+                  closing ? "the connection was closed" : "the broker did not finish the AMQP handshake in time");
+    return;
+  }
+  if (link->state != AL_LINK_OPEN) return;
+  if (link->now - link->heard_at > 2 * heartbeat(link)) {
+    al_link_abort(link, AL_UNREACHABLE, "nothing came from the broker for two heartbeats");
+    return;
+  }
+  pulse(link);
+  if (link->now - link->sent_at >= heartbeat(link) / 2) {
+    amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEARTBEAT};
+    al_link_send(link, &frame);
+  }
+}
+
+void al_link_pump(al_link *link, int64_t now) {
+  link->now = now;
+  read_all(link);
+  if (link->port) keep_time(link);
+  if (link->port) link->port->kind->flush(link->port);
+}
+
+static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
+
+int64_t al_link_wake(const al_link *link) {
+  if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
+  if (link->state != AL_LINK_OPEN) return AL_NEVER;
+  int64_t beat = heartbeat(link) / 2;
+  int64_t wake = sooner(link->sent_at + beat, link->heard_at + 4 * beat + 1);
+  return link->pulses > 0 ? sooner(wake, link->pulsed_at + beat) : wake;
+}
+
+int64_t al_link_certain_until(const al_link *link) {
+  if (link->state != AL_LINK_OPEN && link->state != AL_LINK_CLOSING) return 0;
+  return link->answered_at + 2 * heartbeat(link) - heartbeat(link) / 20;
+}
+
+void al_link_close(al_link *link, int64_t deadline) {
+  amqp_connection_close_t close = {.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_cstring_bytes("goodbye")};
+  link->wanted = false;
+  if (link->state != AL_LINK_OPEN) {
+    if (link->state != AL_LINK_CLOSING) al_link_abort(link, AL_CLOSED, "the connection was closed");
+    return;
+  }
+  al_link_method(link, 0, AMQP_CONNECTION_CLOSE_METHOD, &close);
+  link->state = AL_LINK_CLOSING;
+  link->deadline = deadline;
+}

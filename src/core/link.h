@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A link is one AMQP connection: its handshake, its heartbeats, its channels, the claims it carries, and what it knows
+ * about how sure they are.
+ *
+ *   IDLE ─ want, attach ─> GREETING ─ start ─> TUNING ─ tune ─> OPENING ─ open-ok ─> OPEN ─ close ─> CLOSING
+ *     ^                        └───────────┴────────┴──────────────┴──────────┴────────────────────────> DOWN
+ *     └──────────────────────────── forget (a new connection, nothing carried over) ────────────────────────┘
+ *
+ * The link never opens a connection itself. Someone wants it (`wanted`), the outside attaches a port, the link does
+ * the rest. When it goes down every channel's owner is told, once; nothing survives into the next connection. */
+#ifndef AL_CORE_LINK_H
+#define AL_CORE_LINK_H
+
+#include "core/channel.h"
+#include "core/port.h"
+
+typedef enum al_link_state {
+  AL_LINK_IDLE,
+  AL_LINK_GREETING,
+  AL_LINK_TUNING,
+  AL_LINK_OPENING,
+  AL_LINK_OPEN,
+  AL_LINK_CLOSING,
+  AL_LINK_DOWN
+} al_link_state;
+
+#define AL_NAME_BUCKETS 64
+
+struct al_claim;
+
+struct al_link {
+  const al_settings *settings;
+  const char *role; /* "holder" or "prober", the suffix of the connection's name */
+  al_link_state state;
+  bool wanted;
+  al_port *port;
+  int64_t now; /* the time of the pump under way */
+
+  int64_t deadline;    /* of the handshake, or of closing */
+  int64_t sent_at;     /* when anything was last queued to be sent */
+  int64_t heard_at;    /* when bytes last came */
+  int64_t answered_at; /* when the latest request was sent that has an answer: the broker was there after this */
+  int64_t pulsed_at;
+  int pulses;       /* holders of locks that want the link's certainty kept fresh */
+  al_channel *pulse; /* the channel the pulse beats on */
+  bool blocked;     /* connection.blocked: the broker does not read what this connection publishes */
+  int version;      /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
+
+  al_channel **channels; /* by number; [0] is unused */
+  int channels_size, channel_max;
+  al_channel *idle; /* open and clean */
+  int idle_count;
+
+  struct al_claim *names[AL_NAME_BUCKETS]; /* what this connection holds or may hold, by queue name */
+
+  al_code code; /* why it is DOWN */
+  char why[AL_MESSAGE_SIZE];
+
+  void (*changed)(void *watcher, al_link *link); /* told when the link opens, blocks or goes down */
+  void *watcher;
+};
+
+void al_link_init(al_link *link, const al_settings *settings, const char *role);
+
+/* Asks the outside for a connection, unless there is one or one is under way. */
+void al_link_want(al_link *link);
+
+/* Forgets how the last connection ended, so that another may be wanted. */
+void al_link_forget(al_link *link);
+
+/* Takes a connected port (and owns it) and begins the handshake. */
+void al_link_attach(al_link *link, al_port *port, int64_t now);
+
+/* The outside could not connect. */
+void al_link_fail(al_link *link, al_code code, const char *why);
+
+/* Reads, dispatches, keeps heartbeats and deadlines, writes. */
+void al_link_pump(al_link *link, int64_t now);
+
+/* The earliest time at which pumping is worthwhile although nothing came. */
+int64_t al_link_wake(const al_link *link);
+
+/* connection.close, politely; the link goes DOWN with AL_CLOSED when it is answered or `deadline` has passed. */
+void al_link_close(al_link *link, int64_t deadline);
+
+/* Down at once, without a word to the broker. */
+void al_link_abort(al_link *link, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Sends a frame. */
+void al_link_send(al_link *link, const amqp_frame_t *frame);
+void al_link_method(al_link *link, int channel, amqp_method_number_t method, void *decoded);
+
+/* Until when a lock on this link is certain: brokers drop a client that was silent for two heartbeats, not sooner, and
+ * `answered_at` is the last moment at which it was provably not silent. */
+int64_t al_link_certain_until(const al_link *link);
+
+bool al_link_is_open(const al_link *link);
+bool al_link_is_lost(const al_link *link); /* it went down, and nobody has forgotten it yet */
+
+/* handshake.c: one method frame on channel 0 while the link is not OPEN. */
+void al_handshake(al_link *link, const amqp_frame_t *frame);
+/* Maps the broker's connection.close to our codes, according to how far the link had come. */
+al_code al_handshake_refusal(al_link_state state, const amqp_connection_close_t *close);
+
+#endif

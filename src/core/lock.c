@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/name.h"
+#include "core/session.h"
+
+al_lock *al_lock_new(al_session *session, al_claim *claim, const char *name, int slot, al_probing probing) {
+  al_lock *lock = calloc(1, sizeof *lock);
+  if (!lock) return NULL;
+  *lock = (al_lock){.refs = 1, .session = session, .claim = claim, .slot = slot, .probing = probing};
+  snprintf(lock->name, sizeof lock->name, "%s", name);
+  al_claim_use(claim);
+  al_session_ref(session);
+  return lock;
+}
+
+static void lock_unref(al_lock *lock) {
+  if (--lock->refs > 0) return;
+  al_session *session = lock->session;
+  al_claim_leave(lock->claim);
+  free(lock);
+  al_session_unref(session);
+}
+
+void al_lock_drop(al_lock *lock) {
+  if (!lock) return;
+  al_port *port = lock->session->holder.port;
+  al_claim_release(lock->claim);
+  if (port) port->kind->flush(port);
+  lock_unref(lock);
+}
+
+/* ---- what it says ----------------------------------------------------------------------------------------------- */
+
+int al_lock_slot(const al_lock *lock) { return lock->slot; }
+const char *al_lock_name(const al_lock *lock) { return lock->name; }
+const char *al_lock_ticket(const al_lock *lock) { return lock->claim->ticket; }
+double al_lock_acquired_at(const al_lock *lock) { return lock->claim->acquired_at; }
+const char *al_lock_reason(const al_lock *lock) { return lock->claim->why; }
+
+/* By its owner, or with everything else when the session was closed. */
+static bool is_let_go(const al_lock *lock) {
+  return lock->released || (lock->claim->state != AL_CLAIM_HELD && lock->claim->code == AL_OK);
+}
+
+al_code al_lock_held(const al_lock *lock, int64_t now) {
+  if (lock->session->forked) return AL_FORKED;
+  if (is_let_go(lock)) return AL_NOT_HELD;
+  if (lock->claim->state != AL_CLAIM_HELD) return AL_LOST;
+  return now < al_link_certain_until(&lock->session->holder) ? AL_OK : AL_SUSPECT;
+}
+
+/* ---- operations on it ------------------------------------------------------------------------------------------- */
+
+typedef struct lock_op {
+  al_op op;
+  al_lock *lock;
+  al_probes probes;
+  int confirmed; /* the claim's count that answers us */
+} lock_op;
+
+static void lock_op_stop(al_op *op) { al_probes_cancel(&((lock_op *)op)->probes); }
+
+static void lock_op_free(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  al_probes_free(&self->probes);
+  lock_unref(self->lock);
+}
+
+static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
+  lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self);
+  if (!self) return NULL;
+  self->lock = lock;
+  self->op.claim = lock->claim;
+  self->op.stop = lock_op_stop;
+  self->op.free = lock_op_free;
+  lock->refs++;
+  return al_op_start(&self->op, step, AL_NEVER);
+}
+
+/* True if there is still a lock; otherwise the operation fails with what became of it. */
+static bool is_still_held(al_op *op, const al_lock *lock) {
+  if (is_let_go(lock))
+    al_op_fail(op, AL_NOT_HELD, "slot %d of \"%s\" was released before", lock->slot, lock->name);
+  else if (lock->claim->state != AL_CLAIM_HELD)
+    al_op_fail(op, AL_LOST, "slot %d of \"%s\": %s", lock->slot, lock->name, lock->claim->why);
+  return !op->done;
+}
+
+/* "Relinquishing a Lock": delete B, and know that it is gone. */
+static void releasing(al_op *op) {
+  if (((lock_op *)op)->lock->claim->state == AL_CLAIM_GONE) al_op_finish(op);
+}
+
+static void release_begin(al_op *op) {
+  al_lock *lock = ((lock_op *)op)->lock;
+  bool held = is_still_held(op, lock);
+  lock->released = true;
+  if (!held) return;
+  al_op_ask(op);
+  al_claim_release(lock->claim);
+  al_op_next(op, releasing);
+}
+
+al_op *al_lock_release(al_lock *lock) { return lock_op_begin(lock, release_begin); }
+
+/* "Verifying a Held Lock". B is asked for on the lock's own channel, where only its loss can close it. A is asked for
+ * elsewhere: the 404 of a missing A would release the lock under its holder. */
+static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_lock *lock = context;
+  (void)index;
+  al_name_slot(out, lock->name, lock->slot);
+}
+
+static void verifying(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  if (!is_still_held(op, self->lock) || self->lock->claim->confirmed < self->confirmed) return;
+  if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
+  if (self->probes.answers[0] == AL_ANSWER_ABSENT)
+    al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
+               self->lock->name);
+  else
+    al_op_finish(op);
+}
+
+static void verify_begin(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  al_lock *lock = self->lock;
+  if (!is_still_held(op, lock)) return;
+  if (al_probes_publish(lock->session, lock->probing) && !al_op_needs(op, &lock->session->prober)) return;
+  al_op_ask(op);
+  self->confirmed = al_claim_confirm(lock->claim);
+  op->step = verifying;
+  al_probes_begin(&self->probes, op, lock->probing, 1, slot_name, lock);
+}
+
+al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, verify_begin); }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Names of queues. Every queue of a lock N is N and a suffix, no suffix is the end of another, slot numbers are digits
+ * and tickets lower-case hexadecimal: read from its end, a queue's name gives back its kind and N, so two locks of any
+ * kinds and names never meet in a queue. */
+#ifndef AL_CORE_NAME_H
+#define AL_CORE_NAME_H
+
+#include "amqplocks.h"
+
+/* A name for a lock leaves room for the longest suffix: "-scratch-" and a ticket. */
+#define AL_SUFFIX_MAX (9 + AL_TICKET_SIZE - 1)
+#define AL_LOCK_NAME_MAX (AL_NAME_SIZE - 1 - AL_SUFFIX_MAX)
+
+void al_name_slot(char out[AL_NAME_SIZE], const char *name, int slot);   /* A[slot]: N-3-A */
+void al_name_holder(char out[AL_NAME_SIZE], const char *name, int slot); /* B[slot]: N-3-B */
+void al_name_admin(char out[AL_NAME_SIZE], const char *name);            /* N-admin */
+void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket);
+
+#endif

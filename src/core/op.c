@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/op.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/session.h"
+
+al_op *al_op_new(al_session *session, size_t size) {
+  al_op *op = calloc(1, size);
+  if (!op) return NULL;
+  op->session = session;
+  op->deadline = op->reply_by = op->wake = AL_NEVER;
+  al_session_ref(session);
+  return op;
+}
+
+al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
+  op->deadline = deadline;
+  al_session_list(op->session, op);
+  al_link_forget(&op->session->holder);
+  al_link_forget(&op->session->prober);
+  if (op->session->closed)
+    al_op_fail(op, AL_CLOSED, "the connection was closed; open another");
+  else
+    al_op_next(op, step);
+  return op;
+}
+
+void al_op_next(al_op *op, void (*step)(al_op *)) {
+  op->step = step;
+  op->wake = AL_NEVER;
+  step(op);
+}
+
+void al_op_ask(al_op *op) { op->reply_by = op->session->now + op->session->settings.timeout; }
+
+void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
+
+static void done(al_op *op, al_code code) {
+  op->done = true;
+  op->code = code;
+  al_session_unlist(op->session, op);
+}
+
+void al_op_finish(al_op *op) {
+  if (!op->done) done(op, AL_OK);
+}
+
+static void stop(al_op *op) {
+  if (op->stop) op->stop(op);
+  op->stop = NULL;
+}
+
+void al_op_fail(al_op *op, al_code code, const char *format, ...) {
+  if (op->done) return;
+  int length = snprintf(op->message, sizeof op->message, "%s: ", al_code_name(code));
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(op->message + length, sizeof op->message - (size_t)length, format, arguments);
+  va_end(arguments);
+  stop(op);
+  done(op, code);
+}
+
+void al_op_fail_link(al_op *op, const al_link *link) { al_op_fail(op, link->code, "%s", link->why); }
+
+bool al_op_needs(al_op *op, al_link *link) {
+  if (al_link_is_open(link)) return true;
+  al_link_want(link);
+  if (al_link_is_lost(link)) al_op_fail_link(op, link);
+  return false;
+}
+
+static void expire(al_op *op) {
+  char words[AL_MESSAGE_SIZE] = "the time given was not enough";
+  if (op->explain) op->explain(op, words);
+  al_op_fail(op, AL_TIMEOUT, "%s", words);
+}
+
+void al_op_tick(al_op *op, int64_t now) {
+  if (now >= op->deadline) {
+    expire(op);
+  } else if (now >= op->reply_by) {
+    al_op_fail(op, AL_UNREACHABLE, "the broker did not answer within %g s",
+               (double)op->session->settings.timeout / (double)AL_SECOND);
+  } else if (now >= op->wake) {
+    op->wake = AL_NEVER;
+    op->step(op);
+  }
+}
+
+int64_t al_op_wake(const al_op *op) {
+  int64_t wake = op->wake < op->reply_by ? op->wake : op->reply_by;
+  return wake < op->deadline ? wake : op->deadline;
+}
+
+/* ---- for the outside -------------------------------------------------------------------------------------------- */
+
+bool al_op_done(const al_op *op) { return op->done; }
+al_code al_op_code(const al_op *op) { return op->code; }
+const char *al_op_message(const al_op *op) { return op->message; }
+size_t al_op_count(const al_op *op) { return op->count; }
+size_t al_op_seen(const al_op *op) { return op->seen; }
+
+al_slot al_op_slot(const al_op *op, size_t slot) {
+  return slot >= 1 && slot <= op->seen ? op->slots[slot - 1] : (al_slot){false, false};
+}
+
+al_lock *al_op_lock(al_op *op) {
+  al_lock *lock = op->lock;
+  op->lock = NULL;
+  return lock;
+}
+
+void al_op_drop(al_op *op) {
+  al_session *session = op->session;
+  if (!op->done) {
+    stop(op);
+    done(op, AL_OK);
+  }
+  al_lock_drop(op->lock);
+  if (op->free) op->free(op);
+  free(op->slots);
+  free(op);
+  al_session_unref(session);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * An operation is a small state machine with a deadline. Its state is the function `step`: the next state is the next
+ * function. Steps look instead of listening: whenever anything an operation may wait for has moved (a reply, a probe,
+ * a claim, a link, the time), its step is called and sees for itself whether it can go on. Being called once too often
+ * is therefore harmless, and nothing can be missed.
+ *
+ *   al_op_begin ─> step ─> step ─> … ─> al_op_finish | al_op_fail ─> done
+ *
+ * `stop` gives back whatever is in flight; it is called once, when the operation fails, times out or is dropped.
+ * Claims outlive the operation that made them: they belong to the session until nothing of them is left. */
+#ifndef AL_CORE_OP_H
+#define AL_CORE_OP_H
+
+#include "amqplocks.h"
+#include "core/claim.h"
+#include "core/link.h"
+
+struct al_op {
+  al_session *session;
+  al_op *next; /* in the session's list, while not done */
+  void (*step)(al_op *);
+  void (*stop)(al_op *); /* NULL: nothing to give back */
+  void (*free)(al_op *); /* NULL: no memory besides the operation itself */
+
+  al_claim *claim; /* the step is called when this one moves; NULL */
+  void *part;      /* a part that took over the steps */
+
+  int64_t deadline; /* the caller's; AL_NEVER */
+  int64_t reply_by; /* the exchange under way must be answered by then; AL_NEVER if there is none */
+  int64_t wake;     /* the step wants to be called then; AL_NEVER */
+
+  bool done;
+  al_code code;
+  char message[AL_MESSAGE_SIZE];
+  void (*explain)(al_op *, char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */
+
+  /* results */
+  al_lock *lock;
+  size_t count, seen;
+  al_slot *slots; /* freed with the operation */
+};
+
+/* Makes an operation of `size` bytes, which begin with an al_op, and lists it; the caller then sets its state and calls
+ * al_op_start(). NULL: no memory. */
+al_op *al_op_new(al_session *session, size_t size);
+
+/* Takes the first step, or fails at once if the session was closed. Returns `op`. */
+al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
+
+void al_op_next(al_op *op, void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
+
+/* An exchange begins: it must be answered within the session's timeout. */
+void al_op_ask(al_op *op);
+void al_op_answered(al_op *op);
+
+void al_op_finish(al_op *op);
+void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* True if the link is open. If it is not it is wanted; if it went down instead, the operation fails. */
+bool al_op_needs(al_op *op, al_link *link);
+/* Fails the operation as the link did. */
+void al_op_fail_link(al_op *op, const al_link *link);
+
+/* For the session: looks at the time. */
+void al_op_tick(al_op *op, int64_t now);
+int64_t al_op_wake(const al_op *op);
+
+#endif

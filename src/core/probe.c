@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/probe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/link.h"
+#include "core/op.h"
+#include "core/session.h"
+
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
+
+static void passive_done(al_probes *batch);
+
+static void answer(al_probes *batch, size_t index, al_answer answer, const char *text) {
+  if (batch->answers[index] != AL_ANSWER_PENDING) return;
+  batch->answers[index] = answer;
+  if (text) snprintf(batch->text, sizeof batch->text, "%s", text);
+  if (--batch->pending > 0) return;
+  passive_done(batch);
+  batch->op->step(batch->op);
+}
+
+bool al_probes_undecided(al_probes *batch, size_t index) {
+  al_session *session = batch->op->session;
+  const al_link *link = batch->is_passive ? &session->holder : &session->prober;
+  if (batch->answers[index] == AL_ANSWER_DENIED) {
+    al_op_fail(batch->op, AL_REFUSED, "the broker denies asking for queues: %s", batch->text);
+  } else if (batch->answers[index] == AL_ANSWER_UNKNOWN) {
+    if (al_link_is_lost(link))
+      al_op_fail_link(batch->op, link);
+    else
+      al_op_fail(batch->op, link->blocked ? AL_BLOCKED : AL_UNREACHABLE, "asking for queues: %s", batch->text);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/* ---- passive declares ------------------------------------------------------------------------------------------- */
+
+/* 404 is also what a queue whose node is down gives; only the words tell it from one that is not there. */
+static al_answer passive_answer(const al_event *event) {
+  switch (event->reply_code) {
+    case AMQP_NOT_FOUND:
+      return strstr(event->text, "no queue") ? AL_ANSWER_ABSENT : AL_ANSWER_UNAVAILABLE;
+    case AMQP_RESOURCE_LOCKED:
+      return AL_ANSWER_PRESENT;
+    case AMQP_ACCESS_REFUSED:
+      return AL_ANSWER_DENIED;
+    default:
+      return AL_ANSWER_UNKNOWN;
+  }
+}
+
+static void passive_more(al_probes *batch);
+
+static void passive_event(void *owner, al_channel *channel, const al_event *event) {
+  struct al_passive *passive = owner;
+  al_probes *batch = passive->batch;
+  size_t index = passive->index;
+  al_answer got = AL_ANSWER_PRESENT;
+  (void)channel;
+  if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DECLARE_OK_METHOD) return;
+  if (event->kind == AL_EVENT_CONTENT) return;
+  if (event->kind == AL_EVENT_METHOD) al_channel_give(passive->channel);
+  if (event->kind == AL_EVENT_CLOSED) got = passive_answer(event);
+  if (event->kind == AL_EVENT_DOWN) got = AL_ANSWER_UNKNOWN;
+  passive->channel = NULL;
+  if (batch->pending > 1 && event->kind != AL_EVENT_DOWN) passive_more(batch);
+  answer(batch, index, got, event->kind == AL_EVENT_CLOSED ? event->text : NULL);
+}
+
+static struct al_passive *passive_free(al_probes *batch) {
+  for (int i = 0; i < AL_PASSIVE_CHANNELS; i++)
+    if (!batch->passive[i].channel) return &batch->passive[i];
+  return NULL;
+}
+
+static bool passive_ask(al_probes *batch, struct al_passive *passive) {
+  char name[AL_NAME_SIZE];
+  amqp_queue_declare_t declare = {.passive = 1};
+  *passive = (struct al_passive){.batch = batch, .index = batch->passive_next};
+  passive->channel = al_channel_take(&batch->op->session->holder, passive_event, passive);
+  if (!passive->channel) return false;
+  batch->name(batch->context, batch->passive_next++, name);
+  declare.queue = amqp_cstring_bytes(name);
+  al_channel_call(passive->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  return true;
+}
+
+/* Keeps as many questions under way as there are channels; with none at all the questions stay without answers. */
+static void passive_more(al_probes *batch) {
+  struct al_passive *passive;
+  while (batch->passive_next < batch->count && (passive = passive_free(batch))) {
+    if (batch->answers[batch->passive_next] != AL_ANSWER_PENDING)
+      batch->passive_next++;
+    else if (!passive_ask(batch, passive))
+      break;
+  }
+}
+
+static bool passive_is_stuck(const al_probes *batch) {
+  if (batch->pending == 0) return false;
+  for (int i = 0; i < AL_PASSIVE_CHANNELS; i++)
+    if (batch->passive[i].channel) return false;
+  return true;
+}
+
+static bool passive_begin(al_probes *batch) {
+  batch->is_passive = true;
+  batch->passive_next = 0;
+  passive_more(batch);
+  if (!passive_is_stuck(batch)) return true;
+  al_op_fail(batch->op, AL_LIMIT, "no channel is left on the connection to ask for queues");
+  return false;
+}
+
+static void passive_done(al_probes *batch) {
+  for (int i = 0; i < AL_PASSIVE_CHANNELS; i++) {
+    if (batch->passive[i].channel) al_channel_close(batch->passive[i].channel);
+    batch->passive[i].channel = NULL;
+  }
+}
+
+/* ---- publishing ------------------------------------------------------------------------------------------------- */
+
+void al_prober_init(al_prober *prober, al_link *link) { *prober = (al_prober){.link = link, .first_id = 1}; }
+
+void al_prober_free(al_prober *prober) { free(prober->questions); }
+
+static struct al_question *question_at(al_prober *prober, size_t offset) {
+  return &prober->questions[(prober->start + offset) % prober->size];
+}
+
+static bool questions_reserve(al_prober *prober, size_t more) {
+  if (prober->count + more <= prober->size) return true;
+  size_t size = prober->size ? prober->size : 64;
+  while (size < prober->count + more) size *= 2;
+  struct al_question *questions = calloc(size, sizeof *questions);
+  if (!questions) return false;
+  for (size_t i = 0; i < prober->count; i++) questions[i] = *question_at(prober, i);
+  free(prober->questions);
+  prober->questions = questions;
+  prober->size = size;
+  prober->start = 0;
+  return true;
+}
+
+static void questions_forget_settled(al_prober *prober) {
+  while (prober->count > 0 && question_at(prober, 0)->settled) {
+    prober->start = (prober->start + 1) % prober->size;
+    prober->count--;
+    prober->first_tag++;
+    prober->first_id++;
+  }
+}
+
+static void question_settle(al_prober *prober, size_t offset, bool acknowledged) {
+  struct al_question *question = question_at(prober, offset);
+  al_probes *batch = question->batch;
+  if (question->settled) return;
+  question->settled = true;
+  question->batch = NULL;
+  if (batch) answer(batch, question->index, !acknowledged ? AL_ANSWER_UNAVAILABLE : question->returned ? AL_ANSWER_ABSENT : AL_ANSWER_PRESENT, NULL);
+}
+
+/* The tag comes from outside: it bounds no loop before it was compared with what is really under way. */
+static void confirmed(al_prober *prober, uint64_t tag, bool multiple, bool acknowledged) {
+  uint64_t offset = tag - prober->first_tag;
+  if (tag < prober->first_tag && multiple && tag > 0) return; /* settled one by one before */
+  if (tag < prober->first_tag || offset >= prober->count) {
+    al_link_abort(prober->link, AL_PROTOCOL, "the broker confirmed a message that was not published");
+    return;
+  }
+  for (size_t i = multiple ? 0 : (size_t)offset; i <= offset; i++) question_settle(prober, i, acknowledged);
+  questions_forget_settled(prober);
+}
+
+static void returned(al_prober *prober, const al_content *content) {
+  uint64_t id = strtoull(content->message_id, NULL, 10);
+  if (id >= prober->first_id && id - prober->first_id < prober->count)
+    question_at(prober, (size_t)(id - prober->first_id))->returned = true;
+}
+
+/* Nobody will answer what is under way by publishing. Batches that may are asked anew, passively. */
+static void questions_give_up(al_prober *prober, bool passively, al_answer otherwise, const char *text) {
+  for (size_t i = 0; i < prober->count; i++) {
+    struct al_question *question = question_at(prober, i);
+    al_probes *batch = question->batch;
+    size_t index = question->index;
+    question->batch = NULL;
+    if (!batch || batch->is_passive) continue;
+    if (passively && batch->probing == AL_PROBE_AUTO)
+      passive_begin(batch);
+    else
+      answer(batch, index, otherwise, text);
+  }
+}
+
+static void questions_forget_all(al_prober *prober) {
+  prober->first_id += prober->count;
+  prober->count = 0;
+  prober->start = 0;
+}
+
+static void prober_event(void *owner, al_channel *channel, const al_event *event) {
+  al_prober *prober = owner;
+  (void)channel;
+  if (event->kind == AL_EVENT_CONTENT) {
+    if (event->method == AMQP_BASIC_RETURN_METHOD) returned(prober, event->content);
+  } else if (event->kind == AL_EVENT_METHOD) {
+    const amqp_basic_ack_t *ack = event->decoded;
+    const amqp_basic_nack_t *nack = event->decoded;
+    if (event->method == AMQP_BASIC_ACK_METHOD) confirmed(prober, ack->delivery_tag, ack->multiple, true);
+    if (event->method == AMQP_BASIC_NACK_METHOD) confirmed(prober, nack->delivery_tag, nack->multiple, false);
+  } else {
+    bool denied = event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_ACCESS_REFUSED;
+    prober->channel = NULL;
+    prober->denied = prober->denied || denied;
+    questions_give_up(prober, denied, denied ? AL_ANSWER_DENIED : AL_ANSWER_UNKNOWN, event->text);
+    questions_forget_all(prober);
+  }
+}
+
+void al_prober_changed(al_prober *prober) {
+  if (prober->link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, "the broker reads no publishers (memory or disk alarm)");
+  if (al_link_is_open(prober->link) && !prober->channel) prober->denied = false;
+}
+
+static bool prober_ready(al_prober *prober) {
+  amqp_confirm_select_t select = {0};
+  if (prober->channel) return true;
+  prober->channel = al_channel_take(prober->link, prober_event, prober);
+  if (!prober->channel) return false;
+  prober->first_tag = 1;
+  al_channel_call(prober->channel, AMQP_CONFIRM_SELECT_METHOD, &select);
+  return true;
+}
+
+static void question_publish(al_prober *prober, al_probes *batch, size_t index) {
+  char name[AL_NAME_SIZE], id[24];
+  snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
+  batch->name(batch->context, index, name);
+  amqp_basic_publish_t publish = {.exchange = amqp_empty_bytes, .routing_key = amqp_cstring_bytes(name), .mandatory = 1};
+  amqp_basic_properties_t properties = {
+      ._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_EXPIRATION_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG,
+      .message_id = amqp_cstring_bytes(id),
+      .expiration = amqp_cstring_bytes("0"),
+      .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
+  amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
+  header.payload.properties.class_id = AMQP_BASIC_CLASS;
+  header.payload.properties.decoded = &properties;
+  *question_at(prober, prober->count++) = (struct al_question){.batch = batch, .index = index};
+  al_link_method(prober->link, prober->channel->number, AMQP_BASIC_PUBLISH_METHOD, &publish);
+  al_link_send(prober->link, &header);
+}
+
+static bool publish_begin(al_probes *batch) {
+  al_prober *prober = &batch->op->session->probes;
+  if (!prober_ready(prober)) {
+    al_op_fail(batch->op, AL_LIMIT, "no channel is left on the connection to ask for queues");
+    return false;
+  }
+  if (!questions_reserve(prober, batch->count)) {
+    al_op_fail(batch->op, AL_NO_MEMORY, "asking for %zu queues", batch->count);
+    return false;
+  }
+  for (size_t i = 0; i < batch->count; i++) question_publish(prober, batch, i);
+  return true;
+}
+
+bool al_probes_publish(const al_session *session, al_probing probing) {
+  if (probing != AL_PROBE_AUTO) return probing == AL_PROBE_PUBLISH;
+  return !session->prober.blocked && !session->probes.denied;
+}
+
+bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t count, al_probe_name *name,
+                     const void *context) {
+  if (count > batch->size) {
+    al_answer *answers = realloc(batch->answers, count * sizeof *answers);
+    if (!answers) {
+      al_op_fail(op, AL_NO_MEMORY, "asking for %zu queues", count);
+      return false;
+    }
+    batch->answers = answers;
+    batch->size = count;
+  }
+  memset(batch->answers, 0, count * sizeof *batch->answers);
+  batch->op = op;
+  batch->probing = probing;
+  batch->name = name;
+  batch->context = context;
+  batch->count = batch->pending = count;
+  batch->is_passive = false;
+  return al_probes_publish(op->session, probing) ? publish_begin(batch) : passive_begin(batch);
+}
+
+void al_probes_cancel(al_probes *batch) {
+  if (!batch->op || batch->pending == 0) return;
+  al_prober *prober = &batch->op->session->probes;
+  for (size_t i = 0; i < prober->count; i++) {
+    struct al_question *question = question_at(prober, i);
+    if (question->batch == batch) question->batch = NULL;
+  }
+  passive_done(batch);
+  batch->pending = 0;
+}
+
+void al_probes_free(al_probes *batch) {
+  al_probes_cancel(batch);
+  free(batch->answers);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Waiting until none of some slots is held ("Waiting on Lock Holders"): the B queues are asked for again and again. When
+ * none is seen a barrier is passed and they are asked for once more, since here *absent* decides. */
+#ifndef AL_CORE_RELEASED_H
+#define AL_CORE_RELEASED_H
+
+#include "core/barrier.h"
+#include "core/op.h"
+#include "core/probe.h"
+#include "core/wait.h"
+
+typedef struct al_released {
+  al_op *op;
+  const char *name;
+  int *slots; /* a copy */
+  size_t count;
+  al_probes probes;
+  al_barrier barrier;
+  al_wait wait;
+  bool is_sure; /* the barrier lies before the questions under way */
+} al_released;
+
+/* Takes over `op`, which is finished by it. The links must be open. Its place in memory must not change. */
+void al_released_begin(al_released *released, al_op *op, const char *name, const int *slots, size_t count);
+void al_released_explain(const al_released *released, int64_t timeout, char out[AL_MESSAGE_SIZE]);
+void al_released_cancel(al_released *released);
+void al_released_free(al_released *released);
+
+#endif

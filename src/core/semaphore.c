@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Acquiring, in the specification's seven steps. Steps 1 to 4, the search for a slot that exists and is free, are a
+ * "look": windows of probes for A and B of many slots at once, each window one round trip. Steps 5 to 7 are a claim.
+ *
+ *   connecting ─> look ─> look_answered ─> claimed ─> done, with a lock
+ *                  ^ ^          │ no free slot  │ lost the race
+ *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if no slot were free
+ *                  └─ waiting <─┴─> squat_answered ─> done: busy, contended, timeout, deadlock, … */
+#include "core/semaphore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/lock.h"
+#include "core/name.h"
+#include "core/op.h"
+#include "core/probe.h"
+#include "core/random.h"
+#include "core/session.h"
+#include "core/wait.h"
+
+#define WINDOW_FIRST 16
+#define WINDOW_MOST 512
+#define SKEW_MOST (10 * AL_MILLISECOND)
+#define SQUAT_EVERY (60 * AL_SECOND)
+#define SQUAT_MOST 16
+
+typedef struct acquire {
+  al_op op;
+  al_semaphore *semaphore;
+  bool waits; /* false: looks once */
+  int64_t timeout;
+  al_wait wait;
+  int attempts; /* races lost since the last wait */
+
+  /* the look under way */
+  al_probes probes;
+  int start, first, width; /* where it began, and the window being asked for */
+  bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
+  int slot;                /* free, to be claimed */
+  int found, busy, mine, unavailable;
+  int suspects[SQUAT_MOST], suspect_count; /* the lowest slots held by others, or by a squatter */
+
+  al_claim *claim;
+  al_channel *squat; /* on which the suspects are looked at */
+  int squat_found;
+  al_code verdict; /* what to fail with when squatters do not explain it */
+} acquire;
+
+static void look(al_op *op);
+static void no_slot(acquire *self);
+
+/* ---- semaphores ------------------------------------------------------------------------------------------------- */
+
+al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options) {
+  al_semaphore *semaphore = calloc(1, sizeof *semaphore);
+  if (!semaphore) return NULL;
+  semaphore->refs = 1;
+  semaphore->session = session;
+  semaphore->options = options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO};
+  semaphore->squat_checked = -SQUAT_EVERY;
+  snprintf(semaphore->name, sizeof semaphore->name, "%s", name);
+  al_session_ref(session);
+  return semaphore;
+}
+
+void al_semaphore_drop(al_semaphore *semaphore) {
+  if (!semaphore || --semaphore->refs > 0) return;
+  al_session_unref(semaphore->session);
+  free(semaphore);
+}
+
+/* ---- the end of an acquire -------------------------------------------------------------------------------------- */
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const acquire *self = (const acquire *)op;
+  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held)", self->semaphore->name,
+           (double)self->timeout / (double)AL_SECOND, self->busy, self->found);
+}
+
+static void acquire_stop(al_op *op) {
+  acquire *self = (acquire *)op;
+  al_probes_cancel(&self->probes);
+  if (self->claim) al_claim_release(self->claim);
+  al_claim_leave(self->claim);
+  self->claim = NULL;
+  op->claim = NULL;
+  if (self->squat) al_channel_close(self->squat);
+  self->squat = NULL;
+}
+
+static void acquire_free(al_op *op) {
+  acquire *self = (acquire *)op;
+  al_probes_free(&self->probes);
+  al_semaphore_drop(self->semaphore);
+}
+
+/* ---- steps 5 to 7: the claim ------------------------------------------------------------------------------------ */
+
+static void got(acquire *self) {
+  al_semaphore *semaphore = self->semaphore;
+  self->op.lock = al_lock_new(self->op.session, self->claim, semaphore->name, self->slot, semaphore->options.probing);
+  if (!self->op.lock) {
+    al_op_fail(&self->op, AL_NO_MEMORY, "slot %d of \"%s\" was let go again", self->slot, semaphore->name);
+    return;
+  }
+  semaphore->last = self->slot;
+  al_claim_leave(self->claim);
+  self->claim = NULL;
+  self->op.claim = NULL;
+  al_op_finish(&self->op);
+}
+
+static void skew(al_op *op) {
+  if (op->wake == AL_NEVER) al_op_next(op, look);
+}
+
+/* Somebody was faster, or the slot was taken away under the claim. One random skew, so that the same clients do not
+ * meet again at once, then all over. */
+static void lost_race(acquire *self) {
+  al_session *session = self->op.session;
+  self->attempts++;
+  if (self->attempts >= self->semaphore->options.max_attempts) {
+    no_slot(self);
+    return;
+  }
+  self->op.step = skew;
+  self->op.wake = session->now + al_random_below(&session->random, SKEW_MOST);
+}
+
+static void claimed(al_op *op) {
+  acquire *self = (acquire *)op;
+  al_claim *claim = self->claim;
+  if (claim->state == AL_CLAIM_CLAIMING) return;
+  al_op_answered(op);
+  if (claim->state == AL_CLAIM_HELD) {
+    got(self);
+    return;
+  }
+  al_code code = claim->code;
+  char why[sizeof claim->why];
+  memcpy(why, claim->why, sizeof why);
+  al_claim_leave(claim);
+  self->claim = NULL;
+  op->claim = NULL;
+  if (code == AL_CONTENDED || code == AL_REMOVED)
+    lost_race(self);
+  else if (al_link_is_lost(&op->session->holder))
+    al_op_fail_link(op, &op->session->holder);
+  else
+    al_op_fail(op, code, "slot %d of \"%s\" could not be claimed: %s", self->slot, self->semaphore->name, why);
+}
+
+/* Looks at A[slot] behind the claim; and at A[1] when the search did not begin there: the semaphore may be gone while
+ * a stray slot is not. */
+static void claim(acquire *self) {
+  const char *name = self->semaphore->name;
+  char holder[AL_NAME_SIZE], slots[AL_LOOKS_MAX][AL_NAME_SIZE];
+  bool both = self->semaphore->options.strategy != AL_ASCENDING && self->slot != 1;
+  al_name_holder(holder, name, self->slot);
+  al_name_slot(slots[0], name, self->slot);
+  al_name_slot(slots[1], name, 1);
+  al_op_ask(&self->op);
+  self->op.step = claimed;
+  self->claim = al_claim_begin(&self->op, holder, both ? 2 : 1, slots);
+}
+
+/* ---- steps 1 to 4: the look ------------------------------------------------------------------------------------- */
+
+static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const acquire *self = context;
+  int slot = self->first + (int)(index / 2);
+  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, self->semaphore->name, slot);
+}
+
+static void look_answered(al_op *op);
+
+/* Asks for A and B of a window of slots, not past the last slot there can be, nor past where the look began. */
+static void ask(acquire *self, int first, int width) {
+  int last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
+  self->first = first;
+  self->width = width <= last - first + 1 ? width : last - first + 1;
+  al_op_ask(&self->op);
+  self->op.step = look_answered;
+  al_probes_begin(&self->probes, &self->op, self->semaphore->options.probing, (size_t)self->width * 2, probe_name, self);
+}
+
+/* A look that is likely to see all slots and the end of the row in one window. */
+static int window_first(const acquire *self) {
+  int known = self->semaphore->known;
+  return known > 0 && known < WINDOW_FIRST ? known + 1 : WINDOW_FIRST;
+}
+
+static int start_slot(const acquire *self) {
+  const al_semaphore *semaphore = self->semaphore;
+  if (semaphore->options.strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
+  if (semaphore->options.strategy == AL_RANDOM)
+    return 1 + (int)al_random_below(&self->op.session->random, semaphore->known);
+  return 1;
+}
+
+static void look(al_op *op) {
+  acquire *self = (acquire *)op;
+  if (!al_op_needs(op, &op->session->holder)) return;
+  if (al_probes_publish(op->session, self->semaphore->options.probing) && !al_op_needs(op, &op->session->prober)) return;
+  self->start = start_slot(self);
+  self->wrapped = false;
+  self->slot = self->found = self->busy = self->mine = self->unavailable = self->suspect_count = 0;
+  ask(self, self->start, window_first(self));
+}
+
+/* Counts one slot that exists; true if it may be claimed. */
+static bool consider(acquire *self, int slot, al_answer a, al_answer b) {
+  char holder[AL_NAME_SIZE];
+  al_name_holder(holder, self->semaphore->name, slot);
+  bool mine = al_claim_find(self->op.session, holder) != NULL; /* the broker would let us declare our own again */
+  self->found++;
+  self->mine += mine;
+  if (a == AL_ANSWER_UNAVAILABLE) {
+    self->unavailable++;
+    return false;
+  }
+  if (b == AL_ANSWER_ABSENT && !mine) return true;
+  self->busy++;
+  if (!mine && self->suspect_count < SQUAT_MOST) self->suspects[self->suspect_count++] = slot;
+  return false;
+}
+
+typedef enum sight { SIGHT_MORE, SIGHT_FREE, SIGHT_END, SIGHT_UNDECIDED } sight;
+
+/* Reads one window, in order; the first slot that is absent is the end of the semaphore. */
+static sight read_window(acquire *self) {
+  bool ascending = self->semaphore->options.strategy == AL_ASCENDING;
+  for (int i = 0; i < self->width; i++) {
+    size_t index = (size_t)i * 2;
+    al_answer a = self->probes.answers[index], b = self->probes.answers[index + 1];
+    int slot = self->first + i;
+    if (a == AL_ANSWER_ABSENT) return SIGHT_END;
+    if (al_probes_undecided(&self->probes, index) || al_probes_undecided(&self->probes, index + 1))
+      return SIGHT_UNDECIDED;
+    if (slot > self->semaphore->known) self->semaphore->known = slot;
+    if (consider(self, slot, a, b) && self->slot == 0) self->slot = slot;
+    if (self->slot && ascending) return SIGHT_FREE;
+  }
+  return self->slot ? SIGHT_FREE : SIGHT_MORE;
+}
+
+static void end_of_row(acquire *self, int slot) {
+  if (slot == 1)
+    al_op_fail(&self->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it", self->semaphore->name);
+  else if (self->start == 1 || self->wrapped)
+    no_slot(self);
+  else {
+    self->wrapped = true;
+    ask(self, 1, WINDOW_FIRST);
+  }
+}
+
+static int absent_slot(const acquire *self) {
+  int i = 0;
+  while (self->probes.answers[i * 2] != AL_ANSWER_ABSENT) i++;
+  return self->first + i;
+}
+
+static void look_on(acquire *self) {
+  int next = self->first + self->width, last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
+  if (next > last)
+    no_slot(self);
+  else
+    ask(self, next, self->width * 2 <= WINDOW_MOST ? self->width * 2 : WINDOW_MOST);
+}
+
+static void look_answered(al_op *op) {
+  acquire *self = (acquire *)op;
+  if (self->probes.pending > 0) return;
+  al_op_answered(op);
+  sight seen = read_window(self);
+  if (seen == SIGHT_END) {
+    self->semaphore->known = absent_slot(self) - 1;
+    if (self->slot) seen = SIGHT_FREE;
+  }
+  if (seen == SIGHT_FREE)
+    claim(self);
+  else if (seen == SIGHT_END)
+    end_of_row(self, absent_slot(self));
+  else if (seen == SIGHT_MORE)
+    look_on(self);
+}
+
+/* ---- no free slot ----------------------------------------------------------------------------------------------- */
+
+static void give_up(acquire *self) {
+  const char *name = self->semaphore->name;
+  switch (self->verdict) {
+    case AL_CONTENDED:
+      al_op_fail(&self->op, AL_CONTENDED, "others were faster at \"%s\" %d times in a row", name, self->attempts);
+      break;
+    case AL_DEADLOCK:
+      al_op_fail(&self->op, AL_DEADLOCK, "all %d slots of \"%s\" are held by this very connection", self->found, name);
+      break;
+    case AL_UNAVAILABLE:
+      al_op_fail(&self->op, AL_UNAVAILABLE, "%d of %d slots of \"%s\" are refused by the broker; is a node down, or a "
+                 "policy in the way?", self->unavailable, self->found, name);
+      break;
+    default:
+      al_op_fail(&self->op, AL_BUSY, "all %d slots of \"%s\" are held", self->found, name);
+  }
+}
+
+static void after_squat(acquire *self);
+
+static void squat_event(void *owner, al_channel *channel, const al_event *event) {
+  acquire *self = owner;
+  if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DECLARE_OK_METHOD) return;
+  if (event->kind == AL_EVENT_CONTENT) return;
+  if (event->kind == AL_EVENT_METHOD && ++self->squat_found < self->suspect_count) return;
+  self->squat = NULL;
+  al_op_answered(&self->op);
+  if (event->kind == AL_EVENT_METHOD) {
+    al_channel_give(channel);
+    al_op_fail(&self->op, AL_SQUATTED,
+               "queue \"%s-%d-B\" keeps a slot taken and is not a lock, as it is not exclusive: delete it",
+               self->semaphore->name, self->suspects[0]);
+  } else if (event->kind == AL_EVENT_CLOSED) {
+    after_squat(self);
+  }
+}
+
+static void squat_waiting(al_op *op) {
+  if (al_link_is_lost(&op->session->holder)) al_op_fail_link(op, &op->session->holder);
+}
+
+/* A plain queue by B's name keeps its slot taken for ever. Only a passive declare tells it from a holder's, and the
+ * first true holder among the suspects answers with 405: a channel and a line in the broker's log, so it is asked at
+ * most once a minute. True if the question is under way. */
+static bool look_for_squatters(acquire *self) {
+  al_semaphore *semaphore = self->semaphore;
+  al_session *session = self->op.session;
+  if (self->suspect_count == 0 || session->now - semaphore->squat_checked < SQUAT_EVERY) return false;
+  self->squat = al_channel_take(&session->holder, squat_event, self);
+  if (!self->squat) return false;
+  semaphore->squat_checked = session->now;
+  self->squat_found = 0;
+  self->op.step = squat_waiting;
+  al_op_ask(&self->op);
+  for (int i = 0; i < self->suspect_count; i++) {
+    char holder[AL_NAME_SIZE];
+    al_name_holder(holder, semaphore->name, self->suspects[i]);
+    amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(holder), .passive = 1};
+    al_channel_call(self->squat, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  }
+  return true;
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------------------------- */
+
+static void waiting(al_op *op) {
+  acquire *self = (acquire *)op;
+  if (al_link_is_lost(&op->session->holder))
+    al_op_fail_link(op, &op->session->holder);
+  else if (op->wake == AL_NEVER) {
+    self->attempts = 0;
+    al_op_next(op, look);
+  }
+}
+
+/* The one seam behind which waiting for a slot is hidden. */
+static void wait_for_slot(acquire *self) {
+  al_session *session = self->op.session;
+  self->op.step = waiting;
+  self->op.wake = session->now + al_wait_next(&self->wait, &session->random);
+}
+
+static void after_squat(acquire *self) {
+  if (self->waits && self->verdict != AL_DEADLOCK)
+    wait_for_slot(self);
+  else
+    give_up(self);
+}
+
+static void no_slot(acquire *self) {
+  bool contended = self->attempts >= self->semaphore->options.max_attempts;
+  self->verdict = contended ? AL_CONTENDED : self->busy == 0 ? AL_UNAVAILABLE : AL_BUSY;
+  if (self->waits && !contended && self->mine == self->found) self->verdict = AL_DEADLOCK;
+  if (!look_for_squatters(self)) after_squat(self);
+}
+
+al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout) {
+  acquire *self = (acquire *)al_op_new(semaphore->session, sizeof *self);
+  if (!self) return NULL;
+  semaphore->refs++;
+  self->semaphore = semaphore;
+  self->waits = timeout > 0;
+  self->timeout = timeout;
+  self->wait = AL_WAIT_SLOT;
+  self->op.stop = acquire_stop;
+  self->op.free = acquire_free;
+  self->op.explain = explain;
+  int64_t now = semaphore->session->now;
+  bool is_bounded = self->waits && timeout < AL_NEVER - now;
+  return al_op_start(&self->op, look, is_bounded ? now + timeout : AL_NEVER);
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/op.h"
+#include "core/random.h"
+
+static void step_all(al_session *session) {
+  for (al_op *op = session->ops, *next; op; op = next) {
+    next = op->next; /* a step may take its own operation off the list */
+    op->step(op);
+  }
+}
+
+static void link_changed(void *watcher, al_link *link) {
+  al_session *session = watcher;
+  if (link == &session->prober) al_prober_changed(&session->probes);
+  step_all(session);
+}
+
+al_session *al_session_new(const al_settings *settings, uint64_t seed) {
+  al_session *session = calloc(1, sizeof *session);
+  if (!session) return NULL;
+  session->refs = 1;
+  session->settings = *settings;
+  session->random = seed;
+  al_link_init(&session->holder, &session->settings, "holder");
+  al_link_init(&session->prober, &session->settings, "prober");
+  session->holder.changed = session->prober.changed = link_changed;
+  session->holder.watcher = session->prober.watcher = session;
+  al_prober_init(&session->probes, &session->prober);
+  return session;
+}
+
+void al_session_ref(al_session *session) { session->refs++; }
+
+static void session_free(al_session *session) {
+  al_session_abort(session);
+  for (al_claim *claim = session->claims, *next; claim; claim = next) {
+    next = claim->next;
+    free(claim);
+  }
+  al_prober_free(&session->probes);
+  if (session->transport_free) session->transport_free(session->transport);
+  free(session);
+}
+
+void al_session_unref(al_session *session) {
+  if (--session->refs == 0) session_free(session);
+}
+
+void al_session_drop(al_session *session) {
+  al_session_abort(session);
+  al_session_unref(session);
+}
+
+void al_session_list(al_session *session, al_op *op) {
+  op->next = session->ops;
+  session->ops = op;
+}
+
+void al_session_unlist(al_session *session, al_op *op) {
+  al_op **at = &session->ops;
+  while (*at && *at != op) at = &(*at)->next;
+  if (*at) *at = op->next;
+}
+
+void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]) {
+  snprintf(out, AL_TICKET_SIZE, "%016" PRIx64, al_random(&session->random));
+}
+
+void al_session_set_time(al_session *session, int64_t now, double wall_now) {
+  session->now = session->holder.now = session->prober.now = now;
+  session->wall = wall_now - (double)now / (double)AL_SECOND;
+}
+
+void al_session_pump(al_session *session, int64_t now) {
+  session->now = session->holder.now = session->prober.now = now;
+  al_link_pump(&session->holder, now);
+  al_link_pump(&session->prober, now);
+  for (al_op *op = session->ops, *next; op; op = next) {
+    next = op->next;
+    al_op_tick(op, now);
+  }
+  al_claims_sweep(session);
+  /* What the operations' steps have just written leaves now, not at the next turn. */
+  if (session->holder.port) session->holder.port->kind->flush(session->holder.port);
+  if (session->prober.port) session->prober.port->kind->flush(session->prober.port);
+}
+
+int64_t al_session_wake(const al_session *session) {
+  int64_t wake = al_link_wake(&session->holder), other = al_link_wake(&session->prober);
+  if (other < wake) wake = other;
+  for (const al_op *op = session->ops; op; op = op->next) {
+    other = al_op_wake(op);
+    if (other < wake) wake = other;
+  }
+  return wake;
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------------------------- */
+
+static void opening(al_op *op) {
+  if (al_op_needs(op, &op->session->holder)) al_op_finish(op);
+}
+
+al_op *al_session_open(al_session *session) {
+  al_op *op = al_op_new(session, sizeof *op);
+  if (!op) return NULL;
+  al_link_want(&session->holder);
+  return al_op_start(op, opening, AL_NEVER);
+}
+
+static bool claims_are_gone(const al_session *session) {
+  for (const al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->state != AL_CLAIM_GONE && !claim->is_stuck) return false;
+  return true;
+}
+
+static bool is_down(const al_link *link) { return link->state == AL_LINK_IDLE || link->state == AL_LINK_DOWN; }
+
+static void closing_links(al_op *op) {
+  if (is_down(&op->session->holder) && is_down(&op->session->prober)) al_op_finish(op);
+}
+
+static void closing_claims(al_op *op) {
+  al_session *session = op->session;
+  bool is_late = session->now >= op->reply_by - session->settings.timeout / 2;
+  if (!claims_are_gone(session) && !is_late && al_link_is_open(&session->holder)) {
+    op->wake = session->now + 1; /* claims do not step operations: look at every turn */
+    return;
+  }
+  op->step = closing_links;
+  al_link_close(&session->holder, op->reply_by);
+  al_link_close(&session->prober, op->reply_by);
+  closing_links(op);
+}
+
+static void closing_stop(al_op *op) { al_session_abort(op->session); }
+
+al_op *al_session_close(al_session *session) {
+  al_op *op = al_op_new(session, sizeof *op);
+  if (!op) return NULL;
+  bool again = session->closed;
+  session->closed = false; /* closing is the one thing a closed session still does */
+  for (al_op *other = session->ops, *next; other; other = next) {
+    next = other->next;
+    al_op_fail(other, AL_CLOSED, "the connection was closed");
+  }
+  for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);
+  op->stop = closing_stop;
+  al_op_ask(op);
+  al_op_start(op, again ? closing_links : closing_claims, AL_NEVER);
+  session->closed = true;
+  return op;
+}
+
+void al_session_abort(al_session *session) {
+  session->closed = true;
+  session->holder.changed = session->prober.changed = NULL;
+  al_link_abort(&session->holder, AL_CLOSED, "the connection was closed");
+  al_link_abort(&session->prober, AL_CLOSED, "the connection was closed");
+  for (al_op *op = session->ops, *next; op; op = next) {
+    next = op->next;
+    al_op_fail(op, AL_CLOSED, "the connection was closed");
+  }
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A session: two links to one broker, the operations under way on them, and the claims that live on the holder.
+ *
+ * Publishing is what makes a broker stop reading a connection (memory and disk alarms, flow control), and a connection
+ * that is not read loses its locks. So the holder never publishes, and the prober never holds. */
+#ifndef AL_CORE_SESSION_H
+#define AL_CORE_SESSION_H
+
+#include "amqplocks.h"
+#include "core/claim.h"
+#include "core/link.h"
+#include "core/probe.h"
+
+struct al_transport; /* the outside's own part of a session */
+
+struct al_session {
+  int refs;
+  al_settings settings;
+  al_link holder, prober;
+  al_prober probes; /* on the prober */
+  al_op *ops;       /* not done */
+  al_claim *claims; /* not gone, or still wanted by somebody */
+  uint64_t random;
+  int64_t now;
+  double wall; /* seconds since the epoch at `now` = 0 */
+  bool closed, forked;
+
+  struct al_transport *transport;
+  void (*transport_free)(struct al_transport *);
+};
+
+/* `seed` feeds every choice by chance. NULL: no memory. */
+al_session *al_session_new(const al_settings *settings, uint64_t seed);
+void al_session_ref(al_session *session);
+void al_session_unref(al_session *session);
+
+/* Reads both links, moves every operation along, writes. */
+void al_session_pump(al_session *session, int64_t now);
+int64_t al_session_wake(const al_session *session);
+
+/* What the time is, outside pumping: for operations begun now. */
+void al_session_set_time(al_session *session, int64_t now, double wall_now);
+
+void al_session_list(al_session *session, al_op *op);
+void al_session_unlist(al_session *session, al_op *op);
+
+/* A fresh ticket: 16 lower-case hexadecimal digits. */
+void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/survey.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/name.h"
+
+#define WINDOW_FIRST 16
+#define WINDOW_MOST 512
+
+static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_survey *survey = context;
+  int questions = survey->with_holders ? 2 : 1, slot = survey->first + (int)index / questions;
+  (index % (size_t)questions == 0 ? al_name_slot : al_name_holder)(out, survey->name, slot);
+}
+
+static void ask(al_survey *survey) {
+  size_t questions = (size_t)survey->width * (survey->with_holders ? 2 : 1);
+  al_op_ask(survey->op);
+  al_probes_begin(&survey->probes, survey->op, AL_PROBE_AUTO, questions, probe_name, survey);
+}
+
+void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond) {
+  al_survey fresh = {.op = op, .name = name, .with_holders = with_holders, .beyond = beyond};
+  fresh.probes = survey->probes;
+  fresh.slots = survey->slots;
+  fresh.size = survey->size;
+  fresh.first = 1;
+  fresh.width = WINDOW_FIRST;
+  *survey = fresh;
+  ask(survey);
+}
+
+static bool reserve(al_survey *survey, int slots) {
+  if (slots <= survey->size) return true;
+  al_slot *more = realloc(survey->slots, (size_t)slots * sizeof *more);
+  if (!more) {
+    al_op_fail(survey->op, AL_NO_MEMORY, "counting the slots of \"%s\"", survey->name);
+    return false;
+  }
+  survey->slots = more;
+  survey->size = slots;
+  return true;
+}
+
+/* Takes one slot's answers down; false if they decide nothing. */
+static bool note(al_survey *survey, int slot, bool *is_empty) {
+  size_t questions = survey->with_holders ? 2 : 1, index = (size_t)(slot - survey->first) * questions;
+  for (size_t i = index; i < index + questions; i++)
+    if (al_probes_undecided(&survey->probes, i)) return false;
+  bool exists = survey->probes.answers[index] != AL_ANSWER_ABSENT;
+  bool held = survey->with_holders && survey->probes.answers[index + 1] != AL_ANSWER_ABSENT;
+  survey->slots[slot - 1] = (al_slot){exists, held};
+  survey->seen = slot;
+  if (exists && survey->count == slot - 1) survey->count = slot;
+  if (exists) survey->highest = slot;
+  *is_empty = *is_empty && !exists && !held;
+  return true;
+}
+
+bool al_survey_done(al_survey *survey) {
+  int last = survey->first + survey->width - 1;
+  bool is_empty = true;
+  if (survey->op->done || survey->probes.pending > 0 || !reserve(survey, last)) return false;
+  al_op_answered(survey->op);
+  for (int slot = survey->first; slot <= last; slot++)
+    if (!note(survey, slot, &is_empty)) return false;
+  if ((is_empty && last >= survey->count + survey->beyond) || last >= AL_SLOTS_MAX) return true;
+  survey->first = last + 1;
+  survey->width = survey->width * 2 <= WINDOW_MOST ? survey->width * 2 : WINDOW_MOST;
+  if (survey->width > AL_SLOTS_MAX - last) survey->width = AL_SLOTS_MAX - last;
+  ask(survey);
+  return false;
+}
+
+bool al_survey_exists(const al_survey *survey, int slot) {
+  return slot <= survey->seen && survey->slots[slot - 1].exists;
+}
+
+void al_survey_free(al_survey *survey) {
+  al_probes_free(&survey->probes);
+  free(survey->slots);
+  survey->slots = NULL;
+}

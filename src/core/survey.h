@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Counting slots ("Determining the Maximum Number of Slots"): A[1], A[2], … are asked for in windows that double. The
+ * first that is absent, in order, ends the semaphore; but the survey goes on until a whole window is empty, so that
+ * strays past a gap are seen, not only the gap. */
+#ifndef AL_CORE_SURVEY_H
+#define AL_CORE_SURVEY_H
+
+#include "core/op.h"
+#include "core/probe.h"
+
+typedef struct al_survey {
+  al_probes probes;
+  al_op *op;
+  const char *name;
+  bool with_holders; /* asks for B too */
+  int beyond;        /* goes on at least this far past the end */
+  int first, width;
+
+  int count;      /* slots in a row from 1 */
+  int highest;    /* the highest slot that exists; more than `count` if one is missing in the row */
+  al_slot *slots; /* what was seen, from slot 1 */
+  int seen, size;
+} al_survey;
+
+/* Asks for the first window; al_survey_done() is then looked at in every step of `op`. */
+void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond);
+
+/* True when the survey is complete. False: not yet, or the operation has failed. */
+bool al_survey_done(al_survey *survey);
+
+bool al_survey_exists(const al_survey *survey, int slot);
+void al_survey_free(al_survey *survey);
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/wait.h"
+
+#include "core/random.h"
+
+int64_t al_wait_next(al_wait *wait, uint64_t *random) {
+  int64_t delay = wait->next ? wait->next : wait->first;
+  wait->next = delay < wait->most / 2 ? delay * 2 : wait->most;
+  return delay / 2 + al_random_below(random, delay / 2 + 1);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * How long to wait before looking again: the one place that knows. Delays double from `first` to `most`, and each is
+ * drawn from its upper half by chance, so that those who met once do not meet at every look. */
+#ifndef AL_CORE_WAIT_H
+#define AL_CORE_WAIT_H
+
+#include <stdint.h>
+
+#include "amqplocks.h"
+
+typedef struct al_wait {
+  int64_t first, most;
+  int64_t next; /* 0: begin with `first` */
+} al_wait;
+
+/* Waiting for a slot, and for another administrator. */
+#define AL_WAIT_SLOT ((al_wait){.first = 5 * AL_MILLISECOND, .most = 500 * AL_MILLISECOND})
+#define AL_WAIT_ADMIN ((al_wait){.first = 5 * AL_MILLISECOND, .most = 200 * AL_MILLISECOND})
+
+/* The next delay in nanoseconds. */
+int64_t al_wait_next(al_wait *wait, uint64_t *random);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The Lua binding, `amqplocks.core`: thin boxes around what amqplocks.h offers, for the Lua modules on top of it, which
+ * check the arguments people give and wait. Every box is made in the same order: empty userdata, metatable, then what
+ * can fail; so that an error on the way leaves nothing that __gc would not free. */
+#ifndef AL_LUA_BINDING_H
+#define AL_LUA_BINDING_H
+
+#include <lauxlib.h>
+#include <lua.h>
+
+#include "amqplocks.h"
+
+#define AL_LUA_SESSION "amqplocks.core.session"
+#define AL_LUA_SEMAPHORE "amqplocks.core.semaphore"
+#define AL_LUA_LOCK "amqplocks.core.lock"
+#define AL_LUA_OP "amqplocks.core.operation"
+
+/* What a finished operation gives to Lua when it did not fail. */
+typedef enum al_lua_result { AL_LUA_TRUE, AL_LUA_LOCKED, AL_LUA_COUNT, AL_LUA_SLOTS } al_lua_result;
+
+/* session.c */
+typedef struct al_lua_session {
+  al_session *session; /* NULL: given back */
+  bool is_native;
+} al_lua_session;
+
+al_lua_session *al_lua_check_session(lua_State *L, int index); /* also brings it up to date */
+int64_t al_lua_now(const al_lua_session *box);
+void al_lua_open_session(lua_State *L);
+
+/* operation.c: pushes an empty box for an operation that the caller begins next, so that nothing can fail in between.
+ * The value at `parent` lives as long as the box. */
+al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent);
+int al_lua_begun(lua_State *L, const al_op *op); /* returns the box; NULL throws "out of memory" */
+al_op *al_lua_check_op(lua_State *L, int index);
+void al_lua_open_op(lua_State *L);
+
+void al_lua_open_semaphore(lua_State *L); /* semaphore.c */
+void al_lua_open_admin(lua_State *L);     /* admin.c: methods of sessions */
+
+/* lock.c: an empty box, filled by al_lua_fill_lock. */
+void al_lua_push_lock(lua_State *L);
+void al_lua_fill_lock(lua_State *L, int index, al_lock *lock, int parent);
+void al_lua_open_lock(lua_State *L);
+
+/* compat.c: what differs between Lua 5.1, LuaJIT and later ones. */
+void *al_lua_new_box(lua_State *L, size_t size, const char *type); /* zeroed, with its metatable set */
+void al_lua_keep(lua_State *L, int child, int parent);             /* parent lives as long as the userdata child */
+void al_lua_kept(lua_State *L, int child);                         /* pushes that parent */
+void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
+void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
+
+/* Seconds, as a number that Lua has checked to be finite and not negative, in nanoseconds; nil is `otherwise`. */
+int64_t al_lua_time(lua_State *L, int index, int64_t otherwise);
+int64_t al_lua_time_field(lua_State *L, int table, const char *key, int64_t otherwise);
+
+#endif

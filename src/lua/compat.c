@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include <string.h>
+
+#include "lua/binding.h"
+
+void *al_lua_new_box(lua_State *L, size_t size, const char *type) {
+#if LUA_VERSION_NUM >= 504
+  void *box = lua_newuserdatauv(L, size, 1);
+#else
+  void *box = lua_newuserdata(L, size);
+#endif
+  memset(box, 0, size);
+  luaL_getmetatable(L, type);
+  lua_setmetatable(L, -2);
+  return box;
+}
+
+/* In a table, because that is what every Lua can hang on a userdata. */
+void al_lua_keep(lua_State *L, int child, int parent) {
+  lua_pushvalue(L, child);
+  lua_createtable(L, 1, 0);
+  lua_pushvalue(L, parent < 0 ? parent - 2 : parent);
+  lua_rawseti(L, -2, 1);
+#if LUA_VERSION_NUM == 501
+  lua_setfenv(L, -2);
+#else
+  lua_setuservalue(L, -2);
+#endif
+  lua_pop(L, 1);
+}
+
+void al_lua_kept(lua_State *L, int child) {
+#if LUA_VERSION_NUM == 501
+  lua_getfenv(L, child);
+#else
+  lua_getuservalue(L, child);
+#endif
+  lua_rawgeti(L, -1, 1);
+  lua_remove(L, -2);
+}
+
+static void set_methods(lua_State *L, const luaL_Reg *methods) {
+  for (; methods->name; methods++) {
+    lua_pushcfunction(L, methods->func);
+    lua_setfield(L, -2, methods->name);
+  }
+}
+
+void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc) {
+  luaL_newmetatable(L, type);
+  lua_pushstring(L, type);
+  lua_setfield(L, -2, "__name");
+  lua_pushcfunction(L, gc);
+  lua_setfield(L, -2, "__gc");
+  lua_newtable(L);
+  set_methods(L, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+}
+
+void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods) {
+  luaL_getmetatable(L, type);
+  lua_getfield(L, -1, "__index");
+  set_methods(L, methods);
+  lua_pop(L, 2);
+}
+
+int64_t al_lua_time(lua_State *L, int index, int64_t otherwise) {
+  if (lua_isnoneornil(L, index)) return otherwise;
+  double seconds = luaL_checknumber(L, index);
+  if (!(seconds >= 0)) return 0;
+  return seconds < 1e9 ? (int64_t)(seconds * (double)AL_SECOND) : AL_NEVER / 2;
+}
+
+int64_t al_lua_time_field(lua_State *L, int table, const char *key, int64_t otherwise) {
+  lua_getfield(L, table, key);
+  int64_t time = al_lua_time(L, -1, otherwise);
+  lua_pop(L, 1);
+  return time;
+}

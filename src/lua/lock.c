@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Locks held. */
+#include "core/lock.h"
+#include "core/session.h"
+#include "lua/binding.h"
+#include "transport/native.h"
+
+typedef struct lock_box {
+  al_lock *lock; /* NULL: given back */
+  bool is_native;
+} lock_box;
+
+void al_lua_push_lock(lua_State *L) { al_lua_new_box(L, sizeof(lock_box), AL_LUA_LOCK); }
+
+void al_lua_fill_lock(lua_State *L, int index, al_lock *lock, int parent) {
+  lock_box *box = lua_touserdata(L, index);
+  box->lock = lock;
+  box->is_native = ((al_lua_session *)lua_touserdata(L, parent))->is_native;
+  al_lua_keep(L, index, parent);
+}
+
+static lock_box *check_box(lua_State *L) {
+  lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
+  luaL_argcheck(L, box->lock, 1, "the lock was given back");
+  return box;
+}
+
+static const char *why(const al_lock *lock, al_code code) {
+  switch (code) {
+    case AL_LOST:
+      return al_lock_reason(lock);
+    case AL_SUSPECT:
+      return "the broker has not answered for two heartbeats, and may have let the lock go";
+    case AL_NOT_HELD:
+      return "it was released before";
+    default:
+      return "this process is a child of the one that holds it";
+  }
+}
+
+/* lock:held() -> true | false, message, code. No I/O. */
+static int lock_held(lua_State *L) {
+  lock_box *box = check_box(L);
+  al_lock *lock = box->lock;
+  if (box->is_native) al_native_forked(lock->session);
+  al_code code = al_lock_held(lock, box->is_native ? al_native_now() : lock->session->now);
+  lua_pushboolean(L, code == AL_OK);
+  if (code == AL_OK) return 1;
+  lua_pushfstring(L, "%s: slot %d of \"%s\": %s", al_code_name(code), al_lock_slot(lock), al_lock_name(lock),
+                  why(lock, code));
+  lua_pushstring(L, al_code_name(code));
+  return 3;
+}
+
+/* lock:info() -> slot, name, ticket, acquired_at */
+static int lock_info(lua_State *L) {
+  al_lock *lock = check_box(L)->lock;
+  lua_pushinteger(L, al_lock_slot(lock));
+  lua_pushstring(L, al_lock_name(lock));
+  lua_pushstring(L, al_lock_ticket(lock));
+  lua_pushnumber(L, al_lock_acquired_at(lock));
+  return 4;
+}
+
+static al_lock *check_fresh(lua_State *L) {
+  lock_box *box = check_box(L);
+  if (box->is_native) al_native_touch(box->lock->session); /* a loss that has arrived is known before anything is asked */
+  return box->lock;
+}
+
+static int lock_verify(lua_State *L) {
+  al_lock *lock = check_fresh(L);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  *op = al_lock_verify(lock);
+  return al_lua_begun(L, *op);
+}
+
+static int lock_release(lua_State *L) {
+  al_lock *lock = check_fresh(L);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  *op = al_lock_release(lock);
+  return al_lua_begun(L, *op);
+}
+
+static int lock_gc(lua_State *L) {
+  lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
+  al_lock *lock = box->lock;
+  box->lock = NULL;
+  if (lock && box->is_native) al_native_forked(lock->session);
+  al_lock_drop(lock);
+  return 0;
+}
+
+void al_lua_open_lock(lua_State *L) {
+  static const luaL_Reg methods[] = {{"held", lock_held},       {"info", lock_info}, {"verify", lock_verify},
+                                     {"release", lock_release}, {"drop", lock_gc},   {NULL, NULL}};
+  al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Operations under way. Lua waits; a box that is collected, or dropped, abandons what is not done. */
+#include "lua/binding.h"
+
+typedef struct op_box {
+  al_op *op; /* NULL: given back */
+  al_lua_result result;
+} op_box;
+
+al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
+  op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
+  box->result = result;
+  al_lua_keep(L, lua_gettop(L), parent);
+  return &box->op;
+}
+
+int al_lua_begun(lua_State *L, const al_op *op) { return op ? 1 : luaL_error(L, "out of memory"); }
+
+static op_box *check_box(lua_State *L, int index) {
+  op_box *box = luaL_checkudata(L, index, AL_LUA_OP);
+  luaL_argcheck(L, box->op, index, "the operation was given back");
+  return box;
+}
+
+al_op *al_lua_check_op(lua_State *L, int index) { return check_box(L, index)->op; }
+
+static int op_done(lua_State *L) {
+  lua_pushboolean(L, al_op_done(check_box(L, 1)->op));
+  return 1;
+}
+
+static int op_drop(lua_State *L) {
+  op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
+  al_op *op = box->op;
+  box->op = NULL;
+  if (op) al_op_drop(op);
+  return 0;
+}
+
+static int push_slots(lua_State *L, const al_op *op) {
+  size_t seen = al_op_seen(op);
+  lua_createtable(L, (int)seen, 0);
+  for (size_t slot = 1; slot <= seen; slot++) {
+    al_slot state = al_op_slot(op, slot);
+    lua_createtable(L, 0, 2);
+    lua_pushboolean(L, state.exists);
+    lua_setfield(L, -2, "exists");
+    lua_pushboolean(L, state.held);
+    lua_setfield(L, -2, "held");
+    lua_rawseti(L, -2, (int)slot);
+  }
+  return 1;
+}
+
+static int push_lock(lua_State *L, al_op *op) {
+  al_lua_push_lock(L);
+  int box = lua_gettop(L);
+  al_lua_kept(L, 1);
+  al_lua_fill_lock(L, box, al_op_lock(op), lua_gettop(L));
+  lua_pop(L, 1);
+  return 1;
+}
+
+/* operation:result() -> its result | nil, message, code. Once, when it is done. */
+static int op_result(lua_State *L) {
+  op_box *box = check_box(L, 1);
+  luaL_argcheck(L, al_op_done(box->op), 1, "the operation is not done");
+  if (al_op_code(box->op) != AL_OK) {
+    lua_pushnil(L);
+    lua_pushstring(L, al_op_message(box->op));
+    lua_pushstring(L, al_code_name(al_op_code(box->op)));
+    return 3;
+  }
+  switch (box->result) {
+    case AL_LUA_LOCKED:
+      return push_lock(L, box->op);
+    case AL_LUA_SLOTS:
+      return push_slots(L, box->op);
+    case AL_LUA_COUNT:
+      lua_pushinteger(L, (lua_Integer)al_op_count(box->op));
+      return 1;
+    default:
+      lua_pushboolean(L, 1);
+      return 1;
+  }
+}
+
+void al_lua_open_op(lua_State *L) {
+  static const luaL_Reg methods[] = {{"done", op_done}, {"drop", op_drop}, {"result", op_result}, {NULL, NULL}};
+  al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
+}

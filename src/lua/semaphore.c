@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Semaphores, for those who lock. */
+#include "lua/binding.h"
+
+typedef struct semaphore_box {
+  al_semaphore *semaphore;
+} semaphore_box;
+
+/* session:semaphore(name, strategy, max_attempts, probe) -> semaphore */
+static int session_semaphore(lua_State *L) {
+  static const char *const strategies[] = {"ascending", "random", "last", NULL};
+  static const char *const probings[] = {"auto", "publish", "passive", NULL};
+  al_lua_session *session = al_lua_check_session(L, 1);
+  const char *name = luaL_checkstring(L, 2);
+  al_semaphore_options options = {.strategy = (al_strategy)luaL_checkoption(L, 3, NULL, strategies),
+                                  .max_attempts = (int)luaL_checknumber(L, 4),
+                                  .probing = (al_probing)luaL_checkoption(L, 5, NULL, probings)};
+  semaphore_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_SEMAPHORE);
+  al_lua_keep(L, lua_gettop(L), 1);
+  box->semaphore = al_semaphore_new(session->session, name, &options);
+  return box->semaphore ? 1 : luaL_error(L, "out of memory");
+}
+
+/* semaphore:acquire(timeout) -> operation; nil waits for ever, 0 looks once */
+static int semaphore_acquire(lua_State *L) {
+  semaphore_box *box = luaL_checkudata(L, 1, AL_LUA_SEMAPHORE);
+  luaL_argcheck(L, box->semaphore, 1, "the semaphore was given back");
+  int64_t timeout = al_lua_time(L, 2, AL_NEVER);
+  al_lua_kept(L, 1);
+  int session = lua_gettop(L);
+  al_lua_check_session(L, session);
+  al_op **op = al_lua_new_op(L, AL_LUA_LOCKED, session);
+  *op = al_semaphore_acquire(box->semaphore, timeout);
+  return al_lua_begun(L, *op);
+}
+
+static int semaphore_gc(lua_State *L) {
+  semaphore_box *box = luaL_checkudata(L, 1, AL_LUA_SEMAPHORE);
+  al_semaphore_drop(box->semaphore);
+  box->semaphore = NULL;
+  return 0;
+}
+
+void al_lua_open_semaphore(lua_State *L) {
+  static const luaL_Reg methods[] = {{"acquire", semaphore_acquire}, {NULL, NULL}};
+  static const luaL_Reg of_session[] = {{"semaphore", session_semaphore}, {NULL, NULL}};
+  al_lua_new_type(L, AL_LUA_SEMAPHORE, methods, semaphore_gc);
+  al_lua_add_methods(L, AL_LUA_SESSION, of_session);
+}

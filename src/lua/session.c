@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Sessions: native ones, and ones over bytes, whose two links are fed and emptied by Lua. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/session.h"
+#include "lua/binding.h"
+#include "transport/bytes.h"
+#include "transport/native.h"
+
+/* ---- settings --------------------------------------------------------------------------------------------------- */
+
+static void copy_field(lua_State *L, int table, const char *key, char *out, size_t size) {
+  lua_getfield(L, table, key);
+  size_t length = 0;
+  const char *text = lua_tolstring(L, -1, &length);
+  if (text && length >= size) luaL_error(L, "%s is longer than %d bytes", key, (int)size - 1);
+  if (text) memcpy(out, text, length + 1);
+  lua_pop(L, 1);
+}
+
+static void number_field(lua_State *L, int table, const char *key, int *out) {
+  lua_getfield(L, table, key);
+  if (!lua_isnil(L, -1)) *out = (int)luaL_checknumber(L, -1);
+  lua_pop(L, 1);
+}
+
+static void read_tls(lua_State *L, int table, al_settings *settings) {
+  lua_getfield(L, table, "tls");
+  int tls = lua_gettop(L);
+  if (lua_istable(L, tls)) {
+    copy_field(L, tls, "ca", settings->ca, sizeof settings->ca);
+    copy_field(L, tls, "cert", settings->cert, sizeof settings->cert);
+    copy_field(L, tls, "key", settings->key, sizeof settings->key);
+    copy_field(L, tls, "server_name", settings->server_name, sizeof settings->server_name);
+    lua_getfield(L, tls, "verify");
+    if (!lua_isnil(L, -1)) settings->verify = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+}
+
+/* core.settings_error(url) -> nil if the URL is fine, else what is wrong with it. */
+static int url_error(lua_State *L) {
+  al_settings settings;
+  char why[AL_MESSAGE_SIZE];
+  al_settings_init(&settings);
+  if (al_settings_url(&settings, luaL_checkstring(L, 1), why)) return 0;
+  lua_pushstring(L, why);
+  return 1;
+}
+
+static void read_settings(lua_State *L, int table, al_settings *settings) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings_init(settings);
+  lua_getfield(L, table, "url");
+  if (lua_isstring(L, -1) && !al_settings_url(settings, lua_tostring(L, -1), why)) luaL_error(L, "%s", why);
+  lua_pop(L, 1);
+  copy_field(L, table, "name", settings->name, sizeof settings->name);
+  number_field(L, table, "heartbeat", &settings->heartbeat);
+  settings->timeout = al_lua_time_field(L, table, "timeout", settings->timeout);
+  read_tls(L, table, settings);
+}
+
+/* ---- both kinds ------------------------------------------------------------------------------------------------- */
+
+int64_t al_lua_now(const al_lua_session *box) { return box->is_native ? al_native_now() : box->session->now; }
+
+al_lua_session *al_lua_check_session(lua_State *L, int index) {
+  al_lua_session *box = luaL_checkudata(L, index, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session, index, "the session was given back");
+  if (box->is_native) al_native_touch(box->session);
+  return box;
+}
+
+/* core.native{ url =, name =, heartbeat =, timeout =, tls = } -> session */
+static int new_native(lua_State *L) {
+  al_settings settings;
+  read_settings(L, 1, &settings);
+  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
+  box->is_native = true;
+  box->session = al_native_new(&settings);
+  memset(&settings, 0, sizeof settings);
+  return box->session ? 1 : luaL_error(L, "out of memory");
+}
+
+static int session_gc(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  if (box->session) al_session_drop(box->session);
+  box->session = NULL;
+  return 0;
+}
+
+static int session_open(lua_State *L) {
+  al_session *session = al_lua_check_session(L, 1)->session;
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  *op = al_session_open(session);
+  return al_lua_begun(L, *op);
+}
+
+static int session_close(lua_State *L) {
+  al_session *session = al_lua_check_session(L, 1)->session;
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  *op = al_session_close(session);
+  return al_lua_begun(L, *op);
+}
+
+static int session_abort(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  if (box->session) al_session_abort(box->session);
+  return 0;
+}
+
+/* session:wait(operation): for native sessions. May wait about a second. */
+static int session_wait(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session && box->is_native, 1, "not a native session");
+  al_native_wait(box->session, al_lua_check_op(L, 2));
+  return 0;
+}
+
+static int session_name(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  lua_pushstring(L, box->session ? box->session->settings.name : "");
+  return 1;
+}
+
+/* session:state("holder") -> "idle" … "down", wanted (boolean) */
+static al_link *check_link(lua_State *L, al_session *session, int index) {
+  static const char *const names[] = {"holder", "prober", NULL};
+  return luaL_checkoption(L, index, NULL, names) == 0 ? &session->holder : &session->prober;
+}
+
+static int session_state(lua_State *L) {
+  static const char *const names[] = {"idle", "greeting", "tuning", "opening", "open", "closing", "down"};
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session, 1, "the session was given back");
+  const al_link *link = check_link(L, box->session, 2);
+  lua_pushstring(L, names[link->state]);
+  lua_pushboolean(L, link->wanted);
+  return 2;
+}
+
+/* ---- over bytes ------------------------------------------------------------------------------------------------- */
+
+/* core.bytes{ …, seed = } -> session */
+static int new_bytes(lua_State *L) {
+  al_settings settings;
+  int seed = 1;
+  read_settings(L, 1, &settings);
+  number_field(L, 1, "seed", &seed);
+  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
+  box->session = al_session_new(&settings, (uint64_t)seed);
+  return box->session ? 1 : luaL_error(L, "out of memory");
+}
+
+static al_session *check_bytes(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session && !box->is_native, 1, "not a session over bytes");
+  return box->session;
+}
+
+static al_port *check_port(lua_State *L) {
+  al_port *port = check_link(L, check_bytes(L), 2)->port;
+  luaL_argcheck(L, port, 2, "has no connection");
+  return port;
+}
+
+/* session:attach("holder"): there is a connection now. */
+static int session_attach(lua_State *L) {
+  al_session *session = check_bytes(L);
+  al_link *link = check_link(L, session, 2);
+  luaL_argcheck(L, !link->port, 2, "has a connection already");
+  al_port *port = al_bytes_port();
+  if (!port) return luaL_error(L, "out of memory");
+  al_link_attach(link, port, session->now);
+  return 0;
+}
+
+/* session:feed("holder", bytes) */
+static int session_feed(lua_State *L) {
+  size_t length;
+  al_port *port = check_port(L);
+  const char *bytes = luaL_checklstring(L, 3, &length);
+  return al_bytes_feed(port, bytes, length) ? 0 : luaL_error(L, "out of memory");
+}
+
+/* session:output("holder") -> bytes, which count as sent */
+static int session_output(lua_State *L) {
+  size_t length = 0;
+  al_port *port = check_link(L, check_bytes(L), 2)->port;
+  const char *bytes = port ? al_bytes_output(port, &length) : "";
+  lua_pushlstring(L, bytes, length);
+  if (port) al_bytes_sent(port, length);
+  return 1;
+}
+
+/* session:down("holder", why) */
+static int session_down(lua_State *L) {
+  al_bytes_down(check_port(L), AL_UNREACHABLE, luaL_checkstring(L, 3));
+  return 0;
+}
+
+/* session:tick(now [, wall]): what the time is, in seconds; moves everything along. -> the next time worth a tick. */
+static int session_tick(lua_State *L) {
+  al_session *session = check_bytes(L);
+  int64_t now = al_lua_time(L, 2, 0);
+  al_session_set_time(session, now, luaL_optnumber(L, 3, 0));
+  al_session_pump(session, now);
+  lua_pushnumber(L, (double)al_session_wake(session) / (double)AL_SECOND);
+  return 1;
+}
+
+void al_lua_open_session(lua_State *L) {
+  static const luaL_Reg methods[] = {
+      {"open", session_open},     {"close", session_close}, {"abort", session_abort},   {"wait", session_wait},
+      {"name", session_name},     {"state", session_state}, {"attach", session_attach}, {"feed", session_feed},
+      {"output", session_output}, {"down", session_down},   {"tick", session_tick},     {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"native", new_native}, {"bytes", new_bytes}, {"url_error", url_error}, {NULL, NULL}};
+  al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);
+  for (const luaL_Reg *function = functions; function->name; function++) {
+    lua_pushcfunction(L, function->func);
+    lua_setfield(L, -2, function->name);
+  }
+}
