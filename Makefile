@@ -38,14 +38,14 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
 NEEDS := build $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter test test-% soak,$(GOALS)),demo test) \
-	$(if $(filter check,$(GOALS)),check)
+	$(if $(filter check format,$(GOALS)),check)
 
 Q := $(if $(V),,@)
 
 export GC
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: all build prepare help env demo test test-unit soak bench check rockspec check-rockspec install clean
+.PHONY: all build prepare help env demo test test-unit soak bench check format rockspec check-rockspec install clean
 
 all: build
 
@@ -118,7 +118,7 @@ bench: prepare build ## ratios to bare rabbitmq-c
 
 ROCKSPEC := amqp-locks-scm-1.rockspec
 C_FILES := $(wildcard src/*.h src/*/*.[ch])
-LUACHECKED := $(wildcard lua spec examples) .busted $(ROCKSPEC)
+LUACHECKED := $(wildcard lua spec examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
 check: prepare check-rockspec ## luacheck, clang-format, and a build with -Werror
@@ -127,6 +127,10 @@ check: prepare check-rockspec ## luacheck, clang-format, and a build with -Werro
 	@echo "checking src with clang-format"
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build CC=$$cc WERROR=1 || exit; done
+
+format: prepare ## clang-format src/ in place
+	@echo "formatting src"
+	$(Q)clang-format -i $(C_FILES)
 
 rockspec: ## write the lists of files in the rockspec anew
 	@echo "writing $(ROCKSPEC)"
