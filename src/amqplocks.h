@@ -129,8 +129,9 @@ void al_session_drop(al_session *session);
 /* ---- operations ------------------------------------------------------------------------------------------------- */
 
 bool al_op_done(const al_op *op);
-al_code al_op_code(const al_op *op);        /* AL_OK, or why it failed; only when done */
-const char *al_op_message(const al_op *op); /* "code: what, to what, and what to do"; "" when it did not fail */
+al_code al_op_code(const al_op *op); /* AL_OK, or why it failed; only when done */
+const char *
+al_op_message(const al_op *op); /* "code: what, to what, and what to do"; "" when it did not fail */
 
 /* The lock an acquire got, once; NULL if there is none. The caller owns it and ends it with al_lock_drop(). */
 al_lock *al_op_lock(al_op *op);
@@ -182,9 +183,9 @@ void al_semaphore_drop(al_semaphore *semaphore);
 al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout);
 
 int al_lock_slot(const al_lock *lock);
-const char *al_lock_name(const al_lock *lock);     /* the semaphore's */
-const char *al_lock_ticket(const al_lock *lock);   /* random, one for every claim */
-double al_lock_acquired_at(const al_lock *lock);   /* seconds since the epoch, by this machine's wall clock */
+const char *al_lock_name(const al_lock *lock);   /* the semaphore's */
+const char *al_lock_ticket(const al_lock *lock); /* random, one for every claim */
+double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
 
 /* AL_OK: held, and the broker answered recently enough to be sure of it at `now`. Otherwise AL_SUSPECT, AL_LOST,
  * AL_NOT_HELD or AL_FORKED. No I/O: news that nobody has read off the connection yet is not known here. */

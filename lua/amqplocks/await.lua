@@ -4,8 +4,17 @@
 --- The only waiting loop. It is Lua's, and comes back here at least every second, so that debug hooks, and with them
 -- Ctrl-C, get their turn, and so that no C function ever has to yield.
 
+local function tell(driver)
+  for level, message in driver.news do
+    if driver.log then driver.log(level, message) end
+  end
+end
+
 local function wait(driver, operation)
-  while not operation:done() do driver.wait(operation) end
+  while not operation:done() do
+    driver.wait(operation)
+    tell(driver)
+  end
 end
 
 local function dropped(operation, ...)

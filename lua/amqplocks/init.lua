@@ -27,6 +27,7 @@ local schema = {
   heartbeat = checks.whole(1, 65535),
   timeout = checks.timeout,
   driver = checks.one_of("native"),
+  log = checks.callable,
   tls = checks.table_of {
     ca = checks.string,
     cert = checks.string,
@@ -45,8 +46,10 @@ end
 --- Connects to a broker.
 ---@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
 ---  environment's AMQP_URL, else amqp://guest:guest@localhost:5672/
----@param opts? { name?: string, heartbeat?: integer, timeout?: number, driver?: "native", tls?: { ca?: string,
----  cert?: string, key?: string, verify?: boolean, server_name?: string } }
+---@param opts? { name?: string, heartbeat?: integer, timeout?: number, driver?: "native",
+---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
+---  verify?: boolean, server_name?: string } } `log` is told of connections opened and lost, of locks lost and of
+---  alarms, from inside calls that may wait
 ---@return amqplocks.Connection|nil, string? message, string? code "auth", "vhost", "unreachable", "tls", "protocol",
 ---  "limit"
 function amqplocks.connect(url, opts)
@@ -57,6 +60,8 @@ function amqplocks.connect(url, opts)
   local session, driver = native.session {
     url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
   }
+  if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
+  driver.log = opts.log
   return connection.open(session, driver)
 end
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Checks of what people give: arguments and options. What is wrong throws, naming itself; nothing here asks the broker.
+--- Checks of what people give: arguments and options. What is wrong throws, naming itself; nothing asks the broker.
 local core = require "amqplocks.core"
 
 local options = {}

@@ -30,7 +30,8 @@
 
 typedef enum admin_kind { CREATE, ADD, REMOVE, RESIZE, DESTROY, REPAIR, SLOTS, STATUS } admin_kind;
 
-static const char *const verbs[] = {"create", "add", "remove", "resize", "destroy", "repair", "slots", "status"};
+static const char *const verbs[] = {"create",  "add",    "remove", "resize",
+                                    "destroy", "repair", "slots",  "status"};
 
 typedef struct admin {
   al_op op;
@@ -67,16 +68,20 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   if (self->released.count > 0)
     al_released_explain(&self->released, self->options.wait, out);
   else if (!self->mutex || self->mutex->state != AL_CLAIM_HELD)
-    snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", self->name, seconds);
+    snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", self->name,
+             seconds);
   else
-    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", verbs[self->kind], self->name, seconds);
+    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", verbs[self->kind], self->name,
+             seconds);
 }
 
 static void admin_stop(al_op *op) {
   admin *self = (admin *)op;
   size_t used = strlen(op->message);
   bool halfway = self->target >= 0 && self->released.count == 0;
-  if (halfway) snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun", self->target);
+  if (halfway)
+    snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
+             self->target);
   al_probes_cancel(&self->survey.probes);
   al_barrier_cancel(&self->barrier);
   al_released_cancel(&self->released);
@@ -129,7 +134,8 @@ static void leave(admin *self) {
   al_op_next(&self->op, leaving);
 }
 
-__attribute__((format(printf, 3, 4))) static void leave_with(admin *self, al_code code, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void leave_with(admin *self, al_code code, const char *format,
+                                                             ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(self->words, sizeof self->words, format, arguments);
@@ -160,7 +166,8 @@ static void action_refused(admin *self, const al_event *event) {
   al_name_slot(queue, self->name, slot_in_hand(self));
   if (event->reply_code == AMQP_ACCESS_REFUSED) code = AL_REFUSED;
   if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_SQUATTED;
-  if (event->reply_code == AMQP_PRECONDITION_FAILED) code = strstr(event->text, "limit") ? AL_LIMIT : AL_CONFLICT;
+  if (event->reply_code == AMQP_PRECONDITION_FAILED)
+    code = strstr(event->text, "limit") ? AL_LIMIT : AL_CONFLICT;
   al_op_fail(&self->op, code, "queue \"%s\": %s", queue, event->text);
 }
 
@@ -192,9 +199,8 @@ static void declare_slot(admin *self, int slot) {
                                   text_entry("x-overflow", "drop-head"),
                                   {.key = amqp_cstring_bytes("x-max-length")}};
   entries[2].value.kind = AMQP_FIELD_KIND_I64;
-  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue),
-                                  .durable = 1,
-                                  .arguments = {.num_entries = 3, .entries = entries}};
+  amqp_queue_declare_t declare = {
+      .queue = amqp_cstring_bytes(queue), .durable = 1, .arguments = {.num_entries = 3, .entries = entries}};
   al_channel_call(self->mutex->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
 }
 
@@ -248,8 +254,8 @@ static void check_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_DOWN) return; /* the mutex is gone with it, and says so */
   if (event->kind == AL_EVENT_METHOD) al_channel_give(channel);
   if (event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_RESOURCE_LOCKED)
-    leave_with(self, AL_SQUATTED, "queue \"%s-%d-A\" is another client's exclusive queue, not a slot", self->name,
-               self->deletes[self->checked]);
+    leave_with(self, AL_SQUATTED, "queue \"%s-%d-A\" is another client's exclusive queue, not a slot",
+               self->name, self->deletes[self->checked]);
   else
     begin_deleting(self); /* what is missing or down will be told by the deletion itself */
 }
@@ -299,8 +305,10 @@ static bool plan_delete(admin *self, int slot) {
 static bool plan(admin *self) {
   const al_survey *survey = &self->survey;
   bool settles_all = self->kind == RESIZE || self->kind == DESTROY;
-  int low = self->target < survey->count || settles_all ? self->target : survey->count, high = survey->highest;
-  if (!settles_all && high > survey->count + self->options.overshoot) high = survey->count + self->options.overshoot;
+  int low = self->target < survey->count || settles_all ? self->target : survey->count,
+      high = survey->highest;
+  if (!settles_all && high > survey->count + self->options.overshoot)
+    high = survey->count + self->options.overshoot;
   if (self->kind == REPAIR) high = low;
   bool good = true;
   for (int i = 1; i <= high - low && good; i++)
@@ -336,10 +344,13 @@ static bool judge(admin *self) {
   else if (none && self->kind != CREATE && self->kind != RESIZE)
     leave_with(self, AL_NOT_FOUND, "there is no semaphore \"%s\"; create it", self->name);
   else if (!repairs && stray(self))
-    leave_with(self, AL_CONFLICT, "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, "
-               "resize(n) settles on n slots", self->name, stray(self), self->name, survey->count + 1);
+    leave_with(self, AL_CONFLICT,
+               "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, "
+               "resize(n) settles on n slots",
+               self->name, stray(self), self->name, survey->count + 1);
   else if (target(self) > AL_SLOTS_MAX)
-    leave_with(self, AL_LIMIT, "\"%s\" would have %d slots; the most is %d", self->name, target(self), AL_SLOTS_MAX);
+    leave_with(self, AL_LIMIT, "\"%s\" would have %d slots; the most is %d", self->name, target(self),
+               AL_SLOTS_MAX);
   return self->verdict == AL_OK;
 }
 
@@ -431,8 +442,10 @@ static void looked(al_op *op) {
   if (!al_survey_done(survey)) return;
   op->count = (size_t)survey->count;
   if (self->kind == SLOTS && survey->highest > survey->count) {
-    al_op_fail(op, AL_CONFLICT, "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, "
-               "resize(n) settles on n slots", self->name, survey->highest, self->name, survey->count + 1);
+    al_op_fail(op, AL_CONFLICT,
+               "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, "
+               "resize(n) settles on n slots",
+               self->name, survey->highest, self->name, survey->count + 1);
     return;
   }
   op->slots = survey->slots;

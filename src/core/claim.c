@@ -51,7 +51,7 @@ static void enter(al_claim *claim, al_claim_state state) {
 static void notify(al_claim *claim) {
   for (al_op *op = claim->session->ops, *next; op; op = next) {
     next = op->next;
-    if (op->claim == claim) op->step(op);
+    if (op->claim == claim || op->watches_claims) op->step(op);
   }
 }
 
@@ -113,6 +113,7 @@ static void cancelled(al_claim *claim) {
   claim->channel = NULL;
   al_channel_close(channel);
   blame(claim, AL_LOST, "its queue was deleted by somebody else");
+  al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
   enter(claim, AL_CLAIM_GONE);
 }
 
@@ -183,10 +184,11 @@ static void channel_closed(al_claim *claim, const al_event *event) {
   bool was_claiming = claim->state == AL_CLAIM_CLAIMING;
   bool made_nothing = !claim->is_declared && event->method == AMQP_QUEUE_DECLARE_METHOD;
   claim->channel = NULL;
-  if (was_claiming)
-    refused(claim, event);
-  else if (claim->state == AL_CLAIM_HELD)
+  if (was_claiming) refused(claim, event);
+  if (claim->state == AL_CLAIM_HELD) {
     blame(claim, AL_LOST, event->text);
+    al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+  }
   if (claim->on && claim->state == AL_CLAIM_HELD) claim->on(claim->on_op, event);
   if (made_nothing)
     enter(claim, AL_CLAIM_GONE);

@@ -58,7 +58,8 @@ struct al_claim {
   int looks, looks_ok;
   char look[AL_LOOKS_MAX][AL_NAME_SIZE];
 
-  al_code code; /* why it is not held. CONTENDED: the queue was another's (405). REMOVED: a look found nothing */
+  al_code
+      code; /* why it is not held. CONTENDED: the queue was another's (405). REMOVED: a look found nothing */
   char why[160];
   bool was_held;
 
@@ -83,7 +84,8 @@ void al_claim_release(al_claim *claim);
 int al_claim_confirm(al_claim *claim);
 
 void al_claim_use(al_claim *claim);
-void al_claim_leave(al_claim *claim); /* NULL is fine; whoever held it released it before, or goes on without */
+void al_claim_leave(
+    al_claim *claim); /* NULL is fine; whoever held it released it before, or goes on without */
 
 /* What this connection holds or may hold by this name; NULL if nothing. */
 al_claim *al_claim_find(al_session *session, const char *queue);

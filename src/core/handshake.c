@@ -49,9 +49,11 @@ static void send_start_ok(al_link *link) {
                                        yes_entry("connection.blocked"), yes_entry("consumer_cancel_notify"),
                                        yes_entry("publisher_confirms")};
   amqp_table_entry_t properties[] = {text_entry("product", "amqp-locks"), text_entry("version", AL_VERSION),
-                                     text_entry("connection_name", name), table_entry("capabilities", 5, capabilities)};
+                                     text_entry("connection_name", name),
+                                     table_entry("capabilities", 5, capabilities)};
   amqp_connection_start_ok_t ok = {.client_properties = {.num_entries = 4, .entries = properties},
-                                   .mechanism = amqp_cstring_bytes(link->settings->external ? "EXTERNAL" : "PLAIN"),
+                                   .mechanism =
+                                       amqp_cstring_bytes(link->settings->external ? "EXTERNAL" : "PLAIN"),
                                    .response = sasl_response(link->settings, response),
                                    .locale = amqp_cstring_bytes("en_US")};
   al_link_method(link, 0, AMQP_CONNECTION_START_OK_METHOD, &ok);
@@ -70,7 +72,8 @@ static int broker_version(const amqp_table_t *properties) {
   for (int i = 0; i < properties->num_entries; i++) {
     const amqp_table_entry_t *entry = &properties->entries[i];
     bool is_version = entry->key.len == 7 && memcmp(entry->key.bytes, "version", 7) == 0;
-    if (is_version && entry->value.kind == AMQP_FIELD_KIND_UTF8) return version_number(entry->value.value.bytes);
+    if (is_version && entry->value.kind == AMQP_FIELD_KIND_UTF8)
+      return version_number(entry->value.value.bytes);
   }
   return 0;
 }
@@ -96,7 +99,9 @@ static void started(al_link *link, const amqp_connection_start_t *start) {
 }
 
 /* The smaller of two limits, of which 0 is none. */
-static int lesser(int ours, uint32_t theirs) { return theirs > 0 && theirs < (uint32_t)ours ? (int)theirs : ours; }
+static int lesser(int ours, uint32_t theirs) {
+  return theirs > 0 && theirs < (uint32_t)ours ? (int)theirs : ours;
+}
 
 static void tuned(al_link *link, const amqp_connection_tune_t *tune) {
   int frame_max = lesser(FRAME_MAX, tune->frame_max);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define FRAMES_AT_ONCE 10000
 #define PROTOCOL_HEADER 'A' /* what rabbitmq-c calls the frame type of a protocol header it has read */
 
 static int64_t heartbeat(const al_link *link) { return link->settings->heartbeat * AL_SECOND; }
@@ -129,7 +130,8 @@ static void dispatch(al_link *link, const amqp_frame_t *frame) {
   if (frame->frame_type == PROTOCOL_HEADER) {
     const amqp_frame_t *f = frame;
     al_link_abort(link, AL_PROTOCOL, "the broker speaks another protocol (AMQP %d.%d), not AMQP 0-9-1",
-                  f->payload.protocol_header.transport_low, f->payload.protocol_header.protocol_version_major);
+                  f->payload.protocol_header.transport_low,
+                  f->payload.protocol_header.protocol_version_major);
     return;
   }
   if (frame->frame_type == AMQP_FRAME_HEARTBEAT) return;
@@ -139,12 +141,14 @@ static void dispatch(al_link *link, const amqp_frame_t *frame) {
   }
   bool open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
   if (!open || !al_channel_frame(link, frame))
-    al_link_abort(link, AL_PROTOCOL, "the broker sent a frame that has no place on channel %d", frame->channel);
+    al_link_abort(link, AL_PROTOCOL, "the broker sent a frame that has no place on channel %d",
+                  frame->channel);
 }
 
-static void read_all(al_link *link) {
+/* At most so many, that a peer that never pauses cannot keep time from passing. */
+static void read_some(al_link *link) {
   amqp_frame_t frame;
-  while (link->port) {
+  for (int left = FRAMES_AT_ONCE; left > 0 && link->port; left--) {
     al_port *port = link->port;
     al_port_state state = port->kind->next(port, &frame);
     if (port->heard) {
@@ -192,7 +196,8 @@ static void keep_time(al_link *link) {
   if (is_bounded && link->now >= link->deadline) {
     bool closing = link->state == AL_LINK_CLOSING;
     al_link_abort(link, closing ? AL_CLOSED : AL_UNREACHABLE, "%s",
-                  closing ? "the connection was closed" : "the broker did not finish the AMQP handshake in time");
+                  closing ? "the connection was closed"
+                          : "the broker did not finish the AMQP handshake in time");
     return;
   }
   if (link->state != AL_LINK_OPEN) return;
@@ -209,7 +214,7 @@ static void keep_time(al_link *link) {
 
 void al_link_pump(al_link *link, int64_t now) {
   link->now = now;
-  read_all(link);
+  read_some(link);
   if (link->port) keep_time(link);
   if (link->port) link->port->kind->flush(link->port);
 }
@@ -230,7 +235,8 @@ int64_t al_link_certain_until(const al_link *link) {
 }
 
 void al_link_close(al_link *link, int64_t deadline) {
-  amqp_connection_close_t close = {.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_cstring_bytes("goodbye")};
+  amqp_connection_close_t close = {.reply_code = AMQP_REPLY_SUCCESS,
+                                   .reply_text = amqp_cstring_bytes("goodbye")};
   link->wanted = false;
   if (link->state != AL_LINK_OPEN) {
     if (link->state != AL_LINK_CLOSING) al_link_abort(link, AL_CLOSED, "the connection was closed");

@@ -38,15 +38,16 @@ struct al_link {
   al_port *port;
   int64_t now; /* the time of the pump under way */
 
-  int64_t deadline;    /* of the handshake, or of closing */
-  int64_t sent_at;     /* when anything was last queued to be sent */
-  int64_t heard_at;    /* when bytes last came */
-  int64_t answered_at; /* when the latest request was sent that has an answer: the broker was there after this */
+  int64_t deadline; /* of the handshake, or of closing */
+  int64_t sent_at;  /* when anything was last queued to be sent */
+  int64_t heard_at; /* when bytes last came */
+  int64_t
+      answered_at; /* when the latest request was sent that has an answer: the broker was there after this */
   int64_t pulsed_at;
-  int pulses;       /* holders of locks that want the link's certainty kept fresh */
+  int pulses;        /* holders of locks that want the link's certainty kept fresh */
   al_channel *pulse; /* the channel the pulse beats on */
-  bool blocked;     /* connection.blocked: the broker does not read what this connection publishes */
-  int version;      /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
+  bool blocked;      /* connection.blocked: the broker does not read what this connection publishes */
+  int version;       /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
 
   al_channel **channels; /* by number; [0] is unused */
   int channels_size, channel_max;
@@ -86,7 +87,8 @@ int64_t al_link_wake(const al_link *link);
 void al_link_close(al_link *link, int64_t deadline);
 
 /* Down at once, without a word to the broker. */
-void al_link_abort(al_link *link, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void al_link_abort(al_link *link, al_code code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Sends a frame. */
 void al_link_send(al_link *link, const amqp_frame_t *frame);

@@ -28,9 +28,8 @@ static void lock_unref(al_lock *lock) {
 
 void al_lock_drop(al_lock *lock) {
   if (!lock) return;
-  al_port *port = lock->session->holder.port;
   al_claim_release(lock->claim);
-  if (port) port->kind->flush(port);
+  al_session_flush(lock->session);
   lock_unref(lock);
 }
 

@@ -26,8 +26,10 @@ bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]) {
   const unsigned char *s = (const unsigned char *)name;
   const char *wrong = NULL;
   if (length == 0) wrong = "is empty";
-  if (length > AL_LOCK_NAME_MAX) wrong = "is too long: at most 230 bytes leave room for the suffixes of its queues";
-  if (length >= 4 && memcmp(name, "amq.", 4) == 0) wrong = "starts with \"amq.\", which RabbitMQ keeps for itself";
+  if (length > AL_LOCK_NAME_MAX)
+    wrong = "is too long: at most 230 bytes leave room for the suffixes of its queues";
+  if (length >= 4 && memcmp(name, "amq.", 4) == 0)
+    wrong = "starts with \"amq.\", which RabbitMQ keeps for itself";
   for (size_t i = 0, step; i < length && !wrong; i += step) {
     uint32_t point = 0;
     step = utf8_next(s + i, length - i, &point);
@@ -50,7 +52,9 @@ void al_name_holder(char out[AL_NAME_SIZE], const char *name, int slot) {
   snprintf(out, AL_NAME_SIZE, "%s-%d-B", name, slot);
 }
 
-void al_name_admin(char out[AL_NAME_SIZE], const char *name) { snprintf(out, AL_NAME_SIZE, "%s-admin", name); }
+void al_name_admin(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-admin", name);
+}
 
 void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket) {
   snprintf(out, AL_NAME_SIZE, "%s-scratch-%s", name, ticket);

@@ -120,6 +120,7 @@ void al_op_drop(al_op *op) {
   if (!op->done) {
     stop(op);
     done(op, AL_OK);
+    al_session_flush(session); /* the undoing does not wait for whoever waits next */
   }
   al_lock_drop(op->lock);
   if (op->free) op->free(op);

@@ -24,8 +24,9 @@ struct al_op {
   void (*stop)(al_op *); /* NULL: nothing to give back */
   void (*free)(al_op *); /* NULL: no memory besides the operation itself */
 
-  al_claim *claim; /* the step is called when this one moves; NULL */
-  void *part;      /* a part that took over the steps */
+  al_claim *claim;     /* the step is called when this one moves; NULL */
+  bool watches_claims; /* or when any of the session's does */
+  void *part;          /* a part that took over the steps */
 
   int64_t deadline; /* the caller's; AL_NEVER */
   int64_t reply_by; /* the exchange under way must be answered by then; AL_NEVER if there is none */
@@ -49,7 +50,8 @@ al_op *al_op_new(al_session *session, size_t size);
 /* Takes the first step, or fails at once if the session was closed. Returns `op`. */
 al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
 
-void al_op_next(al_op *op, void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
+void al_op_next(al_op *op,
+                void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
 
 /* An exchange begins: it must be answered within the session's timeout. */
 void al_op_ask(al_op *op);

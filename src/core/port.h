@@ -22,9 +22,10 @@ typedef struct al_port_kind {
   void (*send)(al_port *, const amqp_frame_t *);
   al_port_state (*next)(al_port *, amqp_frame_t *);
   void (*release)(al_port *, amqp_channel_t); /* frees what frames of this channel pointed to */
-  void (*tune)(al_port *, int channel_max, int frame_max); /* only while connection.tune is the last frame read */
-  void (*flush)(al_port *);                                /* writes what the peer takes now */
-  void (*close)(al_port *);                                /* ends the connection and frees the port */
+  void (*tune)(al_port *, int channel_max,
+               int frame_max); /* only while connection.tune is the last frame read */
+  void (*flush)(al_port *);    /* writes what the peer takes now */
+  void (*close)(al_port *);    /* ends the connection and frees the port */
 } al_port_kind;
 
 struct al_port {

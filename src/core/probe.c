@@ -33,7 +33,8 @@ bool al_probes_undecided(al_probes *batch, size_t index) {
     if (al_link_is_lost(link))
       al_op_fail_link(batch->op, link);
     else
-      al_op_fail(batch->op, link->blocked ? AL_BLOCKED : AL_UNREACHABLE, "asking for queues: %s", batch->text);
+      al_op_fail(batch->op, link->blocked ? AL_BLOCKED : AL_UNREACHABLE, "asking for queues: %s",
+                 batch->text);
   } else {
     return false;
   }
@@ -165,7 +166,12 @@ static void question_settle(al_prober *prober, size_t offset, bool acknowledged)
   if (question->settled) return;
   question->settled = true;
   question->batch = NULL;
-  if (batch) answer(batch, question->index, !acknowledged ? AL_ANSWER_UNAVAILABLE : question->returned ? AL_ANSWER_ABSENT : AL_ANSWER_PRESENT, NULL);
+  if (batch)
+    answer(batch, question->index,
+           !acknowledged        ? AL_ANSWER_UNAVAILABLE
+           : question->returned ? AL_ANSWER_ABSENT
+                                : AL_ANSWER_PRESENT,
+           NULL);
 }
 
 /* The tag comes from outside: it bounds no loop before it was compared with what is really under way. */
@@ -227,7 +233,9 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
 }
 
 void al_prober_changed(al_prober *prober) {
-  if (prober->link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, "the broker reads no publishers (memory or disk alarm)");
+  if (prober->link->blocked)
+    questions_give_up(prober, true, AL_ANSWER_UNKNOWN,
+                      "the broker reads no publishers (memory or disk alarm)");
   if (al_link_is_open(prober->link) && !prober->channel) prober->denied = false;
 }
 
@@ -245,12 +253,13 @@ static void question_publish(al_prober *prober, al_probes *batch, size_t index) 
   char name[AL_NAME_SIZE], id[24];
   snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
   batch->name(batch->context, index, name);
-  amqp_basic_publish_t publish = {.exchange = amqp_empty_bytes, .routing_key = amqp_cstring_bytes(name), .mandatory = 1};
-  amqp_basic_properties_t properties = {
-      ._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_EXPIRATION_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG,
-      .message_id = amqp_cstring_bytes(id),
-      .expiration = amqp_cstring_bytes("0"),
-      .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
+  amqp_basic_publish_t publish = {
+      .exchange = amqp_empty_bytes, .routing_key = amqp_cstring_bytes(name), .mandatory = 1};
+  amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_EXPIRATION_FLAG |
+                                                  AMQP_BASIC_DELIVERY_MODE_FLAG,
+                                        .message_id = amqp_cstring_bytes(id),
+                                        .expiration = amqp_cstring_bytes("0"),
+                                        .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
   amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
   header.payload.properties.class_id = AMQP_BASIC_CLASS;
   header.payload.properties.decoded = &properties;

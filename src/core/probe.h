@@ -66,8 +66,9 @@ typedef struct al_prober {
   struct al_question *questions; /* a ring of `size` */
   size_t start, count, size;
   uint64_t first_tag;
-  uint64_t first_id; /* message id of the question at `start`; ids and tags rise together, ids never restart */
-  bool denied;       /* this user may not publish to the default exchange */
+  uint64_t
+      first_id; /* message id of the question at `start`; ids and tags rise together, ids never restart */
+  bool denied;  /* this user may not publish to the default exchange */
 } al_prober;
 
 void al_prober_init(al_prober *prober, al_link *link);

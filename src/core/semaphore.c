@@ -77,8 +77,8 @@ void al_semaphore_drop(al_semaphore *semaphore) {
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const acquire *self = (const acquire *)op;
-  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held)", self->semaphore->name,
-           (double)self->timeout / (double)AL_SECOND, self->busy, self->found);
+  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held)",
+           self->semaphore->name, (double)self->timeout / (double)AL_SECOND, self->busy, self->found);
 }
 
 static void acquire_stop(al_op *op) {
@@ -102,7 +102,8 @@ static void acquire_free(al_op *op) {
 
 static void got(acquire *self) {
   al_semaphore *semaphore = self->semaphore;
-  self->op.lock = al_lock_new(self->op.session, self->claim, semaphore->name, self->slot, semaphore->options.probing);
+  self->op.lock =
+      al_lock_new(self->op.session, self->claim, semaphore->name, self->slot, semaphore->options.probing);
   if (!self->op.lock) {
     al_op_fail(&self->op, AL_NO_MEMORY, "slot %d of \"%s\" was let go again", self->slot, semaphore->name);
     return;
@@ -151,7 +152,8 @@ static void claimed(al_op *op) {
   else if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
   else
-    al_op_fail(op, code, "slot %d of \"%s\" could not be claimed: %s", self->slot, self->semaphore->name, why);
+    al_op_fail(op, code, "slot %d of \"%s\" could not be claimed: %s", self->slot, self->semaphore->name,
+               why);
 }
 
 /* Looks at A[slot] behind the claim; and at A[1] when the search did not begin there: the semaphore may be gone while
@@ -185,7 +187,8 @@ static void ask(acquire *self, int first, int width) {
   self->width = width <= last - first + 1 ? width : last - first + 1;
   al_op_ask(&self->op);
   self->op.step = look_answered;
-  al_probes_begin(&self->probes, &self->op, self->semaphore->options.probing, (size_t)self->width * 2, probe_name, self);
+  al_probes_begin(&self->probes, &self->op, self->semaphore->options.probing, (size_t)self->width * 2,
+                  probe_name, self);
 }
 
 /* A look that is likely to see all slots and the end of the row in one window. */
@@ -205,7 +208,9 @@ static int start_slot(const acquire *self) {
 static void look(al_op *op) {
   acquire *self = (acquire *)op;
   if (!al_op_needs(op, &op->session->holder)) return;
-  if (al_probes_publish(op->session, self->semaphore->options.probing) && !al_op_needs(op, &op->session->prober)) return;
+  if (al_probes_publish(op->session, self->semaphore->options.probing) &&
+      !al_op_needs(op, &op->session->prober))
+    return;
   self->start = start_slot(self);
   self->wrapped = false;
   self->slot = self->found = self->busy = self->mine = self->unavailable = self->suspect_count = 0;
@@ -216,16 +221,17 @@ static void look(al_op *op) {
 static bool consider(acquire *self, int slot, al_answer a, al_answer b) {
   char holder[AL_NAME_SIZE];
   al_name_holder(holder, self->semaphore->name, slot);
-  bool mine = al_claim_find(self->op.session, holder) != NULL; /* the broker would let us declare our own again */
+  /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
+  const al_claim *ours = al_claim_find(self->op.session, holder);
   self->found++;
-  self->mine += mine;
+  self->mine += ours && ours->state == AL_CLAIM_HELD;
   if (a == AL_ANSWER_UNAVAILABLE) {
     self->unavailable++;
     return false;
   }
-  if (b == AL_ANSWER_ABSENT && !mine) return true;
+  if (b == AL_ANSWER_ABSENT && !ours) return true;
   self->busy++;
-  if (!mine && self->suspect_count < SQUAT_MOST) self->suspects[self->suspect_count++] = slot;
+  if (!ours && self->suspect_count < SQUAT_MOST) self->suspects[self->suspect_count++] = slot;
   return false;
 }
 
@@ -250,7 +256,8 @@ static sight read_window(acquire *self) {
 
 static void end_of_row(acquire *self, int slot) {
   if (slot == 1)
-    al_op_fail(&self->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it", self->semaphore->name);
+    al_op_fail(&self->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
+               self->semaphore->name);
   else if (self->start == 1 || self->wrapped)
     no_slot(self);
   else {
@@ -296,14 +303,18 @@ static void give_up(acquire *self) {
   const char *name = self->semaphore->name;
   switch (self->verdict) {
     case AL_CONTENDED:
-      al_op_fail(&self->op, AL_CONTENDED, "others were faster at \"%s\" %d times in a row", name, self->attempts);
+      al_op_fail(&self->op, AL_CONTENDED, "others were faster at \"%s\" %d times in a row", name,
+                 self->attempts);
       break;
     case AL_DEADLOCK:
-      al_op_fail(&self->op, AL_DEADLOCK, "all %d slots of \"%s\" are held by this very connection", self->found, name);
+      al_op_fail(&self->op, AL_DEADLOCK, "all %d slots of \"%s\" are held by this very connection",
+                 self->found, name);
       break;
     case AL_UNAVAILABLE:
-      al_op_fail(&self->op, AL_UNAVAILABLE, "%d of %d slots of \"%s\" are refused by the broker; is a node down, or a "
-                 "policy in the way?", self->unavailable, self->found, name);
+      al_op_fail(&self->op, AL_UNAVAILABLE,
+                 "%d of %d slots of \"%s\" are refused by the broker; is a node down, or a "
+                 "policy in the way?",
+                 self->unavailable, self->found, name);
       break;
     default:
       al_op_fail(&self->op, AL_BUSY, "all %d slots of \"%s\" are held", self->found, name);

@@ -14,8 +14,8 @@ struct al_semaphore {
   al_semaphore_options options;
 
   /* Remembered from one acquire to the next; wrong memories cost a round trip, never more. */
-  int known; /* slots seen in a row, 0 if none were counted yet */
-  int last;  /* the slot held last, 0 if none */
+  int known;             /* slots seen in a row, 0 if none were counted yet */
+  int last;              /* the slot held last, 0 if none */
   int64_t squat_checked; /* when squatters were last looked for */
 };
 

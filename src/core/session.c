@@ -3,6 +3,7 @@
 #include "core/session.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,8 +17,19 @@ static void step_all(al_session *session) {
   }
 }
 
+static void note_change(al_session *session, const al_link *link) {
+  const al_settings *s = &session->settings;
+  if (link->state == AL_LINK_DOWN && link->code != AL_CLOSED)
+    al_session_note(session, true, "%s connection to %s:%d: %s", link->role, s->host, s->port, link->why);
+  else if (al_link_is_open(link) && link->blocked)
+    al_session_note(session, true, "the broker has an alarm and reads no publishers; asking passively");
+  else if (al_link_is_open(link))
+    al_session_note(session, false, "%s connection to %s:%d is open", link->role, s->host, s->port);
+}
+
 static void link_changed(void *watcher, al_link *link) {
   al_session *session = watcher;
+  note_change(session, link);
   if (link == &session->prober) al_prober_changed(&session->probes);
   step_all(session);
 }
@@ -45,6 +57,7 @@ static void session_free(al_session *session) {
     free(claim);
   }
   al_prober_free(&session->probes);
+  free(session->notes);
   if (session->transport_free) session->transport_free(session->transport);
   free(session);
 }
@@ -78,6 +91,26 @@ void al_session_set_time(al_session *session, int64_t now, double wall_now) {
   session->wall = wall_now - (double)now / (double)AL_SECOND;
 }
 
+#define NOTES_MOST 16
+
+void al_session_note(al_session *session, bool is_warning, const char *format, ...) {
+  if (!session->notes) session->notes = calloc(NOTES_MOST, sizeof *session->notes);
+  if (!session->notes) return;
+  if (session->notes_count == NOTES_MOST) al_session_news(session);
+  al_note *note = &session->notes[(session->notes_first + session->notes_count++) % NOTES_MOST];
+  va_list arguments;
+  va_start(arguments, format);
+  note->is_warning = is_warning;
+  vsnprintf(note->text, sizeof note->text, format, arguments);
+  va_end(arguments);
+}
+
+const al_note *al_session_news(al_session *session) {
+  if (session->notes_count == 0) return NULL;
+  session->notes_count--;
+  return &session->notes[session->notes_first++ % NOTES_MOST];
+}
+
 void al_session_pump(al_session *session, int64_t now) {
   session->now = session->holder.now = session->prober.now = now;
   al_link_pump(&session->holder, now);
@@ -87,9 +120,20 @@ void al_session_pump(al_session *session, int64_t now) {
     al_op_tick(op, now);
   }
   al_claims_sweep(session);
-  /* What the operations' steps have just written leaves now, not at the next turn. */
+  al_session_flush(
+      session); /* what the operations' steps have just written leaves now, not at the next turn */
+}
+
+void al_session_flush(al_session *session) {
   if (session->holder.port) session->holder.port->kind->flush(session->holder.port);
   if (session->prober.port) session->prober.port->kind->flush(session->prober.port);
+}
+
+int64_t al_session_deadline(const al_session *session) {
+  int64_t deadline = AL_NEVER;
+  for (const al_op *op = session->ops; op; op = op->next)
+    if (op->deadline < deadline) deadline = op->deadline;
+  return deadline;
 }
 
 int64_t al_session_wake(const al_session *session) {
@@ -121,7 +165,9 @@ static bool claims_are_gone(const al_session *session) {
   return true;
 }
 
-static bool is_down(const al_link *link) { return link->state == AL_LINK_IDLE || link->state == AL_LINK_DOWN; }
+static bool is_down(const al_link *link) {
+  return link->state == AL_LINK_IDLE || link->state == AL_LINK_DOWN;
+}
 
 static void closing_links(al_op *op) {
   if (is_down(&op->session->holder) && is_down(&op->session->prober)) al_op_finish(op);
@@ -131,12 +177,15 @@ static void closing_claims(al_op *op) {
   al_session *session = op->session;
   bool is_late = session->now >= op->reply_by - session->settings.timeout / 2;
   if (!claims_are_gone(session) && !is_late && al_link_is_open(&session->holder)) {
-    op->wake = session->now + 1; /* claims do not step operations: look at every turn */
+    op->wake = op->reply_by - session->settings.timeout / 2;
     return;
   }
   op->step = closing_links;
   al_link_close(&session->holder, op->reply_by);
-  al_link_close(&session->prober, op->reply_by);
+  if (session->prober.blocked) /* it would not be read, and holds nothing */
+    al_link_abort(&session->prober, AL_CLOSED, "the connection was closed");
+  else
+    al_link_close(&session->prober, op->reply_by);
   closing_links(op);
 }
 
@@ -153,6 +202,7 @@ al_op *al_session_close(al_session *session) {
   }
   for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);
   op->stop = closing_stop;
+  op->watches_claims = true;
   al_op_ask(op);
   al_op_start(op, again ? closing_links : closing_claims, AL_NEVER);
   session->closed = true;

@@ -26,6 +26,8 @@ struct al_session {
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
   bool closed, forked;
+  struct al_note *notes; /* a ring, made with the first note */
+  unsigned notes_first, notes_count;
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
@@ -40,11 +42,27 @@ void al_session_unref(al_session *session);
 void al_session_pump(al_session *session, int64_t now);
 int64_t al_session_wake(const al_session *session);
 
+/* Writes what the broker takes now. */
+void al_session_flush(al_session *session);
+
+/* The earliest deadline a caller has given; AL_NEVER. */
+int64_t al_session_deadline(const al_session *session);
+
 /* What the time is, outside pumping: for operations begun now. */
 void al_session_set_time(al_session *session, int64_t now, double wall_now);
 
 void al_session_list(al_session *session, al_op *op);
 void al_session_unlist(al_session *session, al_op *op);
+
+/* News for people, kept until they are fetched; the oldest are forgotten when nobody does. */
+typedef struct al_note {
+  bool is_warning;
+  char text[AL_MESSAGE_SIZE];
+} al_note;
+void al_session_note(al_session *session, bool is_warning, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The oldest one, which is thereby forgotten; NULL if there is none. Valid until the next note. */
+const al_note *al_session_news(al_session *session);
 
 /* A fresh ticket: 16 lower-case hexadecimal digits. */
 void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]);

@@ -25,12 +25,14 @@ void al_settings_init(al_settings *settings) {
 static bool keep(char *to, size_t size, const char *from, const char *what, char why[AL_MESSAGE_SIZE]) {
   size_t length = strlen(from);
   if (length < size) memcpy(to, from, length + 1);
-  if (length >= size) snprintf(why, AL_MESSAGE_SIZE, "%s in the URL is longer than %zu bytes", what, size - 1);
+  if (length >= size)
+    snprintf(why, AL_MESSAGE_SIZE, "%s in the URL is longer than %zu bytes", what, size - 1);
   return length < size;
 }
 
 static int hex(char c) {
-  const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c) : NULL;
+  const char *digits = "0123456789abcdef",
+             *at = c ? strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c) : NULL;
   return at ? (int)(at - digits) : -1;
 }
 
@@ -109,8 +111,9 @@ static bool query(al_settings *settings, char *text, char why[AL_MESSAGE_SIZE]) 
 static bool authority(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   struct amqp_connection_info info;
   if (amqp_parse_url(text, &info) != AMQP_STATUS_OK) {
-    snprintf(why, AL_MESSAGE_SIZE, "the URL is not of the form amqp://user:password@host:port/vhost?key=value, "
-                                   "or has a percent-encoded character outside ASCII");
+    snprintf(why, AL_MESSAGE_SIZE,
+             "the URL is not of the form amqp://user:password@host:port/vhost?key=value, "
+             "or has a percent-encoded character outside ASCII");
     return false;
   }
   s->port = info.port;

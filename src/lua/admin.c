@@ -14,10 +14,11 @@ static const struct action {
   with_slots *with;
   without *without;
   al_lua_result result;
-} actions[] = {{"create", al_admin_create, NULL, AL_LUA_COUNT},   {"add", al_admin_add, NULL, AL_LUA_COUNT},
-               {"remove", al_admin_remove, NULL, AL_LUA_COUNT},   {"resize", al_admin_resize, NULL, AL_LUA_COUNT},
-               {"destroy", NULL, al_admin_destroy, AL_LUA_TRUE},  {"repair", NULL, al_admin_repair, AL_LUA_COUNT},
-               {"slots", NULL, al_admin_slots, AL_LUA_COUNT},     {"status", NULL, al_admin_status, AL_LUA_SLOTS}};
+} actions[] = {
+    {"create", al_admin_create, NULL, AL_LUA_COUNT},  {"add", al_admin_add, NULL, AL_LUA_COUNT},
+    {"remove", al_admin_remove, NULL, AL_LUA_COUNT},  {"resize", al_admin_resize, NULL, AL_LUA_COUNT},
+    {"destroy", NULL, al_admin_destroy, AL_LUA_TRUE}, {"repair", NULL, al_admin_repair, AL_LUA_COUNT},
+    {"slots", NULL, al_admin_slots, AL_LUA_COUNT},    {"status", NULL, al_admin_status, AL_LUA_SLOTS}};
 
 static const struct action *check_action(lua_State *L, int index) {
   const char *name = luaL_checkstring(L, index);
@@ -50,7 +51,8 @@ static int administer(lua_State *L) {
   read_options(L, 4, &options);
   int slots = action->with ? (int)luaL_checknumber(L, 5) : 0;
   al_op **op = al_lua_new_op(L, action->result, 1);
-  *op = action->with ? action->with(session, name, slots, &options) : action->without(session, name, &options);
+  *op =
+      action->with ? action->with(session, name, slots, &options) : action->without(session, name, &options);
   return al_lua_begun(L, *op);
 }
 
@@ -78,6 +80,7 @@ static int wait_released(lua_State *L) {
 }
 
 void al_lua_open_admin(lua_State *L) {
-  static const luaL_Reg methods[] = {{"administer", administer}, {"wait_released", wait_released}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"administer", administer}, {"wait_released", wait_released}, {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }

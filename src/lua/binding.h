@@ -47,8 +47,8 @@ void al_lua_open_lock(lua_State *L);
 
 /* compat.c: what differs between Lua 5.1, LuaJIT and later ones. */
 void *al_lua_new_box(lua_State *L, size_t size, const char *type); /* zeroed, with its metatable set */
-void al_lua_keep(lua_State *L, int child, int parent);             /* parent lives as long as the userdata child */
-void al_lua_kept(lua_State *L, int child);                         /* pushes that parent */
+void al_lua_keep(lua_State *L, int child, int parent); /* parent lives as long as the userdata child */
+void al_lua_kept(lua_State *L, int child);             /* pushes that parent */
 void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
 

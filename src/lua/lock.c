@@ -66,7 +66,8 @@ static int lock_info(lua_State *L) {
 
 static al_lock *check_fresh(lua_State *L) {
   lock_box *box = check_box(L);
-  if (box->is_native) al_native_touch(box->lock->session); /* a loss that has arrived is known before anything is asked */
+  if (box->is_native)
+    al_native_touch(box->lock->session); /* a loss that has arrived is known before anything is asked */
   return box->lock;
 }
 

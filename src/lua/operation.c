@@ -88,6 +88,7 @@ static int op_result(lua_State *L) {
 }
 
 void al_lua_open_op(lua_State *L) {
-  static const luaL_Reg methods[] = {{"done", op_done}, {"drop", op_drop}, {"result", op_result}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"done", op_done}, {"drop", op_drop}, {"result", op_result}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
 }

@@ -121,6 +121,23 @@ static int session_wait(lua_State *L) {
   return 0;
 }
 
+/* session:news() -> level, message; nothing if there is none. For options.log. */
+static int session_news(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  const al_note *note = box->session ? al_session_news(box->session) : NULL;
+  if (!note) return 0;
+  lua_pushstring(L, note->is_warning ? "warning" : "info");
+  lua_pushstring(L, note->text);
+  return 2;
+}
+
+/* session:is_tls() */
+static int session_is_tls(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  lua_pushboolean(L, box->session && box->session->settings.tls);
+  return 1;
+}
+
 static int session_name(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   lua_pushstring(L, box->session ? box->session->settings.name : "");
@@ -214,10 +231,13 @@ static int session_tick(lua_State *L) {
 }
 
 void al_lua_open_session(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"open", session_open},     {"close", session_close}, {"abort", session_abort},   {"wait", session_wait},
-      {"name", session_name},     {"state", session_state}, {"attach", session_attach}, {"feed", session_feed},
-      {"output", session_output}, {"down", session_down},   {"tick", session_tick},     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"open", session_open},     {"close", session_close},
+                                     {"abort", session_abort},   {"wait", session_wait},
+                                     {"name", session_name},     {"news", session_news},
+                                     {"is_tls", session_is_tls}, {"state", session_state},
+                                     {"attach", session_attach}, {"feed", session_feed},
+                                     {"output", session_output}, {"down", session_down},
+                                     {"tick", session_tick},     {NULL, NULL}};
   static const luaL_Reg functions[] = {
       {"native", new_native}, {"bytes", new_bytes}, {"url_error", url_error}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);

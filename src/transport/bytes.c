@@ -8,7 +8,7 @@
 
 #include "transport/output.h"
 
-#define FIRST_FRAME_MAX 65536 /* rabbitmq-c's own before tuning */
+#define FIRST_FRAME_MAX 8192 /* of what we send before tuning */
 
 typedef struct bytes_port {
   al_port port;
@@ -26,15 +26,22 @@ static void down(bytes_port *self, al_code code, const char *why) {
 }
 
 static void bytes_send_header(al_port *port) {
-  static const uint8_t header[] = {'A', 'M', 'Q', 'P', 0, AMQP_PROTOCOL_VERSION_MAJOR,
-                                   AMQP_PROTOCOL_VERSION_MINOR, AMQP_PROTOCOL_VERSION_REVISION};
+  static const uint8_t header[] = {'A',
+                                   'M',
+                                   'Q',
+                                   'P',
+                                   0,
+                                   AMQP_PROTOCOL_VERSION_MAJOR,
+                                   AMQP_PROTOCOL_VERSION_MINOR,
+                                   AMQP_PROTOCOL_VERSION_REVISION};
   bytes_port *self = (bytes_port *)port;
   if (!al_output_append(&self->out, header, sizeof header)) down(self, AL_NO_MEMORY, "out of memory");
 }
 
 static void bytes_send(al_port *port, const amqp_frame_t *frame) {
   bytes_port *self = (bytes_port *)port;
-  if (!al_output_frame(&self->out, frame, self->frame_max)) down(self, AL_NO_MEMORY, "a frame could not be encoded");
+  if (!al_output_frame(&self->out, frame, self->frame_max))
+    down(self, AL_NO_MEMORY, "a frame could not be encoded");
 }
 
 static al_port_state bytes_next(al_port *port, amqp_frame_t *frame) {

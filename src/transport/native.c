@@ -35,9 +35,10 @@
 #include <amqp_tcp_socket.h>
 #endif
 
-#define FIRST_FRAME_MAX 65536
+#define FIRST_FRAME_MAX 8192 /* of what we send before tuning */
 #define BYTES_BETWEEN_LOOKS 2048
-#define LOOK_AROUND (AL_SECOND) /* the longest wait in one go, so that Lua's hooks and signals get their turn */
+#define LOOK_AROUND                                                                                          \
+  (AL_SECOND) /* the longest wait in one go, so that Lua's hooks and signals get their turn */
 
 struct al_transport {
   unsigned char *page; /* its first byte is 1, and 0 in a child */
@@ -56,7 +57,7 @@ typedef struct native_port {
   al_output out;
   amqp_pool_t pool; /* for the frame being handed to rabbitmq-c */
   int frame_max;
-  bool is_down, has_heard;
+  bool is_tls, is_down, has_heard;
 } native_port;
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
@@ -120,7 +121,8 @@ static void native_send_header(al_port *port) {
 static void native_send(al_port *port, const amqp_frame_t *frame) {
   native_port *self = (native_port *)port;
   if (self->is_down) return;
-  if (!al_output_frame(&self->out, frame, self->frame_max)) down(self, AL_NO_MEMORY, "a frame could not be encoded");
+  if (!al_output_frame(&self->out, frame, self->frame_max))
+    down(self, AL_NO_MEMORY, "a frame could not be encoded");
 }
 
 /* A TLS port answers our greeting with a TLS alert, too short to be taken for a frame: look before rabbitmq-c reads. */
@@ -129,16 +131,23 @@ static bool answers_in_tls(const native_port *self) {
   return recv(amqp_get_sockfd(self->state), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == 0x15;
 }
 
+/* Is there anything to be had from rabbitmq-c? Asking the socket is cheaper than reading in vain; but OpenSSL may hold
+ * bytes that no socket shows. */
+static bool may_read(native_port *self) {
+  if (amqp_data_in_buffer(self->state)) return true;
+  if (!is_ready(self, POLLIN)) return self->is_tls;
+  self->port.heard = true;
+  return true;
+}
+
 static al_port_state native_next(al_port *port, amqp_frame_t *frame) {
   native_port *self = (native_port *)port;
   struct timeval now = {0, 0};
-  if (self->is_down) return AL_PORT_DOWN;
-  if (!amqp_data_in_buffer(self->state) && is_ready(self, POLLIN)) {
-    if (!self->has_heard && answers_in_tls(self)) {
-      down(self, AL_TLS, "the peer speaks TLS on this port: use amqps://");
-      return AL_PORT_DOWN;
-    }
-    port->heard = true;
+  if (self->is_down || is_forked(self->transport)) return self->is_down ? AL_PORT_DOWN : AL_PORT_MORE;
+  if (!may_read(self)) return AL_PORT_MORE;
+  if (!self->has_heard && !self->is_tls && answers_in_tls(self)) {
+    down(self, AL_TLS, "the peer speaks TLS on this port: use amqps://");
+    return AL_PORT_DOWN;
   }
   int status = amqp_simple_wait_frame_noblock(self->state, frame, &now);
   if (status == AMQP_STATUS_OK) {
@@ -241,7 +250,7 @@ static al_code connect_refusal(int status, amqp_socket_t *socket, const al_setti
       snprintf(why, 256, "the name \"%.200s\" cannot be resolved", s->host);
       return AL_UNREACHABLE;
     case AMQP_STATUS_TIMEOUT:
-      snprintf(why, 256, "%.180s:%d did not answer within %g s", s->host, s->port, (double)s->timeout / 1e9);
+      snprintf(why, 256, "%.180s:%d did not answer in time", s->host, s->port);
       return AL_UNREACHABLE;
     case AMQP_STATUS_NO_MEMORY:
       snprintf(why, 256, "out of memory");
@@ -250,7 +259,9 @@ static al_code connect_refusal(int status, amqp_socket_t *socket, const al_setti
     case AMQP_STATUS_SSL_CONNECTION_FAILED:
     case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
     case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
-      snprintf(why, 256, complaint ? "the certificate of %.100s:%d is not accepted: %.100s" : "no TLS with %.100s:%d: %.100s",
+      snprintf(why, 256,
+               complaint ? "the certificate of %.100s:%d is not accepted: %.100s"
+                         : "no TLS with %.100s:%d: %.100s",
                s->host, s->port, complaint ? complaint : al_tls_words());
       return AL_TLS;
     default:
@@ -259,16 +270,24 @@ static al_code connect_refusal(int status, amqp_socket_t *socket, const al_setti
   }
 }
 
+/* How long connecting may take: no longer than whoever waits has time. */
+static int64_t connect_timeout(const al_session *session) {
+  int64_t left = al_session_deadline(session) - al_native_now();
+  if (left < AL_MILLISECOND) left = AL_MILLISECOND;
+  return left < session->settings.timeout ? left : session->settings.timeout;
+}
+
 /* A connected port, or NULL and why not. */
 static al_port *native_connect(const al_session *session, al_code *code, char why[256]) {
   const al_settings *settings = &session->settings;
-  struct timeval timeout = timeval_of(settings->timeout);
+  struct timeval timeout = timeval_of(connect_timeout(session));
   native_port *self = calloc(1, sizeof *self);
   *code = AL_NO_MEMORY;
   snprintf(why, 256, "out of memory");
   if (!self) return NULL;
   self->port.kind = &native_kind;
   self->transport = session->transport;
+  self->is_tls = settings->tls;
   self->frame_max = FIRST_FRAME_MAX;
   init_amqp_pool(&self->pool, 1024);
   self->state = amqp_new_connection();
@@ -332,7 +351,8 @@ static uint64_t seed(void) {
 static void name_by_process(al_settings *settings) {
   char host[64] = "";
   gethostname(host, sizeof host - 1);
-  snprintf(settings->name, sizeof settings->name, "%.40s[%d]@%s", program_invocation_short_name, (int)getpid(), host);
+  snprintf(settings->name, sizeof settings->name, "%.40s[%d]@%s", program_invocation_short_name,
+           (int)getpid(), host);
 }
 
 al_session *al_native_new(const al_settings *settings) {
@@ -362,7 +382,8 @@ static int watch(const al_link *link, struct pollfd *one) {
   if (!link->port) return 0;
   const native_port *port = (const native_port *)link->port;
   bool unsent = port->out.start < port->out.end;
-  *one = (struct pollfd){.fd = amqp_get_sockfd(port->state), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
+  *one =
+      (struct pollfd){.fd = amqp_get_sockfd(port->state), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
   return one->fd >= 0;
 }
 

@@ -7,6 +7,7 @@
 
 #define FRAME_HEADER 7 /* type, channel, size */
 #define FRAME_END 1
+#define KEEP_MOST 32768
 
 static bool reserve(al_output *output, size_t more) {
   if (output->start > 0 && output->start == output->end) output->start = output->end = 0;
@@ -73,7 +74,9 @@ bool al_output_frame(al_output *output, const amqp_frame_t *frame, int frame_max
 
 void al_output_consume(al_output *output, size_t length) {
   output->start += length;
-  if (output->start == output->end) output->start = output->end = 0;
+  if (output->start < output->end) return;
+  output->start = output->end = 0;
+  if (output->size > KEEP_MOST) al_output_free(output); /* after a window of hundreds of probes */
 }
 
 void al_output_free(al_output *output) {

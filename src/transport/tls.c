@@ -29,7 +29,8 @@ static bool expect_name(SSL_CTX *context, const al_settings *settings) {
   X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
   struct in6_addr address;
   bool is_address = inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1;
-  return (is_address ? X509_VERIFY_PARAM_set1_ip_asc(param, name) : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
+  return (is_address ? X509_VERIFY_PARAM_set1_ip_asc(param, name)
+                     : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
 }
 
 static bool trust(amqp_socket_t *socket, SSL_CTX *context, const al_settings *settings, char why[256]) {
@@ -42,7 +43,8 @@ static bool trust(amqp_socket_t *socket, SSL_CTX *context, const al_settings *se
 static bool present(amqp_socket_t *socket, const al_settings *settings, char why[256]) {
   if (settings->cert[0] == '\0') return true;
   if (amqp_ssl_socket_set_key(socket, settings->cert, settings->key) == AMQP_STATUS_OK) return true;
-  snprintf(why, 256, "cannot use the certificate \"%.100s\" with the key \"%.100s\"", settings->cert, settings->key);
+  snprintf(why, 256, "cannot use the certificate \"%.100s\" with the key \"%.100s\"", settings->cert,
+           settings->key);
   return false;
 }
 

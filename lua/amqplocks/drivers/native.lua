@@ -9,7 +9,11 @@ local native = {}
 --- A session over `settings`, and what waits for its operations.
 function native.session(settings)
   local session = core.native(settings)
-  return session, { wait = function(operation) session:wait(operation) end }
+  local driver = {
+    wait = function(operation) session:wait(operation) end,
+    news = function() return session:news() end,
+  }
+  return session, driver
 end
 
 return native

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * What the budgets are measured against: rabbitmq-c alone, in the shortest loops that do the broker's part of a lock's
+ * work, as a Lua module, so that both run interleaved in one process. And an empty C method, for calls without I/O. */
+#include <lauxlib.h>
+#include <lua.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/amqp.h"
+
+#if __has_include(<rabbitmq-c/tcp_socket.h>)
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp_tcp_socket.h>
+#endif
+
+#define TYPE "amqplocks.bench.bare"
+
+static amqp_connection_state_t check(lua_State *L) {
+  return *(amqp_connection_state_t *)luaL_checkudata(L, 1, TYPE);
+}
+
+/* bare.connect(url) -> connection with channel 1 open, and confirms on channel 2 */
+static int connect(lua_State *L) {
+  char url[512] = "";
+  struct amqp_connection_info info;
+  strncpy(url, luaL_checkstring(L, 1), sizeof url - 1);
+  if (amqp_parse_url(url, &info) != AMQP_STATUS_OK) return luaL_error(L, "bad URL");
+  amqp_connection_state_t *box = lua_newuserdata(L, sizeof *box);
+  *box = amqp_new_connection();
+  luaL_getmetatable(L, TYPE);
+  lua_setmetatable(L, -2);
+  amqp_socket_t *socket = amqp_tcp_socket_new(*box);
+  if (amqp_socket_open(socket, info.host, info.port) != AMQP_STATUS_OK) return luaL_error(L, "no broker");
+  amqp_rpc_reply_t reply =
+      amqp_login(*box, info.vhost, 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, info.user, info.password);
+  if (reply.reply_type != AMQP_RESPONSE_NORMAL) return luaL_error(L, "no login");
+  if (!amqp_channel_open(*box, 1) || !amqp_channel_open(*box, 2) || !amqp_confirm_select(*box, 2))
+    return luaL_error(L, "no channel");
+  return 1;
+}
+
+static int close_connection(lua_State *L) {
+  amqp_connection_state_t *box = luaL_checkudata(L, 1, TYPE);
+  if (*box) amqp_destroy_connection(*box);
+  *box = NULL;
+  return 0;
+}
+
+/* connection:declare_delete(queue, times): an exclusive queue, declared and deleted */
+static int declare_delete(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
+  for (int i = (int)luaL_checkinteger(L, 3); i > 0; i--) {
+    if (!amqp_queue_declare(state, 1, queue, 0, 0, 1, 1, amqp_empty_table))
+      return luaL_error(L, "declare failed");
+    if (!amqp_queue_delete(state, 1, queue, 0, 0)) return luaL_error(L, "delete failed");
+    amqp_maybe_release_buffers(state);
+  }
+  return 0;
+}
+
+/* connection:publish(name, first, count): mandatory publishes to name-1-A, name-2-A, … in one go, and their confirms */
+static int publish(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  const char *name = luaL_checkstring(L, 2);
+  int first = (int)luaL_checkinteger(L, 3), count = (int)luaL_checkinteger(L, 4);
+  amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG,
+                                        .message_id = amqp_cstring_bytes("1")};
+  for (int i = 0; i < count; i++) {
+    char queue[256];
+    snprintf(queue, sizeof queue, "%s-%d-A", name, first + i);
+    amqp_basic_publish(state, 2, amqp_empty_bytes, amqp_cstring_bytes(queue), 1, 0, &properties,
+                       amqp_empty_bytes);
+  }
+  uint64_t *published = lua_touserdata(L, lua_upvalueindex(1)), before = *published;
+  char *confirmed = calloc(1, (size_t)count);
+  *published += (uint64_t)count;
+  for (int left = count; left > 0;) {
+    amqp_frame_t frame;
+    if (amqp_simple_wait_frame(state, &frame) != AMQP_STATUS_OK) abort();
+    if (frame.frame_type == AMQP_FRAME_METHOD && frame.payload.method.id == AMQP_BASIC_ACK_METHOD) {
+      const amqp_basic_ack_t *ack = frame.payload.method.decoded;
+      int last = (int)(ack->delivery_tag - before) - 1; /* out of order, and many at a time */
+      for (int i = ack->multiple ? 0 : last; i <= last; i++) {
+        left -= !confirmed[i];
+        confirmed[i] = 1;
+      }
+    }
+    amqp_maybe_release_buffers_on_channel(state, frame.channel);
+  }
+  free(confirmed);
+  return 0;
+}
+
+static int nothing(lua_State *L) {
+  luaL_checkudata(L, 1, TYPE);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* bare.now() -> seconds */
+static int now(lua_State *L) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  lua_pushnumber(L, (double)time.tv_sec + (double)time.tv_nsec / 1e9);
+  return 1;
+}
+
+/* bare.memory() -> resident bytes, heap bytes in use */
+static int memory(lua_State *L) {
+  struct mallinfo2 info = mallinfo2();
+  long pages = 0, resident = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  if (!file || fscanf(file, "%ld %ld", &pages, &resident) != 2) return luaL_error(L, "no /proc/self/statm");
+  fclose(file);
+  lua_pushnumber(L, (double)resident * (double)sysconf(_SC_PAGESIZE));
+  lua_pushnumber(L, (double)info.uordblks + (double)info.hblkhd);
+  return 2;
+}
+
+int luaopen_bare(lua_State *L) {
+  static const luaL_Reg methods[] = {{"declare_delete", declare_delete},
+                                     {"publish", publish},
+                                     {"nothing", nothing},
+                                     {"close", close_connection},
+                                     {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"connect", connect}, {"now", now}, {"memory", memory}, {NULL, NULL}};
+  luaL_newmetatable(L, TYPE);
+  lua_pushcfunction(L, close_connection);
+  lua_setfield(L, -2, "__gc");
+  lua_newtable(L);
+  for (const luaL_Reg *method = methods; method->name; method++) {
+    memset(lua_newuserdata(L, sizeof(uint64_t)), 0, sizeof(uint64_t)); /* publish counts in it */
+    lua_pushcclosure(L, method->func, 1);
+    lua_setfield(L, -2, method->name);
+  }
+  lua_setfield(L, -2, "__index");
+  lua_pop(L, 1);
+  lua_newtable(L);
+  for (const luaL_Reg *function = functions; function->name; function++) {
+    lua_pushcfunction(L, function->func);
+    lua_setfield(L, -2, function->name);
+  }
+  return 1;
+}
