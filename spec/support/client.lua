@@ -19,10 +19,11 @@
 -- here, with `properties` and `body`.
 local socket = require "socket"
 local url = require "socket.url"
+local channel = require "spec.support.channel"
 local frames = require "spec.support.frames"
 
-local client, channel = {}, {}
-client.__index, channel.__index = client, channel
+local client = {}
+client.__index = client
 
 local SECONDS = 5
 local RUN = ("%x"):format(math.floor(socket.gettime() * 1e6))  -- tells one run of the suite from another
@@ -127,24 +128,26 @@ local function name_of(frame)
   return frame.method or frame.protocol and "protocol " .. frame.protocol or "content"
 end
 
-local function take(inbox, wanted)
-  for i, kept in ipairs(inbox) do
-    if wanted(kept.frame, kept.owner) then return table.remove(inbox, i).frame end
+--- The first frame kept so far that `wanted` says yes to, if any. It is asked with the frame and its channel.
+function client:take(wanted)
+  for i, kept in ipairs(self.inbox) do
+    if wanted(kept.frame, kept.owner) then return table.remove(self.inbox, i).frame end
   end
 end
 
--- The first frame `wanted` says yes to. Without one: nil and "timeout", or nil and "closed".
+--- The first frame `wanted` says yes to, kept or yet to come. Without one: nil and "timeout", or nil and "closed".
 function client:find(wanted, seconds)
   local deadline = socket.gettime() + (seconds or SECONDS)
   while true do
-    local frame = take(self.inbox, wanted)
+    local frame = self:take(wanted)
     if frame then return frame end
     if self.ended then return nil, "closed" end
     if not self:read(deadline) and not self.ended and socket.gettime() >= deadline then return nil, "timeout" end
   end
 end
 
-local function complain(self, what, why)
+--- Throws: what was waited for, why that ended, and what came instead.
+function client:complain(what, why)
   local came = {}
   for i, kept in ipairs(self.inbox) do came[i] = ("%s on %d"):format(name_of(kept.frame), kept.frame.channel or 0) end
   error(("%s while waiting for %s; kept: %s"):format(why, what, #came > 0 and table.concat(came, ", ") or "nothing"), 0)
@@ -155,7 +158,7 @@ local function anything() return true end
 --- The next frame of any kind but heartbeats, on any channel. Throws when none comes, also at the end of the socket.
 function client:next(seconds)
   local frame, why = self:find(anything, seconds)
-  return frame or complain(self, "any frame", why)
+  return frame or self:complain("any frame", why)
 end
 
 --- The same, but silence is an answer: nil and "timeout" or "closed".
@@ -166,116 +169,27 @@ end
 --- Waits for a method on channel 0: connection.blocked, connection.close.
 function client:await(method, seconds)
   local frame, why = self:find(function (frame) return frame.method == method end, seconds)
-  return frame or complain(self, method, why)
+  return frame or self:complain(method, why)
 end
 
 --- Waits until the broker has ended the connection, with connection.close or without a word.
 -- @return the reason: code and text, or text alone
 function client:await_end(seconds)
   local _, why = self:find(function () return false end, seconds)
-  if why ~= "closed" then complain(self, "the end of the connection", why) end
+  if why ~= "closed" then self:complain("the end of the connection", why) end
   return self.closed or { text = self.ended, connection = true }
 end
 
--- Channels ----------------------------------------------------------------------------------------------------------
-
---- Opens a channel, on the lowest free number.
+--- Opens a channel (see channel.lua), on the lowest free number.
 -- @return the channel; or nil and the reason
 function client:channel()
   local number = 1
   while self.channels[number] do number = number + 1 end
-  local new = setmetatable({ client = self, number = number, published = 0 }, channel)
+  local new = channel.new(self, number)
   self.channels[number] = new
   local opened, reason = new:call{ method = "channel.open" }
   if opened then return new end
   return nil, reason
-end
-
---- Queues a method, without waiting for anything. `frame` is as for frames.encode, the channel is filled in.
-function channel:send(frame)
-  if self.closed then return self end
-  frame.channel = self.number
-  self.client.out = self.client.out .. frames.encode(frame)
-  return self
-end
-
---- Queues a message. In confirm mode, gives its number.
--- @tparam table message exchange (default: the default exchange), routing_key, mandatory, properties, body
-function channel:publish(message)
-  if self.closed then return nil end
-  self.client.out = self.client.out .. frames.encode_content({
-    channel = self.number, method = "basic.publish", exchange = message.exchange,
-    routing_key = message.routing_key, mandatory = message.mandatory,
-  }, message.properties, message.body or "", self.client.frame_max)
-  self.published = self.published + 1
-  return self.published
-end
-
--- What was on its way before the channel or the connection ended is still given, in order; after it, the reason.
-local function wait(self, what, wanted, seconds)
-  local link = self.client
-  local function ours(frame, owner)
-    return frame.method == "connection.close" or owner == self and (frame.method == "channel.close" or wanted(frame))
-  end
-  local frame, why = take(link.inbox, ours), nil
-  if not frame and not self.closed and not link.closed then frame, why = link:find(ours, seconds) end
-  if frame and frame.method ~= "channel.close" and frame.method ~= "connection.close" then return frame end
-  if why == "timeout" then complain(link, what .. " on channel " .. self.number, why) end
-  return nil, link.closed or self.closed or { text = link.ended, connection = true }
-end
-
---- Waits for one of the methods named, on this channel; others are kept for later.
--- @return the frame; or nil and the reason when the broker closed the channel or (reason.connection) the connection:
---   { code = 404, text = "NOT_FOUND …", class_id = 50, method_id = 10 }
-function channel:await(method, ...)
-  local names, seconds = { [method] = true }, nil
-  for _, more in ipairs{ ... } do
-    if type(more) == "number" then seconds = more else names[more] = true end
-  end
-  return wait(self, method, function (frame) return names[frame.method] end, seconds)
-end
-
---- The next frame on this channel, whatever it is. Results as for await.
-function channel:next(seconds)
-  return wait(self, "any frame", anything, seconds)
-end
-
---- Whether nothing more came on this channel by now. To say so of a broker, ask it something after which whatever is on
--- its way must have arrived, then call this.
--- @return true, or false and the frame that came
-function channel:silent()
-  for _, kept in ipairs(self.client.inbox) do
-    if kept.owner == self then return false, kept.frame end
-  end
-  return true
-end
-
---- Sends a method and waits for its answer. Results as for await.
-function channel:call(frame, seconds)
-  self:send(frame)
-  if frame.method == "basic.get" then return self:await("basic.get-ok", "basic.get-empty", seconds) end
-  return self:await(frame.method .. "-ok", seconds)
-end
-
---- Switches confirms on: publish counts from here.
-function channel:confirm()
-  assert(self:call{ method = "confirm.select" })
-  self.published = 0
-  return self
-end
-
---- Closes the channel and waits for close-ok, dropping what was still on its way. Idempotent.
-function channel:close(seconds)
-  local link = self.client
-  if not self.closed and not link.closed and not link.ended then
-    self:send{ method = "channel.close", reply_code = 200, reply_text = "done" }
-    self:await("channel.close-ok", seconds)
-  end
-  if not self.closed then
-    self.closed = { text = "closed by the test" }
-    link.channels[self.number] = nil
-  end
-  while take(link.inbox, function (_, owner) return owner == self end) do end
 end
 
 --- A name for a queue or anything else that nobody else uses, at this or any other time.
@@ -292,7 +206,7 @@ end
 
 local function expect(self, method, seconds)
   local frame, why = self:find(anything, seconds)
-  if not frame then complain(self, method, why) end
+  if not frame then self:complain(method, why) end
   if frame.method == method then return frame end
   if frame.method == "connection.close" then return nil, self.closed end
   error(("%s instead of %s"):format(name_of(frame), method), 0)
@@ -353,7 +267,7 @@ function client:close(seconds)
   if not self.ended and not self.closed then
     self.out = self.out .. frames.encode{ method = "connection.close", reply_code = 200, reply_text = "done" }
     local _, why = self:find(function (frame) return frame.method == "connection.close-ok" end, seconds)
-    if why == "timeout" then complain(self, "connection.close-ok", why) end
+    if why == "timeout" then self:complain("connection.close-ok", why) end
   end
   self:abort()
 end

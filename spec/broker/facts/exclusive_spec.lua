@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What belongs to whom: facts 3, 7, 16, 17, 36, and how the broker says no.
+-- What belongs to whom, until when, and how the broker says no to everybody else.
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What an operator can bring about: alarms (fact 6), permissions (18, 21), and refusals at the door.
+-- What an operator can bring about: alarms, permissions, and refusals at the door.
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"

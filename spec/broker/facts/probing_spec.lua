@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What the broker does with a probe: facts 1, 2, 10 and 26, and what an expiration of zero changes.
+-- What the broker does with a probe, what the probed queue does with it, and what an expiration of zero changes.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Readers bound to an exchange and counted by one probe: facts 24 and 35.
+-- Readers bound to an exchange and counted by one probe.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 

@@ -48,13 +48,18 @@ end
 function scene.clear()
   local old_clients, old_names, old_undone = clients, names, undone
   clients, names, undone = {}, {}, {}  -- first, so that one test's trouble does not become the next one's
-  for i = #old_undone, 1, -1 do old_undone[i]() end
+  local failure
+  for i = #old_undone, 1, -1 do
+    local fine, err = pcall(old_undone[i])
+    failure = failure or not fine and err
+  end
   for _, old in ipairs(old_clients) do old:close() end
   local sweeper = assert(client.connect())
   for _, name in ipairs(old_names) do
     until_true(function () return sweeper:delete(name) end)  -- a killed owner's queue may take a moment to go
   end
   sweeper:close()
+  if failure then error(failure, 0) end
 end
 
 --- The options of a slot queue (A), of type "classic" or "quorum".

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Consumers as waiters and tokens as wake-ups: facts 5, 9, 19, 20, 27, 31, 32, 33 and 34.
+-- Consumers as waiters, tokens as wake-ups, and what consumers are told.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
@@ -175,22 +175,23 @@ end)
 describe("whether a token is ready", function ()
   after_each(scene.clear)
 
-  -- Judged at consume-ok it would be "no" nearly always. (A qos after consume-ok nearly always says it too, but does
-  -- not ask the queue, so it proves nothing.)
+  -- consume-ok itself never tells. (A qos after it nearly always does, but does not ask the queue.)
   local questions = {
-    ["a passive declare"] = function (channel, bell) scene.barrier(channel, bell) end,
-    ["a cancel"] = function (channel, _, tag) assert(channel:call{ method = "basic.cancel", consumer_tag = tag }) end,
-    ["a get"] = function (channel, bell) assert(channel:call{ method = "basic.get", queue = bell }) end,
+    ["a passive declare"] = function (bell) return { method = "queue.declare", queue = bell, passive = true } end,
+    ["a cancel"] = function (_, tag) return { method = "basic.cancel", consumer_tag = tag } end,
+    ["a get"] = function (bell) return { method = "basic.get", queue = bell } end,
   }
-  for question, ask in pairs(questions) do
-    it("is known at the answer to " .. question .. " written after consume-ok", function ()
+  for name, question in pairs(questions) do
+    it("is known at the answer to " .. name .. " written after consume-ok: the delivery comes first", function ()
       local bell, connection = scene.queue(), scene.connect()
       scene.ring(bell)
       for _ = 1, 30 do
         local channel = connection:channel()
-        local tag = scene.wait_for_token(channel, bell)
-        ask(channel, bell, tag)
-        assert.is_false(channel:silent())
+        channel:send{ method = "basic.consume", queue = bell }
+        local tag = assert(channel:next()).consumer_tag
+        channel:send(question(bell, tag))
+        assert.equal("basic.deliver", assert(channel:next()).method)
+        assert(channel:next())
         channel:close()  -- and the token is back
         until_true(function () return connection:message_count(bell) == 1 end)
       end
@@ -207,11 +208,12 @@ describe("a waiter that cancels while a token is on its way", function ()
       local self = waiter(bell)
       ringer:publish{ routing_key = bell }
       ringer.client:flush()
-      assert(self.channel:call{ method = "basic.cancel", consumer_tag = self.tag })
-      local asleep_at_cancel_ok = self.channel:silent()
-      until_true(function () return asking:message_count(bell) == (asleep_at_cancel_ok and 1 or 0) end)
-      scene.barrier(self.channel, bell)
-      assert.equal(asleep_at_cancel_ok, (self.channel:silent()))
+      self.channel:send{ method = "basic.cancel", consumer_tag = self.tag }
+      local frame, served = assert(self.channel:next()), false
+      if frame.method == "basic.deliver" then frame, served = assert(self.channel:next()), true end
+      assert.equal("basic.cancel-ok", frame.method)
+      until_true(function () return asking:message_count(bell) == (served and 0 or 1) end)
+      assert.is_true(asleep(self, bell))
       self.channel.client:close()
       until_true(function () return asking:message_count(bell) == 1 end)
       assert(asking:channel():call{ method = "queue.purge", queue = bell })
@@ -221,13 +223,14 @@ describe("a waiter that cancels while a token is on its way", function ()
   it("with the token in hand can give it back and get it again at once", function ()
     local bell = scene.queue()
     scene.ring(bell)
-    local self = waiter(bell)
+    local self = woken(waiter(bell))
     for _ = 1, 30 do
-      woken(self)
       give_back(self)
       self.tag = scene.wait_for_token(self.channel, bell)
-      scene.barrier(self.channel, bell)
-      assert.is_false(self.channel:silent())
+      self.channel:send{ method = "queue.declare", queue = bell, passive = true }
+      self.delivery = assert(self.channel:next())
+      assert.equal("basic.deliver", self.delivery.method)
+      assert.equal("queue.declare-ok", assert(self.channel:next()).method)
     end
   end)
 end)

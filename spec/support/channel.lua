@@ -1,0 +1,101 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A channel of the raw client, made by client:channel(): see client.lua for how sending and waiting work.
+local frames = require "spec.support.frames"
+
+local channel = {}
+channel.__index = channel
+
+function channel.new(client, number)
+  return setmetatable({ client = client, number = number, published = 0 }, channel)
+end
+
+--- Queues a method, without waiting for anything. `frame` is as for frames.encode, the channel is filled in.
+function channel:send(frame)
+  if self.closed then return self end
+  frame.channel = self.number
+  self.client.out = self.client.out .. frames.encode(frame)
+  return self
+end
+
+--- Queues a message. In confirm mode, gives its number.
+-- @tparam table message exchange (default: the default exchange), routing_key, mandatory, properties, body
+function channel:publish(message)
+  if self.closed then return nil end
+  self.client.out = self.client.out .. frames.encode_content({
+    channel = self.number, method = "basic.publish", exchange = message.exchange,
+    routing_key = message.routing_key, mandatory = message.mandatory,
+  }, message.properties, message.body or "", self.client.frame_max)
+  self.published = self.published + 1
+  return self.published
+end
+
+-- What was on its way before the channel or the connection ended is still given, in order; after it, the reason.
+local function wait(self, what, wanted, seconds)
+  local link = self.client
+  local function ours(frame, owner)
+    return frame.method == "connection.close" or owner == self and (frame.method == "channel.close" or wanted(frame))
+  end
+  local frame, why = link:take(ours), nil
+  if not frame and not self.closed and not link.closed then frame, why = link:find(ours, seconds) end
+  if frame and frame.method ~= "channel.close" and frame.method ~= "connection.close" then return frame end
+  if why == "timeout" then link:complain(what .. " on channel " .. self.number, why) end
+  return nil, link.closed or self.closed or { text = link.ended, connection = true }
+end
+
+--- Waits for one of the methods named, on this channel; others are kept for later.
+-- @return the frame; or nil and the reason when the broker closed the channel or (reason.connection) the connection:
+--   { code = 404, text = "NOT_FOUND …", class_id = 50, method_id = 10 }
+function channel:await(method, ...)
+  local names, seconds = { [method] = true }, nil
+  for _, more in ipairs{ ... } do
+    if type(more) == "number" then seconds = more else names[more] = true end
+  end
+  return wait(self, method, function (frame) return names[frame.method] end, seconds)
+end
+
+--- The next frame on this channel, whatever it is. Results as for await.
+function channel:next(seconds)
+  return wait(self, "any frame", function () return true end, seconds)
+end
+
+--- Whether nothing more came on this channel by now. To say so of a broker, ask it something after which whatever is on
+-- its way must have arrived, then call this.
+-- @return true, or false and the frame that came
+function channel:silent()
+  for _, kept in ipairs(self.client.inbox) do
+    if kept.owner == self then return false, kept.frame end
+  end
+  return true
+end
+
+--- Sends a method and waits for its answer. Results as for await.
+function channel:call(frame, seconds)
+  self:send(frame)
+  if frame.method == "basic.get" then return self:await("basic.get-ok", "basic.get-empty", seconds) end
+  return self:await(frame.method .. "-ok", seconds)
+end
+
+--- Switches confirms on: publish counts from here.
+function channel:confirm()
+  assert(self:call{ method = "confirm.select" })
+  self.published = 0
+  return self
+end
+
+--- Closes the channel and waits for close-ok, dropping what was still on its way. Idempotent.
+function channel:close(seconds)
+  local link = self.client
+  if not self.closed and not link.closed and not link.ended then
+    self:send{ method = "channel.close", reply_code = 200, reply_text = "done" }
+    self:await("channel.close-ok", seconds)
+  end
+  if not self.closed then
+    self.closed = { text = "closed by the test" }
+    link.channels[self.number] = nil
+  end
+  while link:take(function (_, owner) return owner == self end) do end
+end
+
+return channel
