@@ -38,14 +38,15 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
 NEEDS := build $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter test test-% soak,$(GOALS)),demo test) \
-	$(if $(filter check format,$(GOALS)),check)
+	$(if $(filter check check-% format,$(GOALS)),check)
 
 Q := $(if $(V),,@)
 
 export GC
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: all build prepare help env demo test test-unit soak bench check format rockspec check-rockspec install clean
+.PHONY: all build prepare help env demo test test-unit soak bench install clean \
+	check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
 
@@ -121,11 +122,17 @@ C_FILES := $(wildcard src/*.h src/*/*.[ch])
 LUACHECKED := $(wildcard lua spec examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
-check: prepare check-rockspec ## luacheck, clang-format, and a build with -Werror
+check: check-rockspec check-lua check-format check-warnings ## luacheck, clang-format, -Werror with gcc and clang; -k: all of it
+
+check-lua: prepare
 	@echo "checking $(LUACHECKED) with luacheck"
 	$(Q)luacheck --quiet --no-cache $(LUACHECKED)
+
+check-format: prepare
 	@echo "checking src with clang-format"
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
+
+check-warnings: prepare
 	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build CC=$$cc WERROR=1 || exit; done
 
 format: prepare ## clang-format src/ in place
