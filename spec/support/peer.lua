@@ -1,0 +1,338 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A session over bytes and a scripted broker at the other end of its two links: it says what the test says, and knows
+-- nothing of queues. No socket, and a clock in the test's hand.
+--
+--     local peer = Peer.open("whole")                            -- both links have been through the handshake
+--     local op = peer:semaphore("images"):acquire(0)
+--     peer.prober:look{ "images-1-A" }                           -- asked for a window of queues, this one exists
+--     peer.holder:grant(peer.holder:claim("images-1-B", "images-1-A"))
+--     local lock = peer:result(op)
+--
+-- What the core writes is taken in its order, one frame after the other, and nothing may be skipped: expect() fails on
+-- the first frame that is another, silent() on any. What the peer says arrives whole, or byte by byte with a turn for
+-- the core after each one: every scenario should be run in both ways (Peer.ways).
+local assert = require "luassert"
+local core = require "amqplocks.core"
+local frames = require "spec.support.frames"
+
+local Peer, Link = {}, {}
+Peer.__index, Link.__index = Peer, Link
+
+Peer.ways = { "whole", "byte by byte" }
+
+-- Links -------------------------------------------------------------------------------------------------------------
+
+local function new_link(peer, role)
+  return setmetatable({ peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {} }, Link)
+end
+
+--- The socket is connected.
+function Link:attach()
+  self.frames, self.decoder, self.published = {}, frames.decoder(), {}
+  self.peer.session:attach(self.role)
+end
+
+--- Everything written and not taken yet stays in self.frames. Returns how many frames that are.
+function Link:pull()
+  for _, frame in ipairs(self.decoder:feed(self.peer.session:output(self.role))) do table.insert(self.frames, frame) end
+  return #self.frames
+end
+
+local function name(frame)
+  if not frame then return "nothing" end
+  return frame.method or frame.protocol and "protocol header" or frame.heartbeat and "heartbeat"
+    or frame.header and "header" or "body"
+end
+
+--- The name of the next frame, which stays where it is.
+function Link:next()
+  self:pull()
+  return name(self.frames[1])
+end
+
+--- Takes the next frame, which must be a `method` (or "heartbeat", "header", "protocol header") with these fields.
+function Link:expect(method, fields)
+  assert.equal(method, self:next(), self.role .. " wrote something else")
+  local frame = table.remove(self.frames, 1)
+  for key, value in pairs(fields or {}) do assert.same(value, frame[key], method .. "." .. key) end
+  return frame
+end
+
+--- Nothing more was written.
+function Link:silent()
+  assert.equal("nothing", self:next(), self.role .. " wrote something")
+end
+
+--- Throws away what was written: for scenarios that look elsewhere.
+function Link:ignore()
+  self:pull()
+  self.frames = {}
+end
+
+--- Bytes arrive.
+function Link:feed(bytes)
+  local session = self.peer.session
+  if self.peer.way == "whole" then
+    session:feed(self.role, bytes)
+    self.peer:tick()
+    return
+  end
+  for byte in bytes:gmatch(".") do
+    if self:state() == "down" then return end
+    session:feed(self.role, byte)
+    self.peer:tick()
+  end
+end
+
+--- Frames arrive: tables as frames.encode takes them, or encoded already.
+function Link:send(...)
+  local bytes = {}
+  for i, frame in ipairs{ ... } do bytes[i] = type(frame) == "string" and frame or frames.encode(frame) end
+  self:feed(table.concat(bytes))
+end
+
+--- The connection ends without a word.
+function Link:down(why)
+  self.peer.session:down(self.role, why or "connection reset by peer")
+  self.peer:tick()
+end
+
+function Link:state() return (self.peer.session:state(self.role)) end
+
+function Link:wanted() return select(2, self.peer.session:state(self.role)) end
+
+-- The handshake -----------------------------------------------------------------------------------------------------
+
+function Link.start(fields)
+  local start = { channel = 0, method = "connection.start", version_major = 0, version_minor = 9,
+    mechanisms = "PLAIN AMQPLAIN", locales = "en_US", server_properties = { product = "RabbitMQ", version = "4.3.6" } }
+  for key, value in pairs(fields or {}) do start[key] = value end
+  return start
+end
+
+--- Connected up to, and without, connection.tune. Returns start-ok.
+function Link:greeted()
+  self:attach()
+  self:expect("protocol header")
+  self:send(self.start())
+  return self:expect("connection.start-ok")
+end
+
+--- Connected up to, and without, connection.open-ok. Returns tune-ok, open.
+function Link:tuned(limits)
+  limits = limits or {}
+  self:greeted()
+  self:send{ channel = 0, method = "connection.tune", channel_max = limits.channel_max or 2047,
+    frame_max = limits.frame_max or 131072, heartbeat = 60 }
+  return self:expect("connection.tune-ok"), self:expect("connection.open")
+end
+
+function Link:handshake(limits)
+  self:tuned(limits)
+  self:send{ channel = 0, method = "connection.open-ok" }
+  assert.equal("open", self:state())
+end
+
+-- Channels and claims -----------------------------------------------------------------------------------------------
+
+--- The core opens a channel. Returns its number.
+function Link:opened()
+  local channel = self:expect("channel.open").channel
+  self:send{ channel = channel, method = "channel.open-ok" }
+  return channel
+end
+
+local ANSWERED = { ["queue.declare"] = { 50, 10 }, ["queue.delete"] = { 50, 40 }, ["basic.consume"] = { 60, 20 },
+  ["basic.publish"] = { 60, 40 }, ["basic.qos"] = { 60, 10 } }
+
+--- The broker closes a channel, in answer to `method` or out of the blue, and the core says close-ok.
+function Link:refuse(channel, code, text, method)
+  local class, id = table.unpack(ANSWERED[method] or { 0, 0 })
+  self:send{ channel = channel, method = "channel.close", reply_code = code, reply_text = text, class_id = class,
+    method_id = id }
+  if self:state() ~= "down" then self:expect("channel.close-ok", { channel = channel }) end
+end
+
+function Link:declared(channel, queue)
+  self:send{ channel = channel, method = "queue.declare-ok", queue = queue }
+end
+
+function Link:consumed(claim)
+  self:send{ channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag }
+end
+
+function Link:deleted(channel)
+  self:send{ channel = channel, method = "queue.delete-ok" }
+end
+
+--- The core claims `queue` and looks at other queues behind it. Returns { channel =, tag =, queue =, looks = }.
+function Link:claim(queue, ...)
+  local opened = self:next() == "channel.open" and self:opened()
+  local declare = self:expect("queue.declare", { queue = queue, passive = false, exclusive = true, auto_delete = true })
+  if opened then assert.equal(opened, declare.channel) end
+  local channel = declare.channel
+  local consume = self:expect("basic.consume", { channel = channel, queue = queue, no_ack = true, exclusive = false })
+  for _, look in ipairs{ ... } do
+    self:expect("queue.declare", { channel = channel, queue = look, passive = true })
+  end
+  return { channel = channel, tag = consume.consumer_tag, queue = queue, looks = { ... }, declare = declare }
+end
+
+--- The broker grants it, consume-ok last, as RabbitMQ does.
+function Link:grant(claim)
+  self:declared(claim.channel, claim.queue)
+  for _, look in ipairs(claim.looks) do self:declared(claim.channel, look) end
+  self:consumed(claim)
+end
+
+--- The core deletes `queue` (on `channel`), and it is gone. Returns the channel.
+function Link:delete(queue, channel)
+  local delete = self:expect("queue.delete", { queue = queue, channel = channel })
+  self:deleted(delete.channel)
+  return delete.channel
+end
+
+--- The core makes a metadata write of its own: declares a scratch queue and deletes it. Returns the queue's name.
+function Link:barrier()
+  local opened = self:next() == "channel.open" and self:opened()
+  local declare = self:expect("queue.declare", { passive = false, exclusive = true, auto_delete = true })
+  if opened then assert.equal(opened, declare.channel) end
+  self:expect("queue.delete", { channel = declare.channel, queue = declare.queue })
+  self:declared(declare.channel, declare.queue)
+  self:deleted(declare.channel)
+  return declare.queue
+end
+
+-- Probes ------------------------------------------------------------------------------------------------------------
+
+--- Takes the probes written, at least one. Returns a list of { channel =, tag =, id =, queue = }.
+function Link:probes()
+  local list = {}
+  if self:next() == "channel.open" then self:opened() end
+  if self:next() == "confirm.select" then
+    local channel = self:expect("confirm.select", { no_wait = false }).channel
+    self.published[channel] = 0
+    self:send{ channel = channel, method = "confirm.select-ok" }
+  end
+  repeat
+    local publish = self:expect("basic.publish", { exchange = "", mandatory = true })
+    local header = self:expect("header", { channel = publish.channel, size = 0 })
+    local tag = self.published[publish.channel] + 1
+    self.published[publish.channel] = tag
+    table.insert(list, { channel = publish.channel, tag = tag, id = header.properties.message_id,
+      queue = publish.routing_key, properties = header.properties })
+  until self:next() ~= "basic.publish"
+  return list
+end
+
+function Link.ack(probe, multiple)
+  return { channel = probe.channel, method = "basic.ack", delivery_tag = probe.tag, multiple = multiple }
+end
+
+function Link.nack(probe, multiple)
+  return { channel = probe.channel, method = "basic.nack", delivery_tag = probe.tag, multiple = multiple }
+end
+
+function Link.returned(probe)
+  return frames.encode_content({ channel = probe.channel, method = "basic.return", reply_code = 312,
+    reply_text = "NO_ROUTE", routing_key = probe.queue }, { message_id = probe.id, delivery_mode = 1 }, "")
+end
+
+--- Answers probes, all in one go. `states`: names of queues that exist, and queue = "nack" for those that refuse.
+function Link:answer(probes, states)
+  local exists, said = {}, {}
+  for _, queue in ipairs(states) do exists[queue] = true end
+  for _, probe in ipairs(probes) do
+    local nack = states[probe.queue] == "nack"
+    if not exists[probe.queue] and not nack then table.insert(said, self.returned(probe)) end
+    table.insert(said, nack and self.nack(probe) or self.ack(probe))
+  end
+  self:send(table.unpack(said))
+end
+
+--- Takes the probes written and answers them. Returns the names asked for, in order.
+function Link:look(states)
+  local probes, names = self:probes(), {}
+  for i, probe in ipairs(probes) do names[i] = probe.queue end
+  self:answer(probes, states)
+  return names
+end
+
+-- Sessions ----------------------------------------------------------------------------------------------------------
+
+--- A session whose links are not connected. `way` is one of Peer.ways, `settings` is for core.bytes.
+function Peer.new(way, settings)
+  local all = { name = "spec", heartbeat = 10, timeout = 5, seed = 1 }
+  for key, value in pairs(settings or {}) do all[key] = value end
+  local self = setmetatable({ way = way, now = 1000, session = core.bytes(all) }, Peer)
+  self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")
+  self:tick()
+  return self
+end
+
+--- A session whose links are both open. `limits` are the broker's: channel_max, frame_max.
+function Peer.open(way, settings, limits)
+  local self = Peer.new(way, settings)
+  self.holder:handshake(limits)
+  self.prober:handshake(limits)
+  return self
+end
+
+--- Moves everything along without time passing. Returns in how many seconds the next turn is worth while.
+function Peer:tick()
+  return self.session:tick(self.now, 1700000000 + self.now) - self.now
+end
+
+--- Time passes; one turn at the end of it.
+function Peer:pass(seconds)
+  self.now = self.now + seconds
+  return self:tick()
+end
+
+--- Time passes, with a turn whenever one is worth while, until `seconds` are over or `done` says so.
+function Peer:live(seconds, done)
+  local stop = self.now + seconds
+  while self.now < stop and not (done and done()) do
+    self:pass(math.min(math.max(self:tick(), 1e-6), stop - self.now))
+  end
+end
+
+function Peer:semaphore(semaphore, options)
+  options = options or {}
+  return self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
+    options.probe or "auto")
+end
+
+--- What a finished operation gives; fails if it failed.
+function Peer.result(_, op)
+  assert.is_true(op:done(), "the operation is not done")
+  local result, message = op:result()
+  assert.is_nil(message)
+  return result
+end
+
+--- The operation failed with `code` and a message with all of these texts in it. Returns the message.
+function Peer.failed(_, op, code, ...)
+  assert.is_true(op:done(), "the operation is not done")
+  local result, message, got = op:result()
+  assert.is_nil(result)
+  assert.equal(code, got, message)
+  assert.equal(code .. ": ", message:sub(1, #code + 2))
+  for _, text in ipairs{ ... } do
+    assert.is_truthy(message:find(text, 1, true), ("%q says nothing of %q"):format(message, text))
+  end
+  return message
+end
+
+--- Acquires a slot of `semaphore` whose only slot is free. Returns lock, claim.
+function Peer:acquire(semaphore, options)
+  local op = self:semaphore(semaphore, options):acquire(0)
+  self.prober:look{ semaphore .. "-1-A" }
+  local claim = self.holder:claim(semaphore .. "-1-B", semaphore .. "-1-A")
+  self.holder:grant(claim)
+  return self:result(op), claim
+end
+
+return Peer
