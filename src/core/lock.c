@@ -130,7 +130,7 @@ static void verify_begin(al_op *op) {
   lock_op *self = (lock_op *)op;
   al_lock *lock = self->lock;
   if (!is_still_held(op, lock)) return;
-  if (al_probes_publish(lock->session, lock->probing) && !al_op_needs(op, &lock->session->prober)) return;
+  if (!al_op_needs_probing(op, lock->probing)) return;
   al_op_ask(op);
   self->confirmed = al_claim_confirm(lock->claim);
   op->step = verifying;

@@ -74,6 +74,12 @@ bool al_op_needs(al_op *op, al_link *link) {
   return false;
 }
 
+bool al_op_needs_probing(al_op *op, al_probing probing) {
+  al_session *session = op->session;
+  if (!al_op_needs(op, &session->holder)) return false;
+  return !al_probes_publish(session, probing) || al_op_needs(op, &session->prober);
+}
+
 static void expire(al_op *op) {
   char words[AL_MESSAGE_SIZE] = "the time given was not enough";
   if (op->explain) op->explain(op, words);

@@ -62,6 +62,8 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__(
 
 /* True if the link is open. If it is not it is wanted; if it went down instead, the operation fails. */
 bool al_op_needs(al_op *op, al_link *link);
+/* The same for whoever claims on the holder and asks for queues: the prober is needed unless asking is passive. */
+bool al_op_needs_probing(al_op *op, al_probing probing);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 

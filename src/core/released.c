@@ -57,9 +57,7 @@ static void asked(al_op *op) {
 
 static void wanted(al_op *op) {
   al_released *released = op->part;
-  al_session *session = op->session;
-  if (!al_op_needs(op, &session->holder)) return;
-  if (al_probes_publish(session, AL_PROBE_AUTO) && !al_op_needs(op, &session->prober)) return;
+  if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
   released->is_sure = false;
   ask(released);
 }

@@ -7,7 +7,7 @@
  *   connecting ─> look ─> look_answered ─> claimed ─> done, with a lock
  *                  ^ ^          │ no free slot  │ lost the race
  *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if no slot were free
- *                  └─ waiting <─┴─> squat_answered ─> done: busy, contended, timeout, deadlock, … */
+ *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, … */
 #include "core/semaphore.h"
 
 #include <stdio.h>
@@ -20,13 +20,13 @@
 #include "core/probe.h"
 #include "core/random.h"
 #include "core/session.h"
+#include "core/squat.h"
 #include "core/wait.h"
 
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
 #define SKEW_MOST (10 * AL_MILLISECOND)
-#define SQUAT_EVERY (60 * AL_SECOND)
-#define SQUAT_MOST 16
+#define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
 
 typedef struct acquire {
   al_op op;
@@ -42,11 +42,9 @@ typedef struct acquire {
   bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
   int slot;                /* free, to be claimed */
   int found, busy, mine, unavailable;
-  int suspects[SQUAT_MOST], suspect_count; /* the lowest slots held by others, or by a squatter */
 
   al_claim *claim;
-  al_channel *squat; /* on which the suspects are looked at */
-  int squat_found;
+  al_squat squat;
   al_code verdict; /* what to fail with when squatters do not explain it */
 } acquire;
 
@@ -88,8 +86,7 @@ static void acquire_stop(al_op *op) {
   al_claim_leave(self->claim);
   self->claim = NULL;
   op->claim = NULL;
-  if (self->squat) al_channel_close(self->squat);
-  self->squat = NULL;
+  al_squat_cancel(&self->squat);
 }
 
 static void acquire_free(al_op *op) {
@@ -207,13 +204,11 @@ static int start_slot(const acquire *self) {
 
 static void look(al_op *op) {
   acquire *self = (acquire *)op;
-  if (!al_op_needs(op, &op->session->holder)) return;
-  if (al_probes_publish(op->session, self->semaphore->options.probing) &&
-      !al_op_needs(op, &op->session->prober))
-    return;
+  if (!al_op_needs_probing(op, self->semaphore->options.probing)) return;
   self->start = start_slot(self);
   self->wrapped = false;
-  self->slot = self->found = self->busy = self->mine = self->unavailable = self->suspect_count = 0;
+  self->slot = self->found = self->busy = self->mine = self->unavailable = 0;
+  al_squat_forget(&self->squat);
   ask(self, self->start, window_first(self));
 }
 
@@ -231,7 +226,7 @@ static bool consider(acquire *self, int slot, al_answer a, al_answer b) {
   }
   if (b == AL_ANSWER_ABSENT && !ours) return true;
   self->busy++;
-  if (!ours && self->suspect_count < SQUAT_MOST) self->suspects[self->suspect_count++] = slot;
+  if (!ours) al_squat_suspect(&self->squat, slot);
   return false;
 }
 
@@ -321,51 +316,6 @@ static void give_up(acquire *self) {
   }
 }
 
-static void after_squat(acquire *self);
-
-static void squat_event(void *owner, al_channel *channel, const al_event *event) {
-  acquire *self = owner;
-  if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DECLARE_OK_METHOD) return;
-  if (event->kind == AL_EVENT_CONTENT) return;
-  if (event->kind == AL_EVENT_METHOD && ++self->squat_found < self->suspect_count) return;
-  self->squat = NULL;
-  al_op_answered(&self->op);
-  if (event->kind == AL_EVENT_METHOD) {
-    al_channel_give(channel);
-    al_op_fail(&self->op, AL_SQUATTED,
-               "queue \"%s-%d-B\" keeps a slot taken and is not a lock, as it is not exclusive: delete it",
-               self->semaphore->name, self->suspects[0]);
-  } else if (event->kind == AL_EVENT_CLOSED) {
-    after_squat(self);
-  }
-}
-
-static void squat_waiting(al_op *op) {
-  if (al_link_is_lost(&op->session->holder)) al_op_fail_link(op, &op->session->holder);
-}
-
-/* A plain queue by B's name keeps its slot taken for ever. Only a passive declare tells it from a holder's, and the
- * first true holder among the suspects answers with 405: a channel and a line in the broker's log, so it is asked at
- * most once a minute. True if the question is under way. */
-static bool look_for_squatters(acquire *self) {
-  al_semaphore *semaphore = self->semaphore;
-  al_session *session = self->op.session;
-  if (self->suspect_count == 0 || session->now - semaphore->squat_checked < SQUAT_EVERY) return false;
-  self->squat = al_channel_take(&session->holder, squat_event, self);
-  if (!self->squat) return false;
-  semaphore->squat_checked = session->now;
-  self->squat_found = 0;
-  self->op.step = squat_waiting;
-  al_op_ask(&self->op);
-  for (int i = 0; i < self->suspect_count; i++) {
-    char holder[AL_NAME_SIZE];
-    al_name_holder(holder, semaphore->name, self->suspects[i]);
-    amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(holder), .passive = 1};
-    al_channel_call(self->squat, AMQP_QUEUE_DECLARE_METHOD, &declare);
-  }
-  return true;
-}
-
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 static void waiting(al_op *op) {
@@ -385,18 +335,33 @@ static void wait_for_slot(acquire *self) {
   self->op.wake = session->now + al_wait_next(&self->wait, &session->random);
 }
 
-static void after_squat(acquire *self) {
+static void wait_or_give_up(acquire *self) {
   if (self->waits && self->verdict != AL_DEADLOCK)
     wait_for_slot(self);
   else
     give_up(self);
 }
 
+static void looking_for_squatters(al_op *op) {
+  acquire *self = (acquire *)op;
+  if (al_squat_cleared(&self->squat)) wait_or_give_up(self);
+}
+
+static bool look_for_squatters(acquire *self) {
+  al_semaphore *semaphore = self->semaphore;
+  int64_t now = self->op.session->now;
+  if (now - semaphore->squat_checked < SQUAT_EVERY) return false;
+  self->op.step = looking_for_squatters;
+  if (!al_squat_begin(&self->squat, &self->op, semaphore->name)) return false;
+  semaphore->squat_checked = now;
+  return true;
+}
+
 static void no_slot(acquire *self) {
   bool contended = self->attempts >= self->semaphore->options.max_attempts;
   self->verdict = contended ? AL_CONTENDED : self->busy == 0 ? AL_UNAVAILABLE : AL_BUSY;
   if (self->waits && !contended && self->mine == self->found) self->verdict = AL_DEADLOCK;
-  if (!look_for_squatters(self)) after_squat(self);
+  if (!look_for_squatters(self)) wait_or_give_up(self);
 }
 
 al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout) {

@@ -2,10 +2,12 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/survey.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/name.h"
+#include "core/session.h"
 
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
@@ -83,4 +85,63 @@ void al_survey_free(al_survey *survey) {
   al_probes_free(&survey->probes);
   free(survey->slots);
   survey->slots = NULL;
+}
+
+/* ---- as operations of their own --------------------------------------------------------------------------------- */
+
+typedef struct survey_op {
+  al_op op;
+  char name[AL_NAME_SIZE];
+  bool is_status;
+  al_survey survey;
+} survey_op;
+
+static void survey_stop(al_op *op) { al_probes_cancel(&((survey_op *)op)->survey.probes); }
+
+static void survey_free(al_op *op) { al_survey_free(&((survey_op *)op)->survey); }
+
+static void give_slots(al_op *op, al_survey *survey) {
+  op->slots = survey->slots;
+  survey->slots = NULL;
+  op->seen = (size_t)survey->seen;
+  while (op->seen > 0 && !op->slots[op->seen - 1].exists && !op->slots[op->seen - 1].held) op->seen--;
+}
+
+static void surveying(al_op *op) {
+  survey_op *self = (survey_op *)op;
+  al_survey *survey = &self->survey;
+  if (!al_survey_done(survey)) return;
+  op->count = (size_t)survey->count;
+  if (!self->is_status && survey->highest > survey->count) {
+    al_op_fail(op, AL_CONFLICT, AL_SURVEY_GAP, self->name, survey->highest, self->name, survey->count + 1);
+    return;
+  }
+  give_slots(op, survey);
+  al_op_finish(op);
+}
+
+static void wanting_links(al_op *op) {
+  survey_op *self = (survey_op *)op;
+  if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
+  op->step = surveying;
+  al_survey_begin(&self->survey, op, self->name, self->is_status, 0);
+}
+
+static al_op *survey_op_begin(al_session *session, const char *name, bool is_status,
+                              const al_admin_options *options) {
+  survey_op *self = (survey_op *)al_op_new(session, sizeof *self);
+  if (!self) return NULL;
+  snprintf(self->name, sizeof self->name, "%s", name);
+  self->is_status = is_status;
+  self->op.stop = survey_stop;
+  self->op.free = survey_free;
+  return al_op_start(&self->op, wanting_links, session->now + (options ? options->timeout : 30 * AL_SECOND));
+}
+
+al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options) {
+  return survey_op_begin(session, name, false, options);
+}
+
+al_op *al_admin_status(al_session *session, const char *name, const al_admin_options *options) {
+  return survey_op_begin(session, name, true, options);
 }

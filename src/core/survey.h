@@ -10,6 +10,11 @@
 #include "core/op.h"
 #include "core/probe.h"
 
+/* Words for a gap: the name and the slot that exists, the name and the slot that does not. */
+#define AL_SURVEY_GAP                                                                                        \
+  "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, resize(n) settles on n " \
+  "slots"
+
 typedef struct al_survey {
   al_probes probes;
   al_op *op;

@@ -1,64 +1,27 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native transport: rabbitmq-c's own sockets, TCP or TLS, opened close-on-exec and non-blocking.
- *
- * Sending through rabbitmq-c waits without a limit when the peer reads no more, so frames are queued as bytes and handed
- * over one by one, and only while the socket says it takes some: it then has room for more than we write between two
- * looks. Heartbeats are the core's; rabbitmq-c's own are off.
- *
- * A child process inherits the descriptors and would speak, or say goodbye, in its parent's name: every session has a
- * page that the kernel wipes on fork, and a session whose page is blank touches its sockets no more. */
+ * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by whoever waits. */
+#include "transport/native.h"
+
 #include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/op.h"
 #include "core/session.h"
-#include "transport/native.h"
-#include "transport/output.h"
-#include "transport/tls.h"
+#include "transport/fork.h"
+#include "transport/socket.h"
 
-#if __has_include(<rabbitmq-c/tcp_socket.h>)
-#include <rabbitmq-c/tcp_socket.h>
-#else
-#include <amqp_tcp_socket.h>
-#endif
-
-#define FIRST_FRAME_MAX 8192 /* of what we send before tuning */
-#define BYTES_BETWEEN_LOOKS 2048
-#define LOOK_AROUND                                                                                          \
-  (AL_SECOND) /* the longest wait in one go, so that Lua's hooks and signals get their turn */
+#define LOOK_AROUND AL_SECOND /* the longest wait in one go, so that Lua's hooks and signals get their turn */
 
 struct al_transport {
-  unsigned char *page; /* its first byte is 1, and 0 in a child */
-  size_t size;
-  pid_t pid; /* where the kernel cannot wipe; 0 otherwise */
+  al_fork fork;
 };
-
-static bool is_forked(const struct al_transport *transport) {
-  return *transport->page == 0 || (transport->pid != 0 && transport->pid != getpid());
-}
-
-typedef struct native_port {
-  al_port port;
-  amqp_connection_state_t state;
-  const struct al_transport *transport;
-  al_output out;
-  amqp_pool_t pool; /* for the frame being handed to rabbitmq-c */
-  int frame_max;
-  bool is_tls, is_down, has_heard;
-} native_port;
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
@@ -75,270 +38,18 @@ static double wall_now(void) {
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* ---- the port --------------------------------------------------------------------------------------------------- */
-
-static void down(native_port *self, al_code code, const char *why) {
-  if (self->is_down) return;
-  self->is_down = true;
-  self->port.code = code;
-  snprintf(self->port.why, sizeof self->port.why, "%s", why);
-}
-
-/* A status of rabbitmq-c for a connection that was open. */
-static void down_status(native_port *self, int status) {
-  switch (status) {
-    case AMQP_STATUS_NO_MEMORY:
-      down(self, AL_NO_MEMORY, "out of memory");
-      break;
-    case AMQP_STATUS_BAD_AMQP_DATA:
-    case AMQP_STATUS_UNKNOWN_METHOD:
-    case AMQP_STATUS_UNKNOWN_CLASS:
-      down(self, AL_PROTOCOL, "the peer does not speak AMQP 0-9-1");
-      break;
-    case AMQP_STATUS_CONNECTION_CLOSED:
-    case AMQP_STATUS_SOCKET_CLOSED:
-      if (self->has_heard)
-        down(self, AL_UNREACHABLE, "the broker closed the connection without a word");
-      else
-        down(self, AL_PROTOCOL, "the peer closed the connection instead of speaking AMQP 0-9-1");
-      break;
-    default:
-      down(self, AL_UNREACHABLE, amqp_error_string2(status));
-  }
-}
-
-static bool is_ready(const native_port *self, short events) {
-  struct pollfd one = {.fd = amqp_get_sockfd(self->state), .events = events};
-  return poll(&one, 1, 0) > 0 && one.revents != 0;
-}
-
-static void native_send_header(al_port *port) {
-  native_port *self = (native_port *)port;
-  int status = amqp_send_header(self->state); /* 8 bytes into an empty socket: cannot wait */
-  if (status != AMQP_STATUS_OK) down_status(self, status);
-}
-
-static void native_send(al_port *port, const amqp_frame_t *frame) {
-  native_port *self = (native_port *)port;
-  if (self->is_down) return;
-  if (!al_output_frame(&self->out, frame, self->frame_max))
-    down(self, AL_NO_MEMORY, "a frame could not be encoded");
-}
-
-/* A TLS port answers our greeting with a TLS alert, too short to be taken for a frame: look before rabbitmq-c reads. */
-static bool answers_in_tls(const native_port *self) {
-  unsigned char first = 0;
-  return recv(amqp_get_sockfd(self->state), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == 0x15;
-}
-
-/* Is there anything to be had from rabbitmq-c? Asking the socket is cheaper than reading in vain; but OpenSSL may hold
- * bytes that no socket shows. */
-static bool may_read(native_port *self) {
-  if (amqp_data_in_buffer(self->state)) return true;
-  if (!is_ready(self, POLLIN)) return self->is_tls;
-  self->port.heard = true;
-  return true;
-}
-
-static al_port_state native_next(al_port *port, amqp_frame_t *frame) {
-  native_port *self = (native_port *)port;
-  struct timeval now = {0, 0};
-  if (self->is_down || is_forked(self->transport)) return self->is_down ? AL_PORT_DOWN : AL_PORT_MORE;
-  if (!may_read(self)) return AL_PORT_MORE;
-  if (!self->has_heard && !self->is_tls && answers_in_tls(self)) {
-    down(self, AL_TLS, "the peer speaks TLS on this port: use amqps://");
-    return AL_PORT_DOWN;
-  }
-  int status = amqp_simple_wait_frame_noblock(self->state, frame, &now);
-  if (status == AMQP_STATUS_OK) {
-    self->has_heard = true;
-    return AL_PORT_FRAME;
-  }
-  if (status == AMQP_STATUS_TIMEOUT) return AL_PORT_MORE;
-  down_status(self, status);
-  return AL_PORT_DOWN;
-}
-
-static void native_release(al_port *port, amqp_channel_t channel) {
-  amqp_maybe_release_buffers_on_channel(((native_port *)port)->state, channel);
-}
-
-static void native_tune(al_port *port, int channel_max, int frame_max) {
-  native_port *self = (native_port *)port;
-  self->frame_max = frame_max;
-  int status = amqp_tune_connection(self->state, channel_max, frame_max, 0);
-  if (status != AMQP_STATUS_OK) down_status(self, status);
-}
-
-static uint64_t take(const uint8_t *at, int bytes) {
-  uint64_t number = 0;
-  for (int i = 0; i < bytes; i++) number = number << 8 | at[i];
-  return number;
-}
-
-/* Our own encoding back into a frame for rabbitmq-c to send; its length on the wire. */
-static size_t decode_own(native_port *self, const uint8_t *at, amqp_frame_t *frame) {
-  size_t length = (size_t)take(at + 3, 4);
-  const uint8_t *payload = at + 7;
-  frame->frame_type = at[0];
-  frame->channel = (amqp_channel_t)take(at + 1, 2);
-  if (frame->frame_type == AMQP_FRAME_METHOD) {
-    amqp_bytes_t encoded = {.len = length - 4, .bytes = (void *)(payload + 4)};
-    frame->payload.method.id = (amqp_method_number_t)take(payload, 4);
-    amqp_decode_method(frame->payload.method.id, &self->pool, encoded, &frame->payload.method.decoded);
-  } else if (frame->frame_type == AMQP_FRAME_HEADER) {
-    amqp_bytes_t encoded = {.len = length - 12, .bytes = (void *)(payload + 12)};
-    frame->payload.properties.class_id = (uint16_t)take(payload, 2);
-    frame->payload.properties.body_size = take(payload + 4, 8);
-    amqp_decode_properties(frame->payload.properties.class_id, &self->pool, encoded,
-                           &frame->payload.properties.decoded);
-  } else if (frame->frame_type == AMQP_FRAME_BODY) {
-    frame->payload.body_fragment = (amqp_bytes_t){.len = length, .bytes = (void *)payload};
-  }
-  return length + 8;
-}
-
-static void cork(const native_port *self, int on) {
-  setsockopt(amqp_get_sockfd(self->state), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
-}
-
-static void native_flush(al_port *port) {
-  native_port *self = (native_port *)port;
-  size_t since_look = BYTES_BETWEEN_LOOKS;
-  if (self->is_down || self->out.start == self->out.end || is_forked(self->transport)) return;
-  cork(self, 1); /* one packet for what belongs together */
-  while (!self->is_down && self->out.start < self->out.end) {
-    amqp_frame_t frame;
-    if (since_look >= BYTES_BETWEEN_LOOKS) {
-      if (!is_ready(self, POLLOUT)) break;
-      since_look = 0;
-    }
-    size_t length = decode_own(self, self->out.bytes + self->out.start, &frame);
-    int status = amqp_send_frame(self->state, &frame);
-    recycle_amqp_pool(&self->pool);
-    if (status != AMQP_STATUS_OK) down_status(self, status);
-    al_output_consume(&self->out, length);
-    since_look += length;
-  }
-  cork(self, 0);
-}
-
-static void native_close(al_port *port) {
-  native_port *self = (native_port *)port;
-  if (is_forked(self->transport))
-    close(amqp_get_sockfd(self->state)); /* the parent's TLS must not be told goodbye: the rest is given up */
-  else
-    amqp_destroy_connection(self->state);
-  al_output_free(&self->out);
-  empty_amqp_pool(&self->pool);
-  free(self);
-}
-
-static const al_port_kind native_kind = {native_send_header, native_send,  native_next, native_release,
-                                         native_tune,        native_flush, native_close};
-
-/* ---- connecting ------------------------------------------------------------------------------------------------- */
-
-static struct timeval timeval_of(int64_t time) {
-  return (struct timeval){.tv_sec = time / AL_SECOND, .tv_usec = time % AL_SECOND / 1000};
-}
-
-static al_code connect_refusal(int status, amqp_socket_t *socket, const al_settings *s, char why[256]) {
-  const char *complaint = s->tls ? al_tls_complaint(socket) : NULL;
-  switch (status) {
-    case AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED:
-      snprintf(why, 256, "the name \"%.200s\" cannot be resolved", s->host);
-      return AL_UNREACHABLE;
-    case AMQP_STATUS_TIMEOUT:
-      snprintf(why, 256, "%.180s:%d did not answer in time", s->host, s->port);
-      return AL_UNREACHABLE;
-    case AMQP_STATUS_NO_MEMORY:
-      snprintf(why, 256, "out of memory");
-      return AL_NO_MEMORY;
-    case AMQP_STATUS_SSL_ERROR:
-    case AMQP_STATUS_SSL_CONNECTION_FAILED:
-    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
-    case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED:
-      snprintf(why, 256,
-               complaint ? "the certificate of %.100s:%d is not accepted: %.100s"
-                         : "no TLS with %.100s:%d: %.100s",
-               s->host, s->port, complaint ? complaint : al_tls_words());
-      return AL_TLS;
-    default:
-      snprintf(why, 256, "no broker at %.180s:%d", s->host, s->port);
-      return AL_UNREACHABLE;
-  }
-}
-
-/* How long connecting may take: no longer than whoever waits has time. */
-static int64_t connect_timeout(const al_session *session) {
-  int64_t left = al_session_deadline(session) - al_native_now();
-  if (left < AL_MILLISECOND) left = AL_MILLISECOND;
-  return left < session->settings.timeout ? left : session->settings.timeout;
-}
-
-/* A connected port, or NULL and why not. */
-static al_port *native_connect(const al_session *session, al_code *code, char why[256]) {
-  const al_settings *settings = &session->settings;
-  struct timeval timeout = timeval_of(connect_timeout(session));
-  native_port *self = calloc(1, sizeof *self);
-  *code = AL_NO_MEMORY;
-  snprintf(why, 256, "out of memory");
-  if (!self) return NULL;
-  self->port.kind = &native_kind;
-  self->transport = session->transport;
-  self->is_tls = settings->tls;
-  self->frame_max = FIRST_FRAME_MAX;
-  init_amqp_pool(&self->pool, 1024);
-  self->state = amqp_new_connection();
-  amqp_socket_t *socket = NULL;
-  if (self->state) {
-    *code = settings->tls ? AL_TLS : AL_NO_MEMORY;
-    socket = settings->tls ? al_tls_socket(self->state, settings, why) : amqp_tcp_socket_new(self->state);
-  }
-  if (socket) {
-    int status = amqp_socket_open_noblock(socket, settings->host, settings->port, &timeout);
-    if (status == AMQP_STATUS_OK) return &self->port;
-    *code = connect_refusal(status, socket, settings, why);
-  }
-  if (self->state) amqp_destroy_connection(self->state);
-  empty_amqp_pool(&self->pool);
-  free(self);
-  return NULL;
-}
-
-static void attach(al_session *session, al_link *link) {
-  al_code code;
-  char why[256];
-  al_port *port = native_connect(session, &code, why);
-  int64_t now = al_native_now(); /* connecting took a while */
-  al_session_set_time(session, now, wall_now());
-  if (port)
-    al_link_attach(link, port, now);
-  else
-    al_link_fail(link, code, why);
-}
-
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
 static void transport_free(struct al_transport *transport) {
-  munmap(transport->page, transport->size);
+  al_fork_free(&transport->fork);
   free(transport);
 }
 
 static struct al_transport *transport_new(void) {
   struct al_transport *transport = calloc(1, sizeof *transport);
-  if (!transport) return NULL;
-  transport->size = (size_t)sysconf(_SC_PAGESIZE);
-  void *page = mmap(NULL, transport->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) {
-    free(transport);
-    return NULL;
-  }
-  if (madvise(page, transport->size, MADV_WIPEONFORK) != 0) transport->pid = getpid();
-  transport->page = page;
-  *transport->page = 1;
-  return transport;
+  if (transport && al_fork_init(&transport->fork)) return transport;
+  free(transport);
+  return NULL;
 }
 
 static uint64_t seed(void) {
@@ -372,18 +83,38 @@ al_session *al_native_new(const al_settings *settings) {
 }
 
 bool al_native_forked(al_session *session) {
-  if (session->transport && is_forked(session->transport)) session->forked = true;
+  if (session->transport && al_fork_happened(&session->transport->fork)) session->forked = true;
   return session->forked;
+}
+
+/* ---- connecting ------------------------------------------------------------------------------------------------- */
+
+/* How long connecting may take: no longer than whoever waits has time. */
+static int64_t connect_timeout(const al_session *session) {
+  int64_t left = al_session_deadline(session) - al_native_now();
+  if (left < AL_MILLISECOND) left = AL_MILLISECOND;
+  return left < session->settings.timeout ? left : session->settings.timeout;
+}
+
+static void attach(al_session *session, al_link *link) {
+  al_code code;
+  char why[256];
+  al_port *port =
+      al_socket_connect(&session->settings, connect_timeout(session), &session->transport->fork, &code, why);
+  int64_t now = al_native_now(); /* connecting took a while */
+  al_session_set_time(session, now, wall_now());
+  if (port)
+    al_link_attach(link, port, now);
+  else
+    al_link_fail(link, code, why);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
 
 static int watch(const al_link *link, struct pollfd *one) {
   if (!link->port) return 0;
-  const native_port *port = (const native_port *)link->port;
-  bool unsent = port->out.start < port->out.end;
-  *one =
-      (struct pollfd){.fd = amqp_get_sockfd(port->state), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
+  bool unsent = al_socket_has_unsent(link->port);
+  *one = (struct pollfd){.fd = al_socket_fd(link->port), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
   return one->fd >= 0;
 }
 

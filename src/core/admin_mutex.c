@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/admin_mutex.h"
+
+#include <string.h>
+
+#include "core/name.h"
+#include "core/session.h"
+
+static void look_again_later(al_admin_mutex *mutex) {
+  al_session *session = mutex->op->session;
+  mutex->op->wake = session->now + al_wait_next(&mutex->wait, &session->random);
+}
+
+static void claim(al_admin_mutex *mutex) {
+  char queue[AL_NAME_SIZE];
+  al_name_admin(queue, mutex->name);
+  if (al_claim_find(mutex->op->session, queue)) { /* another caller on this very connection */
+    look_again_later(mutex);
+    return;
+  }
+  al_op_ask(mutex->op);
+  mutex->claim = al_claim_begin(mutex->op, queue, 0, NULL);
+}
+
+void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name) {
+  *mutex = (al_admin_mutex){.op = op, .name = name, .wait = AL_WAIT_ADMIN};
+  claim(mutex);
+}
+
+static void forget(al_admin_mutex *mutex) {
+  al_claim_leave(mutex->claim);
+  mutex->claim = NULL;
+  mutex->op->claim = NULL;
+}
+
+static void missed(al_admin_mutex *mutex) {
+  al_code code = mutex->claim->code;
+  char why[sizeof mutex->claim->why];
+  memcpy(why, mutex->claim->why, sizeof why);
+  forget(mutex);
+  if (code == AL_CONTENDED)
+    look_again_later(mutex);
+  else
+    al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
+}
+
+bool al_admin_mutex_taken(al_admin_mutex *mutex) {
+  al_op *op = mutex->op;
+  if (mutex->claim && mutex->claim->state == AL_CLAIM_CLAIMING) return false;
+  if (mutex->claim) {
+    al_op_answered(op);
+    if (mutex->claim->state == AL_CLAIM_HELD) return true;
+    missed(mutex);
+  } else if (al_link_is_lost(&op->session->holder)) {
+    al_op_fail_link(op, &op->session->holder);
+  } else if (op->wake == AL_NEVER) {
+    claim(mutex);
+  }
+  return false;
+}
+
+bool al_admin_mutex_held(al_admin_mutex *mutex) {
+  if (mutex->op->done) return false;
+  if (mutex->claim->state == AL_CLAIM_HELD) return true;
+  al_op_fail(mutex->op, AL_LOST, "the administration mutex of \"%s\": %s", mutex->name, mutex->claim->why);
+  return false;
+}
+
+void al_admin_mutex_release(al_admin_mutex *mutex) {
+  al_op_ask(mutex->op);
+  mutex->claim->on = NULL;
+  al_claim_release(mutex->claim);
+}
+
+bool al_admin_mutex_released(al_admin_mutex *mutex) {
+  if (mutex->claim->state != AL_CLAIM_GONE) return false;
+  al_op_answered(mutex->op);
+  forget(mutex);
+  return true;
+}
+
+void al_admin_mutex_drop(al_admin_mutex *mutex) {
+  if (!mutex->claim) return;
+  mutex->claim->on = NULL;
+  al_claim_release(mutex->claim);
+  forget(mutex);
+}

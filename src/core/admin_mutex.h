@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The administration mutex ("Administration Mutex"): the claim `N-admin`, for the length of one change. Whoever finds it
+ * taken looks again, with a backoff, until the operation's deadline. */
+#ifndef AL_CORE_ADMIN_MUTEX_H
+#define AL_CORE_ADMIN_MUTEX_H
+
+#include "core/claim.h"
+#include "core/op.h"
+#include "core/wait.h"
+
+typedef struct al_admin_mutex {
+  al_op *op;
+  const char *name;
+  al_claim *claim; /* NULL: waiting for another administrator, or let go */
+  al_wait wait;
+} al_admin_mutex;
+
+/* Wants it for `op`. The links must be open. Look with al_admin_mutex_taken() in every step of `op`, until it is. */
+void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name);
+
+/* True once, when it is ours. False: not yet, or the operation has failed. */
+bool al_admin_mutex_taken(al_admin_mutex *mutex);
+
+/* False: it was lost, and its channel with it; the operation has failed. */
+bool al_admin_mutex_held(al_admin_mutex *mutex);
+
+/* Lets it go; done when al_admin_mutex_released(). */
+void al_admin_mutex_release(al_admin_mutex *mutex);
+bool al_admin_mutex_released(al_admin_mutex *mutex);
+
+/* Lets it go without looking back. */
+void al_admin_mutex_drop(al_admin_mutex *mutex);
+
+#endif
