@@ -1,0 +1,72 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The permissions the guide names are enough, and not more than enough.
+local amqplocks = require "amqplocks"
+local client = require "spec.support.client"
+local scene = require "spec.broker.facts.scene"
+
+local operated_describe = scene.operated and describe or pending
+
+operated_describe("the guide's permissions", function()
+  local name, conns
+
+  local function connect_as(user, configure, write, read)
+    scene.ctl("add_user", user, "secret")
+    scene.undo(function() scene.ctl("delete_user", user) end)
+    scene.ctl("set_permissions", user, configure, write, read)
+    local url = os.getenv("AMQP_URL"):gsub("//[^@]*@", "//" .. user .. ":secret@")
+    local conn = assert(amqplocks.connect(url))
+    conns[#conns + 1] = conn
+    return conn
+  end
+
+  local function locker()
+    local holders = "^" .. name .. "-[0-9]+-B$"
+    return connect_as(name .. "-locker", holders, "^amq\\.default$", holders)
+  end
+
+  local function administrator()
+    local configure = "^" .. name .. "-(admin|scratch-[0-9a-f]+|[0-9]+-A)$"
+    return connect_as(name .. "-administrator", configure, "^amq\\.default$", "^" .. name .. "-admin$")
+  end
+
+  before_each(function() name, conns = client.unique("permissions"), {} end)
+
+  after_each(function()
+    for _, conn in ipairs(conns) do conn:close() end
+    local conn = assert(amqplocks.connect())
+    conn:admin(name):destroy()
+    conn:close()
+    scene.clear()
+  end)
+
+  it("let a user administer, and not lock", function()
+    local conn = administrator()
+    local admin = conn:admin(name)
+    assert.equal(4, admin:resize(4))
+    assert.equal(5, admin:add(1))
+    assert.equal(3, admin:remove(2, { wait = 1, overshoot = 2 }))
+    assert.equal(3, admin:repair())
+    assert.equal(3, #assert(admin:status()))
+    assert.is_true(admin:wait_released { 1, 2 })
+    local _, _, code = conn:semaphore(name):try_acquire()
+    assert.equal("refused", code)
+    assert.is_true(admin:destroy())
+  end)
+
+  it("let a user lock, however it asks, and not administer", function()
+    assert.equal(2, administrator():admin(name):resize(2))
+    local conn, other = locker(), assert(client.connect())
+    for _, probe in ipairs { "auto", "publish", "passive" } do
+      local lock = assert(conn:semaphore(name, { probe = probe }):acquire { timeout = 5 })
+      assert.is_true(other:exists(name .. "-1-B"))
+      assert.is_true(lock:verify())
+      assert.is_true(lock:release())
+      assert.is_false(other:exists(name .. "-1-B"))
+    end
+    other:close()
+    local _, _, code = conn:admin(name):resize(3)
+    assert.equal("refused", code)
+  end)
+end)

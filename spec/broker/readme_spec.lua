@@ -1,0 +1,63 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- What the README shows is run, as it stands there, by a Lua of its own.
+local amqplocks = require "amqplocks"
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+local function lua_blocks(path)
+  local blocks = {}
+  for block in read(path):gmatch "```lua\n(.-)```" do blocks[#blocks + 1] = block end
+  return blocks
+end
+
+-- Runs a program in another process; its output, and whether it ended well.
+local function run(program)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(program)
+  file:close()
+  local pipe = assert(io.popen(("%s %s 2>&1"):format(os.getenv "LUA" or "lua5.4", path)))
+  local output = pipe:read "a"
+  local fine = pipe:close()
+  os.remove(path)
+  return output, fine
+end
+
+describe("the README", function()
+  local blocks = lua_blocks "README.md"
+  local url = os.getenv "AMQP_URL"
+
+  after_each(function()
+    local conn = assert(amqplocks.connect())
+    conn:admin("images"):destroy()
+    conn:close()
+  end)
+
+  it("begins with a program that works", function()
+    local program, replaced = blocks[1]:gsub("amqp://guest:guest@localhost", url)
+    assert.equal(1, replaced)
+    local output, fine = run(program)
+    assert.is_true(fine, output)
+    assert.equal("resizing, in slot 1\n", output)
+  end)
+
+  it("shows acquire, release and scopes that work", function()
+    local before = ([[
+      local amqplocks = require "amqplocks"
+      local conn = assert(amqplocks.connect())
+      assert(conn:admin("images"):resize(1))
+      local images = conn:semaphore("images")
+    ]])
+    local after = "\nlocal last = assert(images:try_acquire()) print(last.slot) conn:close()"
+    local output, fine = run(before .. blocks[2] .. after)
+    assert.is_true(fine, output)
+    assert.equal("1\n", output)
+  end)
+end)
