@@ -1,0 +1,280 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.admin_scene"
+
+local slots, begin, deletes, declares, leaves = scene.slots, scene.begin, scene.deletes, scene.declares, scene.leaves
+
+for _, way in ipairs(Peer.ways) do
+  describe("an administrator, fed " .. way, function ()
+    local function open(settings) return Peer.open(way, settings) end
+
+    it("takes the mutex, then passes the barrier, then counts, then acts, then gives the mutex back", function ()
+      local peer = open()
+      local op = peer.session:administer("create", "images", {}, 2)
+      local mutex = peer.holder:claim("images-admin")
+      peer.prober:silent()
+      peer.holder:declared(mutex.channel, "images-admin")
+      peer.prober:silent()
+      peer.holder:consumed(mutex)
+      local channel = peer.prober:opened()
+      local scratch = peer.prober:expect("queue.declare", { channel = channel, exclusive = true }).queue
+      assert.matches("^images%-scratch%-%x+$", scratch)
+      peer.prober:expect("queue.delete", { channel = channel, queue = scratch })
+      peer.prober:silent()
+      peer.prober:declared(channel, scratch)
+      peer.prober:silent()
+      peer.prober:deleted(channel)
+      local names = peer.prober:look{}
+      assert.same(scene.row(1, 16), names)
+      peer.prober:silent()
+      declares(peer, mutex, slots(1, 2))
+      assert.is_false(op:done())
+      leaves(peer, mutex)
+      assert.equal(2, peer:result(op))
+    end)
+
+    describe("creating", function ()
+      local function declared_as(options)
+        local peer = open()
+        begin(peer, "create", 1, options, {})
+        return peer.holder:expect("queue.declare", { queue = "images-1-A", durable = true, exclusive = false,
+          auto_delete = false, no_wait = false }).arguments
+      end
+
+      it("declares durable classic queues that keep nothing", function ()
+        assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" },
+          declared_as{})
+      end)
+
+      it("declares quorum queues if told to", function ()
+        assert.equal("quorum", declared_as{ queue_type = "quorum" }["x-queue-type"])
+      end)
+
+      it("goes upwards, no more than sixteen ahead of their answers", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "create", 20, {}, {})
+        for slot = 1, 16 do peer.holder:expect("queue.declare", { queue = slots(slot)[1] }) end
+        peer.holder:silent()
+        for slot = 17, 20 do
+          peer.holder:declared(mutex.channel, slots(slot - 16)[1])
+          peer.holder:expect("queue.declare", { queue = slots(slot)[1], channel = mutex.channel })
+          peer.holder:silent()
+        end
+        for slot = 5, 20 do peer.holder:declared(mutex.channel, slots(slot)[1]) end
+        leaves(peer, mutex)
+        assert.equal(20, peer:result(op))
+      end)
+
+      it("changes nothing where there is a semaphore", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "create", 5, {}, slots(1, 2, 3))
+        leaves(peer, mutex)
+        peer:failed(op, "exists", '"images" has 3 slots', "resize(5)")
+      end)
+    end)
+
+    describe("with a row of three", function ()
+      local function done(action, amount, options, act)
+        local peer = open()
+        local op, mutex = begin(peer, action, amount, options, slots(1, 2, 3))
+        act(peer, mutex)
+        leaves(peer, mutex)
+        return peer:result(op)
+      end
+      local function makes(names) return function (peer, mutex) declares(peer, mutex, names) end end
+      local function takes(names) return function (peer, mutex) deletes(peer, mutex, names) end end
+      local function nothing() end
+
+      it("adds at the end", function () assert.equal(5, done("add", 2, {}, makes(slots(4, 5)))) end)
+      it("removes from the end, one answer after the other", function ()
+        assert.equal(1, done("remove", 2, {}, takes(slots(3, 2))))
+      end)
+      it("removes from the lowest if told to", function ()
+        assert.equal(1, done("remove", 2, { ascending = true }, takes(slots(2, 3))))
+      end)
+      it("removes no more than there are", function ()
+        assert.equal(0, done("remove", 9, {}, takes(slots(3, 2, 1))))
+      end)
+      it("resizes to more", function () assert.equal(4, done("resize", 4, {}, makes(slots(4)))) end)
+      it("resizes to fewer", function () assert.equal(2, done("resize", 2, {}, takes(slots(3)))) end)
+      it("resizes to as many", function () assert.equal(3, done("resize", 3, {}, nothing)) end)
+      it("destroys", function () assert.is_true(done("destroy", nil, {}, takes(slots(3, 2, 1)))) end)
+      it("finds nothing to repair", function () assert.equal(3, done("repair", nil, {}, nothing)) end)
+    end)
+
+    describe("where there is none", function ()
+      it("resizes by creating", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "resize", 1, {}, {})
+        declares(peer, mutex, slots(1))
+        leaves(peer, mutex)
+        assert.equal(1, peer:result(op))
+      end)
+
+      for action, amount in pairs{ add = 1, remove = 1, destroy = 0, repair = 0 } do
+        it("does not " .. action, function ()
+          local peer = open()
+          local op, mutex = begin(peer, action, amount, {}, {})
+          leaves(peer, mutex)
+          peer:failed(op, "not_found", '"images"')
+        end)
+      end
+    end)
+
+    it("makes no more slots than there can be", function ()
+      local peer = open()
+      local op, mutex = begin(peer, "resize", 65536, {}, slots(1))
+      leaves(peer, mutex)
+      peer:failed(op, "limit", "65536", "65535")
+    end)
+
+    describe("where the row has a gap", function ()
+      for action, amount in pairs{ create = 3, add = 1, remove = 1 } do
+        it("does not " .. action, function ()
+          local peer = open()
+          local exists = action == "create" and slots(2, 3) or slots(1, 3)
+          local op, mutex = begin(peer, action, amount, {}, exists)
+          leaves(peer, mutex)
+          peer:failed(op, "conflict", ("%q exists"):format(action == "create" and "images-2-A" or "images-3-A"),
+            ("%q does not"):format(action == "create" and "images-1-A" or "images-2-A"), "repair()")
+        end)
+      end
+
+      it("sees strays behind an empty stretch", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "add", 1, {}, slots(1, 40))
+        leaves(peer, mutex)
+        peer:failed(op, "conflict", '"images-40-A" exists')
+      end)
+
+      it("repairs it by making what is missing", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "repair", nil, {}, slots(1, 4, 6))
+        declares(peer, mutex, slots(2, 3, 5))
+        leaves(peer, mutex)
+        assert.equal(6, peer:result(op))
+      end)
+
+      it("resizes over it, both ways at once", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "resize", 4, {}, slots(1, 3, 6, 7))
+        deletes(peer, mutex, slots(7, 6))
+        declares(peer, mutex, slots(2, 4))
+        leaves(peer, mutex)
+        assert.equal(4, peer:result(op))
+      end)
+
+      it("destroys what there is", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "destroy", nil, {}, slots(2, 5))
+        deletes(peer, mutex, slots(5, 2))
+        leaves(peer, mutex)
+        assert.is_true(peer:result(op))
+      end)
+    end)
+
+    describe("overshooting", function ()
+      it("deletes strays past the end, as far as told", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "remove", 1, { overshoot = 2 }, slots(1, 2, 3, 5))
+        deletes(peer, mutex, slots(5, 3))
+        leaves(peer, mutex)
+        assert.equal(2, peer:result(op))
+      end)
+
+      it("deletes strays before it makes them anew", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "add", 2, { overshoot = 3 }, slots(1, 3))
+        deletes(peer, mutex, slots(3))
+        declares(peer, mutex, slots(2, 3))
+        leaves(peer, mutex)
+        assert.equal(3, peer:result(op))
+      end)
+
+      it("goes no farther than told", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "remove", 1, { overshoot = 2 }, slots(1, 2, 5))
+        leaves(peer, mutex)
+        peer:failed(op, "conflict", '"images-5-A" exists')
+      end)
+
+      it("looks as far as told, past empty windows", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "remove", 1, { overshoot = 100 }, slots(1, 100))
+        deletes(peer, mutex, slots(100, 1))
+        leaves(peer, mutex)
+        assert.equal(0, peer:result(op))
+      end)
+    end)
+
+    describe("about to delete", function ()
+      it("finds an exclusive queue by a slot's name, and deletes nothing", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "resize", 1, {}, slots(1, 2, 3))
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = "images-3-A", passive = true, channel = channel })
+        peer.holder:expect("queue.declare", { queue = "images-2-A", passive = true, channel = channel })
+        peer.holder:declared(channel, "images-3-A")
+        peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        leaves(peer, mutex)
+        peer:failed(op, "squatted", '"images-2-A"')
+      end)
+
+      it("deletes what is gone already, too", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "resize", 1, {}, slots(1, 2))
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = "images-2-A", passive = true })
+        peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-2-A' in vhost '/'", "queue.declare")
+        peer.holder:delete("images-2-A", mutex.channel)
+        leaves(peer, mutex)
+        assert.equal(1, peer:result(op))
+      end)
+    end)
+
+    it("waits for the holders of removed slots if told to", function ()
+      local peer = open()
+      local op, mutex = begin(peer, "remove", 1, { wait = 3 }, slots(1, 2))
+      deletes(peer, mutex, slots(2))
+      peer.holder:delete("images-admin", mutex.channel)
+      assert.is_false(op:done())
+      assert.same({ "images-2-B" }, peer.prober:look{ "images-2-B" })
+      peer:pass(1)
+      peer.prober:look{}
+      peer.prober:barrier()
+      peer.prober:look{}
+      assert.equal(1, peer:result(op))
+    end)
+
+    it("tells of holders that do not let go, and leaves the slots removed", function ()
+      local peer = open()
+      local op, mutex = begin(peer, "remove", 2, { wait = 3 }, slots(1, 2, 3))
+      deletes(peer, mutex, slots(3, 2))
+      peer.holder:delete("images-admin", mutex.channel)
+      peer.prober:look{ "images-2-B" }
+      peer:pass(3)
+      peer:failed(op, "timeout", "still held", "after 3 s: slot 2")
+    end)
+
+    it("asks on the holder while the broker reads no publishers", function ()
+      local peer = open()
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      local op = peer.session:administer("create", "images", {}, 1)
+      local mutex = peer.holder:claim("images-admin")
+      peer.holder:grant(mutex)
+      peer.holder:barrier()
+      for _ = 1, 16 do
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        local channel = peer.holder:expect("queue.declare", { passive = true }).channel
+        peer.holder:send{ channel = channel, method = "channel.close", reply_code = 404,
+          reply_text = "NOT_FOUND - no queue", class_id = 50, method_id = 10 }
+      end
+      for _ = 1, 16 do peer.holder:expect("channel.close-ok") end
+      declares(peer, mutex, slots(1))
+      leaves(peer, mutex)
+      assert.equal(1, peer:result(op))
+    end)
+  end)
+end
