@@ -23,6 +23,7 @@
 #include "core/admin_mutex.h"
 #include "core/barrier.h"
 #include "core/change.h"
+#include "core/field.h"
 #include "core/name.h"
 #include "core/op.h"
 #include "core/released.h"
@@ -166,20 +167,12 @@ static void mutex_event(al_op *op, const al_event *event) {
   /* The claim's watchers are stepped next, and this operation is one. */
 }
 
-static amqp_table_entry_t text_entry(const char *key, const char *text) {
-  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
-  entry.value.kind = AMQP_FIELD_KIND_UTF8;
-  entry.value.value.bytes = amqp_cstring_bytes(text);
-  return entry;
-}
-
 static void declare_slot(admin *self, int slot) {
   char queue[AL_NAME_SIZE];
   al_name_slot(queue, self->name, slot);
-  amqp_table_entry_t entries[] = {text_entry("x-queue-type", self->options.quorum ? "quorum" : "classic"),
-                                  text_entry("x-overflow", "drop-head"),
-                                  {.key = amqp_cstring_bytes("x-max-length")}};
-  entries[2].value.kind = AMQP_FIELD_KIND_I64;
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", self->options.quorum ? "quorum" : "classic"),
+                                  al_field_text("x-overflow", "drop-head"),
+                                  al_field_number("x-max-length", 0)};
   amqp_queue_declare_t declare = {
       .queue = amqp_cstring_bytes(queue), .durable = 1, .arguments = {.num_entries = 3, .entries = entries}};
   al_channel_call(self->mutex.claim->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);

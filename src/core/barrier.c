@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/barrier.h"
 
+#include "core/field.h"
 #include "core/name.h"
 #include "core/session.h"
 
@@ -33,9 +34,7 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, const char *name) {
   }
   al_session_ticket(session, ticket);
   al_name_scratch(queue, name, ticket);
-  amqp_table_entry_t classic = {.key = amqp_cstring_bytes("x-queue-type")};
-  classic.value.kind = AMQP_FIELD_KIND_UTF8;
-  classic.value.value.bytes = amqp_cstring_bytes("classic");
+  amqp_table_entry_t classic = al_field_text("x-queue-type", "classic");
   amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue),
                                   .exclusive = 1,
                                   .auto_delete = 1,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/field.h"
 #include "core/link.h"
 #include "core/op.h"
 #include "core/session.h"
@@ -219,29 +220,15 @@ static void claim_event(void *owner, al_channel *channel, const al_event *event)
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
-static amqp_table_entry_t text_entry(const char *key, const char *text) {
-  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
-  entry.value.kind = AMQP_FIELD_KIND_UTF8;
-  entry.value.value.bytes = amqp_cstring_bytes(text);
-  return entry;
-}
-
-static amqp_table_entry_t number_entry(const char *key, int64_t number) {
-  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
-  entry.value.kind = AMQP_FIELD_KIND_I64;
-  entry.value.value.i64 = number;
-  return entry;
-}
-
 static void send_declare(al_claim *claim) {
   al_session *session = claim->session;
   int64_t wall = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
-  amqp_table_entry_t entries[] = {text_entry("x-queue-type", "classic"),
-                                  number_entry("x-max-length", 0),
-                                  text_entry("x-overflow", "drop-head"),
-                                  text_entry("x-amqplocks-ticket", claim->ticket),
-                                  text_entry("x-amqplocks-holder", session->settings.name),
-                                  number_entry("x-amqplocks-acquired-at", wall)};
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
+                                  al_field_number("x-max-length", 0),
+                                  al_field_text("x-overflow", "drop-head"),
+                                  al_field_text("x-amqplocks-ticket", claim->ticket),
+                                  al_field_text("x-amqplocks-holder", session->settings.name),
+                                  al_field_number("x-amqplocks-acquired-at", wall)};
   amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(claim->queue),
                                   .exclusive = 1,
                                   .auto_delete = 1,

@@ -4,33 +4,13 @@
  * The AMQP 0-9-1 handshake in frames, the same for every transport: start, start-ok, tune, tune-ok and open, open-ok.
  * Every refusal is told apart: RabbitMQ answers wrong credentials with connection.close 403 because we announce
  * authentication_failure_close, and an open it does not want with 530. */
+#include "core/field.h"
 #include "core/link.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define FRAME_MAX 8192 /* the least that brokers from 4.1 on accept; our frames are far smaller */
-
-static amqp_table_entry_t text_entry(const char *key, const char *text) {
-  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
-  entry.value.kind = AMQP_FIELD_KIND_UTF8;
-  entry.value.value.bytes = amqp_cstring_bytes(text);
-  return entry;
-}
-
-static amqp_table_entry_t table_entry(const char *key, int count, amqp_table_entry_t *entries) {
-  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
-  entry.value.kind = AMQP_FIELD_KIND_TABLE;
-  entry.value.value.table = (amqp_table_t){.num_entries = count, .entries = entries};
-  return entry;
-}
-
-static amqp_table_entry_t yes_entry(const char *key) {
-  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
-  entry.value.kind = AMQP_FIELD_KIND_BOOLEAN;
-  entry.value.value.boolean = 1;
-  return entry;
-}
 
 /* RFC 4616: NUL user NUL password. EXTERNAL's identity is the certificate's own. */
 static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
@@ -45,12 +25,13 @@ static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
 static void send_start_ok(al_link *link) {
   char name[sizeof link->settings->name + 16], response[520];
   snprintf(name, sizeof name, "%s %s", link->settings->name, link->role);
-  amqp_table_entry_t capabilities[] = {yes_entry("authentication_failure_close"), yes_entry("basic.nack"),
-                                       yes_entry("connection.blocked"), yes_entry("consumer_cancel_notify"),
-                                       yes_entry("publisher_confirms")};
-  amqp_table_entry_t properties[] = {text_entry("product", "amqp-locks"), text_entry("version", AL_VERSION),
-                                     text_entry("connection_name", name),
-                                     table_entry("capabilities", 5, capabilities)};
+  amqp_table_entry_t capabilities[] = {al_field_yes("authentication_failure_close"),
+                                       al_field_yes("basic.nack"), al_field_yes("connection.blocked"),
+                                       al_field_yes("consumer_cancel_notify"),
+                                       al_field_yes("publisher_confirms")};
+  amqp_table_entry_t properties[] = {
+      al_field_text("product", "amqp-locks"), al_field_text("version", AL_VERSION),
+      al_field_text("connection_name", name), al_field_table("capabilities", 5, capabilities)};
   amqp_connection_start_ok_t ok = {.client_properties = {.num_entries = 4, .entries = properties},
                                    .mechanism =
                                        amqp_cstring_bytes(link->settings->external ? "EXTERNAL" : "PLAIN"),

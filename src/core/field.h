@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Entries of AMQP field tables. They point to what they are given. */
+#ifndef AL_CORE_FIELD_H
+#define AL_CORE_FIELD_H
+
+#include "core/amqp.h"
+
+amqp_table_entry_t al_field_text(const char *key, const char *text);
+amqp_table_entry_t al_field_number(const char *key, int64_t number);
+amqp_table_entry_t al_field_yes(const char *key);
+amqp_table_entry_t al_field_table(const char *key, int count, amqp_table_entry_t *entries);
+
+#endif
