@@ -264,7 +264,7 @@ end
 
 --- A session whose links are not connected. `way` is one of Peer.ways, `settings` is for core.bytes.
 function Peer.new(way, settings)
-  local all = { name = "spec", heartbeat = 10, timeout = 5, seed = 1 }
+  local all = { name = "spec", heartbeat = 60, timeout = 5, seed = 1 }
   for key, value in pairs(settings or {}) do all[key] = value end
   local self = setmetatable({ way = way, now = 1000, session = core.bytes(all) }, Peer)
   self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")

@@ -1,0 +1,181 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.admin_scene"
+
+local slots = scene.slots
+
+for _, way in ipairs(Peer.ways) do
+  describe("a survey, fed " .. way, function ()
+    local function open(settings) return Peer.open(way, settings) end
+
+    local function counted(exists)
+      local peer = open()
+      local op = peer.session:administer("slots", "images", {})
+      scene.survey(peer, exists)
+      peer.holder:silent()
+      return peer, op
+    end
+
+    it("counts the slots in a row, without the mutex", function ()
+      local peer, op = counted(scene.row(1, 5))
+      assert.equal(5, peer:result(op))
+    end)
+
+    it("counts none where there are none", function ()
+      local peer, op = counted{}
+      assert.equal(0, peer:result(op))
+    end)
+
+    it("asks in windows that double up to 512, until one is empty", function ()
+      local peer = Peer.open("whole")
+      local op = peer.session:administer("slots", "images", {})
+      local exists, sizes = scene.row(1, 1600), {}
+      while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(exists)) end
+      assert.same({ 16, 32, 64, 128, 256, 512, 512, 512, 512 }, sizes)
+      assert.equal(1600, peer:result(op))
+    end)
+
+    it("calls a gap a conflict, and names it", function ()
+      local peer, op = counted(slots(1, 2, 5))
+      peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
+    end)
+
+    it("counts a slot that refuses probes as one that exists", function ()
+      local peer, op = counted{ "images-1-A", ["images-2-A"] = "nack", "images-3-A" }
+      assert.equal(3, peer:result(op))
+    end)
+
+    it("opens what it needs first", function ()
+      local peer = Peer.new(way)
+      local op = peer.session:administer("slots", "images", {})
+      assert.is_true(peer.holder:wanted())
+      peer.holder:handshake()
+      assert.is_true(peer.prober:wanted())
+      peer.prober:handshake()
+      peer.prober:look{}
+      assert.equal(0, peer:result(op))
+    end)
+
+    it("decides nothing when the connection is lost in the middle", function ()
+      local peer = open()
+      local op = peer.session:administer("slots", "images", {})
+      local probes = peer.prober:probes()
+      peer.prober:answer({ probes[1], probes[2] }, slots(1))
+      peer.prober:down("timed out")
+      peer:failed(op, "unreachable", "timed out")
+    end)
+
+    it("gives up at its deadline", function ()
+      local peer = open()
+      local op = peer.session:administer("slots", "images", { timeout = 2 })
+      peer:pass(1.9)
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      peer:failed(op, "timeout")
+    end)
+
+    it("shows what is held, gaps and strays and all", function ()
+      local peer = open()
+      local op = peer.session:administer("status", "images", {})
+      local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-6-A" })
+      assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { table.unpack(names, 1, 4) })
+      local function slot(exists, held) return { exists = exists, held = held } end
+      assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(false, false),
+        slot(true, false) }, peer:result(op))
+    end)
+
+    it("shows nothing where there is nothing", function ()
+      local peer = open()
+      local op = peer.session:administer("status", "images", {})
+      scene.survey(peer, {})
+      assert.same({}, peer:result(op))
+    end)
+  end)
+
+  describe("waiting for holders, fed " .. way, function ()
+    local function open(settings) return Peer.open(way, settings) end
+
+    it("asks for B alone, passes a barrier and asks again, as absence decides", function ()
+      local peer = open()
+      local op = peer.session:wait_released("images", {}, { 6, 8 })
+      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+      assert.is_false(op:done())
+      assert.matches("^images%-scratch%-%x+$", peer.prober:barrier())
+      assert.is_false(op:done())
+      assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
+      assert.is_true(peer:result(op))
+      peer.holder:silent()
+    end)
+
+    it("goes on waiting for a holder that shows up behind the barrier, and passes another one then", function ()
+      local peer = open()
+      local op = peer.session:wait_released("images", {}, { 6 })
+      peer.prober:look{}
+      peer.prober:barrier()
+      peer.prober:look{ "images-6-B" }
+      assert.is_false(op:done())
+      peer.prober:silent()
+      peer:pass(1)
+      peer.prober:look{}
+      peer.prober:barrier()
+      peer.prober:look{}
+      assert.is_true(peer:result(op))
+    end)
+
+    it("takes a queue that is going away for one that is there", function ()
+      local peer = open()
+      local op = peer.session:wait_released("images", {}, { 6 })
+      peer.prober:look{ ["images-6-B"] = "nack" }
+      peer.prober:silent()
+      assert.is_false(op:done())
+    end)
+
+    it("looks again after milliseconds at first, seldom in the end, and names whom it waited for in vain", function ()
+      local peer = open()
+      local op, looks = peer.session:wait_released("images", { timeout = 4 }, { 2, 3, 4 }), 0
+      peer:live(4, function ()
+        if peer.prober:next() == "nothing" then return end
+        peer.prober:look{ "images-2-B", "images-4-B" }
+        looks = looks + 1
+      end)
+      assert.is_true(looks >= 12 and looks <= 28, looks .. " looks")
+      peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 2 4')
+    end)
+
+    it("fails with the connection", function ()
+      local peer = open()
+      local op = peer.session:wait_released("images", {}, { 2 })
+      peer.prober:look{ "images-2-B" }
+      peer.prober:down("timed out")
+      peer:pass(1)
+      peer:failed(op, "unreachable", "timed out")
+    end)
+
+    it("can be abandoned at every step", function ()
+      local peer = open()
+      for step = 1, 4 do
+        local op = peer.session:wait_released("images", {}, { 2 })
+        if step == 2 then peer.prober:look{ "images-2-B" } end
+        if step >= 3 then peer.prober:look{} end
+        if step == 4 then peer.prober:barrier() end
+        op:drop()
+        peer.prober:ignore()
+        peer.prober:send{ channel = 0, heartbeat = true }
+        peer:pass(5)
+        peer.prober:silent()
+        assert.equal("open", peer.prober:state())
+        peer = open()
+      end
+    end)
+
+    -- PENDING: with no questions al_probes_begin() never steps the operation (probe.c): it ends as unreachable after the
+    -- timeout; and memset() gets a NULL there, which the sanitizer reports.
+    pending("for no slots at all is done at once", function ()
+      local peer = open()
+      local op = peer.session:wait_released("images", {}, {})
+      assert.is_true(peer:result(op))
+    end)
+  end)
+end
