@@ -62,6 +62,12 @@ static void blame(al_claim *claim, al_code code, const char *why) {
   snprintf(claim->why, sizeof claim->why, "%.*s", (int)sizeof claim->why - 1, why);
 }
 
+static void lose(al_claim *claim, const char *why) {
+  blame(claim, AL_LOST, why);
+  if (claim->state == AL_CLAIM_HELD)
+    al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+}
+
 static void send_delete(al_claim *claim) {
   amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(claim->queue)};
   al_channel_call(claim->channel, AMQP_QUEUE_DELETE_METHOD, &request);
@@ -113,8 +119,7 @@ static void cancelled(al_claim *claim) {
   if (claim->state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows, or came before */
   claim->channel = NULL;
   al_channel_close(channel);
-  blame(claim, AL_LOST, "its queue was deleted by somebody else");
-  al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+  lose(claim, "its queue was deleted by somebody else");
   enter(claim, AL_CLAIM_GONE);
 }
 
@@ -186,10 +191,7 @@ static void channel_closed(al_claim *claim, const al_event *event) {
   bool made_nothing = !claim->is_declared && event->method == AMQP_QUEUE_DECLARE_METHOD;
   claim->channel = NULL;
   if (was_claiming) refused(claim, event);
-  if (claim->state == AL_CLAIM_HELD) {
-    blame(claim, AL_LOST, event->text);
-    al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
-  }
+  if (claim->state == AL_CLAIM_HELD) lose(claim, event->text);
   if (claim->on && claim->state == AL_CLAIM_HELD) claim->on(claim->on_op, event);
   if (made_nothing)
     enter(claim, AL_CLAIM_GONE);
@@ -211,7 +213,7 @@ static void claim_event(void *owner, al_channel *channel, const al_event *event)
       break;
     case AL_EVENT_DOWN:
       claim->channel = NULL;
-      blame(claim, AL_LOST, claim->session->holder.why);
+      lose(claim, claim->session->holder.why);
       enter(claim, AL_CLAIM_GONE);
       break;
   }

@@ -144,10 +144,10 @@ static void claimed(al_op *op) {
   al_claim_leave(claim);
   self->claim = NULL;
   op->claim = NULL;
-  if (code == AL_CONTENDED || code == AL_REMOVED)
-    lost_race(self);
-  else if (al_link_is_lost(&op->session->holder))
+  if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
+  else if (code == AL_CONTENDED || code == AL_REMOVED || code == AL_LOST)
+    lost_race(self);
   else
     al_op_fail(op, code, "slot %d of \"%s\" could not be claimed: %s", self->slot, self->semaphore->name,
                why);
