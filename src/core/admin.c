@@ -46,8 +46,9 @@ typedef struct admin {
   al_survey survey;
   al_channel *check; /* on which the queues to be deleted are looked at */
 
-  int checked, deleted;                 /* of change.deletes */
-  int declare_next, declares_under_way; /* slots */
+  int checked, deleted;                                /* of change.deletes */
+  int declare_next;                                    /* slot */
+  int under_way[DECLARES_AT_ONCE], declares_under_way; /* slots, in the order of their answers */
 
   al_code verdict; /* what to end with once the mutex is let go */
   char words[AL_MESSAGE_SIZE];
@@ -137,8 +138,8 @@ __attribute__((format(printf, 3, 4))) static void leave_with(admin *self, al_cod
 /* ---- on the mutex's channel ------------------------------------------------------------------------------------- */
 
 static int slot_in_hand(const admin *self) {
-  bool deleting = self->deleted < self->change.delete_count;
-  return deleting ? self->change.deletes[self->deleted] : self->declare_next - self->declares_under_way;
+  bool is_deleting = self->deleted < self->change.delete_count;
+  return is_deleting ? self->change.deletes[self->deleted] : self->under_way[0];
 }
 
 /* The broker refused a declare or a delete. */
@@ -163,7 +164,8 @@ static void mutex_event(al_op *op, const al_event *event) {
   else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD)
     self->deleted++;
   else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
-    self->declares_under_way--;
+    memmove(self->under_way, self->under_way + 1,
+            (size_t)--self->declares_under_way * sizeof *self->under_way);
   /* The claim's watchers are stepped next, and this operation is one. */
 }
 
@@ -185,7 +187,7 @@ static void declaring(al_op *op) {
   while (self->declare_next <= self->change.target && self->declares_under_way < DECLARES_AT_ONCE) {
     int slot = self->declare_next++;
     if (al_survey_exists(&self->survey, slot)) continue;
-    self->declares_under_way++;
+    self->under_way[self->declares_under_way++] = slot;
     declare_slot(self, slot);
   }
   if (self->declares_under_way > 0)
@@ -207,9 +209,8 @@ static void deleting(al_op *op) {
   }
   self->checked = self->deleted + 1;
   al_name_slot(queue, self->name, self->change.deletes[self->deleted]);
-  amqp_queue_delete_t delete = {.queue = amqp_cstring_bytes(queue)};
   al_op_ask(op);
-  al_channel_call(self->mutex.claim->channel, AMQP_QUEUE_DELETE_METHOD, &delete);
+  al_claim_delete_other(self->mutex.claim, queue);
 }
 
 /* ---- looking before deleting ------------------------------------------------------------------------------------ */

@@ -158,8 +158,11 @@ static bool method_arrived(al_claim *claim, const al_event *event) {
       if (same(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, claim->ticket)) cancelled(claim);
       return true;
     case AMQP_QUEUE_DELETE_OK_METHOD:
-      if (claim->state != AL_CLAIM_RELEASING) return false;
-      deleted(claim);
+      if (claim->other_deletes > 0) {
+        claim->other_deletes--;
+        return false;
+      }
+      if (claim->state == AL_CLAIM_RELEASING) deleted(claim);
       return true;
     default:
       return false;
@@ -187,16 +190,17 @@ static void refused(al_claim *claim, const al_event *event) {
 }
 
 static void channel_closed(al_claim *claim, const al_event *event) {
-  bool was_claiming = claim->state == AL_CLAIM_CLAIMING;
+  bool was_claiming = claim->state == AL_CLAIM_CLAIMING, was_held = claim->state == AL_CLAIM_HELD;
   bool made_nothing = !claim->is_declared && event->method == AMQP_QUEUE_DECLARE_METHOD;
   claim->channel = NULL;
   if (was_claiming) refused(claim, event);
   if (claim->state == AL_CLAIM_HELD) lose(claim, event->text);
-  if (claim->on && claim->state == AL_CLAIM_HELD) claim->on(claim->on_op, event);
   if (made_nothing)
     enter(claim, AL_CLAIM_GONE);
   else
     undo(claim);
+  if (claim->on && was_held)
+    claim->on(claim->on_op, event); /* who may let go of the claim: it is in order by now */
 }
 
 static void claim_event(void *owner, al_channel *channel, const al_event *event) {
@@ -288,6 +292,12 @@ void al_claim_release(al_claim *claim) {
   if (claim->state != AL_CLAIM_CLAIMING && claim->state != AL_CLAIM_HELD) return;
   send_delete(claim); /* behind whatever is still under way on this channel: the broker takes them in order */
   enter(claim, AL_CLAIM_RELEASING);
+}
+
+void al_claim_delete_other(al_claim *claim, const char *queue) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(queue)};
+  claim->other_deletes++;
+  al_channel_call(claim->channel, AMQP_QUEUE_DELETE_METHOD, &request);
 }
 
 int al_claim_confirm(al_claim *claim) {

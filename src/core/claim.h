@@ -64,6 +64,7 @@ struct al_claim {
   bool was_held;
 
   int users;            /* who still look at it; it is freed when GONE and unused */
+  int other_deletes;    /* deletes of other queues on our channel that are still to be answered */
   int asked, confirmed; /* al_claim_confirm: questions sent, and answered with yes */
 
   /* Methods and the closing of a held claim's channel that are not the claim's own business. NULL: nobody's. */
@@ -82,6 +83,9 @@ void al_claim_release(al_claim *claim);
 /* Asks the broker on the claim's own channel whether the queue is still there and ours: answered when `confirmed` has
  * reached the number returned, or the claim is no longer HELD. */
 int al_claim_confirm(al_claim *claim);
+
+/* Deletes another queue on the held claim's own channel; the answer goes to `on`. */
+void al_claim_delete_other(al_claim *claim, const char *queue);
 
 void al_claim_use(al_claim *claim);
 void al_claim_leave(

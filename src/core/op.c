@@ -49,9 +49,11 @@ void al_op_finish(al_op *op) {
   if (!op->done) done(op, AL_OK);
 }
 
+/* Once: what stops an operation may end in failing it. */
 static void stop(al_op *op) {
-  if (op->stop) op->stop(op);
+  void (*stop)(al_op *) = op->stop;
   op->stop = NULL;
+  if (stop) stop(op);
 }
 
 void al_op_fail(al_op *op, al_code code, const char *format, ...) {
@@ -62,7 +64,7 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) {
   vsnprintf(op->message + length, sizeof op->message - (size_t)length, format, arguments);
   va_end(arguments);
   stop(op);
-  done(op, code);
+  if (!op->done) done(op, code);
 }
 
 void al_op_fail_link(al_op *op, const al_link *link) { al_op_fail(op, link->code, "%s", link->why); }
@@ -125,7 +127,7 @@ void al_op_drop(al_op *op) {
   al_session *session = op->session;
   if (!op->done) {
     stop(op);
-    done(op, AL_OK);
+    if (!op->done) done(op, AL_OK);
     al_session_flush(session); /* the undoing does not wait for whoever waits next */
   }
   al_lock_drop(op->lock);

@@ -72,7 +72,10 @@ void al_released_begin(al_released *released, al_op *op, const char *name, const
   }
   memcpy(released->slots, slots, count * sizeof *slots);
   released->count = count;
-  al_op_next(op, wanted);
+  if (count > 0)
+    al_op_next(op, wanted);
+  else
+    al_op_finish(op);
 }
 
 void al_released_explain(const al_released *released, int64_t timeout, char out[AL_MESSAGE_SIZE]) {
