@@ -49,7 +49,9 @@ return function(options)
 
   local function suite_end()
     local passed, failed = counts()
-    for _, entry in ipairs(handler.pendings) do write("pending: ", entry.name, "\n") end
+    if options.verbose then
+      for _, entry in ipairs(handler.pendings) do write("pending: ", entry.name, "\n") end
+    end
     for _, entry in ipairs(handler.failures) do describe("failed", entry) end
     for _, entry in ipairs(handler.errors) do describe("error", entry) end
     local summary = os.getenv "SUMMARY_FILE"
