@@ -262,11 +262,25 @@ end
 
 -- Sessions ----------------------------------------------------------------------------------------------------------
 
+-- An operation or a lock that is collected is abandoned: what a peer's session gives lives as long as the peer, so that
+-- a scenario need not hold on to what it no longer looks at.
+function Peer:keep(...)
+  if type((...)) == "userdata" then table.insert(self.kept, (...)) end
+  return ...
+end
+
+local function kept_session(peer, session)
+  return setmetatable({}, { __index = function (_, method)
+    return function (_, ...) return peer:keep(session[method](session, ...)) end
+  end })
+end
+
 --- A session whose links are not connected. `way` is one of Peer.ways, `settings` is for core.bytes.
 function Peer.new(way, settings)
   local all = { name = "spec", heartbeat = 60, timeout = 5, seed = 1 }
   for key, value in pairs(settings or {}) do all[key] = value end
-  local self = setmetatable({ way = way, now = 1000, session = core.bytes(all) }, Peer)
+  local self = setmetatable({ way = way, now = 1000, kept = {} }, Peer)
+  self.session = kept_session(self, core.bytes(all))
   self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")
   self:tick()
   return self
@@ -299,18 +313,20 @@ function Peer:live(seconds, done)
   end
 end
 
+--- One of the session's semaphores: has acquire(timeout).
 function Peer:semaphore(semaphore, options)
   options = options or {}
-  return self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
+  local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
     options.probe or "auto")
+  return { acquire = function (_, timeout) return self:keep(box:acquire(timeout)) end }
 end
 
 --- What a finished operation gives; fails if it failed.
-function Peer.result(_, op)
+function Peer:result(op)
   assert.is_true(op:done(), "the operation is not done")
   local result, message = op:result()
   assert.is_nil(message)
-  return result
+  return self:keep(result)
 end
 
 --- The operation failed with `code` and a message with all of these texts in it. Returns the message.

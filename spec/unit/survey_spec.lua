@@ -170,8 +170,8 @@ for _, way in ipairs(Peer.ways) do
       end
     end)
 
-    -- PENDING: with no questions al_probes_begin() never steps the operation (probe.c): it ends as unreachable after the
-    -- timeout; and memset() gets a NULL there, which the sanitizer reports.
+    -- PENDING: with no questions al_probes_begin() (probe.c) never steps the operation: it ends as unreachable after
+    -- the timeout; and memset() gets a NULL there, which the sanitizer reports.
     pending("for no slots at all is done at once", function ()
       local peer = open()
       local op = peer.session:wait_released("images", {}, {})

@@ -1,0 +1,319 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Heartbeats, the pulse, and how long a lock is certain. The heartbeat is 10 s everywhere.
+
+local Peer = require "spec.support.peer"
+
+local HEARTBEAT = { channel = 0, heartbeat = true }
+
+for _, way in ipairs(Peer.ways) do
+  describe("time, fed " .. way, function ()
+    local function open() return Peer.open(way, { heartbeat = 10 }) end
+
+    local function code(lock) return select(3, lock:held()) end
+
+    -- Time passes while the broker sends heartbeats and answers nothing.
+    local function pass(peer, seconds)
+      peer.holder:send(HEARTBEAT)
+      peer.prober:send(HEARTBEAT)
+      peer:pass(seconds)
+    end
+
+    describe("heartbeats", function ()
+      it("are sent at half the interval, on both links, when nothing else is", function ()
+        local peer = open()
+        for _ = 1, 4 do
+          assert.equal(5, peer:tick())
+          pass(peer, 4.999)
+          peer.holder:silent()
+          peer.prober:silent()
+          peer:pass(0.001)
+          peer.holder:expect("heartbeat", { channel = 0 })
+          peer.prober:expect("heartbeat", { channel = 0 })
+          peer.holder:silent()
+          peer.prober:silent()
+        end
+      end)
+
+      it("are put off by anything else that is sent", function ()
+        local peer = open()
+        pass(peer, 3)
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{}
+        peer:failed(op, "not_found")
+        peer:pass(2)
+        peer.holder:expect("heartbeat")
+        peer.prober:silent()
+        peer:pass(3)
+        peer.prober:expect("heartbeat")
+      end)
+
+      it("are not sent before the handshake is done", function ()
+        local peer = Peer.new(way, { heartbeat = 1, timeout = 10 })
+        peer.session:open()
+        peer.holder:tuned()
+        peer:pass(5)
+        peer.holder:silent()
+      end)
+    end)
+
+    describe("silence", function ()
+      it("of two heartbeats is the end of a link, whatever we sent", function ()
+        local peer = open()
+        peer:pass(10)
+        peer:pass(10)
+        assert.equal("open", peer.holder:state())
+        assert.is_true(peer:tick() <= 1e-6)
+        peer:pass(0.001)
+        assert.equal("down", peer.holder:state())
+        assert.equal("down", peer.prober:state())
+      end)
+
+      it("ends the locks, and says why", function ()
+        local peer = open()
+        local lock = peer:acquire("images")
+        peer:pass(20.001)
+        local held, message, why = lock:held()
+        assert.same({ false, "lost" }, { held, why })
+        assert.matches("nothing came from the broker for two heartbeats", message)
+      end)
+
+      it("is broken by any byte", function ()
+        local peer = open()
+        peer:pass(19)
+        peer.session:feed("holder", "\8")
+        peer.session:feed("prober", "\8")
+        peer:tick()
+        peer:pass(20)
+        assert.equal("open", peer.holder:state())
+        peer:pass(0.001)
+        assert.equal("down", peer.holder:state())
+      end)
+
+      it("is no silence when the bytes lay waiting while we were stopped", function ()
+        local peer = open()
+        peer.session:feed("holder", "\8\0\0\0\0\0\0\xCE")
+        peer:pass(1000)
+        assert.equal("open", peer.holder:state())
+        assert.equal("down", peer.prober:state())
+      end)
+    end)
+
+    describe("the pulse", function ()
+      it("beats twice a heartbeat on a channel of its own while a lock is held, and is answered", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        pass(peer, 5)
+        local channel = peer.holder:opened()
+        assert.are_not.equal(claim.channel, channel)
+        for _ = 1, 5 do
+          peer.holder:expect("basic.qos", { channel = channel, global = false })
+          peer.holder:silent()
+          peer.holder:send{ channel = channel, method = "basic.qos-ok" }
+          assert.is_true(lock:held())
+          pass(peer, 4.999)
+          peer.holder:silent()
+          peer:pass(0.001)
+        end
+      end)
+
+      it("is one for all locks", function ()
+        local peer = open()
+        local _, one = peer:acquire("images")
+        local _, other = peer:acquire("films")
+        pass(peer, 5)
+        peer.holder:opened()
+        peer.holder:expect("basic.qos")
+        peer.holder:silent()
+        assert.are_not.equal(one.channel, other.channel)
+      end)
+
+      it("beats for no claim that is not held, and never on the prober", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire()
+        peer.prober:look{ "images-1-A" }
+        peer.holder:claim("images-1-B", "images-1-A")
+        pass(peer, 4.999)
+        peer.holder:silent()
+        assert.is_false(op:done())
+        pass(peer, 0.1)
+        assert.is_true(op:done())
+        peer.holder:ignore()
+        pass(peer, 5)
+        assert.equal("heartbeat", peer.holder:next())
+        assert.equal("heartbeat", peer.prober:next())
+      end)
+
+      it("stops with the last lock", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        local release = lock:release()
+        peer.holder:delete("images-1-B", claim.channel)
+        assert.is_true(peer:result(release))
+        pass(peer, 5)
+        peer.holder:expect("heartbeat")
+        peer.holder:silent()
+      end)
+
+      it("does not pile up while nothing is answered", function ()
+        local peer, pulses = open(), 0
+        local lock = peer:acquire("images")
+        for _ = 1, 10 do
+          pass(peer, 5)
+          peer.holder:pull()
+          while peer.holder:next() ~= "nothing" do
+            if table.remove(peer.holder.frames, 1).method == "basic.qos" then pulses = pulses + 1 end
+          end
+        end
+        assert.is_true(pulses <= 2, pulses .. " pulses")
+        assert.equal("suspect", code(lock))
+      end)
+
+      it("goes on, on another channel, when the broker closes its own", function ()
+        local peer = open()
+        local lock = peer:acquire("images")
+        pass(peer, 5)
+        local channel = peer.holder:opened()
+        peer.holder:expect("basic.qos")
+        peer.holder:refuse(channel, 541, "INTERNAL_ERROR", "basic.qos")
+        assert.is_true(lock:held())
+        pass(peer, 5)
+        peer.holder:opened()
+        peer.holder:expect("basic.qos")
+      end)
+    end)
+
+    describe("a lock", function ()
+      -- Held since 1000 s, when its claim was written; granted half a second later.
+      local function held()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{ "images-1-A" }
+        local claim = peer.holder:claim("images-1-B", "images-1-A")
+        peer:pass(0.5)
+        peer.holder:grant(claim)
+        return peer, peer:result(op), claim
+      end
+
+      it("is certain until two heartbeats less a margin after the last answered request was sent", function ()
+        local peer, lock = held()
+        for _ = 1, 18 do
+          pass(peer, 1)
+          assert.is_true(lock:held())
+        end
+        pass(peer, 0.999)
+        assert.is_true(lock:held())
+        pass(peer, 0.001)
+        local is_held, message, why = lock:held()
+        assert.same({ false, "suspect" }, { is_held, why })
+        assert.matches('^suspect: slot 1 of "images": ', message)
+        for _ = 1, 10 do pass(peer, 10) end
+        assert.equal("suspect", code(lock))
+      end)
+
+      it("is suspect at the first look after we were stopped, although the link is open", function ()
+        local peer, lock = held()
+        peer.session:feed("holder", "\8\0\0\0\0\0\0\xCE")
+        peer:pass(1000)
+        assert.equal("open", peer.holder:state())
+        assert.equal("suspect", code(lock))
+      end)
+
+      it("is certain again after a later answer", function ()
+        local peer, lock = held()
+        pass(peer, 4.5)
+        local channel = peer.holder:expect("channel.open").channel  -- at 1005 s
+        pass(peer, 15)
+        assert.equal("suspect", code(lock))
+        peer.holder:send{ channel = channel, method = "channel.open-ok" }
+        assert.is_true(lock:held())
+        pass(peer, 4.499)
+        assert.is_true(lock:held())
+        pass(peer, 0.001)
+        assert.equal("suspect", code(lock))
+      end)
+
+      it("stays suspect when the answer is to a request that is too old", function ()
+        local peer, lock = held()
+        pass(peer, 4.5)
+        local channel = peer.holder:expect("channel.open").channel
+        pass(peer, 10)
+        pass(peer, 10)
+        peer.holder:send({ channel = channel, method = "channel.open-ok" },
+          { channel = channel, method = "basic.qos-ok" })
+        assert.equal("suspect", code(lock))
+        peer.holder:ignore()
+        pass(peer, 5)
+        peer.holder:expect("basic.qos", { channel = channel })
+        peer.holder:send{ channel = channel, method = "basic.qos-ok" }
+        assert.is_true(lock:held())
+      end)
+
+      it("is made more certain by answers to anything asked on its connection, not by the prober's", function ()
+        local peer, lock = held()
+        pass(peer, 1.5)
+        local op = lock:verify()
+        peer.holder:expect("queue.declare", { passive = true })
+        peer.prober:look{ "images-1-A" }
+        peer:pass(0)
+        assert.is_false(op:done())
+        pass(peer, 10)
+        pass(peer, 7.5)
+        assert.equal("suspect", code(lock))
+      end)
+
+      it("counts an answer for the oldest request that is open on its channel", function ()
+        local peer, lock, claim = held()
+        pass(peer, 1.5)
+        local first = lock:verify()
+        pass(peer, 2)
+        local second = lock:verify()
+        peer.holder:declared(claim.channel, "images-1-B")  -- the one of 1002 s
+        pass(peer, 8)
+        pass(peer, 9.499)
+        assert.is_true(lock:held())
+        pass(peer, 0.001)
+        assert.equal("suspect", code(lock))
+        assert.same({ true, true }, { first:done(), second:done() })
+      end)
+
+      -- PENDING: closed_by_broker() (channel.c) counts every channel.close as an answer to what is open on its channel,
+      -- also one that was sent before the request arrived, or although it never will.
+      pending("is made no more certain by a channel that is closed out of the blue", function ()
+        local peer, lock = held()
+        pass(peer, 4.5)
+        local channel = peer.holder:expect("channel.open").channel
+        pass(peer, 10)
+        peer.holder:ignore()
+        peer.holder:refuse(channel, 320, "CONNECTION_FORCED")
+        pass(peer, 4.5)
+        assert.equal("suspect", code(lock))
+      end)
+
+      it("is lost, not suspect, when the link goes down, and for good", function ()
+        local peer, lock = held()
+        pass(peer, 10)
+        pass(peer, 10)
+        assert.equal("suspect", code(lock))
+        peer.holder:down()
+        assert.equal("lost", code(lock))
+        peer.session:open()
+        peer.holder:handshake()
+        assert.equal("lost", code(lock))
+      end)
+
+      it("can be released while it is suspect", function ()
+        local peer, lock, claim = held()
+        pass(peer, 10)
+        pass(peer, 10)
+        assert.equal("suspect", code(lock))
+        peer.holder:ignore()
+        local op = lock:release()
+        peer.holder:delete("images-1-B", claim.channel)
+        assert.is_true(peer:result(op))
+        assert.equal("not_held", code(lock))
+      end)
+    end)
+  end)
+end
