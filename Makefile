@@ -81,14 +81,16 @@ $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	  "$$($(CC) -print-file-name=libasan.so)" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
 # Lua 5.3 and 5.4 look at LUA_PATH_5_4 (say) instead of LUA_PATH when it is set; then so must we.
-env: ## print the settings that make this checkout's module loadable: eval "$(make -s env)"
-	@$(MAKE) --no-print-directory build >&2
-	@suffix=; [ -z "$${LUA_PATH_$(LUA_SUFFIX)+set}$${LUA_CPATH_$(LUA_SUFFIX)+set}" ] || suffix=_$(LUA_SUFFIX); \
+PRINT_ENV = suffix=; [ -z "$${LUA_PATH_$(LUA_SUFFIX)+set}$${LUA_CPATH_$(LUA_SUFFIX)+set}" ] || suffix=_$(LUA_SUFFIX); \
 	echo "export LUA_PATH$$suffix='$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;'\"\$${LUA_PATH$$suffix:-;}\""; \
 	echo "export LUA_CPATH$$suffix='$(CURDIR)/$(BUILD)/?.so;'\"\$${LUA_CPATH$$suffix:-;}\""
 
+env: ## print the settings that make this checkout's module loadable: eval "$(make -s env)"
+	@$(MAKE) --no-print-directory build >&2
+	@$(PRINT_ENV)
+
 # The rest of the line runs with this checkout's module, and $$LUA is the Lua to run it with.
-WITH_ENV = eval "$$($(MAKE) -s --no-print-directory env)" && LUA=$(RUN_LUA)
+WITH_ENV = eval "$$($(PRINT_ENV))" && LUA=$(RUN_LUA)
 
 LUA_DIR := $(DESTDIR)$(PREFIX)/share/lua/$(LUA_VERSION)
 LUA_CDIR := $(DESTDIR)$(PREFIX)/lib/lua/$(LUA_VERSION)
