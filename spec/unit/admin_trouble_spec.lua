@@ -80,9 +80,6 @@ for _, way in ipairs(Peer.ways) do
       end)
     end)
 
-    -- PENDING: the process crashes. The claim's channel is NULL already when the operation is told that the channel was
-    -- closed; the operation fails, and its stop releases the claim, which is still HELD, on that channel (claim.c,
-    -- channel_closed(); admin_stop() -> al_admin_mutex_drop() -> al_claim_release() -> send_delete()).
     describe("refused", function ()
       local cases = {
         { 406, "PRECONDITION_FAILED - inequivalent arg 'x-max-length'", "conflict" },
@@ -93,7 +90,7 @@ for _, way in ipairs(Peer.ways) do
       }
       for _, case in ipairs(cases) do
         local reply, text, code = table.unpack(case)
-        pending(("a declare with %d as %s, the queue named, the mutex's name freed"):format(reply, code), function ()
+        it(("a declare with %d as %s, the queue named, the mutex's name freed"):format(reply, code), function ()
           local peer = open()
           local op, mutex = begin(peer, "create", 2, {}, {})
           peer.holder:expect("queue.declare", { queue = "images-1-A" })
@@ -107,7 +104,7 @@ for _, way in ipairs(Peer.ways) do
           peer.holder:claim("images-admin")
         end)
 
-        pending(("a delete with %d as %s, the queue named"):format(reply, code), function ()
+        it(("a delete with %d as %s, the queue named"):format(reply, code), function ()
           local peer = open()
           local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
           scene.checked(peer, slots(3, 2))
@@ -118,9 +115,7 @@ for _, way in ipairs(Peer.ways) do
         end)
       end
 
-      -- PENDING: as above; and slot_in_hand() (admin.c) counts back from declare_next, which runs past slots that exist
-      -- and need no declare: it would name images-5-A.
-      pending("a declare in a gap, and names that queue", function ()
+      it("a declare in a gap, and names that queue", function ()
         local peer = open()
         local op, mutex = begin(peer, "repair", nil, {}, slots(1, 3, 4, 5))
         peer.holder:expect("queue.declare", { queue = "images-2-A" })
@@ -240,10 +235,7 @@ for _, way in ipairs(Peer.ways) do
         peer.holder:silent()
       end)
 
-      -- PENDING: the first delete-ok, of the A queue, counts as the mutex's own (claim.c, method_arrived(), RELEASING):
-      -- the name is free in the table while the queue is not, and the next administrator on this connection re-declares
-      -- a queue that is about to be deleted.
-      pending("while deleting, keeps the mutex's name until the mutex itself is gone", function ()
+      it("while deleting, keeps the mutex's name until the mutex itself is gone", function ()
         local peer = open()
         local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
         scene.checked(peer, slots(3, 2))
@@ -283,6 +275,26 @@ for _, way in ipairs(Peer.ways) do
         peer.holder:deleted(mutex.channel)
         peer.prober:silent()
       end)
+    end)
+
+    -- PENDING: mutex_event() (admin.c) takes a declare-ok off under_way[] when there is none on it: memmove() of a
+    -- negative number of slots crashes the process.
+    pending("is not shaken by answers to what it did not ask", function ()
+      for _, exists in ipairs{ {}, slots(1, 2, 3) } do
+        local peer = open()
+        local op = peer.session:administer("resize", "images", {}, 1)
+        local mutex = peer.holder:claim("images-admin")
+        peer.holder:grant(mutex)
+        peer.holder:declared(mutex.channel, "images-1-A")
+        peer.holder:deleted(mutex.channel)
+        peer.prober:barrier()
+        scene.survey(peer, exists)
+        peer.holder:declared(mutex.channel, "images-1-A")
+        peer.holder:declared(mutex.channel, "images-1-A")
+        peer.holder:deleted(mutex.channel)
+        peer.holder:deleted(mutex.channel)
+        op:drop()
+      end
     end)
 
     it("has no channel left for the mutex", function ()

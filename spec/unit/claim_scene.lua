@@ -1,0 +1,31 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Claims on slot 1 of "images", its only one, made by acquires: for claim*_spec.
+local scene = {}
+
+scene.NO_QUEUE = "NOT_FOUND - no queue 'images-1-A' in vhost '/'"
+scene.DENIED = "ACCESS_REFUSED - access refused"
+scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access"
+
+--- An acquire as far as its claim. Returns op, claim.
+function scene.claiming(peer)
+  local op = peer:semaphore("images", { max_attempts = 1 }):acquire(0)
+  peer.prober:look{ "images-1-A" }
+  return op, peer.holder:claim("images-1-B", "images-1-A")
+end
+
+--- The name is free: a new acquire claims it. Returns the claim.
+function scene.assert_free(peer)
+  local _, claim = scene.claiming(peer)
+  return claim
+end
+
+--- The name is taken: a new acquire finds the only slot busy, although the broker says that B is absent.
+function scene.assert_taken(peer)
+  local op = peer:semaphore("images"):acquire(0)
+  peer.prober:look{ "images-1-A" }
+  peer:failed(op, "busy")
+end
+
+return scene
