@@ -48,6 +48,7 @@ build = {
         "src/core/wait.c",
         "src/transport/bytes.c",
         "src/transport/fork.c",
+        "src/transport/keeper.c",
         "src/transport/native.c",
         "src/transport/output.c",
         "src/transport/socket.c",

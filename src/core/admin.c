@@ -29,6 +29,7 @@
 #include "core/released.h"
 #include "core/session.h"
 #include "core/survey.h"
+#include "core/turn.h"
 
 #define DECLARES_AT_ONCE 16
 
@@ -299,6 +300,7 @@ static void wanting_links(al_op *op) {
 
 static al_op *admin_begin(al_session *session, al_change_kind kind, const char *name, int amount,
                           const al_admin_options *options) {
+  AL_TURN(session);
   admin *self = (admin *)al_op_new(session, sizeof *self);
   if (!self) return NULL;
   al_admin_options_init(&self->options);

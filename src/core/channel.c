@@ -112,7 +112,7 @@ static bool is_answer(amqp_method_number_t method) {
 /* An answer proves that the broker was there after the oldest open request was sent, whichever it answers. */
 static void answered(al_channel *channel) {
   if (channel->unanswered > 0) channel->unanswered--;
-  if (channel->asked_at > channel->link->answered_at) channel->link->answered_at = channel->asked_at;
+  al_link_answered(channel->link, channel->asked_at);
 }
 
 static void idle_remove(al_link *link, const al_channel *channel) {

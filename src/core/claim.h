@@ -47,7 +47,7 @@ struct al_claim {
   al_session *session;
   al_claim *next;      /* in the session's list */
   al_claim *next_name; /* in the bucket of the holder's table of names, while not GONE */
-  al_claim_state state;
+  _Atomic al_claim_state state;
   al_channel *channel;
   char queue[AL_NAME_SIZE];
   char ticket[AL_TICKET_SIZE]; /* the consumer's tag too: never used twice */

@@ -51,6 +51,7 @@ static void link_down(al_link *link) {
   link->state = AL_LINK_DOWN;
   link->wanted = false;
   link->blocked = false;
+  link->certain_until = 0;
   if (link->port) link->port->kind->close(link->port);
   link->port = NULL;
   al_channels_down(link);
@@ -229,10 +230,13 @@ int64_t al_link_wake(const al_link *link) {
   return link->pulses > 0 ? sooner(wake, link->pulsed_at + beat) : wake;
 }
 
-int64_t al_link_certain_until(const al_link *link) {
-  if (link->state != AL_LINK_OPEN && link->state != AL_LINK_CLOSING) return 0;
-  return link->answered_at + 2 * heartbeat(link) - heartbeat(link) / 20;
+void al_link_answered(al_link *link, int64_t asked_at) {
+  if (asked_at <= link->answered_at) return;
+  link->answered_at = asked_at;
+  link->certain_until = asked_at + 2 * heartbeat(link) - heartbeat(link) / 20;
 }
+
+int64_t al_link_certain_until(const al_link *link) { return link->certain_until; }
 
 void al_link_close(al_link *link, int64_t deadline) {
   amqp_connection_close_t close = {.reply_code = AMQP_REPLY_SUCCESS,

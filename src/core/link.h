@@ -38,13 +38,13 @@ struct al_link {
   al_port *port;
   int64_t now; /* the time of the pump under way */
 
-  int64_t deadline; /* of the handshake, or of closing */
-  int64_t sent_at;  /* when anything was last queued to be sent */
-  int64_t heard_at; /* when bytes last came */
-  int64_t
-      answered_at; /* when the latest request was sent that has an answer: the broker was there after this */
+  int64_t deadline;              /* of the handshake, or of closing */
+  int64_t sent_at;               /* when anything was last queued to be sent */
+  int64_t heard_at;              /* when bytes last came */
+  int64_t answered_at;           /* when the latest request was sent that has an answer */
+  _Atomic int64_t certain_until; /* see al_link_certain_until */
   int64_t pulsed_at;
-  int pulses;        /* holders of locks that want the link's certainty kept fresh */
+  int pulses;        /* locks that want the link's certainty kept fresh */
   al_channel *pulse; /* the channel the pulse beats on */
   bool blocked;      /* connection.blocked: the broker does not read what this connection publishes */
   int version;       /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
@@ -93,6 +93,9 @@ void al_link_abort(al_link *link, al_code code, const char *format, ...)
 /* Sends a frame. */
 void al_link_send(al_link *link, const amqp_frame_t *frame);
 void al_link_method(al_link *link, int channel, amqp_method_number_t method, void *decoded);
+
+/* There was an answer to a request sent at `asked_at`. */
+void al_link_answered(al_link *link, int64_t asked_at);
 
 /* Until when a lock on this link is certain: brokers drop a client that was silent for two heartbeats, not sooner, and
  * `answered_at` is the last moment at which it was provably not silent. */

@@ -7,6 +7,7 @@
 
 #include "core/name.h"
 #include "core/session.h"
+#include "core/turn.h"
 
 al_lock *al_lock_new(al_session *session, al_claim *claim, const char *name, int slot, al_probing probing) {
   al_lock *lock = calloc(1, sizeof *lock);
@@ -28,9 +29,15 @@ static void lock_unref(al_lock *lock) {
 
 void al_lock_drop(al_lock *lock) {
   if (!lock) return;
-  al_claim_release(lock->claim);
-  al_session_flush(lock->session);
-  lock_unref(lock);
+  al_session *session = lock->session;
+  al_session_ref(session); /* beyond the lock's own */
+  {
+    AL_TURN(session);
+    al_claim_release(lock->claim);
+    al_session_flush(session);
+    lock_unref(lock);
+  }
+  al_session_unref(session);
 }
 
 /* ---- what it says ----------------------------------------------------------------------------------------------- */
@@ -46,10 +53,15 @@ static bool is_let_go(const al_lock *lock) {
   return lock->released || (lock->claim->state != AL_CLAIM_HELD && lock->claim->code == AL_OK);
 }
 
+static al_code lost_or_let_go(const al_lock *lock) {
+  AL_TURN(lock->session);
+  return is_let_go(lock) ? AL_NOT_HELD : AL_LOST;
+}
+
+/* What it reads without the turn is atomic: the answer costs no more than looking at the clock. */
 al_code al_lock_held(const al_lock *lock, int64_t now) {
   if (lock->session->forked) return AL_FORKED;
-  if (is_let_go(lock)) return AL_NOT_HELD;
-  if (lock->claim->state != AL_CLAIM_HELD) return AL_LOST;
+  if (lock->released || lock->claim->state != AL_CLAIM_HELD) return lost_or_let_go(lock);
   return now < al_link_certain_until(&lock->session->holder) ? AL_OK : AL_SUSPECT;
 }
 
@@ -71,6 +83,7 @@ static void lock_op_free(al_op *op) {
 }
 
 static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
+  AL_TURN(lock->session);
   lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self);
   if (!self) return NULL;
   self->lock = lock;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/session.h"
+#include "core/turn.h"
 
 al_op *al_op_new(al_session *session, size_t size) {
   al_op *op = calloc(1, size);
@@ -40,9 +41,9 @@ void al_op_ask(al_op *op) { op->reply_by = op->session->now + op->session->setti
 void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
 
 static void done(al_op *op, al_code code) {
-  op->done = true;
   op->code = code;
   al_session_unlist(op->session, op);
+  op->done = true;
 }
 
 void al_op_finish(al_op *op) {
@@ -123,16 +124,21 @@ al_lock *al_op_lock(al_op *op) {
   return lock;
 }
 
-void al_op_drop(al_op *op) {
-  al_session *session = op->session;
+static void op_free(al_op *op) {
+  AL_TURN(op->session);
   if (!op->done) {
     stop(op);
     if (!op->done) done(op, AL_OK);
-    al_session_flush(session); /* the undoing does not wait for whoever waits next */
+    al_session_flush(op->session); /* the undoing does not wait for whoever waits next */
   }
   al_lock_drop(op->lock);
   if (op->free) op->free(op);
   free(op->slots);
+}
+
+void al_op_drop(al_op *op) {
+  al_session *session = op->session;
+  op_free(op);
   free(op);
   al_session_unref(session);
 }

@@ -32,7 +32,7 @@ struct al_op {
   int64_t reply_by; /* the exchange under way must be answered by then; AL_NEVER if there is none */
   int64_t wake;     /* the step wants to be called then; AL_NEVER */
 
-  bool done;
+  _Atomic bool done; /* the rest below is settled before, and read after */
   al_code code;
   char message[AL_MESSAGE_SIZE];
   void (*explain)(al_op *, char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */

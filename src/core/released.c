@@ -8,6 +8,7 @@
 
 #include "core/name.h"
 #include "core/session.h"
+#include "core/turn.h"
 
 static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_released *released = context;
@@ -120,6 +121,7 @@ static void wait_nothing(al_op *op) { (void)op; }
 
 al_op *al_admin_wait_released(al_session *session, const char *name, const int *slots, size_t count,
                               const al_admin_options *options) {
+  AL_TURN(session);
   wait_op *self = (wait_op *)al_op_new(session, sizeof *self);
   if (!self) return NULL;
   snprintf(self->name, sizeof self->name, "%s", name);

@@ -21,6 +21,7 @@
 #include "core/random.h"
 #include "core/session.h"
 #include "core/squat.h"
+#include "core/turn.h"
 #include "core/wait.h"
 
 #define WINDOW_FIRST 16
@@ -365,6 +366,7 @@ static void no_slot(acquire *self) {
 }
 
 al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout) {
+  AL_TURN(semaphore->session);
   acquire *self = (acquire *)al_op_new(semaphore->session, sizeof *self);
   if (!self) return NULL;
   semaphore->refs++;

@@ -9,6 +9,7 @@
 
 #include "core/op.h"
 #include "core/random.h"
+#include "core/turn.h"
 
 static void step_all(al_session *session) {
   for (al_op *op = session->ops, *next; op; op = next) {
@@ -50,15 +51,24 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed) {
 
 void al_session_ref(al_session *session) { session->refs++; }
 
+al_session *al_turn_take(al_session *session) {
+  if (session->take_turn) session->take_turn(session->transport);
+  return session;
+}
+
+void al_turn_give(al_session **session) {
+  if ((*session)->give_turn) (*session)->give_turn((*session)->transport);
+}
+
 static void session_free(al_session *session) {
   al_session_abort(session);
+  if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   for (al_claim *claim = session->claims, *next; claim; claim = next) {
     next = claim->next;
     free(claim);
   }
   al_prober_free(&session->probes);
   free(session->notes);
-  if (session->transport_free) session->transport_free(session->transport);
   free(session);
 }
 
@@ -96,7 +106,10 @@ void al_session_set_time(al_session *session, int64_t now, double wall_now) {
 void al_session_note(al_session *session, bool is_warning, const char *format, ...) {
   if (!session->notes) session->notes = calloc(NOTES_MOST, sizeof *session->notes);
   if (!session->notes) return;
-  if (session->notes_count == NOTES_MOST) al_session_news(session);
+  if (session->notes_count == NOTES_MOST) {
+    session->notes_first++;
+    session->notes_count--;
+  }
   al_note *note = &session->notes[(session->notes_first + session->notes_count++) % NOTES_MOST];
   va_list arguments;
   va_start(arguments, format);
@@ -105,10 +118,12 @@ void al_session_note(al_session *session, bool is_warning, const char *format, .
   va_end(arguments);
 }
 
-const al_note *al_session_news(al_session *session) {
-  if (session->notes_count == 0) return NULL;
+bool al_session_news(al_session *session, al_note *note) {
+  AL_TURN(session);
+  if (session->notes_count == 0) return false;
   session->notes_count--;
-  return &session->notes[session->notes_first++ % NOTES_MOST];
+  *note = session->notes[session->notes_first++ % NOTES_MOST];
+  return true;
 }
 
 void al_session_pump(al_session *session, int64_t now) {
@@ -153,6 +168,7 @@ static void opening(al_op *op) {
 }
 
 al_op *al_session_open(al_session *session) {
+  AL_TURN(session);
   al_op *op = al_op_new(session, sizeof *op);
   if (!op) return NULL;
   al_link_want(&session->holder);
@@ -192,6 +208,7 @@ static void closing_claims(al_op *op) {
 static void closing_stop(al_op *op) { al_session_abort(op->session); }
 
 al_op *al_session_close(al_session *session) {
+  AL_TURN(session);
   al_op *op = al_op_new(session, sizeof *op);
   if (!op) return NULL;
   bool again = session->closed;
@@ -210,6 +227,7 @@ al_op *al_session_close(al_session *session) {
 }
 
 void al_session_abort(al_session *session) {
+  AL_TURN(session);
   session->closed = true;
   session->holder.changed = session->prober.changed = NULL;
   al_link_abort(&session->holder, AL_CLOSED, "the connection was closed");

@@ -16,7 +16,7 @@
 struct al_transport; /* the outside's own part of a session */
 
 struct al_session {
-  int refs;
+  _Atomic int refs;
   al_settings settings;
   al_link holder, prober;
   al_prober probes; /* on the prober */
@@ -31,6 +31,8 @@ struct al_session {
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
+  void (*take_turn)(struct al_transport *); /* NULL: there is only one thread */
+  void (*give_turn)(struct al_transport *);
 };
 
 /* `seed` feeds every choice by chance. NULL: no memory. */
@@ -61,8 +63,8 @@ typedef struct al_note {
 } al_note;
 void al_session_note(al_session *session, bool is_warning, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The oldest one, which is thereby forgotten; NULL if there is none. Valid until the next note. */
-const al_note *al_session_news(al_session *session);
+/* The oldest one, which is thereby forgotten. False: there is none. */
+bool al_session_news(al_session *session, al_note *note);
 
 /* A fresh ticket: 16 lower-case hexadecimal digits. */
 void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]);

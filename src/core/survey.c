@@ -8,6 +8,7 @@
 
 #include "core/name.h"
 #include "core/session.h"
+#include "core/turn.h"
 
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
@@ -129,6 +130,7 @@ static void wanting_links(al_op *op) {
 
 static al_op *survey_op_begin(al_session *session, const char *name, bool is_status,
                               const al_admin_options *options) {
+  AL_TURN(session);
   survey_op *self = (survey_op *)al_op_new(session, sizeof *self);
   if (!self) return NULL;
   snprintf(self->name, sizeof self->name, "%s", name);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/session.h"
+#include "core/turn.h"
 #include "lua/binding.h"
 #include "transport/bytes.h"
 #include "transport/native.h"
@@ -109,7 +110,11 @@ static int session_close(lua_State *L) {
 
 static int session_abort(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  if (box->session) al_session_abort(box->session);
+  if (!box->session) return 0;
+  if (box->is_native)
+    al_native_retire(box->session);
+  else
+    al_session_abort(box->session);
   return 0;
 }
 
@@ -124,10 +129,10 @@ static int session_wait(lua_State *L) {
 /* session:news() -> level, message; nothing if there is none. For options.log. */
 static int session_news(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  const al_note *note = box->session ? al_session_news(box->session) : NULL;
-  if (!note) return 0;
-  lua_pushstring(L, note->is_warning ? "warning" : "info");
-  lua_pushstring(L, note->text);
+  al_note note;
+  if (!box->session || !al_session_news(box->session, &note)) return 0;
+  lua_pushstring(L, note.is_warning ? "warning" : "info");
+  lua_pushstring(L, note.text);
   return 2;
 }
 
@@ -155,8 +160,15 @@ static int session_state(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   luaL_argcheck(L, box->session, 1, "the session was given back");
   const al_link *link = check_link(L, box->session, 2);
-  lua_pushstring(L, names[link->state]);
-  lua_pushboolean(L, link->wanted);
+  al_link_state state;
+  bool wanted;
+  {
+    AL_TURN(box->session);
+    state = link->state;
+    wanted = link->wanted;
+  }
+  lua_pushstring(L, names[state]);
+  lua_pushboolean(L, wanted);
   return 2;
 }
 

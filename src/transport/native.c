@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -14,6 +15,7 @@
 
 #include "core/op.h"
 #include "core/session.h"
+#include "core/turn.h"
 #include "transport/fork.h"
 #include "transport/socket.h"
 
@@ -21,6 +23,9 @@
 
 struct al_transport {
   al_fork fork;
+  pthread_mutex_t turn; /* recursive */
+  al_keeper keeper;
+  int64_t owner_seen; /* when whoever calls us, not the keeper, last had the turn */
 };
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
@@ -40,16 +45,35 @@ static double wall_now(void) {
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
+/* A child has no keeper, and its copy of the mutex may be taken by the one its parent has: there is no turn to take. */
+static void take_turn(struct al_transport *transport) {
+  if (!al_fork_happened(&transport->fork)) pthread_mutex_lock(&transport->turn);
+}
+
+static void give_turn(struct al_transport *transport) {
+  if (!al_fork_happened(&transport->fork)) pthread_mutex_unlock(&transport->turn);
+}
+
 static void transport_free(struct al_transport *transport) {
+  al_keeper_stop(&transport->keeper, al_fork_happened(&transport->fork));
   al_fork_free(&transport->fork);
+  pthread_mutex_destroy(&transport->turn);
   free(transport);
 }
 
 static struct al_transport *transport_new(void) {
   struct al_transport *transport = calloc(1, sizeof *transport);
-  if (transport && al_fork_init(&transport->fork)) return transport;
-  free(transport);
-  return NULL;
+  if (!transport || !al_fork_init(&transport->fork)) {
+    free(transport);
+    return NULL;
+  }
+  pthread_mutexattr_t recursive;
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&transport->turn, &recursive);
+  pthread_mutexattr_destroy(&recursive);
+  al_keeper_init(&transport->keeper);
+  return transport;
 }
 
 static uint64_t seed(void) {
@@ -74,6 +98,8 @@ al_session *al_native_new(const al_settings *settings) {
   session->transport_free = transport_free;
   session->transport = transport_new();
   if (session->transport) {
+    session->take_turn = take_turn;
+    session->give_turn = give_turn;
     al_session_set_time(session, al_native_now(), wall_now());
     return session;
   }
@@ -87,26 +113,40 @@ bool al_native_forked(al_session *session) {
   return session->forked;
 }
 
+int64_t al_native_owner_seen(const al_session *session) { return session->transport->owner_seen; }
+
+al_keeper *al_native_keeper(const al_session *session) { return &session->transport->keeper; }
+
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
 /* How long connecting may take: no longer than whoever waits has time. */
-static int64_t connect_timeout(const al_session *session) {
+static int64_t connect_timeout(al_session *session) {
+  AL_TURN(session);
   int64_t left = al_session_deadline(session) - al_native_now();
   if (left < AL_MILLISECOND) left = AL_MILLISECOND;
   return left < session->settings.timeout ? left : session->settings.timeout;
 }
 
-static void attach(al_session *session, al_link *link) {
+static bool is_wanted(al_session *session, const al_link *link) {
+  AL_TURN(session);
+  return link->wanted;
+}
+
+/* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches. */
+static void connect_wanted(al_session *session, al_link *link) {
   al_code code;
   char why[256];
+  if (!is_wanted(session, link)) return;
   al_port *port =
       al_socket_connect(&session->settings, connect_timeout(session), &session->transport->fork, &code, why);
-  int64_t now = al_native_now(); /* connecting took a while */
+  AL_TURN(session);
+  int64_t now = al_native_now();
   al_session_set_time(session, now, wall_now());
   if (port)
     al_link_attach(link, port, now);
   else
     al_link_fail(link, code, why);
+  al_keeper_poke(&session->transport->keeper);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
@@ -118,11 +158,15 @@ static int watch(const al_link *link, struct pollfd *one) {
   return one->fd >= 0;
 }
 
+int al_native_watch(const al_session *session, struct pollfd links[2]) {
+  int count = watch(&session->holder, &links[0]);
+  return count + watch(&session->prober, &links[count]);
+}
+
 static void poll_links(al_session *session) {
   struct pollfd all[2];
-  int count = watch(&session->holder, &all[0]);
-  count += watch(&session->prober, &all[count]);
-  int64_t now = al_native_now(), left = al_session_wake(session) - now;
+  int count = al_native_watch(session, all);
+  int64_t left = al_session_wake(session) - al_native_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
   if (left < 0) left = 0;
   struct timespec timeout = {.tv_sec = left / AL_SECOND, .tv_nsec = left % AL_SECOND};
@@ -130,14 +174,34 @@ static void poll_links(al_session *session) {
 }
 
 static void pump(al_session *session) {
-  if (session->holder.wanted) attach(session, &session->holder);
-  if (session->prober.wanted) attach(session, &session->prober);
   al_session_set_time(session, al_native_now(), wall_now());
   al_session_pump(session, session->now);
+  session->transport->owner_seen = session->now;
 }
 
 void al_native_touch(al_session *session) {
-  if (!al_native_forked(session)) pump(session);
+  if (al_native_forked(session)) return;
+  AL_TURN(session);
+  pump(session);
+}
+
+static void wait_a_while(al_session *session, const al_op *op) {
+  AL_TURN(session);
+  pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
+  if (op->done || session->holder.wanted || session->prober.wanted) return;
+  poll_links(session);
+  pump(session);
+}
+
+/* From the first lock on there is something to keep. */
+static void mind_keeper(al_session *session) {
+  AL_TURN(session);
+  if (session->holder.pulses > 0) al_keeper_start(&session->transport->keeper, session);
+}
+
+void al_native_retire(al_session *session) {
+  al_session_abort(session);
+  al_keeper_stop(&session->transport->keeper, al_native_forked(session));
 }
 
 void al_native_wait(al_session *session, al_op *op) {
@@ -145,8 +209,8 @@ void al_native_wait(al_session *session, al_op *op) {
     al_op_fail(op, AL_FORKED, "this process is a child of the one that opened the connection; open another");
     return;
   }
-  pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
-  if (op->done || session->holder.wanted || session->prober.wanted) return;
-  poll_links(session);
-  pump(session);
+  connect_wanted(session, &session->holder);
+  connect_wanted(session, &session->prober);
+  wait_a_while(session, op);
+  mind_keeper(session);
 }

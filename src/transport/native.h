@@ -5,12 +5,24 @@
 #ifndef AL_TRANSPORT_NATIVE_H
 #define AL_TRANSPORT_NATIVE_H
 
+#include <poll.h>
+
 #include "amqplocks.h"
+#include "transport/keeper.h"
 
 int64_t al_native_now(void);         /* CLOCK_BOOTTIME, in nanoseconds */
 bool al_native_forked(al_session *); /* this process is not the one that opened the session */
 
 /* Brings the session up to date before an operation begins: the time, and news that has already arrived. */
 void al_native_touch(al_session *);
+
+/* al_session_abort(), and the end of the keeper. */
+void al_native_retire(al_session *);
+
+/* For the keeper, with the turn held: what to poll for the session's links, how many there are; and when the session's
+ * owner was last inside the library. */
+int al_native_watch(const al_session *, struct pollfd links[2]);
+int64_t al_native_owner_seen(const al_session *);
+al_keeper *al_native_keeper(const al_session *);
 
 #endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "transport/keeper.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/session.h"
+#include "core/turn.h"
+#include "transport/native.h"
+
+#define STAY_OUT (100 * AL_MILLISECOND) /* after the owner was last seen */
+
+void al_keeper_init(al_keeper *keeper) { *keeper = (al_keeper){.poke = -1}; }
+
+void al_keeper_poke(al_keeper *keeper) {
+  uint64_t one = 1;
+  if (keeper->poke >= 0 && write(keeper->poke, &one, sizeof one) < 0) return; /* full is as good as poked */
+}
+
+/* One turn; gives what to wait for, and until when. */
+static int64_t keep(al_session *session, struct pollfd links[2], int *count) {
+  AL_TURN(session);
+  int64_t now = al_native_now(), owner_seen = al_native_owner_seen(session);
+  *count = 0;
+  if (now < owner_seen + STAY_OUT) return owner_seen + STAY_OUT;
+  al_session_pump(session, now);
+  *count = al_native_watch(session, links);
+  return al_session_wake(session);
+}
+
+static void *keeper_main(void *argument) {
+  al_session *session = argument;
+  al_keeper *keeper = al_native_keeper(session);
+  while (!keeper->quit) {
+    struct pollfd all[3];
+    int count;
+    int64_t until = keep(session, all + 1, &count), left = until - al_native_now();
+    struct timespec timeout = {.tv_sec = left > 0 ? left / AL_SECOND : 0,
+                               .tv_nsec = left > 0 ? left % AL_SECOND : 0};
+    all[0] = (struct pollfd){.fd = keeper->poke, .events = POLLIN};
+    ppoll(all, (nfds_t)count + 1, until == AL_NEVER ? NULL : &timeout, NULL);
+    uint64_t pokes;
+    if (all[0].revents && read(keeper->poke, &pokes, sizeof pokes) < 0) continue;
+  }
+  return NULL;
+}
+
+bool al_keeper_start(al_keeper *keeper, al_session *session) {
+  sigset_t all, before;
+  if (keeper->runs) return true;
+  if (keeper->poke < 0) keeper->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (keeper->poke < 0) return false;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the owner's, and a new thread inherits this */
+  keeper->runs = pthread_create(&keeper->thread, NULL, keeper_main, session) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return keeper->runs;
+}
+
+void al_keeper_stop(al_keeper *keeper, bool is_forked) {
+  if (keeper->runs && !is_forked) {
+    keeper->quit = true;
+    al_keeper_poke(keeper);
+    pthread_join(keeper->thread, NULL);
+  }
+  keeper->runs = false;
+  if (keeper->poke >= 0) close(keeper->poke);
+  keeper->poke = -1;
+}
