@@ -1,0 +1,225 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The queues are the interface: software that shares nothing with this library but the specification (pika, in
+-- spec/support/foreign.py) locks and administers beside it.
+local amqplocks = require "amqplocks"
+local client = require "spec.support.client"
+local scene = require "spec.broker.facts.scene"
+local until_true = require "spec.support.until"
+
+-- The foreign client: foreign("declare", "q", "durable") gives its answer.
+local foreign = {}
+foreign.__index = foreign
+
+function foreign:tell(...)
+  self.input:write(table.concat({ ... }, " "), "\n")
+  self.input:flush()
+end
+
+function foreign:answer() return assert(self.output:read("l"), "the foreign client has ended") end
+
+function foreign:__call(...)
+  self:tell(...)
+  return self:answer()
+end
+
+function foreign:kill()
+  os.execute("kill -KILL " .. self.pid)
+  self:close()
+end
+
+function foreign:close()
+  if io.type(self.input) == "closed file" then return end
+  self.input:close()
+  self.output:close()
+end
+
+local function new_foreign()
+  local fifo = os.tmpname()
+  assert(os.execute(("rm %s && mkfifo %s"):format(fifo, fifo)))
+  local output = assert(io.popen(([[
+    exec <%s
+    for python in python3 /usr/bin/python3; do
+      if $python -c 'import pika' 2>/dev/null; then
+        echo $$
+        exec $python spec/support/foreign.py
+      fi
+    done
+  ]]):format(fifo)))
+  local self = setmetatable({ input = assert(io.open(fifo, "w")), output = output }, foreign)
+  os.remove(fifo)
+  self.pid = assert(output:read("l"), "no python3 that has pika")
+  scene.undo(function () self:close() end)
+  return self
+end
+
+describe("beside a foreign client", function ()
+  local name, conn, admin, raw, their
+
+  local function slot(i) return ("%s-%d-A"):format(name, i) end
+  local function holder(i) return ("%s-%d-B"):format(name, i) end
+
+  local function names(message, ...)
+    for _, part in ipairs{ ... } do
+      assert.truthy(message:find(part, 1, true), ("%q is not in: %s"):format(part, message))
+    end
+  end
+
+  local function failed(code, ...)
+    local result, message, got = ...
+    assert.is_nil(result)
+    assert.equal(code, got)
+    return message
+  end
+
+  before_each(function ()
+    name = client.unique("interop")
+    raw = scene.connect()
+    scene.undo(function ()
+      local sweeper = assert(client.connect())
+      for i = 1, 5 do sweeper:delete(slot(i)) end
+      sweeper:delete(holder(1))
+      sweeper:close()
+    end)
+    conn = assert(amqplocks.connect())
+    scene.undo(function () conn:close() end)
+    admin = conn:admin(name)
+    their = new_foreign()
+  end)
+  after_each(scene.clear)
+
+  it("that holds a slot, a client takes the next, and the first when it is free", function ()
+    assert.equal(3, admin:create(3))
+    assert.equal("ok", their("declare", holder(1), "exclusive"))
+    local semaphore = conn:semaphore(name)
+    local second = assert(semaphore:try_acquire())
+    assert.equal(2, second.slot)
+    assert.equal("ok", their("delete", holder(1)))
+    local first = assert(semaphore:try_acquire())
+    assert.equal(1, first.slot)
+    assert.equal("405", their("declare", holder(1), "exclusive"):sub(1, 3))
+    assert(first:release())
+    assert(second:release())
+  end)
+
+  it("that holds all slots and is killed, a client gets one", function ()
+    assert.equal(2, admin:create(2))
+    for i = 1, 2 do assert.equal("ok", their("declare", holder(i), "exclusive")) end
+    local semaphore = conn:semaphore(name)
+    failed("busy", semaphore:try_acquire())
+    their:kill()
+    local lock = assert(semaphore:acquire{ timeout = 10 })
+    assert.is_true(raw:locked(holder(lock.slot)))
+    assert(lock:release())
+  end)
+
+  it("a lock is seen, by either method, and can neither be had nor broken", function ()
+    assert.equal(2, admin:create(2))
+    assert.equal("ok", their("declare", holder(1), "exclusive"))
+    local lock = assert(conn:semaphore(name):try_acquire())
+    assert.equal(2, lock.slot)
+    assert.equal("present", their("publish", holder(2)))
+    for _, command in ipairs{ { "declare", holder(2), "passive" }, { "declare", holder(2), "exclusive" },
+      { "declare", holder(2) }, { "delete", holder(2) } } do
+      assert.equal("405", their(table.unpack(command)):sub(1, 3))
+    end
+    for _ = 1, 50 do assert.equal("present", their("publish", holder(2))) end
+    assert.is_true(lock:held())
+    assert.is_true(lock:verify())
+    assert(lock:release())
+    assert.equal("absent", their("publish", holder(2)))
+    assert.equal("404", their("declare", holder(2), "passive"):sub(1, 3))
+    assert.equal("ok", their("declare", holder(2), "exclusive"))
+    failed("busy", conn:semaphore(name):try_acquire())
+  end)
+
+  it("slots are seen, and keep nothing of what it publishes", function ()
+    assert.equal(1, admin:create(1))
+    assert.equal("present", their("publish", slot(1)))
+    assert.equal("absent", their("publish", slot(2)))
+    assert.equal("ok", their("declare", slot(1), "passive"))
+    assert.equal("404", their("declare", slot(2), "passive"):sub(1, 3))
+    for _ = 1, 20 do their("publish", slot(1)) end
+    assert.equal("0", their("count", slot(1)))
+  end)
+
+  it("that made the slots, plain and durable, they are counted, taken and removed, and nothing piles up", function ()
+    for i = 1, 3 do assert.equal("ok", their("declare", slot(i), "durable")) end
+    assert.equal(3, admin:slots())
+    local semaphore = conn:semaphore(name)
+    for _ = 1, 10 do
+      local lock = assert(semaphore:try_acquire())
+      assert.equal(1, lock.slot)
+      assert.is_true(lock:verify())
+      assert.equal("present", their("publish", holder(1)))
+      assert(lock:release())
+      assert.equal(3, #admin:status())
+    end
+    for i = 1, 3 do
+      until_true(function () return their("count", slot(i)) == "0", "messages in " .. slot(i) end)
+    end
+    assert.equal(4, admin:add(1))
+    assert.equal("present", their("publish", slot(4)))
+    assert.equal(2, admin:remove(2))
+    assert.equal("absent", their("publish", slot(3)))
+    assert.equal("present", their("publish", slot(2)))
+    assert.is_true(admin:destroy())
+    assert.equal("absent", their("publish", slot(1)))
+  end)
+
+  it("that administers, an administrator waits", function ()
+    assert.equal("ok", their("declare", name .. "-admin", "exclusive"))
+    names(failed("timeout", admin:create(2, { timeout = 0.2 })), "another administrator")
+    assert.equal("absent", their("publish", slot(1)))
+    their:kill()
+    assert.equal(2, admin:create(2, { timeout = 10 }))
+    assert.is_true(raw:exists(slot(2)))
+    assert.is_false(raw:exists(name .. "-admin"))
+  end)
+
+  it("that holds on to a removed slot, an administrator waits, and says for which", function ()
+    assert.equal(2, admin:create(2))
+    assert.equal("ok", their("declare", holder(2), "exclusive"))
+    names(failed("timeout", admin:remove(1, { wait = 0.2 })), "slot 2")
+    assert.same({ { exists = true, held = false }, { exists = false, held = true } }, admin:status())
+    assert.equal("ok", their("delete", holder(2)))
+    assert.is_true(admin:wait_released{ 2 })
+  end)
+
+  describe("that put a plain queue in a holder's place", function ()
+    before_each(function () assert.equal("ok", their("declare", holder(1))) end)
+
+    it("a client on its only slot is told which", function ()
+      assert.equal(1, admin:create(1))
+      names(failed("squatted", conn:semaphore(name):try_acquire()), holder(1))
+      names(failed("squatted", conn:semaphore(name):acquire{ timeout = 10 }), holder(1))
+      assert.equal("ok", their("declare", holder(1), "passive"))  -- and has not touched it
+      assert.equal("ok", their("delete", holder(1)))
+      local lock = assert(conn:semaphore(name):try_acquire())
+      assert.equal(1, lock.slot)
+      assert(lock:release())
+    end)
+
+    it("a client takes another slot", function ()
+      assert.equal(2, admin:create(2))
+      local lock = assert(conn:semaphore(name):try_acquire())
+      assert.equal(2, lock.slot)
+      assert(lock:release())
+    end)
+  end)
+
+  it("that wants the same slot again and again, never both hold it", function ()
+    local rounds, mark = 40, name .. "-mark"
+    assert.equal(1, admin:create(1))
+    their:tell("contend", name, rounds, mark)
+    local semaphore, channel = conn:semaphore(name), raw:channel()
+    for _ = 1, rounds do
+      local lock = assert(semaphore:acquire{ timeout = 30 })
+      assert(channel:call{ method = "queue.declare", queue = mark, exclusive = true })
+      assert(channel:call{ method = "queue.delete", queue = mark })
+      assert(lock:release())
+    end
+    assert.equal(rounds .. " rounds, 0 overlaps", their:answer())
+  end)
+end)

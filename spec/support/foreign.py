@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+# SPDX-FileCopyrightText: the amqp-locks authors
+"""A client that is not ours: pika, told what to do on standard input, one command a line, answering each with a line.
+
+    declare QUEUE [durable|exclusive|passive]...   ok, or what the broker said: "405 RESOURCE_LOCKED - ..."
+    delete QUEUE                                   the same
+    publish QUEUE                                  present, absent or unavailable: a mandatory publish with confirms
+    count QUEUE                                    how many messages are ready
+    contend NAME ROUNDS MARK                       takes slots of the semaphore NAME by the specification's seven steps,
+                                                   that often, and lets go again; each time it holds, nobody else may
+                                                   have the queue MARK. "ROUNDS rounds, N overlaps"
+
+Exclusive queues are its connection's and end with it, at the end of standard input."""
+import os
+import random
+import sys
+import time
+
+import pika
+from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
+
+
+class Foreigner:
+    def __init__(self, url):
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 0  # nobody reads while we wait for a command
+        self.connection = pika.BlockingConnection(parameters)
+        self.channels = {}
+
+    def channel(self, confirms=False):
+        """A channel of either kind, anew if the broker closed the last one."""
+        if confirms not in self.channels or not self.channels[confirms].is_open:
+            self.channels[confirms] = self.connection.channel()
+            if confirms:
+                self.channels[confirms].confirm_delivery()
+        return self.channels[confirms]
+
+    def declare(self, queue, *flags):
+        try:
+            self.channel().queue_declare(queue, **{flag: True for flag in flags})
+            return "ok"
+        except ChannelClosedByBroker as reason:
+            return f"{reason.reply_code} {reason.reply_text}"
+
+    def delete(self, queue):
+        try:
+            self.channel().queue_delete(queue)
+            return "ok"
+        except ChannelClosedByBroker as reason:
+            return f"{reason.reply_code} {reason.reply_text}"
+
+    def publish(self, queue):
+        try:
+            self.channel(confirms=True).basic_publish("", queue, b"", mandatory=True)
+            return "present"
+        except UnroutableError:
+            return "absent"
+        except NackError:
+            return "unavailable"
+
+    def count(self, queue):
+        return str(self.channel().queue_declare(queue, passive=True).method.message_count)
+
+    def acquire(self, name):
+        """The queue that was declared, or None: steps 1 to 7."""
+        slot = 1
+        while self.publish(f"{name}-{slot}-A") == "present":
+            holder = f"{name}-{slot}-B"
+            if self.publish(holder) == "absent" and self.declare(holder, "exclusive") == "ok":
+                return holder
+            slot += 1
+        return None
+
+    def contend(self, name, rounds, mark):
+        overlaps, left = 0, int(rounds)
+        while left > 0:
+            holder = self.acquire(name)
+            if not holder:
+                time.sleep(random.uniform(0, 0.002))
+                continue
+            overlaps += self.declare(mark, "exclusive") != "ok" or self.delete(mark) != "ok"
+            self.delete(holder)
+            left -= 1
+        return f"{rounds} rounds, {overlaps} overlaps"
+
+
+def main():
+    foreigner = Foreigner(os.environ["AMQP_URL"])
+    for line in sys.stdin:
+        command, *arguments = line.split()
+        print(getattr(foreigner, command)(*arguments), flush=True)
+    foreigner.connection.close()
+
+
+main()
