@@ -21,9 +21,20 @@ operated_describe("the guide's permissions", function()
     return conn
   end
 
+  -- Whether this broker asks for a permission to declare passively: up to 4.0 it does not, 4.3 does.
+  local function is_strict()
+    local url, user = os.getenv "AMQP_URL", name .. "-nobody"
+    connect_as(user, "", "", "")
+    local nobody = assert(client.connect(url, { user = user, password = "secret" }))
+    local _, refusal = nobody:channel():call { method = "queue.declare", queue = name, passive = true }
+    nobody:close()
+    return refusal.code == 403
+  end
+
   local function locker()
     local holders = "^" .. name .. "-[0-9]+-B$"
-    return connect_as(name .. "-locker", holders, "^amq\\.default$", holders)
+    local configure = is_strict() and "^" .. name .. "-[0-9]+-[AB]$" or holders
+    return connect_as(name .. "-locker", configure, "^amq\\.default$", holders)
   end
 
   local function administrator()
