@@ -72,6 +72,7 @@ static int publish(lua_State *L) {
   amqp_connection_state_t state = check(L);
   const char *name = luaL_checkstring(L, 2);
   int first = (int)luaL_checkinteger(L, 3), count = (int)luaL_checkinteger(L, 4);
+  luaL_argcheck(L, count > 0, 4, "nothing to publish");
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG,
                                         .message_id = amqp_cstring_bytes("1")};
   for (int i = 0; i < count; i++) {

@@ -48,6 +48,7 @@ void al_link_attach(al_link *link, al_port *port, int64_t now) {
 
 static void link_down(al_link *link) {
   bool was = link->state != AL_LINK_DOWN;
+  link->was_open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
   link->state = AL_LINK_DOWN;
   link->wanted = false;
   link->blocked = false;

@@ -34,7 +34,7 @@ struct al_link {
   const al_settings *settings;
   const char *role; /* "holder" or "prober", the suffix of the connection's name */
   al_link_state state;
-  bool wanted;
+  bool wanted, was_open;
   al_port *port;
   int64_t now; /* the time of the pump under way */
 

@@ -68,7 +68,14 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) {
   if (!op->done) done(op, code);
 }
 
-void al_op_fail_link(al_op *op, const al_link *link) { al_op_fail(op, link->code, "%s", link->why); }
+void al_op_fail_link(al_op *op, const al_link *link) {
+  const al_settings *settings = link->settings;
+  if (link->was_open)
+    al_op_fail(op, link->code, "the connection to %s:%d was lost: %s", settings->host, settings->port,
+               link->why);
+  else
+    al_op_fail(op, link->code, "%s", link->why);
+}
 
 bool al_op_needs(al_op *op, al_link *link) {
   if (al_link_is_open(link)) return true;

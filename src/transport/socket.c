@@ -8,6 +8,7 @@
  * looks. Heartbeats are the core's; rabbitmq-c's own are off. */
 #include "transport/socket.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -65,6 +66,9 @@ static void down_status(socket_port *self, int status) {
         down(self, AL_UNREACHABLE, "the broker closed the connection without a word");
       else
         down(self, AL_PROTOCOL, "the peer closed the connection instead of speaking AMQP 0-9-1");
+      break;
+    case AMQP_STATUS_SOCKET_ERROR:
+      down(self, AL_UNREACHABLE, strerror(errno));
       break;
     default:
       down(self, AL_UNREACHABLE, amqp_error_string2(status));
