@@ -158,6 +158,12 @@ static void action_refused(admin *self, const al_event *event) {
 static void declaring(al_op *op);
 static void deleting(al_op *op);
 
+static void declare_answered(admin *self) {
+  if (self->declares_under_way == 0) return; /* nobody asked */
+  self->declares_under_way--;
+  memmove(self->under_way, self->under_way + 1, (size_t)self->declares_under_way * sizeof *self->under_way);
+}
+
 static void mutex_event(al_op *op, const al_event *event) {
   admin *self = (admin *)op;
   if (event->kind == AL_EVENT_CLOSED && event->method != 0)
@@ -165,8 +171,7 @@ static void mutex_event(al_op *op, const al_event *event) {
   else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD)
     self->deleted++;
   else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
-    memmove(self->under_way, self->under_way + 1,
-            (size_t)--self->declares_under_way * sizeof *self->under_way);
+    declare_answered(self);
   /* The claim's watchers are stepped next, and this operation is one. */
 }
 

@@ -19,6 +19,7 @@ static void claim(al_admin_mutex *mutex) {
     look_again_later(mutex);
     return;
   }
+  if (!al_op_has(mutex->op, &mutex->op->session->holder)) return;
   al_op_ask(mutex->op);
   mutex->claim = al_claim_begin(mutex->op, queue, 0, NULL);
 }

@@ -27,6 +27,7 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, const char *name) {
   al_session *session = op->session;
   al_link *link = al_probes_publish(session, AL_PROBE_AUTO) ? &session->prober : &session->holder;
   char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
+  if (!al_op_has(op, link)) return;
   *barrier = (al_barrier){.op = op, .channel = al_channel_take(link, barrier_event, barrier)};
   if (!barrier->channel) {
     al_op_fail(op, AL_LIMIT, "no channel is left on the connection");

@@ -49,6 +49,7 @@ static void channel_open(al_channel *channel) {
 
 al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
   al_channel *channel = link->idle;
+  if (!al_link_is_open(link)) return NULL;
   if (channel) {
     link->idle = channel->next_idle;
     link->idle_count--;
@@ -142,7 +143,8 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
   al_channel_fn *on = channel->on;
   void *owner = channel->owner;
   bool settled = channel->state != AL_CHANNEL_CLOSING; /* else our own close is still to be answered */
-  answered(channel);
+  if (event.method != 0)
+    answered(channel); /* otherwise it answers nothing, and proves nothing about what was asked */
   al_link_method(channel->link, channel->number, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
   if (settled) channel_free_number(channel);
   if (on) on(owner, channel, &event);
@@ -152,23 +154,26 @@ static void content_begin(al_channel *channel, amqp_method_number_t method, uint
   channel->content = (al_content){.method = method, .delivery_tag = delivery_tag, .expects_header = true};
 }
 
-static void method_arrived(al_channel *channel, const amqp_method_t *method) {
+/* False: it breaks the protocol. */
+static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
+  if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
   if (is_answer(method->id)) answered(channel);
   switch (method->id) {
     case AMQP_CHANNEL_CLOSE_METHOD:
       closed_by_broker(channel, method->decoded);
-      return;
+      return true;
     case AMQP_CHANNEL_CLOSE_OK_METHOD:
       channel_free_number(channel);
-      return;
+      return true;
     case AMQP_BASIC_RETURN_METHOD:
       content_begin(channel, method->id, 0);
-      return;
+      return true;
     case AMQP_BASIC_DELIVER_METHOD:
       content_begin(channel, method->id, ((amqp_basic_deliver_t *)method->decoded)->delivery_tag);
-      return;
+      return true;
     default:
       tell(channel, &(al_event){.kind = AL_EVENT_METHOD, .method = method->id, .decoded = method->decoded});
+      return true;
   }
 }
 
@@ -208,8 +213,7 @@ bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {
   switch (frame->frame_type) {
     case AMQP_FRAME_METHOD:
       if (channel->content.method) return false; /* a message is never interrupted on its own channel */
-      method_arrived(channel, &frame->payload.method);
-      return true;
+      return method_arrived(channel, &frame->payload.method);
     case AMQP_FRAME_HEADER:
       return header_arrived(channel, frame);
     case AMQP_FRAME_BODY:

@@ -58,7 +58,7 @@ struct al_channel {
   al_channel *next_idle;
 };
 
-/* A channel for `owner`; NULL if the connection has no more of them, or no memory. */
+/* A channel for `owner`; NULL if the connection is not open or has no more of them, or no memory. */
 al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner);
 
 /* Back to the pool. Nothing may be consumed, unacknowledged or unanswered on it. */

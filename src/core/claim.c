@@ -312,6 +312,11 @@ void al_claim_leave(al_claim *claim) {
   if (claim) claim->users--;
 }
 
+void al_claims_down(al_session *session) {
+  for (al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->state == AL_CLAIM_UNDOING && !claim->channel) enter(claim, AL_CLAIM_GONE);
+}
+
 void al_claims_sweep(al_session *session) {
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;

@@ -94,6 +94,9 @@ void al_claim_leave(
 /* What this connection holds or may hold by this name; NULL if nothing. */
 al_claim *al_claim_find(al_session *session, const char *queue);
 
+/* For the session: the holder went down, and with it what had no channel to hear of it. */
+void al_claims_down(al_session *session);
+
 /* For the session: frees what nobody needs any more, and tries again what lacked a channel. */
 void al_claims_sweep(al_session *session);
 

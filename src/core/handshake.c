@@ -86,6 +86,11 @@ static int lesser(int ours, uint32_t theirs) {
 
 static void tuned(al_link *link, const amqp_connection_tune_t *tune) {
   int frame_max = lesser(FRAME_MAX, tune->frame_max);
+  if (frame_max < AMQP_FRAME_MIN_SIZE) {
+    al_link_abort(link, AL_PROTOCOL, "the broker wants frames of %d bytes, fewer than AMQP allows",
+                  frame_max);
+    return;
+  }
   link->channel_max = lesser(link->settings->channel_max, tune->channel_max);
   link->port->kind->tune(link->port, link->channel_max, frame_max);
   amqp_connection_tune_ok_t ok = {.channel_max = (uint16_t)link->channel_max,
@@ -116,7 +121,7 @@ static bool mentions(amqp_bytes_t text, const char *word) {
 }
 
 al_code al_handshake_refusal(al_link_state state, const amqp_connection_close_t *close) {
-  bool limit = mentions(close->reply_text, "limit");
+  bool limit = mentions(close->reply_text, "connection limit (");
   if (state == AL_LINK_TUNING && close->reply_code == AMQP_ACCESS_REFUSED) return AL_AUTH;
   if (state == AL_LINK_OPENING && close->reply_code == AMQP_NOT_ALLOWED) return limit ? AL_LIMIT : AL_VHOST;
   if (close->reply_code == AMQP_NOT_ALLOWED && limit) return AL_LIMIT;

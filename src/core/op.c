@@ -90,6 +90,18 @@ bool al_op_needs_probing(al_op *op, al_probing probing) {
   return !al_probes_publish(session, probing) || al_op_needs(op, &session->prober);
 }
 
+bool al_op_has(al_op *op, const al_link *link) {
+  if (op->done) return false;
+  if (!al_link_is_open(link)) al_op_fail_link(op, link);
+  return !op->done;
+}
+
+bool al_op_has_probing(al_op *op, al_probing probing) {
+  al_session *session = op->session;
+  return al_op_has(op, &session->holder) &&
+         (!al_probes_publish(session, probing) || al_op_has(op, &session->prober));
+}
+
 static void expire(al_op *op) {
   char words[AL_MESSAGE_SIZE] = "the time given was not enough";
   if (op->explain) op->explain(op, words);

@@ -64,6 +64,9 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__(
 bool al_op_needs(al_op *op, al_link *link);
 /* The same for whoever claims on the holder and asks for queues: the prober is needed unless asking is passive. */
 bool al_op_needs_probing(al_op *op, al_probing probing);
+/* For an operation under way: the same links must still be open. False: one is not, and the operation has failed. */
+bool al_op_has(al_op *op, const al_link *link);
+bool al_op_has_probing(al_op *op, al_probing probing);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 

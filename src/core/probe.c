@@ -11,6 +11,8 @@
 #include "core/op.h"
 #include "core/session.h"
 
+static const char no_publishers[] = "the broker reads no publishers (memory or disk alarm)";
+
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static void passive_done(al_probes *batch);
@@ -59,6 +61,11 @@ static al_answer passive_answer(const al_event *event) {
 
 static void passive_more(al_probes *batch);
 
+/* None of the questions will be answered, asked or not. */
+static void passive_lost(al_probes *batch) {
+  for (size_t i = 0; i < batch->count && batch->pending > 0; i++) answer(batch, i, AL_ANSWER_UNKNOWN, NULL);
+}
+
 static void passive_event(void *owner, al_channel *channel, const al_event *event) {
   struct al_passive *passive = owner;
   al_probes *batch = passive->batch;
@@ -69,9 +76,12 @@ static void passive_event(void *owner, al_channel *channel, const al_event *even
   if (event->kind == AL_EVENT_CONTENT) return;
   if (event->kind == AL_EVENT_METHOD) al_channel_give(passive->channel);
   if (event->kind == AL_EVENT_CLOSED) got = passive_answer(event);
-  if (event->kind == AL_EVENT_DOWN) got = AL_ANSWER_UNKNOWN;
   passive->channel = NULL;
-  if (batch->pending > 1 && event->kind != AL_EVENT_DOWN) passive_more(batch);
+  if (event->kind == AL_EVENT_DOWN) {
+    passive_lost(batch);
+    return;
+  }
+  if (batch->pending > 1) passive_more(batch);
   answer(batch, index, got, event->kind == AL_EVENT_CLOSED ? event->text : NULL);
 }
 
@@ -233,9 +243,7 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
 }
 
 void al_prober_changed(al_prober *prober) {
-  if (prober->link->blocked)
-    questions_give_up(prober, true, AL_ANSWER_UNKNOWN,
-                      "the broker reads no publishers (memory or disk alarm)");
+  if (prober->link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, no_publishers);
   if (al_link_is_open(prober->link) && !prober->channel) prober->denied = false;
 }
 
@@ -270,6 +278,10 @@ static void question_publish(al_prober *prober, al_probes *batch, size_t index) 
 
 static bool publish_begin(al_probes *batch) {
   al_prober *prober = &batch->op->session->probes;
+  if (prober->link->blocked) {
+    al_op_fail(batch->op, AL_BLOCKED, "%s", no_publishers);
+    return false;
+  }
   if (!prober_ready(prober)) {
     al_op_fail(batch->op, AL_LIMIT, "no channel is left on the connection to ask for queues");
     return false;

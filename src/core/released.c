@@ -20,6 +20,7 @@ static void wanted(al_op *op);
 
 static void ask(al_released *released) {
   al_op *op = released->op;
+  if (!al_op_has_probing(op, AL_PROBE_AUTO)) return;
   op->step = asked;
   al_op_ask(op);
   al_probes_begin(&released->probes, op, AL_PROBE_AUTO, released->count, holder_name, released);

@@ -45,6 +45,7 @@ typedef struct acquire {
   int found, busy, mine, unavailable;
 
   al_claim *claim;
+  int last_found, last_busy; /* by the last look that was brought to its end */
   al_squat squat;
   al_code verdict; /* what to fail with when squatters do not explain it */
 } acquire;
@@ -77,7 +78,8 @@ void al_semaphore_drop(al_semaphore *semaphore) {
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const acquire *self = (const acquire *)op;
   snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held)",
-           self->semaphore->name, (double)self->timeout / (double)AL_SECOND, self->busy, self->found);
+           self->semaphore->name, (double)self->timeout / (double)AL_SECOND, self->last_busy,
+           self->last_found);
 }
 
 static void acquire_stop(al_op *op) {
@@ -157,6 +159,7 @@ static void claimed(al_op *op) {
 /* Looks at A[slot] behind the claim; and at A[1] when the search did not begin there: the semaphore may be gone while
  * a stray slot is not. */
 static void claim(acquire *self) {
+  if (!al_op_has(&self->op, &self->op.session->holder)) return;
   const char *name = self->semaphore->name;
   char holder[AL_NAME_SIZE], slots[AL_LOOKS_MAX][AL_NAME_SIZE];
   bool both = self->semaphore->options.strategy != AL_ASCENDING && self->slot != 1;
@@ -180,6 +183,7 @@ static void look_answered(al_op *op);
 
 /* Asks for A and B of a window of slots, not past the last slot there can be, nor past where the look began. */
 static void ask(acquire *self, int first, int width) {
+  if (!al_op_has_probing(&self->op, self->semaphore->options.probing)) return;
   int last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
   self->first = first;
   self->width = width <= last - first + 1 ? width : last - first + 1;
@@ -243,11 +247,22 @@ static sight read_window(acquire *self) {
     if (a == AL_ANSWER_ABSENT) return SIGHT_END;
     if (al_probes_undecided(&self->probes, index) || al_probes_undecided(&self->probes, index + 1))
       return SIGHT_UNDECIDED;
-    if (slot > self->semaphore->known) self->semaphore->known = slot;
     if (consider(self, slot, a, b) && self->slot == 0) self->slot = slot;
     if (self->slot && ascending) return SIGHT_FREE;
   }
   return self->slot ? SIGHT_FREE : SIGHT_MORE;
+}
+
+/* How many slots there are, or are at least, by the whole window: it is remembered for the next look. */
+static void learn(acquire *self) {
+  al_semaphore *semaphore = self->semaphore;
+  for (int i = 0; i < self->width; i++) {
+    int slot = self->first + i;
+    al_answer a = self->probes.answers[i * 2];
+    if (a == AL_ANSWER_ABSENT) semaphore->known = slot - 1;
+    if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
+    if (semaphore->known < slot) semaphore->known = slot;
+  }
 }
 
 static void end_of_row(acquire *self, int slot) {
@@ -280,11 +295,9 @@ static void look_answered(al_op *op) {
   acquire *self = (acquire *)op;
   if (self->probes.pending > 0) return;
   al_op_answered(op);
+  learn(self);
   sight seen = read_window(self);
-  if (seen == SIGHT_END) {
-    self->semaphore->known = absent_slot(self) - 1;
-    if (self->slot) seen = SIGHT_FREE;
-  }
+  if (seen == SIGHT_END && self->slot) seen = SIGHT_FREE;
   if (seen == SIGHT_FREE)
     claim(self);
   else if (seen == SIGHT_END)
@@ -359,6 +372,8 @@ static bool look_for_squatters(acquire *self) {
 }
 
 static void no_slot(acquire *self) {
+  self->last_found = self->found;
+  self->last_busy = self->busy;
   bool contended = self->attempts >= self->semaphore->options.max_attempts;
   self->verdict = contended ? AL_CONTENDED : self->busy == 0 ? AL_UNAVAILABLE : AL_BUSY;
   if (self->waits && !contended && self->mine == self->found) self->verdict = AL_DEADLOCK;

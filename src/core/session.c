@@ -31,6 +31,7 @@ static void note_change(al_session *session, const al_link *link) {
 static void link_changed(void *watcher, al_link *link) {
   al_session *session = watcher;
   note_change(session, link);
+  if (link == &session->holder && link->state == AL_LINK_DOWN) al_claims_down(session);
   if (link == &session->prober) al_prober_changed(&session->probes);
   step_all(session);
 }

@@ -90,7 +90,7 @@ static bool parameter(al_settings *s, const char *key, const char *value, char w
     snprintf(why, AL_MESSAGE_SIZE, "the URL has a query parameter that is not known: \"%.64s\"", key);
     return false;
   }
-  if (!good) snprintf(why, AL_MESSAGE_SIZE, "the URL gives %s a value it cannot have: \"%.64s\"", key, value);
+  if (!good) snprintf(why, AL_MESSAGE_SIZE, "the URL gives %s a value it cannot have", key);
   return good;
 }
 

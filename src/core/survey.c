@@ -20,6 +20,7 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 }
 
 static void ask(al_survey *survey) {
+  if (!al_op_has_probing(survey->op, AL_PROBE_AUTO)) return;
   size_t questions = (size_t)survey->width * (survey->with_holders ? 2 : 1);
   al_op_ask(survey->op);
   al_probes_begin(&survey->probes, survey->op, AL_PROBE_AUTO, questions, probe_name, survey);
