@@ -1,0 +1,146 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local Peer = require "spec.support.peer"
+local core = require "amqplocks.core"
+
+describe("a lock's name", function ()
+  local fine = {
+    "a", "images", "images/small", "a b", "-", "1", "x-1", "x-1-A", "x-admin", "Ærøskøbing", "図書館", "🔒",
+    "amq", "amq-locks", "AMQ.x", "x.amq.", ("n"):rep(230), ("ø"):rep(115), "\u{A0}", "\u{D7FF}", "\u{E000}",
+    "\u{FFFD}", "\u{10FFFF}", "~",
+  }
+  for _, name in ipairs(fine) do
+    it(("may be %q"):format(#name > 40 and #name .. " bytes" or name), function ()
+      assert.is_nil(core.name_error(name))
+    end)
+  end
+
+  local refused = {
+    { "empty", "", "is empty" },
+    { "too long", ("n"):rep(231), "too long: at most 230 bytes" },
+    { "too long in bytes", ("ø"):rep(116), "too long" },
+    { "RabbitMQ's own", "amq.images", 'starts with "amq."' },
+    { "RabbitMQ's own, the shortest", "amq.", 'starts with "amq."' },
+    { "a NUL", "a\0b", "control character" },
+    { "a line feed", "images\n", "control character" },
+    { "a carriage return", "images\rB", "control character" },
+    { "a tab", "\t", "control character" },
+    { "an escape", "\27[2J", "control character" },
+    { "DEL", "a\127", "control character" },
+    { "a C1 control", "a\u{85}", "control character" },
+    { "the last C1 control", "a\u{9F}", "control character" },
+    { "a lone continuation byte", "a\x80", "not UTF-8" },
+    { "Latin-1", "\xE6r\xF8", "not UTF-8" },
+    { "a character cut short", "a\xE2\x82", "not UTF-8" },
+    { "a character cut short in the middle", "\xE2\x82a", "not UTF-8" },
+    { "an overlong slash", "\xC0\xAF", "not UTF-8" },
+    { "an overlong three-byte form", "\xE0\x80\xAF", "not UTF-8" },
+    { "an overlong four-byte form", "\xF0\x80\x80\xAF", "not UTF-8" },
+    { "an overlong NUL", "\xC0\x80", "not UTF-8" },
+    { "a surrogate", "\xED\xA0\x80", "not UTF-8" },
+    { "the last surrogate", "\xED\xBF\xBF", "not UTF-8" },
+    { "beyond Unicode", "\xF4\x90\x80\x80", "not UTF-8" },
+    { "five bytes", "\xF8\x88\x80\x80\x80", "not UTF-8" },
+    { "0xFF", "\xFF", "not UTF-8" },
+  }
+  for _, case in ipairs(refused) do
+    it("may not hold " .. case[1], function ()
+      assert.matches("^the name ", core.name_error(case[2]))
+      assert.is_truthy(core.name_error(case[2]):find(case[3], 1, true))
+    end)
+  end
+
+  it("is judged like Lua's own utf8 does, whatever the bytes", function ()
+    local seed = 42
+    local function random(n)
+      seed = (seed * 1103515245 + 12345) % 2147483648
+      return seed // 65536 % n
+    end
+    local bytes = { 0x20, 0x41, 0x7E, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF,
+      0xF0, 0xF4, 0xF5, 0xFF }
+    for _ = 1, 20000 do
+      local name = {}
+      for i = 1, 1 + random(5) do name[i] = string.char(bytes[1 + random(#bytes)]) end
+      name = table.concat(name)
+      local length, control = utf8.len(name), false
+      for _, point in utf8.codes(length and name or "") do control = control or point >= 0x7F and point < 0xA0 end
+      assert.equal(length ~= nil and not control, core.name_error(name) == nil, ("%q"):format(name))
+    end
+  end)
+end)
+
+-- What the core itself writes is the judge: every queue it asks for or declares, for every lock.
+describe("the queues of two locks", function ()
+  -- The queues of a lock, by kind. Windows of sixteen slots, so that there are slots of one digit and of two.
+  local function queues(peer, name)
+    local list = {}
+    local op = peer:semaphore(name):acquire(0)
+    local probes = peer.prober:probes()
+    peer.prober:answer(probes, {})
+    for _, probe in ipairs(probes) do list[probe.queue] = "a slot of " .. name end
+    peer:failed(op, "not_found")
+    op = peer.session:administer("create", name, {}, 1)
+    local mutex = peer.holder:claim(name .. "-admin")
+    peer.holder:grant(mutex)
+    list[mutex.queue] = "the mutex of " .. name
+    local scratch = peer.prober:barrier()
+    list[scratch] = "a barrier of " .. name
+    op:drop()
+    peer.prober:ignore()
+    peer.holder:ignore()
+    peer.holder:deleted(mutex.channel)
+    return list, scratch
+  end
+
+  -- Names made of parts that are, or look like, the parts of queue names.
+  local function nasty()
+    local parts = { "x", "-", "-1", "-2-A", "-1-B", "-admin", "-scratch-", "0123456789abcdef" }
+    local names, list = {}, {}
+    for _, a in ipairs(parts) do
+      names[a] = true
+      for _, b in ipairs(parts) do
+        names[a .. b] = true
+        for _, c in ipairs(parts) do names[a .. b .. c] = true end
+      end
+    end
+    for name in pairs(names) do table.insert(list, name) end
+    table.sort(list)
+    return list
+  end
+
+  it("are never the same, nor could a ticket make them so", function ()
+    local owner, scratches, peer, count = {}, {}, nil, 0
+    for i, name in ipairs(nasty()) do
+      if i % 50 == 1 then peer = Peer.open("whole") end
+      local list, scratch = queues(peer, name)
+      scratches[name] = scratch:sub(1, -17)
+      for queue, whose in pairs(list) do
+        assert.is_nil(owner[queue], ("%s is %s and %s"):format(queue, whose, owner[queue]))
+        owner[queue] = whose
+        count = count + 1
+      end
+    end
+    assert.is_true(count > 5000, count .. " queues")
+    local prefix_of = {}
+    for name, prefix in pairs(scratches) do
+      assert.equal(name .. "-scratch-", prefix)
+      prefix_of[prefix] = name
+    end
+    for queue, whose in pairs(owner) do  -- what another ticket could have been
+      local prefix, ticket = queue:sub(1, -17), queue:sub(-16)
+      if prefix_of[prefix] and ticket:find("^[0-9a-f]+$") then
+        assert.equal("a barrier of " .. prefix_of[prefix], whose)
+      end
+    end
+  end)
+
+  it("fit into 255 bytes, the longest name and the highest slot included", function ()
+    local peer, name = Peer.open("whole"), ("n"):rep(230)
+    local longest = 0
+    for queue in pairs(queues(peer, name)) do longest = math.max(longest, #queue) end
+    assert.equal(255, longest)
+    assert.is_true(#(name .. "-65535-A") <= 255)
+    assert.equal(65535, core.slots_max)
+  end)
+end)

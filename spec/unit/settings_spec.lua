@@ -1,0 +1,163 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local Peer = require "spec.support.peer"
+local core = require "amqplocks.core"
+
+-- What a session over `url` says to the broker: user, password, virtual host.
+local function shown(url)
+  local peer = Peer.new("whole", { url = url })
+  peer.holder:attach()
+  peer.holder:expect("protocol header")
+  peer.holder:send(peer.holder.start())
+  local user, password = peer.holder:expect("connection.start-ok").response:match("^%z(%Z*)%z(%Z*)$")
+  peer.holder:send{ channel = 0, method = "connection.tune" }
+  peer.holder:expect("connection.tune-ok")
+  return { user, password, peer.holder:expect("connection.open").virtual_host }
+end
+
+describe("a URL", function ()
+  local good = {
+    -- from RabbitMQ's URI specification, its table of examples
+    ["amqp://user:pass@host:10000/vhost"] = { "user", "pass", "vhost" },
+    ["amqp://user%61:%61pass@ho%61st:10000/v%2fhost"] = { "usera", "apass", "v/host" },
+    ["amqp://host"] = { "guest", "guest", "/" },
+    ["amqp://host:10000"] = { "guest", "guest", "/" },
+    ["amqp:///vhost"] = { "guest", "guest", "vhost" },
+    ["amqp://host/"] = { "guest", "guest", "" },
+    ["amqp://host/%2f"] = { "guest", "guest", "/" },
+    ["amqp://[::1]"] = { "guest", "guest", "/" },
+    ["amqp://"] = { "guest", "guest", "/" },
+    ["amqps://user:pass@host/vhost"] = { "user", "pass", "vhost" },
+    ["amqp://user@host/vhost"] = { "user", "guest", "vhost" },
+    ["amqp://[2001:db8::7]:5673/vhost"] = { "guest", "guest", "vhost" },
+    ["amqp://user:p%40ss%3a%2f%3f%23@host"] = { "user", "p@ss:/?#", "/" },
+    ["amqp://user:pass@host/vhost?heartbeat=5"] = { "user", "pass", "vhost" },
+    ["amqp://user:pass@host?heartbeat=5"] = { "user", "pass", "/" },
+    ["amqp://user:pass@host/%2f?"] = { "user", "pass", "/" },
+  }
+  for url, expected in pairs(good) do
+    it(("%s is user, password and virtual host"):format(url), function ()
+      assert.is_nil(core.url_error(url))
+      assert.same(expected, shown(url))
+    end)
+  end
+
+  it("left out is guest's on the default virtual host", function ()
+    assert.same({ "guest", "guest", "/" }, shown(nil))
+  end)
+
+  it("says whether there is TLS", function ()
+    assert.is_false(Peer.new("whole", { url = "amqp://host" }).session:is_tls())
+    assert.is_true(Peer.new("whole", { url = "amqps://host" }).session:is_tls())
+  end)
+
+  local bad = {
+    "", "host", "http://host", "amqp:/host", "amqp//host", "amqp", "AMQP://host", "amqp://user:pass:more@host",
+    "amqp://host:port", "amqp://host:65536", "amqp://host:-1", "amqp://host:5672x",
+    "amqp://[::1", "amqp://[::1]x", "amqp://host/%2", "amqp://host/%zz", "amqp://us%er@host", "amqp://host/a/b",
+  }
+  for _, url in ipairs(bad) do
+    it(("%q is refused"):format(url), function ()
+      assert.is_string(core.url_error(url))
+      assert.error_matches(function () core.bytes{ url = url } end, core.url_error(url), 1, true)
+    end)
+  end
+
+  it("with parts that are too long is refused, and the part is named", function ()
+    local long = ("x"):rep(256)
+    for part, url in pairs{ ["the host"] = "amqp://%s", ["the user"] = "amqp://%s@h",
+      ["the password"] = "amqp://u:%s@h", ["the virtual host"] = "amqp://h/%s" } do
+      assert.is_nil(core.url_error(url:format(long:sub(2))))
+      assert.equal(part .. " in the URL is longer than 255 bytes", core.url_error(url:format(long)))
+    end
+    assert.matches("^cacertfile in the URL is longer", core.url_error("amqp://h?cacertfile=" .. ("x"):rep(1024)))
+  end)
+end)
+
+describe("a query parameter", function ()
+  local function tuned(query)
+    return Peer.new("whole", { url = "amqp://host" .. query }).holder:tuned()
+  end
+
+  it("heartbeat is seconds", function ()
+    assert.equal(1, tuned("?heartbeat=1").heartbeat)
+    assert.equal(65535, tuned("?heartbeat=65535").heartbeat)
+  end)
+
+  it("channel_max is how many channels to ask for", function ()
+    assert.equal(5, tuned("?channel_max=5").channel_max)
+  end)
+
+  it("connection_timeout is milliseconds", function ()
+    local peer = Peer.new("whole", { url = "amqp://host?connection_timeout=1500" })
+    local op = peer.session:open()
+    peer.holder:attach()
+    assert.equal(1.5, peer:tick())
+    peer:pass(1.5)
+    peer:failed(op, "unreachable")
+  end)
+
+  it("is percent-decoded, key and value", function ()
+    assert.equal(7, tuned("?h%65artbeat=%37").heartbeat)
+  end)
+
+  it("may come with others, the last one counting", function ()
+    local ok = tuned("?heartbeat=3&channel_max=9&heartbeat=4")
+    assert.same({ 4, 9 }, { ok.heartbeat, ok.channel_max })
+  end)
+
+  it("is overruled by what is given beside the URL", function ()
+    assert.equal(60, Peer.new("whole", { url = "amqp://host?heartbeat=3", heartbeat = 60 }).holder:tuned().heartbeat)
+  end)
+
+  for _, query in ipairs{ "auth_mechanism=plain", "auth_mechanism=external", "verify=verify_peer", "verify=verify_none",
+    "cacertfile=/etc/ca.pem", "certfile=c.pem&keyfile=k.pem", "server_name_indication=broker.example" } do
+    it(query .. " is taken", function () assert.is_nil(core.url_error("amqps://host?" .. query)) end)
+  end
+
+  local bad = {
+    "heartbeat=0", "heartbeat=65536", "heartbeat=-1", "heartbeat=", "heartbeat=ten", "heartbeat=1.5", "heartbeat= 1",
+    "heartbeat=99999999999999999999", "channel_max=0", "channel_max=65536", "connection_timeout=0",
+    "connection_timeout=86400001", "auth_mechanism=scram", "verify=yes",
+  }
+  for _, query in ipairs(bad) do
+    it(query .. " is refused, key and value named", function ()
+      local key, value = query:match("^(.-)=(.*)$")
+      local message = core.url_error("amqp://host?" .. query)
+      assert.equal(("the URL gives %s a value it cannot have: \"%s\""):format(key, value), message)
+    end)
+  end
+
+  it("that is not known is refused, and named", function ()
+    assert.equal('the URL has a query parameter that is not known: "hartbeat"', core.url_error("amqp://h?hartbeat=1"))
+  end)
+
+  for _, query in ipairs{ "heartbeat", "heartbeat=1&x", "heart%xbeat=1", "heartbeat=%", "heartbeat=%0",
+    "heartbeat=%00" } do
+    it(("?%s is no list of pairs"):format(query), function ()
+      assert.equal("the query of the URL is not made of key=value pairs", core.url_error("amqp://host?" .. query))
+    end)
+  end
+end)
+
+describe("a password", function ()
+  it("is in no message about a URL", function ()
+    for _, url in ipairs{ "amqp://me:secret@host:port", "amqp://me:secret@host?x=1",
+      "amqp://me:secret@host?heartbeat=0", "http://me:secret@host", "amqp://me:secret@host/%zz", "amqp://me:secret@" ..
+      ("h"):rep(256), "amqp://me:" .. ("secret"):rep(50) .. "@host", "amqp://me:secret@host/a/b",
+      "amqp://me:sec?ret=secret@host/" } do
+      local message = core.url_error(url)
+      assert.is_string(message, url)
+      assert.is_nil(message:find("secret", 1, true), message)
+    end
+  end)
+
+  -- PENDING: what follows the first question mark is shown as the query's (settings.c, parameter()): with a password
+  -- that begins with digits, that can be the rest of the password, where somebody forgot to encode it.
+  pending("that holds a question mark as it stands is in no message either", function ()
+    for _, url in ipairs{ "amqp://me:1?heartbeat=secret@host", "amqp://me:1?secret=1@host" } do
+      assert.is_nil(core.url_error(url):find("secret", 1, true))
+    end
+  end)
+end)
