@@ -3,7 +3,6 @@
 #
 # `make help` lists what there is to make.
 
-comma := ,
 LUA ?= lua5.4
 PREFIX ?= /usr/local
 CFLAGS ?= -O2 -g
@@ -11,7 +10,7 @@ SANITIZE ?=
 WERROR ?=
 V ?=
 
-BUILD := build/$(LUA)$(if $(SANITIZE),-sanitize)$(if $(WERROR),-$(CC)-werror)
+BUILD := build/$(LUA)$(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
 CORE := $(BUILD)/amqplocks/core.so
 SOURCES := $(sort $(wildcard src/core/*.c src/transport/*.c src/lua/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/objects/%.o)
@@ -28,12 +27,18 @@ LUA_PACKAGE = $$(for p in $(LUA) lua-$(LUA_VERSION) lua$(subst .,,$(LUA_VERSION)
 	pkg-config --exists $$p && echo $$p && break; done)
 
 # nodelete: a module that was unloaded has no names left for the report of its leaks.
-SANITIZER := $(if $(SANITIZE),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
-	-fno-omit-frame-pointer -Wl$(comma)-z$(comma)nodelete)
-# Linked in and hidden: next to the address sanitizer, a shared one does not find its way to the file for its reports.
-SANITIZER_LIBS := $(if $(SANITIZE),-static-libubsan -Wl$(comma)--exclude-libs$(comma)libubsan.a)
+# libubsan is linked in and hidden: next to the address sanitizer, a shared one does not find its way to the file for its
+# reports.
+ifeq ($(SANITIZE),thread)
+  SANITIZER := -fsanitize=thread
+  SANITIZER_PRELOAD := libtsan.so
+else ifneq ($(SANITIZE),)
+  SANITIZER := -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wl,-z,nodelete
+  SANITIZER_LIBS := -static-libubsan -Wl,--exclude-libs,libubsan.a
+  SANITIZER_PRELOAD := libasan.so
+endif
 ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
-	-D_GNU_SOURCE -Isrc $(SANITIZER)
+	-D_GNU_SOURCE -Isrc $(SANITIZER) $(if $(SANITIZE),-fno-omit-frame-pointer)
 
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
@@ -51,7 +56,7 @@ export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 all: build
 
 help: ## this list
-	@echo "make [TARGET] [LUA=lua5.4|lua5.3|lua5.1|luajit] [SANITIZE=1] [GC=1] [V=1]"
+	@echo "make [TARGET] [LUA=lua5.4|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1	\2/p' Makefile | expand -t 14
 
 # ---- building ----
@@ -78,7 +83,7 @@ $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -fPIC -o $@.so $<
 	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s" exec -a "$$0" %s "$$@"\n' \
-	  "$$($(CC) -print-file-name=libasan.so)" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
+	  "$$($(CC) -print-file-name=$(SANITIZER_PRELOAD))" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
 # Lua 5.3 and 5.4 look at LUA_PATH_5_4 (say) instead of LUA_PATH when it is set; then so must we.
 PRINT_ENV = suffix=; [ -z "$${LUA_PATH_$(LUA_SUFFIX)+set}$${LUA_CPATH_$(LUA_SUFFIX)+set}" ] || suffix=_$(LUA_SUFFIX); \
@@ -105,7 +110,7 @@ install: build ## install to $(DESTDIR)$(PREFIX) for $(LUA)
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
-test: prepare build ## all specs, or SPEC=path; SANITIZE=1, GC=1
+test: prepare build ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
 
 test-unit: prepare build ## the specs that need no broker
