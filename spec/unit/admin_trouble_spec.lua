@@ -277,9 +277,7 @@ for _, way in ipairs(Peer.ways) do
       end)
     end)
 
-    -- PENDING: mutex_event() (admin.c) takes a declare-ok off under_way[] when there is none on it: memmove() of a
-    -- negative number of slots crashes the process.
-    pending("is not shaken by answers to what it did not ask", function ()
+    it("is not shaken by answers to what it did not ask", function ()
       for _, exists in ipairs{ {}, slots(1, 2, 3) } do
         local peer = open()
         local op = peer.session:administer("resize", "images", {}, 1)

@@ -189,9 +189,7 @@ for _, way in ipairs(Peer.ways) do
         assert_free(peer)
       end)
 
-      -- PENDING: a claim whose deletion was denied has no channel by which it would hear that the link went down
-      -- (claim.c, undo_event(), is_stuck): its name stays taken for as long as the session lives.
-      pending("and denied is GONE when the connection is", function ()
+      it("and denied is GONE when the connection is", function ()
         local peer, channel = undoing()
         peer.holder:refuse(channel, 403, DENIED, "queue.delete")
         peer.holder:down()

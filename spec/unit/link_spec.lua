@@ -127,8 +127,7 @@ for _, way in ipairs(Peer.ways) do
         end
       end)
 
-      -- PENDING: al_handshake_refusal() (handshake.c) takes the word "limit" anywhere in the text, also in a name.
-      pending("because there is no virtual host of a misleading name: vhost", function ()
+      it("because there is no virtual host of a misleading name: vhost", function ()
         local peer, op = opening()
         peer.holder:tuned()
         peer.holder:send(close(530, "NOT_ALLOWED - vhost rate-limits not found"))
@@ -181,9 +180,7 @@ for _, way in ipairs(Peer.ways) do
         peer:failed(op, "protocol", "channel 1")
       end)
 
-      -- PENDING: tuned() (handshake.c) takes any frame_max. Below 12, al_output_frame() subtracts more than there is,
-      -- and tells rabbitmq-c that there is room without end: it writes past the buffer.
-      pending("by a broker that wants frames smaller than AMQP's least: protocol", function ()
+      it("by a broker that wants frames smaller than AMQP's least: protocol", function ()
         for _, frame_max in ipairs{ 1, 7, 8, 9, 11, 12, 100, 4095 } do
           local peer, op = opening()
           peer.holder:greeted()
@@ -248,6 +245,16 @@ for _, way in ipairs(Peer.ways) do
           peer.holder:expect("connection.close-ok", { channel = 0 })
           peer.holder:silent()
         end
+      end)
+
+      -- PENDING: al_output_append() (output.c) hands NULL to memcpy(), which the sanitizer reports.
+      pending("takes no bytes at all for no news", function ()
+        local peer = new()
+        peer.session:open()
+        peer.holder:attach()
+        peer.session:feed("holder", "")
+        peer:tick()
+        assert.equal("greeting", peer.holder:state())
       end)
 
       it("is blocked and unblocked, and that ends nothing", function ()

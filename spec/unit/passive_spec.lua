@@ -122,9 +122,7 @@ for _, way in ipairs(Peer.ways) do
       peer:failed(op, "unreachable", "timed out")
     end)
 
-    -- PENDING: passive_event() (probe.c) settles only the sixteen under way when the link goes down; those not asked
-    -- yet stay pending, so that the operation is stepped and waits on: it fails after the timeout, in other words.
-    pending("decides nothing when the connection is lost before all were asked, and says so at once", function ()
+    it("decides nothing when the connection is lost before all were asked, and says so at once", function ()
       local peer = open()
       local op = passively(peer, 0)
       asked(peer)
@@ -210,9 +208,7 @@ for _, way in ipairs(Peer.ways) do
         peer.holder:silent()
       end)
 
-      -- PENDING: al_probes_begin() (probe.c) publishes into a connection that is blocked already: nobody reads it, and
-      -- the operation ends as unreachable after the timeout.
-      pending("is not used by who publishes only, and finds an alarm: blocked at once", function ()
+      it("is not used by who publishes only, and finds an alarm: blocked at once", function ()
         local peer = open()
         peer.prober:send(ALARM)
         local op = peer:semaphore("images", { probe = "publish" }):acquire(0)

@@ -85,18 +85,26 @@ for _, way in ipairs(Peer.ways) do
       peer:failed(op, "busy", 'all 3 slots of "images" are held')
     end)
 
-    -- PENDING: read_window() (semaphore.c) leaves at the first free slot and keeps its number as the number of slots
-    -- known: the next look asks for one more only, and what was two round trips takes three, and nine take ten.
-    pending("asks for sixteen as long as it has counted none, also when it had the first before", function ()
+    it("asks for a window just past the slots it has seen, also when it took the first of them", function ()
       local peer = open()
       local semaphore = peer:semaphore("images")
       local op = semaphore:acquire(0)
       peer.prober:look(row(3))
       local lock = gets(peer, op, 1)
       op = semaphore:acquire(0)
-      assert.same(window(1, 16), peer.prober:look(row(3, { 2 })))
+      assert.same(window(1, 4), peer.prober:look(row(3, { 2 })))
       gets(peer, op, 3)
       assert.is_true(lock:held())
+    end)
+
+    it("asks for sixteen when it has seen so many, whichever it took", function ()
+      local peer = open()
+      local semaphore = peer:semaphore("images")
+      for slot = 1, 3 do
+        local op = semaphore:acquire(0)
+        assert.same(window(1, 16), peer.prober:look(row(20)))
+        gets(peer, op, slot)
+      end
     end)
 
     it("asks on in windows that double when there are more slots than it knew", function ()
@@ -268,9 +276,7 @@ for _, way in ipairs(Peer.ways) do
       end)
     end)
 
-    -- PENDING: look_answered() (semaphore.c) goes round on a prober that has just gone down: publish_begin() takes a
-    -- channel of a link that is not open. The next connection inherits it, and publishes on a channel it never opened.
-    pending("starting elsewhere, loses the prober where it would go round: unreachable, and the next begins cleanly",
+    it("starting elsewhere, loses the prober where it would go round: unreachable, and the next begins cleanly",
       function ()
         local peer = open()
         local semaphore = peer:semaphore("images", { strategy = "last" })
@@ -287,9 +293,7 @@ for _, way in ipairs(Peer.ways) do
         assert.equal("channel.open", peer.prober:next())
       end)
 
-    -- PENDING: only the look's own link is minded (semaphore.c, claim()): the claim is begun on a holder that is not
-    -- open. It waits for its timeout, and its channel and its name outlive it, into the next connection.
-    pending("loses the holder while it looks: unreachable, and nothing is claimed in the dark", function ()
+    it("loses the holder while it looks: unreachable, and nothing is claimed in the dark", function ()
       local peer = open()
       local op = peer:semaphore("images"):acquire(0)
       local probes = peer.prober:probes()
@@ -301,6 +305,22 @@ for _, way in ipairs(Peer.ways) do
       peer.prober:look(row(1))
       assert.equal(1, peer.holder:expect("channel.open").channel)
       assert.is_false(op:done())
+    end)
+
+    -- PENDING: al_op_has() (op.c) fails the operation "as the link did", but a link that somebody else wants again has
+    -- forgotten how it ended, or has begun anew: the code is "ok", and the acquire succeeds without a lock.
+    pending("loses the holder while it looks, and somebody else connects it again: no lock comes of it", function ()
+      for _, steps in ipairs{ {}, { "attach" }, { "greeted" }, { "tuned" } } do
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        local probes = peer.prober:probes()
+        peer.holder:down("timed out")
+        local other = peer.session:open()
+        if steps[1] then peer.holder[steps[1]](peer.holder) end
+        peer.prober:answer(probes, row(1))
+        peer:failed(op, "unreachable")
+        assert.is_false(other:done())
+      end
     end)
 
     it("waits for its own timeout while it connects, too", function ()

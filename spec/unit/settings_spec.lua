@@ -122,10 +122,9 @@ describe("a query parameter", function ()
     "connection_timeout=86400001", "auth_mechanism=scram", "verify=yes",
   }
   for _, query in ipairs(bad) do
-    it(query .. " is refused, key and value named", function ()
-      local key, value = query:match("^(.-)=(.*)$")
-      local message = core.url_error("amqp://host?" .. query)
-      assert.equal(("the URL gives %s a value it cannot have: \"%s\""):format(key, value), message)
+    it(query .. " is refused, the key named", function ()
+      local key = query:match("^(.-)=")
+      assert.equal(("the URL gives %s a value it cannot have"):format(key), core.url_error("amqp://host?" .. query))
     end)
   end
 
@@ -153,8 +152,8 @@ describe("a password", function ()
     end
   end)
 
-  -- PENDING: what follows the first question mark is shown as the query's (settings.c, parameter()): with a password
-  -- that begins with digits, that can be the rest of the password, where somebody forgot to encode it.
+  -- PENDING: what follows the first question mark is the query's: with a password that begins with digits, that can be
+  -- the rest of the password, where somebody forgot to encode it (settings.c, parameter(): "not known").
   pending("that holds a question mark as it stands is in no message either", function ()
     for _, url in ipairs{ "amqp://me:1?heartbeat=secret@host", "amqp://me:1?secret=1@host" } do
       assert.is_nil(core.url_error(url):find("secret", 1, true))
