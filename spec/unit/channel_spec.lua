@@ -184,6 +184,14 @@ for _, way in ipairs(Peer.ways) do
         assert.is_false(look:done())
       end)
 
+      it("on the prober are a limit for probes as well", function ()
+        local peer = Peer.open(way, nil, { channel_max = 1 })
+        peer.session:administer("create", "images", {}, 1)
+        peer.holder:grant(peer.holder:claim("images-admin"))
+        assert.equal("channel.open", peer.prober:next())  -- for the barrier
+        peer:failed(peer:semaphore("images"):acquire(0), "limit", "no channel is left")
+      end)
+
       it("let certainty end, as there is none for the pulse", function ()
         local peer = Peer.open(way, { heartbeat = 10 }, { channel_max = 1 })
         local lock = peer:acquire("images")

@@ -45,6 +45,21 @@ for _, way in ipairs(Peer.ways) do
         holder:silent()
       end)
 
+      it("asks the broker for no version", function ()
+        local peer, op = opening()
+        peer.holder:attach()
+        peer.holder:expect("protocol header")
+        for _, version in ipairs{ false, 3, "three", "3.10", ("9"):rep(100) } do
+          local start = peer.holder.start{ server_properties = { version = version or nil, versions = "4" } }
+          peer.holder:send(start)
+          peer.holder:expect("connection.start-ok")
+          peer = opening()
+          peer.holder:attach()
+          peer.holder:expect("protocol header")
+        end
+        assert.is_false(op:done())
+      end)
+
       it("names the prober so", function ()
         local peer = new{ name = "worker" }
         assert.equal("worker prober", peer.prober:greeted().client_properties.connection_name)

@@ -315,6 +315,15 @@ for _, way in ipairs(Peer.ways) do
         peer.holder:expect("channel.close")
       end)
 
+      it("loses the holder: unreachable", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire()
+        peer.prober:look(ONE_HELD)
+        peer.holder:opened()
+        peer.holder:down("timed out")
+        peer:failed(op, "unreachable", "timed out")
+      end)
+
       it("does not ask when there is no channel left", function ()
         local peer = Peer.open(way, nil, { channel_max = 1 })
         local lock = peer:acquire("other")

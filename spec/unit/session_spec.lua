@@ -171,5 +171,58 @@ for _, way in ipairs(Peer.ways) do
         peer.session:abort()
       end)
     end)
+
+    describe("news", function ()
+      local function news(peer)
+        local list = {}
+        local level, text = peer.session:news()
+        while level do
+          table.insert(list, level .. ": " .. text)
+          level, text = peer.session:news()
+        end
+        return list
+      end
+
+      it("are links that open, alarms, links and locks that are lost, in their order, each told once", function ()
+        local peer = Peer.new(way, { url = "amqp://me:secret@broker.example:5673" })
+        peer.holder:handshake()
+        peer.prober:handshake()
+        peer:acquire("images")
+        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+        peer.holder:down("timed out")
+        assert.same({
+          "info: holder connection to broker.example:5673 is open",
+          "info: prober connection to broker.example:5673 is open",
+          "warning: the broker has an alarm and reads no publishers; asking passively",
+          'warning: "images-1-B" was lost: timed out',
+          "warning: holder connection to broker.example:5673: timed out",
+        }, news(peer))
+        assert.same({}, news(peer))
+      end)
+
+      it("are the latest sixteen when nobody asks for long", function ()
+        local peer = Peer.new(way)
+        for _ = 1, 20 do
+          peer.session:open()
+          peer.holder:handshake()
+          peer.holder:down("timed out")
+        end
+        local list = news(peer)
+        assert.equal(16, #list)
+        assert.matches("timed out$", list[16])
+      end)
+
+      it("are none of a session that closes in order", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        news(peer)
+        peer.session:close()
+        peer.holder:deleted(claim.channel)
+        peer.holder:send(GOODBYE)
+        peer.prober:send(GOODBYE)
+        assert.is_false(lock:held())
+        assert.same({}, news(peer))
+      end)
+    end)
   end)
 end
