@@ -1,0 +1,174 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Second processes: Lua with this checkout's modules, which runs what a spec sends it, and can be signalled.
+--
+--     local process = require "spec.support.process"
+--     after_each(process.clear)
+--     local other = process.start()
+--     other:run("lock = assert(require('amqplocks').connect():semaphore(...):acquire())", "images")
+--     local slot = other:run("return lock.slot")
+--     other:begin("lock:release()")                  -- without waiting for it
+--     other:finish()                                 -- what it returned
+--     other:kill()                                   -- SIGKILL, and waits until it is gone
+--
+-- Globals stay from one call to the next. Strings, numbers and booleans cross over, both ways; of anything else its
+-- tostring. An error in the code is not caught: it ends the process as it would any script, and `run` throws what the
+-- process had to say.
+local socket = require "socket"
+local until_true = require "spec.support.until"
+local values = require "spec.support.programs.values"
+
+local process = {}
+process.__index = process
+
+local SECONDS = 20
+local PROGRAM = "spec/support/programs/remote.lua"
+local running = {}
+
+-- Sockets of LuaSocket are not close-on-exec: a second process would keep the first one's connections alive.
+local LAUNCH = [[for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec "$@"]]
+
+local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
+
+local function contents(path)
+  local file = io.open(path)
+  if not file then return nil end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- State letter and start time, which tells a process from a later one of the same number; nil when there is none.
+local function stat(pid)
+  local text = contents("/proc/" .. pid .. "/stat")
+  local fields = {}
+  for field in (text and text:match("^.*%) (.*)$") or ""):gmatch("%S+") do table.insert(fields, field) end
+  return fields[1], fields[20]
+end
+
+--- This process's own id.
+function process.id() return tonumber(contents("/proc/self/stat"):match("^%d+")) end
+
+--- Starts one. `environment`: a table of variables to set for it.
+function process.start(environment)
+  local server = assert(socket.bind("127.0.0.1", 0))
+  server:settimeout(SECONDS)
+  local _, port = server:getsockname()
+  local self = setmetatable({ log = os.tmpname() }, process)
+  local words = { "env" }
+  for name, value in pairs(environment or {}) do table.insert(words, quoted(name .. "=" .. value)) end
+  for _, word in ipairs{ "bash", "-c", LAUNCH, "launch", os.getenv "LUA" or "lua", PROGRAM, tostring(port) } do
+    table.insert(words, quoted(word))
+  end
+  os.execute(table.concat(words, " ") .. " </dev/null >" .. quoted(self.log) .. " 2>&1 &")
+  self.socket = assert(server:accept(), "the second process did not start: " .. tostring(contents(self.log)))
+  server:close()
+  self.socket:setoption("tcp-nodelay", true)
+  self.pid = self:finish()
+  self.started = select(2, stat(self.pid))
+  table.insert(running, self)
+  return self
+end
+
+--- What it wrote to its standard output and error so far.
+function process:output() return contents(self.log) or "" end
+
+--- Has it run code with arguments, without waiting for the end.
+function process:begin(code, ...)
+  assert(self.socket:send(values.message(code, ...)))
+  return self
+end
+
+--- Whether what was begun has ended.
+function process:finished()
+  return socket.select({ self.socket }, nil, 0)[self.socket] ~= nil
+end
+
+--- Waits for the end of what was begun, and returns its results.
+function process:finish(seconds)
+  self.socket:settimeout(seconds or SECONDS)
+  local results, err = values.receive(self.socket)
+  if not results then
+    if err == "closed" then until_true(function() return not self:alive() end) end
+    error(("the second process %s: %s"):format(err == "closed" and "ended" or "gave no answer", self:output()), 2)
+  end
+  return values.unpack(results)
+end
+
+--- Has it run code, and returns its results.
+function process:run(code, ...) return self:begin(code, ...):finish() end
+
+--- Whether it lives. A stopped process does, a zombie does not.
+function process:alive()
+  local state, started = stat(self.pid)
+  return state ~= nil and state ~= "Z" and (self.started == nil or started == self.started)
+end
+
+--- Whether it waits in the kernel, or is stopped ("S", "T"), by the letter that ps shows.
+function process:state() return (stat(self.pid)) end
+
+function process:signal(name)
+  if self:alive() then os.execute(("kill -s %s %d"):format(name, self.pid)) end
+end
+
+--- Waits until it has ended.
+function process:await_end(seconds)
+  until_true(function() return not self:alive(), self:output() end, seconds or SECONDS)
+end
+
+--- SIGKILL. Returns when it is gone.
+function process:kill()
+  self:signal("KILL")
+  self:await_end()
+end
+
+local function remove(self)
+  self:kill()
+  self.socket:close()
+  os.remove(self.log)
+end
+
+--- Ends them all. To be called after each test.
+function process.clear()
+  local old = running
+  running = {}
+  for _, one in ipairs(old) do remove(one) end
+end
+
+--- Runs a command and gives what it printed; throws that when it failed.
+function process.shell(...)
+  local words = {}
+  for i, word in ipairs{ ... } do words[i] = quoted(word) end
+  local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1; echo \"$?\""))
+  local output, status = pipe:read("*a"):match("^(.-)(%d+)\n$")
+  pipe:close()
+  if status ~= "0" then error(output, 2) end
+  return output
+end
+
+local modules -- the directory with the C modules built so far
+
+local function lua_package()
+  local version, jit = _VERSION:match("%d.%d"), rawget(_G, "jit")
+  for _, suffix in ipairs{ jit and "jit" or version, "-" .. version, (version:gsub("%.", "")) } do
+    if pcall(process.shell, "pkg-config", "--exists", "lua" .. suffix) then return "lua" .. suffix end
+  end
+  error("pkg-config knows no headers of " .. _VERSION)
+end
+
+--- Builds spec/support/programs/NAME.c; gives what package.cpath needs to find it.
+function process.c_module(name)
+  modules = modules or process.shell("mktemp", "-d"):match("%S+")
+  process.shell("sh", "-c", [[exec ${CC:-cc} -shared -fPIC $(pkg-config --cflags "$1") -o "$2" "$3"]], "cc",
+    lua_package(), modules .. "/" .. name .. ".so", "spec/support/programs/" .. name .. ".c")
+  return modules .. "/?.so;"
+end
+
+--- Removes the C modules. To be called at the end of the file that had them built.
+function process.remove_modules()
+  if modules then process.shell("rm", "-rf", modules) end
+  modules = nil
+end
+
+return process

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: the amqp-locks authors
+
+// A Lua module, built by spec/support/process.lua: what a program that forks itself needs, and Lua lacks.
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+// fork() -> process id; 0 in the child
+static int fork_process(lua_State *L) {
+  lua_pushinteger(L, fork());
+  return 1;
+}
+
+// wait(pid) -> its status, or 128 + its signal
+static int wait_process(lua_State *L) {
+  int status = 0;
+  if (waitpid((pid_t)luaL_checkinteger(L, 1), &status, 0) < 0) return luaL_error(L, "no such child");
+  lua_pushinteger(L, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  return 1;
+}
+
+// exit(status): at once, without a word to Lua or anybody
+static int exit_process(lua_State *L) { _exit((int)luaL_checkinteger(L, 1)); }
+
+int luaopen_fork(lua_State *L) {
+  lua_newtable(L);
+  lua_pushcfunction(L, fork_process);
+  lua_setfield(L, -2, "fork");
+  lua_pushcfunction(L, wait_process);
+  lua_setfield(L, -2, "wait");
+  lua_pushcfunction(L, exit_process);
+  lua_setfield(L, -2, "exit");
+  return 1;
+}

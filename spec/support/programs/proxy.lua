@@ -1,0 +1,96 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The proxy of spec/support/proxy.lua, as it runs in its own process.
+local socket = require "socket"
+local values = require "spec.support.programs.values"
+
+local proxy = {}
+
+local function switch(self, index, direction, mode)
+  for i, pair in ipairs(self.pairs) do
+    if index == 0 or index == i then pair[direction] = mode end
+  end
+  if index == 0 then self.modes[direction] = mode end
+end
+
+local function cut(self, index, side)
+  for i, pair in ipairs(self.pairs) do
+    if index == 0 or index == i then
+      if side ~= "broker" then pair.client:close() end
+      if side ~= "client" then pair.broker:close() end
+      pair[side .. "_cut"] = true
+    end
+  end
+end
+
+local function open(self)
+  local client = assert(self.server:accept())
+  local broker = assert(socket.connect(self.host, self.port))
+  for _, one in ipairs{ client, broker } do
+    one:settimeout(0)
+    one:setoption("tcp-nodelay", true)
+  end
+  table.insert(self.pairs, { client = client, broker = broker, up = self.modes.up, down = self.modes.down })
+end
+
+-- A leg that is still open keeps quiet when the other one was cut; when the peer ended it, so ends the other.
+local function carry(pair, from, to, mode)
+  local bytes, err, partial = from:receive(65536)
+  bytes = bytes or partial
+  if mode == "pass" and #bytes > 0 and not (pair.broker_cut or pair.client_cut) then
+    to:settimeout(5)
+    to:send(bytes)
+    to:settimeout(0)
+  end
+  if err == "closed" then
+    from:close()
+    if not (pair.broker_cut or pair.client_cut) then to:close() end
+    pair.ended = true
+  end
+end
+
+local function readable(self, spec)
+  local list, jobs = { self.server, spec }, {}
+  for _, pair in ipairs(self.pairs) do
+    for direction, ends in pairs{ up = { pair.client, pair.broker }, down = { pair.broker, pair.client } } do
+      local from, to, mode = ends[1], ends[2], pair[direction]
+      if mode ~= "hold" and not pair.ended and from:getfd() >= 0 then
+        table.insert(list, from)
+        jobs[from] = function() carry(pair, from, to, mode) end
+      end
+    end
+  end
+  return socket.select(list), jobs
+end
+
+local function obey(self, spec)
+  local message = values.receive(spec)
+  if not message then return false end
+  if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
+  if message[1] == "cut" then cut(self, message[2], message[3]) end
+  spec:send(values.message(#self.pairs))
+  return true
+end
+
+--- Tells the spec its port, then serves until the spec hangs up.
+function proxy.serve(spec, host, port)
+  local self = { server = assert(socket.bind("127.0.0.1", 0)), host = host, port = port, pairs = {},
+    modes = { up = "pass", down = "pass" } }
+  local _, own = self.server:getsockname()
+  spec:send(values.message(own))
+  while true do
+    local ready, jobs = readable(self, spec)
+    for _, one in ipairs(ready) do
+      if one == self.server then
+        open(self)
+      elseif one == spec then
+        if not obey(self, spec) then return end
+      elseif one:getfd() >= 0 then
+        jobs[one]()
+      end
+    end
+  end
+end
+
+return proxy

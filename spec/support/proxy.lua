@@ -1,0 +1,45 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A proxy in front of a broker, in a process of its own, for connections that go wrong on the way.
+--
+--     local proxy = require "spec.support.proxy".start()     -- in front of $AMQP_URL
+--     local conn = stage.connect(proxy.url)                   -- its holder is connection 1, its prober then 2
+--     proxy:switch("down", "hold")     -- what the broker sends waits on the way, on every connection, until "pass"
+--     proxy:switch("up", "drop", 1)    -- what connection 1 sends gets lost
+--     proxy:cut(1)                     -- ends connection 1 on both sides;
+--     proxy:cut(1, "broker")           -- for the broker only: the client is told nothing
+--
+-- It ends with the process.clear() of the test.
+local url = require "socket.url"
+local process = require "spec.support.process"
+local values = require "spec.support.programs.values"
+
+local proxy = {}
+proxy.__index = proxy
+
+function proxy.start(address)
+  address = address or os.getenv "AMQP_URL"
+  local parts = url.parse(address)
+  local server = process.start()
+  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", parts.host, tonumber(parts.port))
+  local port = server:finish()
+  parts.host, parts.port, parts.authority = "127.0.0.1", ("%d"):format(port), nil
+  return setmetatable({ server = server, url = url.build(parts) }, proxy)
+end
+
+local function tell(self, ...)
+  assert(self.server.socket:send(values.message(...)))
+  return self.server:finish()
+end
+
+--- Has a direction, "up" to the broker or "down" from it, "pass", "hold" or "drop" what comes, on this connection, or
+-- on all there are and will be.
+function proxy:switch(direction, mode, index) tell(self, "switch", index or 0, direction, mode) end
+
+function proxy:cut(index, side) tell(self, "cut", index, side or "both") end
+
+--- How many connections there have been.
+function proxy:count() return tell(self, "count") end
+
+return proxy

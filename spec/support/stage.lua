@@ -1,0 +1,189 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What the specs of locks on a real broker share: connections that end with the test, semaphores that nobody else
+-- uses, the other side's view of them, and the check that nothing is left behind.
+--
+--     local stage = require "spec.support.stage"
+--     after_each(stage.clear)
+--     teardown(stage.check)
+--     local name = stage.semaphore(3)
+--     local lock = assert(stage.connect():semaphore(name):try_acquire())
+--     assert.is_true(stage.held(name, lock.slot))       -- as a client without this library sees it
+local amqplocks = require "amqplocks"
+local assert = require "luassert"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local process = require "spec.support.process"
+local until_true = require "spec.support.until"
+
+local stage = {}
+
+local connections, clients, kept, semaphores, undone = {}, {}, {}, {}, {}
+local other -- asks for the test, on a connection of its own
+
+local SLOT = { durable = true, arguments = {
+  ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
+} }
+
+-- Connections -------------------------------------------------------------------------------------------------------
+
+--- A connection of the library, to $AMQP_URL unless told.
+function stage.connect(url, options)
+  local new = assert(amqplocks.connect(url, options))
+  table.insert(connections, new)
+  return new
+end
+
+--- A raw connection. Arguments as for client.connect.
+function stage.client(...)
+  local new = assert(client.connect(...))
+  table.insert(clients, new)
+  return new
+end
+
+--- A second process, with a connection `conn`, and a semaphore `sem` by this name. Options are Lua source.
+function stage.process(name, options)
+  local new = process.start()
+  new:run("conn = assert(require('amqplocks').connect(nil, " .. (options or "nil") .. "))")
+  new:run("sem = conn:semaphore(...)", name)
+  return new
+end
+
+local function look()
+  if not other then other = assert(client.connect()) end
+  return other
+end
+
+-- Semaphores --------------------------------------------------------------------------------------------------------
+
+--- The name of slot i's queue, and of its holder's.
+function stage.slot(name, i) return ("%s-%d-A"):format(name, i) end
+function stage.holder(name, i) return ("%s-%d-B"):format(name, i) end
+
+--- A name that nobody else uses, with something at its end.
+function stage.name(suffix)
+  local name = client.unique("lock") .. (suffix or "")
+  semaphores[name] = 1
+  return name
+end
+
+--- Adds slots first … last to a semaphore, by hand. The arguments are those of the design unless given.
+function stage.add(name, first, last, options)
+  semaphores[name] = math.max(semaphores[name], last)
+  for i = first, last do assert(look():declare(stage.slot(name, i), options or SLOT)) end
+end
+
+--- A semaphore of so many slots; gives its name.
+function stage.semaphore(slots, suffix)
+  local name = stage.name(suffix)
+  stage.add(name, 1, slots)
+  return name
+end
+
+--- Deletes a queue that is nobody's own.
+function stage.delete(queue) assert(look():delete(queue)) end
+
+--- Takes a slot away, as an administrator would.
+function stage.remove(name, i) stage.delete(stage.slot(name, i)) end
+
+--- Takes a slot, by try_acquire unless there are options for acquire, and holds it to the end of the test unless it is
+-- released, whether or not the test keeps the lock.
+function stage.take(semaphore, options)
+  local lock
+  if options then lock = assert(semaphore:acquire(options)) else lock = assert(semaphore:try_acquire()) end
+  table.insert(kept, lock)
+  return lock
+end
+
+-- The other side --------------------------------------------------------------------------------------------------
+
+--- Whether slot i is held: its holder's queue is exclusive, and not ours.
+function stage.held(name, i) return look():locked(stage.holder(name, i)) end
+
+--- Whether nobody holds slot i.
+function stage.free(name, i) return not look():exists(stage.holder(name, i)) end
+
+function stage.until_free(name, i, seconds)
+  until_true(function() return stage.free(name, i) end, seconds)
+end
+
+function stage.until_held(name, i, seconds)
+  until_true(function() return stage.held(name, i) end, seconds)
+end
+
+local occupant = {}
+occupant.__index = occupant
+
+--- Holds slot i by hand, on a connection of its own to the address given or $AMQP_URL.
+--     occupant:await_looks(3)  waits until somebody has asked three more times, by publishing, whether the slot is free
+--     occupant:asked()         whether somebody has asked once more by now
+--     occupant:release()
+function stage.occupy(name, i, url)
+  local self = setmetatable({ channel = stage.client(url):channel(), queue = stage.holder(name, i) }, occupant)
+  assert(self.channel:call{ method = "queue.declare", queue = self.queue, exclusive = true, auto_delete = true,
+    arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } })
+  assert(self.channel:call{ method = "basic.consume", queue = self.queue, no_ack = true })
+  return self
+end
+
+function occupant:await_looks(n)
+  for _ = 1, n do assert(self.channel:await("basic.deliver")) end
+end
+
+function occupant:asked() return (pcall(self.channel.await, self.channel, "basic.deliver", 0)) end
+
+function occupant:release() assert(self.channel:call{ method = "queue.delete", queue = self.queue }) end
+
+-- Results -----------------------------------------------------------------------------------------------------------
+
+--- Checks that a call failed as it should: with nil (held: false), a message that begins with the code, and the code.
+-- Gives the message.
+function stage.fails(code, result, message, got)
+  assert(not result, "it did not fail")
+  assert.equal(code, got, message)
+  assert.equal(code .. ": ", message:sub(1, #code + 2))
+  return message
+end
+
+-- The end -----------------------------------------------------------------------------------------------------------
+
+--- Has something done at the end of the test, however it ends, the last thing first.
+function stage.undo(fn) table.insert(undone, fn) end
+
+local function clear_semaphore(name, slots)
+  for i = 1, slots do
+    stage.until_free(name, i)
+    stage.remove(name, i)
+  end
+  assert(not look():exists(name .. "-admin"), "somebody still administers " .. name)
+end
+
+--- To be called after each test: ends what it began, checks that no slot of its semaphores is held, deletes them.
+function stage.clear()
+  local old_connections, old_clients, old_semaphores, old_undone = connections, clients, semaphores, undone
+  connections, clients, kept, semaphores, undone = {}, {}, {}, {}, {} -- first, so that one test's trouble stays its own
+  local trouble
+  local function try(fn, ...) -- one failure does not keep the rest from being done
+    local fine, problem = pcall(fn, ...)
+    trouble = trouble or not fine and problem or nil
+  end
+  try(process.clear)
+  for _, old in ipairs(old_connections) do try(old.close, old) end
+  for _, old in ipairs(old_clients) do try(old.close, old) end
+  for i = #old_undone, 1, -1 do try(old_undone[i]) end
+  for name, slots in pairs(old_semaphores) do try(clear_semaphore, name, slots) end
+  if trouble then error(trouble, 0) end
+end
+
+local RUN = client.unique("lock"):match("^(.*%.)%d+$") -- what the names of this run begin with
+
+--- To be called at the end of a file: no queue of this run is left on the broker, whatever it is called.
+function stage.check()
+  if not broker.suite then return end
+  for queue in broker.suite:ctl("list_queues", "name"):gmatch("[^\n]+") do
+    assert(queue:sub(1, #RUN) ~= RUN, "a queue was left behind: " .. queue)
+  end
+end
+
+return stage
