@@ -1,0 +1,646 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
+
+local function semaphore(name, options) return stage.connect():semaphore(name, options) end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("try_acquire", function()
+  it("takes slots 1, 2 and 3, then is busy", function()
+    local name = stage.semaphore(3)
+    local sem, rival = semaphore(name), semaphore(name)
+    for slot = 1, 3 do
+      assert.is_true(stage.free(name, slot))
+      assert.equal(slot, stage.take(sem).slot)
+      assert.is_true(stage.held(name, slot))
+    end
+    for _, one in ipairs{ sem, rival } do
+      assert.equal(('busy: all 3 slots of "%s" are held'):format(name), stage.fails("busy", one:try_acquire()))
+    end
+  end)
+
+  it("takes the slot that came free", function()
+    local name = stage.semaphore(3)
+    local sem, rival = semaphore(name), semaphore(name)
+    local locks = { stage.take(sem), stage.take(sem), stage.take(sem) }
+    assert(locks[2]:release())
+    assert.is_true(stage.free(name, 2))
+    assert.equal(2, stage.take(rival).slot)
+    stage.fails("busy", sem:try_acquire())
+  end)
+
+  it("finds no semaphore where there is none, and takes nothing", function()
+    local name = stage.name()
+    local message = stage.fails("not_found", semaphore(name):try_acquire())
+    assert.matches(name, message, 1, true)
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("finds no semaphore where only its later slots are left", function()
+    local name = stage.name()
+    stage.add(name, 2, 3)
+    stage.fails("not_found", semaphore(name):try_acquire())
+    for slot = 1, 3 do assert.is_true(stage.free(name, slot)) end
+  end)
+
+  it("gives a lock that knows its slot, name, ticket and time", function()
+    local name, before = stage.semaphore(2), os.time()
+    local sem = semaphore(name)
+    local one, two = stage.take(sem), stage.take(sem)
+    assert.same({ 1, 2 }, { one.slot, two.slot })
+    assert.same({ name, name }, { one.name, two.name })
+    assert.matches("^%x+$", one.ticket)
+    assert.equal(16, #one.ticket)
+    assert.not_equal(one.ticket, two.ticket)
+    assert.is_true(before <= one.acquired_at and one.acquired_at <= two.acquired_at
+      and two.acquired_at <= os.time() + 1)
+  end)
+
+  for _, slots in ipairs{ 15, 16, 17, 50 } do
+    it("finds the only free one of " .. slots .. " slots, and none when that is held", function()
+      local name, holder = stage.semaphore(slots), stage.client()
+      for i = 1, slots - 1 do assert(holder:declare(stage.holder(name, i), { exclusive = true })) end
+      local sem, rival = semaphore(name), semaphore(name)
+      assert.equal(slots, stage.take(sem).slot)
+      assert.is_true(stage.held(name, slots))
+      stage.fails("busy", sem:try_acquire())
+      stage.fails("busy", rival:try_acquire())
+    end)
+  end
+
+  it("says which queue squats on a slot, until that is deleted", function()
+    local name, squatter = stage.semaphore(1), stage.client()
+    assert(squatter:declare(stage.holder(name, 1), { durable = true }))
+    stage.undo(function() stage.delete(stage.holder(name, 1)) end)
+    local message = stage.fails("squatted", semaphore(name):try_acquire())
+    assert.matches(stage.holder(name, 1), message, 1, true)
+    stage.delete(stage.holder(name, 1))
+    assert.equal(1, stage.take(semaphore(name)).slot)
+  end)
+end)
+
+describe("acquire", function()
+  it("takes what is free at once, with a timeout, without, and with none to wait", function()
+    local name = stage.semaphore(4)
+    local sem = semaphore(name)
+    local locks = { assert(sem:acquire{ timeout = 5 }), assert(sem:acquire()), assert(sem:acquire{}),
+      assert(sem:acquire{ timeout = 0 }) }
+    for slot, lock in ipairs(locks) do
+      assert.equal(slot, lock.slot)
+      assert.is_true(lock:held() and stage.held(name, slot))
+    end
+  end)
+
+  it("looks once when the timeout is 0", function()
+    local name = stage.semaphore(1)
+    stage.occupy(name, 1)
+    stage.fails("busy", semaphore(name):acquire{ timeout = 0 })
+  end)
+
+  it("times out, and says after how long and how many were held", function()
+    local name = stage.semaphore(2)
+    stage.occupy(name, 1)
+    stage.occupy(name, 2)
+    local message = stage.fails("timeout", semaphore(name):acquire{ timeout = 0.2 })
+    assert.equal(('timeout: no slot of "%s" came free within 0.2 s (2 of 2 held)'):format(name), message)
+  end)
+
+  it("does not wait for a semaphore that does not exist", function()
+    local name = stage.name()
+    stage.fails("not_found", semaphore(name):acquire())
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  for how, options in pairs{ ["with a timeout"] = "{ timeout = 15 }", ["for ever"] = "" } do
+    it("waits " .. how .. " and takes the slot that another process releases", function()
+      local name = stage.semaphore(2)
+      local one, two = stage.occupy(name, 1), stage.occupy(name, 2)
+      local waiter = stage.process(name)
+      waiter:begin("lock = assert(sem:acquire(" .. options .. ")) return lock.slot")
+      one:await_looks(3)
+      two:release()
+      assert.equal(2, waiter:finish())
+      assert.is_true(stage.held(name, 2))
+      stage.fails("busy", semaphore(name):try_acquire())
+      assert.is_true(waiter:run("return lock:release()"))
+      assert.is_true(stage.free(name, 2))
+    end)
+  end
+
+  it("takes a slot that is added while it waits", function()
+    local name = stage.semaphore(1)
+    local occupant, waiter = stage.occupy(name, 1), stage.process(name)
+    waiter:begin("return assert(sem:acquire{ timeout = 15 }).slot")
+    occupant:await_looks(2)
+    stage.add(name, 2, 2)
+    assert.equal(2, waiter:finish())
+  end)
+
+  it("ends when the semaphore is destroyed while it waits", function()
+    local name = stage.semaphore(1)
+    local occupant, waiter = stage.occupy(name, 1), stage.process(name)
+    waiter:begin("return sem:acquire()")
+    occupant:await_looks(2)
+    stage.remove(name, 1)
+    stage.fails("not_found", waiter:finish())
+  end)
+
+  it("hands one slot from process to process", function()
+    local name = stage.semaphore(1)
+    local one, two = stage.process(name), stage.process(name)
+    for _ = 1, 5 do
+      for _, each in ipairs{ one, two } do
+        each:begin("local lock = assert(sem:acquire{ timeout = 15 }) return lock:held(), lock:release()")
+      end
+      for _, each in ipairs{ one, two } do assert.same({ true, true }, { each:finish() }) end
+    end
+    assert.is_true(stage.free(name, 1))
+  end)
+end)
+
+describe("the strategy", function()
+  local function visits(sem, times)
+    local slots = {}
+    for i = 1, times do
+      local lock = stage.take(sem)
+      slots[i] = lock.slot
+      assert(lock:release())
+    end
+    return slots
+  end
+
+  it("ascending begins with slot 1 every time", function()
+    local name = stage.semaphore(3)
+    assert.same({ 1, 1, 1 }, visits(semaphore(name, { strategy = "ascending" }), 3))
+    assert.same({ 1, 1, 1 }, visits(semaphore(name), 3))
+  end)
+
+  it("last begins where it was before, and goes round", function()
+    local name = stage.semaphore(3)
+    local one, two = stage.occupy(name, 1), stage.occupy(name, 2)
+    local sem = semaphore(name, { strategy = "last" })
+    assert.same({ 3 }, visits(sem, 1))
+    one:release()
+    two:release()
+    assert.same({ 3, 3 }, visits(sem, 2))
+    stage.occupy(name, 3)
+    assert.same({ 1, 1 }, visits(sem, 2))
+  end)
+
+  it("last goes on when the slot where it was before has been removed", function()
+    local name = stage.semaphore(2)
+    local sem, one = semaphore(name, { strategy = "last" }), stage.occupy(name, 1)
+    assert.same({ 2 }, visits(sem, 1))
+    one:release()
+    stage.remove(name, 2)
+    assert.same({ 1 }, visits(sem, 1))
+    assert.is_true(stage.free(name, 2))
+  end)
+
+  it("random comes to every slot", function()
+    local seen = {}
+    for _, slot in ipairs(visits(semaphore(stage.semaphore(3), { strategy = "random" }), 60)) do seen[slot] = true end
+    assert.same({ true, true, true }, seen)
+  end)
+
+  it("random finds the only free slot, wherever it begins, and is busy without one", function()
+    local name, holder = stage.semaphore(20), stage.client()
+    for i = 1, 20 do
+      if i ~= 7 then assert(holder:declare(stage.holder(name, i), { exclusive = true })) end
+    end
+    local sem = semaphore(name, { strategy = "random" })
+    for _, slot in ipairs(visits(sem, 15)) do assert.equal(7, slot) end
+    stage.occupy(name, 7)
+    for _ = 1, 5 do stage.fails("busy", sem:try_acquire()) end
+  end)
+
+  for _, strategy in ipairs{ "last", "random" } do
+    it(strategy .. " takes no slot of a semaphore that is gone but for that slot", function()
+      local name = stage.semaphore(2)
+      local sem = semaphore(name, { strategy = strategy })
+      local one, two = stage.take(sem), stage.take(sem)
+      assert(one:release())
+      assert(two:release())
+      stage.remove(name, 1)
+      for _ = 1, 5 do assert.is_nil((sem:try_acquire())) end
+      assert.is_true(stage.free(name, 2))
+    end)
+  end
+end)
+
+describe("probing", function()
+  for _, probe in ipairs{ "publish", "passive", "auto" } do
+    it(probe .. " finds the free slots, the end of them, and no semaphore", function()
+      local name, nothing = stage.semaphore(20), stage.name()
+      local conn, holder = stage.connect(), stage.client()
+      for i = 1, 18 do assert(holder:declare(stage.holder(name, i), { exclusive = true })) end
+      local sem = conn:semaphore(name, { probe = probe })
+      assert.equal(19, stage.take(sem).slot)
+      assert.equal(20, stage.take(sem, { timeout = 5 }).slot)
+      assert.is_true(stage.held(name, 19) and stage.held(name, 20))
+      stage.fails("busy", sem:try_acquire())
+      stage.fails("timeout", sem:acquire{ timeout = 0.2 })
+      stage.fails("not_found", conn:semaphore(nothing, { probe = probe }):try_acquire())
+    end)
+
+    it(probe .. " verifies a lock, and sees its slot removed", function()
+      local name = stage.semaphore(1)
+      local lock = stage.take(semaphore(name, { probe = probe }))
+      assert.is_true(lock:verify())
+      stage.remove(name, 1)
+      stage.fails("removed", lock:verify())
+      assert.is_true(stage.held(name, 1))
+    end)
+  end
+end)
+
+describe("two acquires of one connection", function()
+  it("never get the same slot, whoever asks", function()
+    local name = stage.semaphore(3)
+    local conn = stage.connect()
+    local one, two = conn:semaphore(name), conn:semaphore(name, { probe = "passive", strategy = "random" })
+    local slots = {}
+    for i, sem in ipairs{ one, two, one } do slots[i] = stage.take(sem).slot end
+    table.sort(slots)
+    assert.same({ 1, 2, 3 }, slots)
+    stage.fails("busy", one:try_acquire())
+    stage.fails("busy", two:try_acquire())
+  end)
+
+  it("never get the same slot in two coroutines", function()
+    local sem, slots = semaphore(stage.semaphore(2)), {}
+    local function take()
+      local lock = assert(sem:acquire{ timeout = 5 })
+      slots[lock.slot] = lock
+      coroutine.yield()
+      return lock:release()
+    end
+    local one, two = coroutine.wrap(take), coroutine.wrap(take)
+    one()
+    two()
+    assert.is_true(slots[1]:held() and slots[2]:held())
+    stage.fails("busy", sem:try_acquire())
+    assert.is_true(one() and two())
+  end)
+
+  -- A driver with an event loop has many under way at a time; here they are begun before any is waited for.
+  it("never get the same slot when they are under way together", function()
+    local name = stage.semaphore(3)
+    local conn = stage.connect()
+    local sem = conn:semaphore(name)
+    for _ = 1, 5 do
+      local operations, locks, codes = {}, {}, {}
+      for i = 1, 5 do operations[i] = sem._core:acquire(0) end
+      for _, operation in ipairs(operations) do
+        while not operation:done() do conn._session:wait(operation) end
+        local lock, _, code = operation:result()
+        table.insert(lock and locks or codes, lock or code)
+      end
+      local slots = {}
+      for i, lock in ipairs(locks) do slots[i] = lock:info() end
+      table.sort(slots)
+      assert.same({ 1, 2, 3 }, slots)
+      assert.same({ "busy", "busy" }, codes)
+      for slot = 1, 3 do assert.is_true(stage.held(name, slot)) end
+      for _, lock in ipairs(locks) do
+        local release = lock:release()
+        while not release:done() do conn._session:wait(release) end
+      end
+    end
+  end)
+
+  it("get the same slot one after the other, and hold it", function()
+    local name = stage.semaphore(1)
+    local sem, rival = semaphore(name), semaphore(name)
+    for _ = 1, 30 do
+      local lock = stage.take(sem)
+      assert.is_true(stage.held(name, 1))
+      stage.fails("busy", rival:try_acquire())
+      assert.is_true(lock:verify())
+      assert(lock:release())
+      assert.is_true(stage.free(name, 1))
+    end
+  end)
+
+  it("would wait for each other for ever: deadlock, at once", function()
+    local name = stage.semaphore(2)
+    local sem = semaphore(name)
+    local locks = { stage.take(sem), stage.take(sem) }
+    local message = stage.fails("deadlock", sem:acquire())
+    assert.matches(name, message, 1, true)
+    stage.fails("deadlock", sem:acquire{ timeout = 60 })
+    stage.fails("busy", sem:try_acquire())
+    for slot, lock in ipairs(locks) do assert.is_true(lock:verify() and stage.held(name, slot)) end
+  end)
+
+  it("do not call it a deadlock when somebody else holds a slot", function()
+    local name = stage.semaphore(2)
+    stage.occupy(name, 1)
+    local sem = semaphore(name)
+    assert.equal(2, stage.take(sem).slot)
+    stage.fails("timeout", sem:acquire{ timeout = 0.1 })
+  end)
+end)
+
+describe("with", function()
+  local function results(...) return { n = select("#", ...), ... } end
+
+  it("calls the function with the lock and the arguments, and returns what it returns", function()
+    local name = stage.semaphore(1)
+    local sem = semaphore(name)
+    local function work(lock, ...)
+      assert.is_true(lock:held())
+      assert.is_true(stage.held(name, lock.slot))
+      return select("#", ...), nil, ...
+    end
+    assert.same(results(3, nil, "a", nil, "c"), results(sem:with(work, "a", nil, "c")))
+    assert.is_true(stage.free(name, 1))
+    assert.same(results(1, nil, "b"), results(sem:with({ timeout = 5 }, work, "b")))
+    assert.same(results(0, nil), results(sem:with(nil, work)))
+    assert.same(results(), results(sem:with(function() end)))
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("rethrows the function's error unchanged, after the release", function()
+    local name = stage.semaphore(1)
+    local sem, thing = semaphore(name), setmetatable({}, { __tostring = function() return "a thing" end })
+    for _, value in ipairs{ "some words", thing, 42, false } do
+      local fine, problem = pcall(sem.with, sem, function()
+        assert.is_true(stage.held(name, 1))
+        error(value, 0)
+      end)
+      assert.is_false(fine)
+      assert.equal(value, problem)
+      assert.is_true(stage.free(name, 1))
+    end
+    local _, problem = pcall(sem.with, sem, function() error("with a place") end)
+    assert.matches("_spec%.lua:%d+: with a place$", problem)
+    assert.same({ n = 2, false }, results(pcall(sem.with, sem, function() error(nil, 0) end)))
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("does not call the function without a lock", function()
+    local name = stage.semaphore(1)
+    stage.occupy(name, 1)
+    local sem = semaphore(name)
+    local function never() error("called without a lock") end
+    stage.fails("timeout", sem:with({ timeout = 0.1 }, never))
+    stage.fails("busy", sem:with({ timeout = 0 }, never))
+    stage.fails("not_found", semaphore(stage.name()):with(never))
+  end)
+
+  it("lets the function release the lock itself", function()
+    local name = stage.semaphore(1)
+    assert.equal("done", semaphore(name):with(function(lock)
+      assert(lock:release())
+      assert.is_true(stage.free(name, 1))
+      return "done"
+    end))
+  end)
+
+  operated_it("gives nil, a message and lost when the lock was lost before the function returned", function()
+    local name = stage.semaphore(1)
+    local sem = semaphore(name)
+    stage.fails("lost", sem:with(function()
+      broker.suite:delete_queue(stage.holder(name, 1))
+      return "not worth anything"
+    end))
+    assert.equal("fine", sem:with(function() return "fine" end))
+  end)
+
+  it("nests", function()
+    local name = stage.semaphore(2)
+    local sem = semaphore(name)
+    assert.same({ 1, 2 }, { sem:with(function(outer)
+      return outer.slot, sem:with(function(inner) return inner.slot end)
+    end) })
+    assert.is_true(stage.free(name, 1) and stage.free(name, 2))
+  end)
+end)
+
+describe("a lock that goes out of scope", function()
+  local load_text = loadstring or load -- luacheck: ignore 113
+  local has_close = load_text("local x <close> = nil") ~= nil
+  local close_it = has_close and it or pending
+
+  close_it("at the end of a <close> block is released, also by an error", function()
+    local name = stage.semaphore(1)
+    local block = assert(load_text([[
+      local sem, inside = ...
+      local lock <close> = assert(sem:acquire{ timeout = 5 })
+      inside(lock)
+    ]]))
+    block(semaphore(name), function(lock) assert.is_true(lock:held() and stage.held(name, 1)) end)
+    assert.is_true(stage.free(name, 1))
+    local fine, problem = pcall(block, semaphore(name), function() error({ "unchanged" }) end)
+    assert.is_false(fine)
+    assert.same({ "unchanged" }, problem)
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  close_it("at the end of a <close> block may have been released or its connection closed", function()
+    local name = stage.semaphore(1)
+    local block = assert(load_text("local sem, inside = ... local lock <close> = assert(sem:acquire()) inside(lock)"))
+    block(semaphore(name), function(lock) assert(lock:release()) end)
+    assert.is_true(stage.free(name, 1))
+    local conn = stage.connect()
+    block(conn:semaphore(name), function() conn:close() end)
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  close_it("with its connection, at the end of a <close> block, is released", function()
+    local name = stage.semaphore(1)
+    assert(load_text([[
+      local connect, name, inside = ...
+      local conn <close> = assert(connect())
+      local lock = assert(conn:semaphore(name):acquire())
+      inside(lock)
+    ]]))(amqplocks.connect, name, function() assert.is_true(stage.held(name, 1)) end)
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("is released when it is collected", function()
+    local name = stage.semaphore(1)
+    local sem = semaphore(name)
+    assert(sem:try_acquire())
+    collectgarbage()
+    collectgarbage()
+    stage.until_free(name, 1)
+    assert.matches("open", tostring(sem._connection))
+  end)
+
+  it("is not released while only the lock itself is still known", function()
+    local name = stage.semaphore(1)
+    local lock = assert(assert(amqplocks.connect()):semaphore(name):try_acquire())
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_true(lock:held() and stage.held(name, 1))
+    assert.is_true(lock:verify())
+    assert(lock:release())
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("is released when its connection is collected with it", function()
+    local name = stage.semaphore(2)
+    do
+      local conn = assert(amqplocks.connect())
+      conn.one = assert(conn:semaphore(name):try_acquire())
+      conn.two = assert(conn:semaphore(name):try_acquire())
+    end
+    for _ = 1, 3 do collectgarbage() end
+    stage.until_free(name, 1)
+    stage.until_free(name, 2)
+  end)
+end)
+
+describe("two semaphores", function()
+  it("do not interfere, whatever they are called", function()
+    local name = stage.name()
+    local names = { name }
+    for _, suffix in ipairs{ "-1", "-1-A", "-1-B", "-admin", "-10", ".", " ", "-1-A-1" } do
+      table.insert(names, stage.name(suffix))
+    end
+    local conn = stage.connect()
+    for _, each in ipairs(names) do stage.add(each, 1, 2) end
+    for slot = 1, 2 do
+      for _, each in ipairs(names) do
+        assert.is_true(stage.free(each, slot))
+        assert.equal(slot, stage.take(conn:semaphore(each)).slot)
+        assert.is_true(stage.held(each, slot))
+      end
+    end
+    for _, each in ipairs(names) do stage.fails("busy", conn:semaphore(each):try_acquire()) end
+  end)
+
+  it("may have any name that is UTF-8 without control characters", function()
+    local conn = stage.connect()
+    for _, suffix in ipairs{ " with spaces ", " Größe 漢字 🔒", "%s%d %n", "\"'`$(x)\\", "#*./:?&=", "-0-A" } do
+      local name = stage.semaphore(1, suffix)
+      local lock = stage.take(conn:semaphore(name))
+      assert.equal(name, lock.name)
+      assert.is_true(stage.held(name, 1))
+      assert.is_true(lock:verify())
+      assert.matches(name, stage.fails("busy", stage.connect():semaphore(name):try_acquire()), 1, true)
+      assert(lock:release())
+    end
+  end)
+
+  it("may have a name of 230 bytes, and messages stay whole", function()
+    local name = stage.name()
+    local long = stage.semaphore(1, ("x"):rep(230 - #name - 1))
+    long = #long <= 230 and long or long:sub(1, 230)
+    local conn = stage.connect()
+    stage.take(conn:semaphore(long))
+    assert.is_true(stage.held(long, 1))
+    assert.matches("are held$", stage.fails("busy", conn:semaphore(long):try_acquire()))
+  end)
+end)
+
+describe("misuse", function()
+  local conn, sem
+
+  setup(function()
+    conn = assert(amqplocks.connect())
+    sem = conn:semaphore("spec.misuse")
+  end)
+
+  teardown(function() conn:close() end)
+
+  local not_a_number = 0 / 0
+
+  -- What is called, and words of the error.
+  local cases = {
+    { function() conn:semaphore() end, "semaphore: the name must be a string, not nil" },
+    { function() conn:semaphore(42) end, "semaphore: the name must be a string, not 42" },
+    { function() conn:semaphore("") end, "semaphore: the name is empty" },
+    { function() conn:semaphore("amq.lock") end, "semaphore: the name starts with \"amq.\"" },
+    { function() conn:semaphore("two\nlines") end, "semaphore: the name holds a control character" },
+    { function() conn:semaphore("zero\0") end, "semaphore: the name holds a control character" },
+    { function() conn:semaphore("\255\254") end, "semaphore: the name is not UTF-8" },
+    { function() conn:semaphore(("x"):rep(231)) end, "semaphore: the name is too long" },
+    { function() conn:semaphore("x", "fast") end, "semaphore: options must be a table, not \"fast\"" },
+    { function() conn:semaphore("x", { timeout = 5 }) end, "semaphore: unknown option \"timeout\"" },
+    { function() conn:semaphore("x", { 5 }) end, "semaphore: unknown option 1" },
+    { function() conn:semaphore("x", { strategy = "luck" }) end, "semaphore: option strategy must be one of" },
+    { function() conn:semaphore("x", { probe = true }) end, "semaphore: option probe must be one of" },
+    { function() conn:semaphore("x", { max_attempts = 0 }) end, "option max_attempts must be a whole number" },
+    { function() conn:semaphore("x", { max_attempts = 1.5 }) end, "option max_attempts must be a whole number" },
+    { function() conn:semaphore("x", { max_attempts = "8" }) end, "option max_attempts must be a whole number" },
+    { function() sem:acquire(5) end, "acquire: options must be a table, not 5" },
+    { function() sem:acquire{ timeout = "5" } end, "acquire: option timeout must be a number of seconds" },
+    { function() sem:acquire{ timeout = -1 } end, "acquire: option timeout must be a number of seconds" },
+    { function() sem:acquire{ timeout = not_a_number } end, "acquire: option timeout must be a number of seconds" },
+    { function() sem:acquire{ timeout = math.huge } end, "acquire: option timeout must be a number of seconds" },
+    { function() sem:acquire{ timeout = {} } end, "acquire: option timeout must be a number of seconds" },
+    { function() sem:acquire{ time_out = 5 } end, "acquire: unknown option \"time_out\"" },
+    { function() sem:acquire{ [{}] = 5 } end, "acquire: unknown option table: " },
+    { function() sem:with() end, "with: a function must be given, not nil" },
+    { function() sem:with({}) end, "with: a function must be given, not nil" },
+    { function() sem:with({}, "work") end, "with: a function must be given, not string" },
+    { function() sem:with({ fast = true }, print) end, "unknown option \"fast\"" },
+    { function() amqplocks.connect(5672) end, "connect: the URL must be a string, not 5672" },
+    { function() amqplocks.connect("http://localhost") end, "connect: the URL " },
+    { function() amqplocks.connect(nil, true) end, "connect: options must be a table, not true" },
+    { function() amqplocks.connect(nil, { heartbeat = 0 }) end, "connect: option heartbeat must be a whole number" },
+    { function() amqplocks.connect(nil, { heartbeat = 1.5 }) end, "connect: option heartbeat must be a whole number" },
+    { function() amqplocks.connect(nil, { heartbeat = 65536 }) end, "option heartbeat must be a whole number from 1" },
+    { function() amqplocks.connect(nil, { timeout = 0 }) end, "connect: option timeout must be more than 0 seconds" },
+    { function() amqplocks.connect(nil, { timeout = not_a_number }) end, "connect: option timeout must be a number" },
+    { function() amqplocks.connect(nil, { name = "" }) end, "connect: option name must be a string of 1 to 100 bytes" },
+    { function() amqplocks.connect(nil, { driver = "magic" }) end, "connect: option driver must be one of \"native\"" },
+    { function() amqplocks.connect(nil, { tls = true }) end, "connect: option tls must be a table" },
+    { function() amqplocks.connect(nil, { tls = { verify = "no" } }) end, "connect.tls: option verify must be true" },
+    { function() amqplocks.connect(nil, { tls = { pem = "x" } }) end, "connect.tls: unknown option \"pem\"" },
+    { function() amqplocks.connect("amqp://localhost", { tls = {} }) end, "option tls needs an amqps:// URL" },
+  }
+
+  for _, option in ipairs{ "fair", "priority", "poll", "on_wait" } do
+    table.insert(cases, { function() sem:acquire{ [option] = 1 } end, ('acquire: unknown option "%s"'):format(option) })
+  end
+  for _, option in ipairs{ "on_lost", "shared" } do
+    table.insert(cases, { function() amqplocks.connect(nil, { [option] = print }) end,
+      ('connect: unknown option "%s"'):format(option) })
+  end
+
+  for _, case in ipairs(cases) do
+    it("throws: " .. case[2], function()
+      local fine, problem = pcall(case[1])
+      assert.is_false(fine)
+      assert.matches(case[2], problem, 1, true)
+    end)
+  end
+
+  it("never shows the password of a URL", function()
+    local _, problem = pcall(amqplocks.connect, "amqp://guest:s3cret@localhost:notaport/")
+    assert.is_string(problem)
+    assert.is_nil(problem:find("s3cret", 1, true))
+  end)
+end)
+
+describe("every object", function()
+  it("has a name of its kind, and a text", function()
+    local name = stage.semaphore(1)
+    local conn = stage.connect(nil, { name = "the spec" })
+    local sem = conn:semaphore(name)
+    local lock = stage.take(sem)
+    for kind, object in pairs{ connection = conn, semaphore = sem, lock = lock, admin = conn:admin(name) } do
+      assert.equal("amqplocks." .. kind, getmetatable(object).__name)
+      assert.matches("^amqplocks%." .. kind .. " %(", tostring(object))
+    end
+    assert.equal("amqplocks.connection (the spec, open)", tostring(conn))
+    assert.equal(('amqplocks.semaphore ("%s")'):format(name), tostring(sem))
+    assert.equal(('amqplocks.lock ("%s", slot 1, held)'):format(name), tostring(lock))
+    assert(lock:release())
+    assert.equal(('amqplocks.lock ("%s", slot 1, not_held)'):format(name), tostring(lock))
+    conn:close()
+    assert.equal("amqplocks.connection (the spec, down)", tostring(conn))
+  end)
+
+  it("tells the version of the module", function() assert.matches("^amqplocks %d+%.%d+%.%d+$", amqplocks._VERSION) end)
+end)
