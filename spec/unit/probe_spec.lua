@@ -124,8 +124,8 @@ for _, way in ipairs(Peer.ways) do
     it("is not taken for absent by a return that is another's", function ()
       local peer = open()
       local op, probes = ask(peer)
-      for _, id in ipairs{ "0", "33", "18446744073709551615", "99999999999999999999999", "", "one", "-1",
-        ("1"):rep(39), ("1"):rep(200) } do
+      for _, id in ipairs{ "0", "33", "65", "97", "129", "18446744073709551615", "99999999999999999999999", "", "one",
+        "-1", ("1"):rep(39), ("1"):rep(200) } do
         peer.prober:send(peer.prober.returned{ channel = probes[1].channel, queue = "images-1-A", id = id })
       end
       peer.prober:answer(probes, { "images-1-A", "images-1-B" })

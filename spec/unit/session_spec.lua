@@ -83,9 +83,12 @@ for _, way in ipairs(Peer.ways) do
       it("counts a connection that ends without a word as closed", function ()
         local peer = open()
         local op = peer.session:close()
+        peer.holder:ignore()
+        while peer.session:news() do end
         peer.holder:down()
         peer.prober:down()
         assert.is_true(peer:result(op))
+        assert.is_nil(peer.session:news())
       end)
 
       it("does not say goodbye to a prober that is not read", function ()
