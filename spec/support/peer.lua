@@ -12,7 +12,8 @@
 --
 -- What the core writes is taken in its order, one frame after the other, and nothing may be skipped: expect() fails on
 -- the first frame that is another, silent() on any. What the peer says arrives whole, or byte by byte with a turn for
--- the core after each one: every scenario should be run in both ways (Peer.ways).
+-- the core after each one: every scenario should be run in both ways (Peer.ways). Stirred, every operation is stepped
+-- once more, for no reason, after whatever the peer says: that must never matter to one (Peer.all_ways).
 local assert = require "luassert"
 local core = require "amqplocks.core"
 local frames = require "spec.support.frames"
@@ -21,6 +22,7 @@ local Peer, Link = {}, {}
 Peer.__index, Link.__index = Peer, Link
 
 Peer.ways = { "whole", "byte by byte" }
+Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 -- Links -------------------------------------------------------------------------------------------------------------
 
@@ -77,17 +79,13 @@ end
 
 --- Bytes arrive.
 function Link:feed(bytes)
-  local session = self.peer.session
-  if self.peer.way == "whole" then
-    session:feed(self.role, bytes)
-    self.peer:tick()
-    return
-  end
-  for byte in bytes:gmatch(".") do
+  local peer, session = self.peer, self.peer.session
+  for part in bytes:gmatch(peer.way == "byte by byte" and "." or ".+") do
     if self:state() == "down" then return end
-    session:feed(self.role, byte)
-    self.peer:tick()
+    session:feed(self.role, part)
+    peer:tick()
   end
+  if peer.way == "stirred" then peer:stir() end
 end
 
 --- Frames arrive: tables as frames.encode takes them, or encoded already.
@@ -303,6 +301,15 @@ end
 --- Moves everything along without time passing. Returns in how many seconds the next turn is worth while.
 function Peer:tick()
   return self.session:tick(self.now, 1700000000 + self.now) - self.now
+end
+
+-- An alarm on the holder means nothing, as nobody publishes there; but it begins and ends, and everybody looks.
+function Peer:stir()
+  for _, method in ipairs{ "connection.blocked", "connection.unblocked" } do
+    if self.holder:state() ~= "open" then return end
+    self.session:feed("holder", frames.encode{ channel = 0, method = method })
+    self:tick()
+  end
 end
 
 --- Time passes; one turn at the end of it.

@@ -6,7 +6,7 @@ local scene = require "spec.unit.admin_scene"
 
 local slots, begin, deletes, declares, leaves = scene.slots, scene.begin, scene.deletes, scene.declares, scene.leaves
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("an administrator, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

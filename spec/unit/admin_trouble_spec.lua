@@ -11,7 +11,7 @@ local function cancel(peer, claim)
   peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
 end
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("an administrator in trouble, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

@@ -9,7 +9,7 @@ local scene = require "spec.unit.claim_scene"
 local DENIED = scene.DENIED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("a claim, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

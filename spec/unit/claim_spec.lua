@@ -21,7 +21,7 @@ end
 local NO_QUEUE, DENIED, LOCKED = scene.NO_QUEUE, scene.DENIED, scene.LOCKED
 local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("a claim, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

@@ -3,7 +3,7 @@
 
 local Peer = require "spec.support.peer"
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("a lock, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

@@ -9,7 +9,7 @@ local ALARM = { channel = 0, method = "connection.blocked", reason = "low on mem
 local NO_ALARM = { channel = 0, method = "connection.unblocked" }
 local ABSENT = { 404, "NOT_FOUND - no queue 'q' in vhost '/'" }
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("a passive probe, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

@@ -34,7 +34,7 @@ local function shuffled(n, seed)
   return order
 end
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("a probe, fed " .. way, function ()
     local function open() return Peer.open(way) end
 

@@ -8,7 +8,7 @@ local Peer = require "spec.support.peer"
 local ONE, ONE_HELD = { "images-1-A" }, { "images-1-A", "images-1-B" }
 local TWO_HELD = { "images-1-A", "images-1-B", "images-2-A", "images-2-B" }
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

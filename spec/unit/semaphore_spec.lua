@@ -37,7 +37,7 @@ local function no_squatters(peer)
   peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
 end
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 

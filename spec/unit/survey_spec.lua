@@ -6,7 +6,7 @@ local scene = require "spec.unit.admin_scene"
 
 local slots = scene.slots
 
-for _, way in ipairs(Peer.ways) do
+for _, way in ipairs(Peer.all_ways) do
   describe("a survey, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
