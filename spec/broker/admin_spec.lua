@@ -315,6 +315,16 @@ describe("an administrator", function ()
       assert.same({ 2, 3, 4, 5 }, standing())
     end)
 
+    it("wider than its first look", function ()
+      make_slot(40)
+      scene.undo(function () raw:delete(slot(40)) end)
+      names(failed("conflict", admin:slots()), slot(6), slot(40))
+      names(failed("conflict", admin:remove(1)), slot(6), slot(40))
+      assert.equal(3, admin:resize(3))
+      assert.is_false(raw:exists(slot(40)))
+      assert.same({ 1, 2, 3 }, standing())
+    end)
+
     -- It is told of 2 slots where 4 stand; `exists` is right as far as it goes, but hides what repair() is for.
     pending("in the middle when it creates, and says so", function ()
       raw:delete(slot(3))
@@ -358,6 +368,34 @@ describe("an administrator", function ()
     it("nowhere when there is nothing to repair", function ()
       assert.is_true(admin:destroy())
       names(failed("not_found", admin:repair()), name)
+    end)
+  end)
+
+  -- It looks for the end of the row, not as far as it will declare: the slots it makes run into those past the gap.
+  describe("meets slots so far past the end that it does not look there", function ()
+    local function strays(...)
+      for _, i in ipairs{ ... } do make_slot(i) end
+      scene.undo(function () sweep(45) end)
+    end
+
+    pending("and makes as many slots as it is told, no more", function ()
+      strays(31, 32, 33)
+      assert.equal(30, admin:resize(30))
+      assert.equal(30, admin:slots())
+      assert.is_false(raw:exists(slot(31)))
+    end)
+
+    pending("and does not create a semaphore that would have more slots than it is told", function ()
+      strays(31, 32, 33)
+      names(failed("conflict", admin:create(30)), slot(31))
+      assert.equal(0, admin:slots())
+    end)
+
+    pending("and builds on them, however they were made", function ()
+      assert(raw:declare(slot(40), scene.slot "quorum"))
+      strays()
+      assert.equal(45, admin:resize(45))
+      assert.equal(45, admin:slots())
     end)
   end)
 
