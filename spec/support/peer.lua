@@ -80,10 +80,11 @@ end
 --- Bytes arrive.
 function Link:feed(bytes)
   local peer, session = self.peer, self.peer.session
+  local now, wall = peer.now, peer:wall()
   for part in bytes:gmatch(peer.way == "byte by byte" and "." or ".+") do
-    if self:state() == "down" then return end
+    if session:state(self.role) == "down" then return end
     session:feed(self.role, part)
-    peer:tick()
+    session:tick(now, wall)
   end
   if peer.way == "stirred" then peer:stir() end
 end
@@ -272,8 +273,10 @@ function Peer:keep(...)
 end
 
 local function kept_session(peer, session)
-  return setmetatable({}, { __index = function (_, method)
-    return function (_, ...) return peer:keep(session[method](session, ...)) end
+  return setmetatable({}, { __index = function (self, name)
+    local method = session[name]
+    self[name] = function (_, ...) return peer:keep(method(session, ...)) end
+    return self[name]
   end })
 end
 
@@ -298,9 +301,12 @@ function Peer.open(way, settings, limits)
   return self
 end
 
+--- Seconds since the epoch.
+function Peer:wall() return 1700000000 + self.now end
+
 --- Moves everything along without time passing. Returns in how many seconds the next turn is worth while.
 function Peer:tick()
-  return self.session:tick(self.now, 1700000000 + self.now) - self.now
+  return self.session:tick(self.now, self:wall()) - self.now
 end
 
 -- An alarm on the holder means nothing, as nobody publishes there; but it begins and ends, and everybody looks.

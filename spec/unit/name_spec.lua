@@ -59,7 +59,7 @@ describe("a lock's name", function ()
     end
     local bytes = { 0x20, 0x41, 0x7E, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF,
       0xF0, 0xF4, 0xF5, 0xFF }
-    for _ = 1, 20000 do
+    for _ = 1, 5000 do
       local name = {}
       for i = 1, 1 + random(5) do name[i] = string.char(bytes[1 + random(#bytes)]) end
       name = table.concat(name)
@@ -120,7 +120,7 @@ describe("the queues of two locks", function ()
       local list, scratch = queues(peer, name)
       scratches[name] = scratch:sub(1, -17)
       for queue, whose in pairs(list) do
-        assert.is_nil(owner[queue], ("%s is %s and %s"):format(queue, whose, owner[queue]))
+        if owner[queue] then error(("%s is %s and %s"):format(queue, whose, owner[queue])) end
         owner[queue] = whose
         count = count + 1
       end
