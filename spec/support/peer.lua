@@ -273,10 +273,10 @@ function Peer:keep(...)
 end
 
 local function kept_session(peer, session)
-  return setmetatable({}, { __index = function (self, name)
-    local method = session[name]
-    self[name] = function (_, ...) return peer:keep(method(session, ...)) end
-    return self[name]
+  return setmetatable({}, { __index = function (self, key)
+    local method = session[key]
+    self[key] = function (_, ...) return peer:keep(method(session, ...)) end
+    return self[key]
   end })
 end
 

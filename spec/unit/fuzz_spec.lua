@@ -11,7 +11,7 @@
 local Peer = require "spec.support.peer"
 local frames = require "spec.support.frames"
 
-local RUNS = os.getenv "AMQPLOCKS_SOAK" and 30000 or 1500
+local RUNS = os.getenv "AMQPLOCKS_SOAK" and 30000 or 1000
 
 -- Recording ---------------------------------------------------------------------------------------------------------
 
