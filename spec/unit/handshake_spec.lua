@@ -1,0 +1,237 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local Peer = require "spec.support.peer"
+
+local frames = require "spec.support.frames"
+
+-- connection.close
+local function close(reply_code, reply_text)
+  return { channel = 0, method = "connection.close", reply_code = reply_code, reply_text = reply_text }
+end
+
+local HEARTBEAT = { channel = 0, heartbeat = true }
+
+for _, way in ipairs(Peer.ways) do
+  describe("a handshake, fed " .. way, function ()
+    local function new(settings) return Peer.new(way, settings) end
+
+    local function opening(settings)
+      local peer = new(settings)
+      return peer, peer.session:open()
+    end
+
+    describe("shaking hands", function ()
+      it("sends header, start-ok, then tune-ok and open in one go", function ()
+        local peer, op = opening{ url = "amqp://me:secret@host/jobs", name = "worker" }
+        local holder = peer.holder
+        holder:attach()
+        holder:expect("protocol header", { protocol = "0-9-1" })
+        holder:silent()
+        holder:send(holder.start())
+        local ok = holder:expect("connection.start-ok", { channel = 0, mechanism = "PLAIN", response = "\0me\0secret",
+          locale = "en_US" })
+        assert.equal("worker holder", ok.client_properties.connection_name)
+        assert.same({ authentication_failure_close = true, ["basic.nack"] = true, ["connection.blocked"] = true,
+          consumer_cancel_notify = true, publisher_confirms = true }, ok.client_properties.capabilities)
+        holder:silent()
+        holder:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
+        holder:expect("connection.tune-ok")
+        holder:expect("connection.open", { virtual_host = "jobs" })
+        holder:silent()
+        assert.is_false(op:done())
+        holder:send{ channel = 0, method = "connection.open-ok" }
+        assert.is_true(peer:result(op))
+        holder:silent()
+      end)
+
+      it("asks the broker for no version", function ()
+        local peer, op = opening()
+        peer.holder:attach()
+        peer.holder:expect("protocol header")
+        for _, version in ipairs{ false, 3, "three", "3.10", ("9"):rep(100) } do
+          local start = peer.holder.start{ server_properties = { version = version or nil, versions = "4" } }
+          peer.holder:send(start)
+          peer.holder:expect("connection.start-ok")
+          peer = opening()
+          peer.holder:attach()
+          peer.holder:expect("protocol header")
+        end
+        assert.is_false(op:done())
+      end)
+
+      it("names the prober so", function ()
+        local peer = new{ name = "worker" }
+        assert.equal("worker prober", peer.prober:greeted().client_properties.connection_name)
+      end)
+
+      it("takes EXTERNAL if told to", function ()
+        local peer, op = opening{ url = "amqp://host?auth_mechanism=external" }
+        peer.holder:attach()
+        peer.holder:expect("protocol header")
+        peer.holder:send(peer.holder.start{ mechanisms = "EXTERNAL PLAIN" })
+        peer.holder:expect("connection.start-ok", { mechanism = "EXTERNAL", response = "" })
+        assert.is_false(op:done())
+      end)
+
+      local limits = {
+        { "both", { channel_max = 2047, frame_max = 131072 }, { channel_max = 2047, frame_max = 8192 } },
+        { "the broker's channels", { channel_max = 64, frame_max = 8192 }, { channel_max = 64, frame_max = 8192 } },
+        { "the broker's frames", { channel_max = 2047, frame_max = 4096 }, { channel_max = 2047, frame_max = 4096 } },
+        { "our own where it has none", { channel_max = 0, frame_max = 0 }, { channel_max = 2047, frame_max = 8192 } },
+      }
+      for _, case in ipairs(limits) do
+        local name, theirs, agreed = table.unpack(case)
+        it("agrees on the lesser limits: " .. name, function ()
+          local peer = new()
+          local ok = peer.holder:tuned(theirs)
+          assert.same(agreed, { channel_max = ok.channel_max, frame_max = ok.frame_max })
+        end)
+      end
+
+      it("asks for no more channels than its settings say", function ()
+        local peer = new{ url = "amqp://host?channel_max=7" }
+        assert.equal(7, peer.holder:tuned().channel_max)
+      end)
+
+      it("decides on the heartbeat itself", function ()
+        assert.equal(10, new{ heartbeat = 10 }.holder:tuned().heartbeat)
+        assert.equal(300, new{ heartbeat = 300 }.holder:tuned().heartbeat)
+      end)
+    end)
+
+    describe("refused", function ()
+      it("because of the password: auth, and the password is not told", function ()
+        local peer, op = opening{ url = "amqp://me:secret@host" }
+        peer.holder:greeted()
+        peer.holder:send(close(403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN."))
+        local message = peer:failed(op, "auth", "Login was refused")
+        assert.is_nil(message:find("secret", 1, true))
+      end)
+
+      it("because there is no such mechanism: auth", function ()
+        local peer, op = opening()
+        peer.holder:attach()
+        peer.holder:send(peer.holder.start{ mechanisms = "EXTERNAL PLAINER SCRAM" })
+        peer:failed(op, "auth", "PLAIN")
+      end)
+
+      it("because there is no such virtual host: vhost", function ()
+        local peer, op = opening()
+        peer.holder:tuned()
+        peer.holder:send(close(530, "NOT_ALLOWED - vhost jobs not found"))
+        peer:failed(op, "vhost", "vhost jobs not found")
+      end)
+
+      it("because the virtual host is another's: vhost", function ()
+        local peer, op = opening()
+        peer.holder:tuned()
+        peer.holder:send(close(530, "NOT_ALLOWED - access to vhost 'jobs' refused for user 'me'"))
+        peer:failed(op, "vhost", "access to vhost 'jobs' refused")
+      end)
+
+      it("because there are too many connections: limit", function ()
+        for _, text in ipairs{
+          "NOT_ALLOWED - access to vhost '/' refused for user 'me': connection limit (5) is reached",
+          "NOT_ALLOWED - connection refused for user 'me': user connection limit (1) is reached",
+          "NOT_ALLOWED - connection refused: node connection limit (0) is reached" } do
+          local peer, op = opening()
+          peer.holder:tuned()
+          peer.holder:send(close(530, text))
+          peer:failed(op, "limit", "limit")
+        end
+      end)
+
+      it("because there is no virtual host of a misleading name: vhost", function ()
+        local peer, op = opening()
+        peer.holder:tuned()
+        peer.holder:send(close(530, "NOT_ALLOWED - vhost rate-limits not found"))
+        peer:failed(op, "vhost", "rate-limits")
+      end)
+
+      it("by another protocol's header: protocol", function ()
+        for header, said in pairs{ ["AMQP\0\0\9\1"] = "AMQP 0.9", ["AMQP\3\1\0\0"] = "AMQP 1.0" } do
+          local peer, op = opening()
+          peer.holder:attach()
+          peer.holder:feed(header)
+          peer:failed(op, "protocol", said)
+        end
+      end)
+
+      it("by something that is no AMQP: protocol", function ()
+        for _, bytes in ipairs{ "HTTP/1.1 400 Bad Request\r\n\r\n", "\x15\x03\x01\0\2\2\x46",
+          "SSH-2.0-OpenSSH_9.2p1\r\n", ("\xFF"):rep(64), frames.encode(HEARTBEAT), "\1\0\0\0\0\0\4\0\x0A\0\x0A\0" } do
+          local peer, op = opening()
+          peer.holder:attach()
+          peer.holder:feed(bytes)
+          if op:done() then
+            peer:failed(op, "protocol")
+          else  -- what could yet become a frame
+            peer:pass(5)
+            peer:failed(op, "unreachable")
+          end
+        end
+      end)
+
+      it("by a broker that skips a step: protocol", function ()
+        local tune = { channel = 0, method = "connection.tune", channel_max = 1, frame_max = 4096, heartbeat = 1 }
+        for _, frame in ipairs{ tune, { channel = 0, method = "connection.open-ok" }, { channel = 0,
+          method = "connection.secure", challenge = "?" } } do
+          local peer, op = opening()
+          peer.holder:attach()
+          peer.holder:send(frame)
+          peer:failed(op, "protocol", "broke the AMQP handshake")
+        end
+        local peer, op = opening()
+        peer.holder:tuned()
+        peer.holder:send(tune)
+        peer:failed(op, "protocol", "broke the AMQP handshake")
+      end)
+
+      it("by a broker that opens channels of its own: protocol", function ()
+        local peer, op = opening()
+        peer.holder:tuned()
+        peer.holder:send{ channel = 1, method = "channel.open-ok" }
+        peer:failed(op, "protocol", "channel 1")
+      end)
+
+      it("by a broker that wants frames smaller than AMQP's least: protocol", function ()
+        for _, frame_max in ipairs{ 1, 7, 8, 9, 11, 12, 100, 4095 } do
+          local peer, op = opening()
+          peer.holder:greeted()
+          peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
+          peer:failed(op, "protocol", "frame")
+        end
+      end)
+
+      it("by silence at every step: unreachable at the deadline, not before", function ()
+        for _, step in ipairs{ "attach", "greeted", "tuned" } do
+          local peer, op = opening{ timeout = 3 }
+          peer.holder[step](peer.holder)
+          assert.equal(3, peer:tick())
+          peer:pass(2.999)
+          assert.is_false(op:done())
+          peer:pass(0.001)
+          peer:failed(op, "unreachable", "handshake in time")
+          assert.equal("down", peer.holder:state())
+        end
+      end)
+
+      it("by a connection that ends without a word at every step: unreachable", function ()
+        for _, step in ipairs{ "attach", "greeted", "tuned" } do
+          local peer, op = opening()
+          peer.holder[step](peer.holder)
+          peer.holder:down("end of file")
+          peer:failed(op, "unreachable", "end of file")
+        end
+      end)
+
+      it("for another reason: unreachable", function ()
+        local peer, op = opening()
+        peer.holder:tuned()
+        peer.holder:send(close(541, "INTERNAL_ERROR"))
+        peer:failed(op, "unreachable", "INTERNAL_ERROR")
+      end)
+    end)
+  end)
+end
