@@ -285,7 +285,7 @@ describe("administering", function ()
     end)
 
     -- Else it says "another administrator" until the time is over, and the one to look for does not exist.
-    pending("tells it from a plain queue by the mutex's name", function ()
+    it("tells it from a plain queue by the mutex's name", function ()
       assert(raw:declare(mutex(), { durable = true }))
       scene.undo(function () raw:delete(mutex()) end)
       names(failed("squatted", admin:create(2, { timeout = 1 })), mutex())
@@ -645,7 +645,7 @@ describe("administering", function ()
       end)
 
       -- The scratch queue is refused: it says "unreachable", with the broker's words about the limit behind.
-      pending("and leaves room for the mutex alone, tells so", function ()
+      it("and leaves room for the mutex alone, tells so", function ()
         leave_room_for(1)
         names(failed("limit", theirs:create(1)), name)
         nothing_is_left()

@@ -172,6 +172,9 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer.session:administer("create", "images", options or {}, 1)
         local mutex = peer.holder:claim("images-admin")
         peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        local channel = peer.holder:opened() -- is it a lock at all?
+        peer.holder:expect("queue.declare", { queue = "images-admin", passive = true, channel = channel })
+        peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
         peer.holder:silent()
         return op
       end

@@ -145,14 +145,11 @@ static int slot_in_hand(const admin *self) {
 
 /* The broker refused a declare or a delete. */
 static void action_refused(admin *self, const al_event *event) {
-  al_code code = AL_UNREACHABLE;
   char queue[AL_NAME_SIZE];
+  bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
   al_name_slot(queue, self->name, slot_in_hand(self));
-  if (event->reply_code == AMQP_ACCESS_REFUSED) code = AL_REFUSED;
-  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_SQUATTED;
-  if (event->reply_code == AMQP_PRECONDITION_FAILED)
-    code = strstr(event->text, "limit") ? AL_LIMIT : AL_CONFLICT;
-  al_op_fail(&self->op, code, "queue \"%s\": %s", queue, event->text);
+  al_op_fail(&self->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", queue,
+             event->text);
 }
 
 static void declaring(al_op *op);

@@ -35,13 +35,26 @@ static void forget(al_admin_mutex *mutex) {
   mutex->op->claim = NULL;
 }
 
+static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  al_name_admin(out, ((const al_admin_mutex *)context)->name);
+}
+
+/* By another administrator, or by a plain queue that will never go. */
+static void found_taken(al_admin_mutex *mutex) {
+  look_again_later(mutex);
+  if (mutex->is_suspected) return;
+  mutex->is_suspected = true;
+  al_squat_begin(&mutex->squat, mutex->op, 1, mutex_name, mutex);
+}
+
 static void missed(al_admin_mutex *mutex) {
   al_code code = mutex->claim->code;
   char why[sizeof mutex->claim->why];
   memcpy(why, mutex->claim->why, sizeof why);
   forget(mutex);
   if (code == AL_CONTENDED)
-    look_again_later(mutex);
+    found_taken(mutex);
   else
     al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
 }
@@ -55,7 +68,7 @@ bool al_admin_mutex_taken(al_admin_mutex *mutex) {
     missed(mutex);
   } else if (al_link_is_lost(&op->session->holder)) {
     al_op_fail_link(op, &op->session->holder);
-  } else if (op->wake == AL_NEVER) {
+  } else if (op->wake == AL_NEVER && !mutex->squat.channel) {
     claim(mutex);
   }
   return false;
@@ -82,6 +95,7 @@ bool al_admin_mutex_released(al_admin_mutex *mutex) {
 }
 
 void al_admin_mutex_drop(al_admin_mutex *mutex) {
+  al_squat_cancel(&mutex->squat);
   if (!mutex->claim) return;
   mutex->claim->on = NULL;
   al_claim_release(mutex->claim);

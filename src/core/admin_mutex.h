@@ -8,6 +8,7 @@
 
 #include "core/claim.h"
 #include "core/op.h"
+#include "core/squat.h"
 #include "core/wait.h"
 
 typedef struct al_admin_mutex {
@@ -15,6 +16,8 @@ typedef struct al_admin_mutex {
   const char *name;
   al_claim *claim; /* NULL: waiting for another administrator, or let go */
   al_wait wait;
+  al_squat squat; /* once, when the queue was found taken */
+  bool is_suspected;
 } al_admin_mutex;
 
 /* Wants it for `op`. The links must be open. Look with al_admin_mutex_taken() in every step of `op`, until it is. */

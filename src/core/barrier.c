@@ -16,8 +16,7 @@ static void barrier_event(void *owner, al_channel *channel, const al_event *even
     al_channel_give(channel);
     barrier->op->step(barrier->op);
   } else if (event->kind == AL_EVENT_CLOSED) {
-    bool refused = event->reply_code == AMQP_ACCESS_REFUSED;
-    al_op_fail(barrier->op, refused ? AL_REFUSED : AL_UNREACHABLE, "%s", event->text);
+    al_op_fail(barrier->op, al_event_refusal(event), "%s", event->text);
   } else {
     al_op_fail_link(barrier->op, channel->link);
   }

@@ -35,11 +35,6 @@ static bool mends(const al_change *change) {
 static al_code judge(const al_change *change, const al_survey *survey, char words[AL_MESSAGE_SIZE]) {
   const char *name = survey->name;
   bool makes = change->kind == AL_CREATE || change->kind == AL_RESIZE;
-  if (change->kind == AL_CREATE && survey->count > 0) {
-    snprintf(words, AL_MESSAGE_SIZE, "semaphore \"%s\" has %d slots already; resize(%d) changes that", name,
-             survey->count, change->amount);
-    return AL_EXISTS;
-  }
   if (survey->highest == 0 && !makes) {
     snprintf(words, AL_MESSAGE_SIZE, "there is no semaphore \"%s\"; create it", name);
     return AL_NOT_FOUND;
@@ -47,6 +42,11 @@ static al_code judge(const al_change *change, const al_survey *survey, char word
   if (!mends(change) && stray(change, survey)) {
     snprintf(words, AL_MESSAGE_SIZE, AL_SURVEY_GAP, name, stray(change, survey), name, survey->count + 1);
     return AL_CONFLICT;
+  }
+  if (change->kind == AL_CREATE && survey->count > 0) {
+    snprintf(words, AL_MESSAGE_SIZE, "semaphore \"%s\" has %d slots already; resize(%d) changes that", name,
+             survey->count, change->amount);
+    return AL_EXISTS;
   }
   if (target(change, survey) > AL_SLOTS_MAX) {
     snprintf(words, AL_MESSAGE_SIZE, "\"%s\" would have %d slots; the most is %d", name,

@@ -89,6 +89,17 @@ void al_channel_call(al_channel *channel, amqp_method_number_t method, void *dec
   al_link_method(channel->link, channel->number, method, decoded);
 }
 
+al_code al_event_refusal(const al_event *event) {
+  switch (event->reply_code) {
+    case AMQP_ACCESS_REFUSED:
+      return AL_REFUSED;
+    case AMQP_PRECONDITION_FAILED:
+      return strstr(event->text, "limit") ? AL_LIMIT : AL_CONFLICT;
+    default:
+      return AL_UNREACHABLE;
+  }
+}
+
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
 static void tell(al_channel *channel, const al_event *event) {

@@ -44,6 +44,10 @@ typedef struct al_event {
   const char *text; /* CLOSED: the broker's words */
 } al_event;
 
+/* What the broker's words about a refused request mean, where the request has no reasons of its own: REFUSED, LIMIT,
+ * CONFLICT, else UNREACHABLE. */
+al_code al_event_refusal(const al_event *event);
+
 typedef void al_channel_fn(void *owner, al_channel *channel, const al_event *event);
 
 struct al_channel {

@@ -171,22 +171,10 @@ static bool method_arrived(al_claim *claim, const al_event *event) {
 
 /* What the broker's words mean for a claim that was not yet held. */
 static void refused(al_claim *claim, const al_event *event) {
-  switch (event->reply_code) {
-    case AMQP_RESOURCE_LOCKED:
-      blame(claim, AL_CONTENDED, event->text);
-      break;
-    case AMQP_NOT_FOUND:
-      blame(claim, AL_REMOVED, event->text);
-      break;
-    case AMQP_ACCESS_REFUSED:
-      blame(claim, AL_REFUSED, event->text);
-      break;
-    case AMQP_PRECONDITION_FAILED:
-      blame(claim, strstr(event->text, "limit") ? AL_LIMIT : AL_CONFLICT, event->text);
-      break;
-    default:
-      blame(claim, AL_UNREACHABLE, event->text);
-  }
+  al_code code = al_event_refusal(event);
+  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_CONTENDED;
+  if (event->reply_code == AMQP_NOT_FOUND) code = AL_REMOVED;
+  blame(claim, code, event->text);
 }
 
 static void channel_closed(al_claim *claim, const al_event *event) {

@@ -32,8 +32,10 @@ void al_link_forget(al_link *link) {
 }
 
 void al_link_attach(al_link *link, al_port *port, int64_t now) {
+  al_link_free(link);
   link->wanted = false;
   link->blocked = false;
+  link->has_last_words = false;
   link->version = 0;
   link->port = port;
   link->state = AL_LINK_GREETING;
@@ -46,6 +48,22 @@ void al_link_attach(al_link *link, al_port *port, int64_t now) {
   port->kind->send_header(port);
 }
 
+/* The connection is over. The answer to the broker's goodbye is kept where it must still be fetched. */
+static void part(al_link *link) {
+  al_port *port = link->port;
+  link->port = NULL;
+  if (!port) return;
+  if (link->has_last_words && port->kind->is_fetched)
+    link->parted = port;
+  else
+    port->kind->close(port);
+}
+
+void al_link_free(al_link *link) {
+  if (link->parted) link->parted->kind->close(link->parted);
+  link->parted = NULL;
+}
+
 static void link_down(al_link *link) {
   bool was = link->state != AL_LINK_DOWN;
   link->was_open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
@@ -53,8 +71,7 @@ static void link_down(al_link *link) {
   link->wanted = false;
   link->blocked = false;
   link->certain_until = 0;
-  if (link->port) link->port->kind->close(link->port);
-  link->port = NULL;
+  part(link);
   al_channels_down(link);
   if (was) changed(link);
 }
@@ -95,6 +112,7 @@ static void closed_by_broker(al_link *link, const amqp_connection_close_t *close
   amqp_connection_close_ok_t ok = {0};
   al_link_method(link, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
   link->port->kind->flush(link->port);
+  link->has_last_words = true;
   al_code code = al_handshake_refusal(link->state, close);
   al_link_abort(link, code, "the broker closed the connection: %.*s", (int)close->reply_text.len,
                 (const char *)close->reply_text.bytes);

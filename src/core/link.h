@@ -34,9 +34,10 @@ struct al_link {
   const al_settings *settings;
   const char *role; /* "holder" or "prober", the suffix of the connection's name */
   al_link_state state;
-  bool wanted, was_open;
+  bool wanted, was_open, has_last_words;
   al_port *port;
-  int64_t now; /* the time of the pump under way */
+  al_port *parted; /* the last connection's, as long as its last words may still be fetched from it */
+  int64_t now;     /* the time of the pump under way */
 
   int64_t deadline;              /* of the handshake, or of closing */
   int64_t sent_at;               /* when anything was last queued to be sent */
@@ -64,6 +65,9 @@ struct al_link {
 };
 
 void al_link_init(al_link *link, const al_settings *settings, const char *role);
+
+/* Frees what the link still has; it must be down, or never have been up. */
+void al_link_free(al_link *link);
 
 /* Asks the outside for a connection, unless there is one or one is under way. */
 void al_link_want(al_link *link);

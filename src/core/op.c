@@ -70,7 +70,9 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) {
 
 void al_op_fail_link(al_op *op, const al_link *link) {
   const al_settings *settings = link->settings;
-  if (link->was_open)
+  if (link->code == AL_OK) /* somebody else has wanted the link again: how it ended is forgotten */
+    al_op_fail(op, AL_UNREACHABLE, "the connection to %s:%d was lost", settings->host, settings->port);
+  else if (link->was_open)
     al_op_fail(op, link->code, "the connection to %s:%d was lost: %s", settings->host, settings->port,
                link->why);
   else

@@ -17,6 +17,8 @@ typedef enum al_port_state {
 } al_port_state;
 
 typedef struct al_port_kind {
+  bool
+      is_fetched; /* what is to be sent is fetched by the outside, so a port that is done with is kept a while */
   void (*send_header)(al_port *);
   /* Queues a frame, copying all it points to; it leaves with flush(). What does not fit brings the port down. */
   void (*send)(al_port *, const amqp_frame_t *);

@@ -47,7 +47,8 @@ typedef struct acquire {
   al_claim *claim;
   int last_found, last_busy; /* by the last look that was brought to its end */
   al_squat squat;
-  al_code verdict; /* what to fail with when squatters do not explain it */
+  int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
+  al_code verdict;                               /* what to fail with when squatters do not explain it */
 } acquire;
 
 static void look(al_op *op);
@@ -213,7 +214,7 @@ static void look(al_op *op) {
   self->start = start_slot(self);
   self->wrapped = false;
   self->slot = self->found = self->busy = self->mine = self->unavailable = 0;
-  al_squat_forget(&self->squat);
+  self->suspect_count = 0;
   ask(self, self->start, window_first(self));
 }
 
@@ -231,7 +232,7 @@ static bool consider(acquire *self, int slot, al_answer a, al_answer b) {
   }
   if (b == AL_ANSWER_ABSENT && !ours) return true;
   self->busy++;
-  if (!ours) al_squat_suspect(&self->squat, slot);
+  if (!ours && self->suspect_count < AL_SUSPECTS_MOST) self->suspects[self->suspect_count++] = slot;
   return false;
 }
 
@@ -361,12 +362,17 @@ static void looking_for_squatters(al_op *op) {
   if (al_squat_cleared(&self->squat)) wait_or_give_up(self);
 }
 
+static void suspect_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const acquire *self = context;
+  al_name_holder(out, self->semaphore->name, self->suspects[index]);
+}
+
 static bool look_for_squatters(acquire *self) {
   al_semaphore *semaphore = self->semaphore;
   int64_t now = self->op.session->now;
   if (now - semaphore->squat_checked < SQUAT_EVERY) return false;
   self->op.step = looking_for_squatters;
-  if (!al_squat_begin(&self->squat, &self->op, semaphore->name)) return false;
+  if (!al_squat_begin(&self->squat, &self->op, (size_t)self->suspect_count, suspect_name, self)) return false;
   semaphore->squat_checked = now;
   return true;
 }

@@ -68,6 +68,8 @@ static void session_free(al_session *session) {
     next = claim->next;
     free(claim);
   }
+  al_link_free(&session->holder);
+  al_link_free(&session->prober);
   al_prober_free(&session->probes);
   free(session->notes);
   free(session);

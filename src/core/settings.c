@@ -96,6 +96,12 @@ static bool parameter(al_settings *s, const char *key, const char *value, char w
 
 static bool query(al_settings *settings, char *text, char why[AL_MESSAGE_SIZE]) {
   char *rest = NULL;
+  if (strchr(
+          text,
+          '@')) { /* the rest of a password with a question mark in it, most likely: it must not be shown */
+    snprintf(why, AL_MESSAGE_SIZE, "the URL has an \"@\" in its query; in a password, \"?\" is written %%3F");
+    return false;
+  }
   for (char *part = strtok_r(text, "&", &rest); part; part = strtok_r(NULL, "&", &rest)) {
     char *value = strchr(part, '=');
     if (value) *value++ = '\0';

@@ -2,14 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/squat.h"
 
-#include "core/name.h"
 #include "core/session.h"
-
-void al_squat_forget(al_squat *squat) { squat->count = 0; }
-
-void al_squat_suspect(al_squat *squat, int slot) {
-  if (squat->count < AL_SUSPECTS_MOST) squat->suspects[squat->count++] = slot;
-}
 
 static void squat_event(void *owner, al_channel *channel, const al_event *event) {
   al_squat *squat = owner;
@@ -21,7 +14,7 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_METHOD) {
     al_channel_give(channel);
     al_op_fail(squat->op, AL_SQUATTED,
-               "queue \"%s\" is not exclusive: it is no lock, but keeps a slot taken; delete it",
+               "queue \"%s\" is not exclusive: it is no lock, but stands in the place of one; delete it",
                squat->first);
   } else if (event->kind == AL_EVENT_DOWN) {
     al_op_fail_link(squat->op, channel->link);
@@ -30,17 +23,16 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
   }
 }
 
-bool al_squat_begin(al_squat *squat, al_op *op, const char *name) {
-  if (squat->count == 0) return false;
+bool al_squat_begin(al_squat *squat, al_op *op, size_t count, al_probe_name *name, const void *context) {
+  if (count == 0) return false;
+  *squat = (al_squat){.op = op, .count = count};
   squat->channel = al_channel_take(&op->session->holder, squat_event, squat);
   if (!squat->channel) return false;
-  squat->op = op;
-  squat->found = 0;
-  al_name_holder(squat->first, name, squat->suspects[0]);
+  name(context, 0, squat->first);
   al_op_ask(op);
-  for (int i = 0; i < squat->count; i++) {
+  for (size_t i = 0; i < count; i++) {
     char queue[AL_NAME_SIZE];
-    al_name_holder(queue, name, squat->suspects[i]);
+    name(context, i, queue);
     amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue), .passive = 1};
     al_channel_call(squat->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
   }

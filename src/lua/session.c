@@ -219,7 +219,8 @@ static int session_feed(lua_State *L) {
 /* session:output("holder") -> bytes, which count as sent */
 static int session_output(lua_State *L) {
   size_t length = 0;
-  al_port *port = check_link(L, check_bytes(L), 2)->port;
+  al_link *link = check_link(L, check_bytes(L), 2);
+  al_port *port = link->port ? link->port : link->parted;
   const char *bytes = port ? al_bytes_output(port, &length) : "";
   lua_pushlstring(L, bytes, length);
   if (port) al_bytes_sent(port, length);

@@ -80,8 +80,14 @@ static void bytes_close(al_port *port) {
   free(self);
 }
 
-static const al_port_kind bytes_kind = {bytes_send_header, bytes_send,  bytes_next, bytes_release,
-                                        bytes_tune,        bytes_flush, bytes_close};
+static const al_port_kind bytes_kind = {.is_fetched = true,
+                                        .send_header = bytes_send_header,
+                                        .send = bytes_send,
+                                        .next = bytes_next,
+                                        .release = bytes_release,
+                                        .tune = bytes_tune,
+                                        .flush = bytes_flush,
+                                        .close = bytes_close};
 
 al_port *al_bytes_port(void) {
   bytes_port *self = calloc(1, sizeof *self);

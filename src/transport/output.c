@@ -23,6 +23,7 @@ static bool reserve(al_output *output, size_t more) {
 }
 
 bool al_output_append(al_output *output, const void *bytes, size_t length) {
+  if (length == 0) return true;
   if (!reserve(output, length)) return false;
   memcpy(output->bytes + output->end, bytes, length);
   output->end += length;

@@ -202,8 +202,13 @@ static void socket_close(al_port *port) {
   free(self);
 }
 
-static const al_port_kind socket_kind = {socket_send_header, socket_send,  socket_next, socket_release,
-                                         socket_tune,        socket_flush, socket_close};
+static const al_port_kind socket_kind = {.send_header = socket_send_header,
+                                         .send = socket_send,
+                                         .next = socket_next,
+                                         .release = socket_release,
+                                         .tune = socket_tune,
+                                         .flush = socket_flush,
+                                         .close = socket_close};
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
