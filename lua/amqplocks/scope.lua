@@ -4,10 +4,6 @@
 --- What `with` does, for every kind of lock.
 local scope = {}
 
-local unpack = table.unpack or unpack -- luacheck: ignore 113
-
-local function pack(...) return { n = select("#", ...), ... } end
-
 --- Splits `with`'s arguments: ([opts,] fn, …) into opts, fn and the rest.
 local function split(where, ...)
   local first = ...
@@ -19,11 +15,18 @@ local function split(where, ...)
   return ...
 end
 
--- A lock that cannot be released was not ours until the end, or nobody can say that it was.
+-- Lost before fn returned, or nobody can say that it was not: fn's results are worth nothing then. An answer to the
+-- release that is merely late takes nothing back.
+local function is_lost(was_held, released, code)
+  if released or code == "not_held" then return false end
+  return code == "lost" or not was_held
+end
+
 local function finish(lock, fine, ...)
+  local was_held = lock:held()
   local released, message, code = lock:release()
   if not fine then error((...), 0) end
-  if not released and code ~= "not_held" then return nil, (message:gsub("^[%w_]+", "lost", 1)), "lost" end
+  if is_lost(was_held, released, code) then return nil, (message:gsub("^[%w_]+", "lost", 1)), "lost" end
   return ...
 end
 
@@ -35,7 +38,5 @@ end
 
 --- Acquires, calls fn(lock, …), releases. See semaphore:with.
 function scope.with(where, acquire, ...) return run(acquire, split(where, ...)) end
-
-scope.pack, scope.unpack = pack, unpack
 
 return scope

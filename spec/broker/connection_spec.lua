@@ -13,8 +13,6 @@ local until_true = require "spec.support.until"
 local unpack = table.unpack or unpack -- luacheck: ignore 113
 local operated_it = broker.operated_it(it, pending)
 local tls_it = os.getenv "AMQPS_URL" and it or pending
--- What is known to fail, and why, stands beside each.
-local broken_it = pending
 
 local url, tls_url, tls = os.getenv "AMQP_URL", os.getenv "AMQPS_URL", os.getenv "BROKER_TLS"
 
@@ -399,8 +397,7 @@ describe("a connection through a proxy", function()
     stage.take(sem)
   end)
 
-  -- The wait ends with "unreachable": what was lost while it waited is not opened anew.
-  broken_it("that loses its prober while it waits for a slot goes on waiting", function()
+  it("that loses its prober while it waits for a slot goes on waiting", function()
     local between, name = proxy.start(), stage.semaphore(1)
     local occupant, waiter = stage.occupy(name, 1), process.start()
     waiter:begin([[

@@ -177,8 +177,21 @@ for _, way in ipairs(Peer.all_ways) do
         local peer, channel = undoing()
         peer.holder:refuse(channel, 403, DENIED, "queue.delete")
         peer:pass(1)
-        peer.holder:silent()
         assert_taken(peer)
+      end)
+
+      it("and denied looks until it is seen to be gone: GONE", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        peer:pass(0.01)
+        channel = peer.holder:opened()
+        local look = { queue = "images-1-B", passive = true, channel = channel }
+        peer.holder:expect("queue.declare", look)
+        peer.holder:declared(channel, "images-1-B")
+        peer:pass(0.02)
+        peer.holder:expect("queue.declare", look)
+        peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
+        assert_free(peer)
       end)
 
       it("is GONE when the connection is", function ()

@@ -196,7 +196,7 @@ for _, way in ipairs(Peer.ways) do
         assert.same({
           "info: holder connection to broker.example:5673 is open",
           "info: prober connection to broker.example:5673 is open",
-          "warning: the broker has an alarm and reads no publishers; asking passively",
+          "warning: the broker has an alarm and reads no publishers",
           'warning: "images-1-B" was lost: timed out',
           "warning: holder connection to broker.example:5673: timed out",
         }, news(peer))

@@ -33,8 +33,7 @@
 
 #define DECLARES_AT_ONCE 16
 
-static const char *const verbs[] = {"create",  "add",    "remove", "resize",
-                                    "destroy", "repair", "slots",  "status"};
+static const char *const verbs[] = {"create", "add", "remove", "resize", "destroy", "repair"};
 
 typedef struct admin {
   al_op op;
@@ -226,6 +225,7 @@ static void begin_deleting(admin *self) {
 static void check_event(void *owner, al_channel *channel, const al_event *event) {
   admin *self = owner;
   if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD) self->checked++;
+  al_op_ask(&self->op); /* each answer is one: the rest has its own time */
   bool all = self->checked == self->change.delete_count;
   if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !all)) return;
   self->check = NULL;

@@ -53,7 +53,9 @@ static void missed(al_admin_mutex *mutex) {
   char why[sizeof mutex->claim->why];
   memcpy(why, mutex->claim->why, sizeof why);
   forget(mutex);
-  if (code == AL_CONTENDED)
+  if (al_link_is_lost(&mutex->op->session->holder))
+    al_op_fail_link(mutex->op, &mutex->op->session->holder);
+  else if (code == AL_CONTENDED)
     found_taken(mutex);
   else
     al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
@@ -88,7 +90,8 @@ void al_admin_mutex_release(al_admin_mutex *mutex) {
 }
 
 bool al_admin_mutex_released(al_admin_mutex *mutex) {
-  if (mutex->claim->state != AL_CLAIM_GONE) return false;
+  if (mutex->claim->state != AL_CLAIM_GONE && !mutex->claim->is_denied)
+    return false; /* it goes with its channel */
   al_op_answered(mutex->op);
   forget(mutex);
   return true;

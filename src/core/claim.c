@@ -75,29 +75,56 @@ static void send_delete(al_claim *claim) {
 
 /* ---- undoing ---------------------------------------------------------------------------------------------------- */
 
+static void undo_settled(al_claim *claim, al_channel *channel) {
+  claim->channel = NULL;
+  if (channel) al_channel_give(channel);
+  enter(claim, AL_CLAIM_GONE);
+}
+
+/* Nothing more can be done than to see the queue go with its channel; how soon to look (again), is backed off. */
+static void undo_later(al_claim *claim) {
+  al_session *session = claim->session;
+  claim->channel = NULL;
+  claim->undo_at = session->now + al_wait_next(&claim->undo_wait, &session->random);
+}
+
+static void undo_refused(al_claim *claim, const al_event *event) {
+  /* 405: it is somebody else's by now. 404: it is going away. */
+  if (event->reply_code == AMQP_RESOURCE_LOCKED || event->reply_code == AMQP_NOT_FOUND) {
+    undo_settled(claim, NULL);
+    return;
+  }
+  if (!claim->is_denied) snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
+  claim->is_denied = true;
+  undo_later(claim);
+}
+
 static void undo_event(void *owner, al_channel *channel, const al_event *event) {
   al_claim *claim = owner;
-  if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DELETE_OK_METHOD) return;
-  if (event->kind == AL_EVENT_METHOD) {
-    claim->channel = NULL;
-    al_channel_give(channel);
-    enter(claim, AL_CLAIM_GONE);
+  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD) {
+    undo_settled(claim, channel);
+  } else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD) {
+    al_channel_give(channel); /* it is still there */
+    undo_later(claim);
   } else if (event->kind == AL_EVENT_CLOSED) {
-    claim->channel = NULL;
-    /* 405: it is somebody else's by now. 404: it is going away. Otherwise the name stays taken. */
-    claim->is_stuck = event->reply_code != AMQP_RESOURCE_LOCKED && event->reply_code != AMQP_NOT_FOUND;
-    if (!claim->is_stuck) enter(claim, AL_CLAIM_GONE);
+    undo_refused(claim, event);
   } else if (event->kind == AL_EVENT_DOWN) {
-    claim->channel = NULL;
-    enter(claim, AL_CLAIM_GONE);
+    undo_settled(claim, NULL);
+  } else {
+    return;
   }
   notify(claim);
 }
 
-/* The channel is gone, the queue may not be: a refused consume, for one, leaves it standing. */
+/* The channel is gone, the queue may not be: a refused consume, for one, leaves it standing. It is deleted from another
+ * channel; where that is denied it is looked for until it is gone. */
 static void undo(al_claim *claim) {
+  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(claim->queue), .passive = 1};
   claim->channel = al_channel_take(&claim->session->holder, undo_event, claim);
-  if (claim->channel) send_delete(claim);
+  if (claim->channel && claim->is_denied)
+    al_channel_call(claim->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+  else if (claim->channel)
+    send_delete(claim);
   enter(claim, AL_CLAIM_UNDOING);
 }
 
@@ -247,6 +274,7 @@ static al_claim *claim_new(al_session *session, const char *queue) {
   if (!claim) return NULL;
   claim->session = session;
   claim->users = 1;
+  claim->undo_wait = AL_WAIT_UNDO;
   snprintf(claim->queue, sizeof claim->queue, "%s", queue);
   al_session_ticket(session, claim->ticket);
   return claim;
@@ -308,8 +336,8 @@ void al_claims_down(al_session *session) {
 void al_claims_sweep(al_session *session) {
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;
-    bool lacks_channel = claim->state == AL_CLAIM_UNDOING && !claim->channel && !claim->is_stuck;
-    if (lacks_channel) undo(claim);
+    bool is_due = claim->state == AL_CLAIM_UNDOING && !claim->channel && session->now >= claim->undo_at;
+    if (is_due) undo(claim);
     if (claim->state == AL_CLAIM_GONE && claim->users == 0) {
       *at = claim->next;
       free(claim);

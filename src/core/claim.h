@@ -31,6 +31,7 @@
 
 #include "amqplocks.h"
 #include "core/channel.h"
+#include "core/wait.h"
 
 typedef enum al_claim_state {
   AL_CLAIM_CLAIMING,
@@ -54,7 +55,11 @@ struct al_claim {
   double acquired_at;          /* seconds since the epoch */
 
   bool is_declared, is_consumed, is_pulsed;
-  bool is_stuck; /* UNDOING, and the broker denies the deletion: gone when the connection ends, not before */
+  bool
+      is_denied; /* UNDOING, and the broker denies the deletion: it is waited for until it is seen to be gone */
+  char denial[160];
+  int64_t undo_at; /* when to ask again */
+  al_wait undo_wait;
   int looks, looks_ok;
   char look[AL_LOOKS_MAX][AL_NAME_SIZE];
 

@@ -38,7 +38,7 @@ static void send_start_ok(al_link *link) {
                                    .response = sasl_response(link->settings, response),
                                    .locale = amqp_cstring_bytes("en_US")};
   al_link_method(link, 0, AMQP_CONNECTION_START_OK_METHOD, &ok);
-  memset(response, 0, sizeof response);
+  explicit_bzero(response, sizeof response);
 }
 
 static int version_number(amqp_bytes_t text) {

@@ -19,8 +19,8 @@ bool al_link_is_open(const al_link *link) { return link->state == AL_LINK_OPEN; 
 
 bool al_link_is_lost(const al_link *link) { return link->state == AL_LINK_DOWN; }
 
-static void changed(al_link *link) {
-  if (link->changed) link->changed(link->watcher, link);
+static void changed(al_link *link, al_link_change change) {
+  if (link->changed) link->changed(link->watcher, link, change);
 }
 
 void al_link_want(al_link *link) {
@@ -31,7 +31,7 @@ void al_link_forget(al_link *link) {
   if (link->state == AL_LINK_DOWN) link->state = AL_LINK_IDLE;
 }
 
-void al_link_attach(al_link *link, al_port *port, int64_t now) {
+void al_link_attach(al_link *link, al_port *port, int64_t now, int64_t deadline) {
   al_link_free(link);
   link->wanted = false;
   link->blocked = false;
@@ -41,7 +41,7 @@ void al_link_attach(al_link *link, al_port *port, int64_t now) {
   link->state = AL_LINK_GREETING;
   link->now = link->sent_at = link->heard_at = link->pulsed_at = now;
   link->answered_at = 0;
-  link->deadline = now + link->settings->timeout;
+  link->deadline = deadline;
   link->channel_max = 0;
   link->code = AL_OK;
   link->why[0] = '\0';
@@ -73,7 +73,7 @@ static void link_down(al_link *link) {
   link->certain_until = 0;
   part(link);
   al_channels_down(link);
-  if (was) changed(link);
+  if (was) changed(link, AL_LINK_WENT_DOWN);
 }
 
 void al_link_fail(al_link *link, al_code code, const char *why) {
@@ -121,7 +121,7 @@ static void closed_by_broker(al_link *link, const amqp_connection_close_t *close
 static void blocked(al_link *link, bool is_blocked) {
   if (link->blocked == is_blocked) return;
   link->blocked = is_blocked;
-  changed(link);
+  changed(link, is_blocked ? AL_LINK_BLOCKED : AL_LINK_UNBLOCKED);
 }
 
 static void connection_method(al_link *link, const amqp_frame_t *frame) {
@@ -142,7 +142,7 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
     default:
       if (link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING) return;
       al_handshake(link, frame);
-      if (link->state == AL_LINK_OPEN) changed(link);
+      if (link->state == AL_LINK_OPEN) changed(link, AL_LINK_OPENED);
   }
 }
 
@@ -168,7 +168,10 @@ static void dispatch(al_link *link, const amqp_frame_t *frame) {
 /* At most so many, that a peer that never pauses cannot keep time from passing. */
 static void read_some(al_link *link) {
   amqp_frame_t frame;
-  for (int left = FRAMES_AT_ONCE; left > 0 && link->port; left--) {
+  link->has_more = false;
+  for (int left = FRAMES_AT_ONCE; link->port; left--) {
+    link->has_more = left == 0;
+    if (link->has_more) return;
     al_port *port = link->port;
     al_port_state state = port->kind->next(port, &frame);
     if (port->heard) {
@@ -201,14 +204,25 @@ static void pulse_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) link->pulse = NULL;
 }
 
-/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. basic.qos on
- * a channel of its own asks for nothing and changes nothing. */
+/* A channel on which asking for nothing disturbs nobody: one of our own, or, when there are no more, anybody's. */
+static al_channel *pulse_channel(al_link *link) {
+  if (!link->pulse) link->pulse = al_channel_take(link, pulse_event, link);
+  if (link->pulse) return link->pulse;
+  for (int number = 1; number < link->channels_size; number++) {
+    al_channel *channel = link->channels[number];
+    if (channel && channel->state == AL_CHANNEL_OPEN) return channel;
+  }
+  return NULL;
+}
+
+/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. basic.qos asks
+ * for nothing, and changes nothing for consumers that exist or need no acknowledgements. */
 static void pulse(al_link *link) {
   amqp_basic_qos_t qos = {.prefetch_count = 1};
   if (link->pulses == 0 || link->now < link->pulsed_at + heartbeat(link) / 2) return;
   link->pulsed_at = link->now;
-  if (!link->pulse) link->pulse = al_channel_take(link, pulse_event, link);
-  if (link->pulse && link->pulse->unanswered <= 1) al_channel_call(link->pulse, AMQP_BASIC_QOS_METHOD, &qos);
+  al_channel *channel = pulse_channel(link);
+  if (channel && channel->unanswered <= 1) al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
 }
 
 static void keep_time(al_link *link) {
@@ -242,6 +256,7 @@ void al_link_pump(al_link *link, int64_t now) {
 static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t al_link_wake(const al_link *link) {
+  if (link->has_more) return link->now;
   if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
   if (link->state != AL_LINK_OPEN) return AL_NEVER;
   int64_t beat = heartbeat(link) / 2;

@@ -26,6 +26,13 @@ typedef enum al_link_state {
   AL_LINK_DOWN
 } al_link_state;
 
+typedef enum al_link_change {
+  AL_LINK_OPENED,
+  AL_LINK_BLOCKED,
+  AL_LINK_UNBLOCKED,
+  AL_LINK_WENT_DOWN
+} al_link_change;
+
 #define AL_NAME_BUCKETS 64
 
 struct al_claim;
@@ -35,6 +42,7 @@ struct al_link {
   const char *role; /* "holder" or "prober", the suffix of the connection's name */
   al_link_state state;
   bool wanted, was_open, has_last_words;
+  bool has_more; /* the last pump left something to be read */
   al_port *port;
   al_port *parted; /* the last connection's, as long as its last words may still be fetched from it */
   int64_t now;     /* the time of the pump under way */
@@ -60,7 +68,7 @@ struct al_link {
   al_code code; /* why it is DOWN */
   char why[AL_MESSAGE_SIZE];
 
-  void (*changed)(void *watcher, al_link *link); /* told when the link opens, blocks or goes down */
+  void (*changed)(void *watcher, al_link *link, al_link_change change);
   void *watcher;
 };
 
@@ -75,8 +83,8 @@ void al_link_want(al_link *link);
 /* Forgets how the last connection ended, so that another may be wanted. */
 void al_link_forget(al_link *link);
 
-/* Takes a connected port (and owns it) and begins the handshake. */
-void al_link_attach(al_link *link, al_port *port, int64_t now);
+/* Takes a connected port (and owns it) and begins the handshake, which must be over by `deadline`. */
+void al_link_attach(al_link *link, al_port *port, int64_t now, int64_t deadline);
 
 /* The outside could not connect. */
 void al_link_fail(al_link *link, al_code code, const char *why);

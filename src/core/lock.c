@@ -28,7 +28,7 @@ static void lock_unref(al_lock *lock) {
 }
 
 void al_lock_drop(al_lock *lock) {
-  if (!lock) return;
+  if (!lock || al_session_forked(lock->session)) return;
   al_session *session = lock->session;
   al_session_ref(session); /* beyond the lock's own */
   {
@@ -60,7 +60,7 @@ static al_code lost_or_let_go(const al_lock *lock) {
 
 /* What it reads without the turn is atomic: the answer costs no more than looking at the clock. */
 al_code al_lock_held(const al_lock *lock, int64_t now) {
-  if (lock->session->forked) return AL_FORKED;
+  if (al_session_forked(lock->session)) return AL_FORKED;
   if (lock->released || lock->claim->state != AL_CLAIM_HELD) return lost_or_let_go(lock);
   return now < al_link_certain_until(&lock->session->holder) ? AL_OK : AL_SUSPECT;
 }
@@ -91,7 +91,12 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   self->op.stop = lock_op_stop;
   self->op.free = lock_op_free;
   lock->refs++;
-  return al_op_start(&self->op, step, AL_NEVER);
+  bool closed =
+      lock->session->closed && is_let_go(lock); /* it went with everything else: say that of the lock */
+  lock->session->closed = lock->session->closed && !closed;
+  al_op_start(&self->op, step, AL_NEVER);
+  lock->session->closed = lock->session->closed || closed;
+  return &self->op;
 }
 
 /* True if there is still a lock; otherwise the operation fails with what became of it. */
@@ -105,7 +110,12 @@ static bool is_still_held(al_op *op, const al_lock *lock) {
 
 /* "Relinquishing a Lock": delete B, and know that it is gone. */
 static void releasing(al_op *op) {
-  if (((lock_op *)op)->lock->claim->state == AL_CLAIM_GONE) al_op_finish(op);
+  const al_claim *claim = ((lock_op *)op)->lock->claim;
+  if (claim->state == AL_CLAIM_GONE)
+    al_op_finish(op);
+  else if (claim->is_denied)
+    al_op_fail(op, AL_REFUSED, "\"%s\" may not be deleted; it goes with its channel: %s", claim->queue,
+               claim->denial);
 }
 
 static void release_begin(al_op *op) {

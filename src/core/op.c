@@ -18,7 +18,16 @@ al_op *al_op_new(al_session *session, size_t size) {
   return op;
 }
 
+static al_op *fail_forked(al_op *op) {
+  snprintf(op->message, sizeof op->message,
+           "%s: this process is a child of the one that connected; connect anew", al_code_name(AL_FORKED));
+  op->code = AL_FORKED;
+  op->done = true;
+  return op;
+}
+
 al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
+  if (al_session_forked(op->session)) return fail_forked(op);
   op->deadline = deadline;
   al_session_list(op->session, op);
   al_link_forget(&op->session->holder);
@@ -159,6 +168,7 @@ static void op_free(al_op *op) {
 
 void al_op_drop(al_op *op) {
   al_session *session = op->session;
+  if (al_session_forked(session)) return;
   op_free(op);
   free(op);
   al_session_unref(session);

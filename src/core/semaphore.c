@@ -45,7 +45,7 @@ typedef struct acquire {
   int found, busy, mine, unavailable;
 
   al_claim *claim;
-  int last_found, last_busy; /* by the last look that was brought to its end */
+  int last_found, last_busy, last_unavailable; /* by the last look that was brought to its end */
   al_squat squat;
   int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
   al_code verdict;                               /* what to fail with when squatters do not explain it */
@@ -69,7 +69,7 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
 }
 
 void al_semaphore_drop(al_semaphore *semaphore) {
-  if (!semaphore || --semaphore->refs > 0) return;
+  if (!semaphore || al_session_forked(semaphore->session) || --semaphore->refs > 0) return;
   al_session_unref(semaphore->session);
   free(semaphore);
 }
@@ -78,9 +78,12 @@ void al_semaphore_drop(al_semaphore *semaphore) {
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const acquire *self = (const acquire *)op;
-  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held)",
+  char refusing[64] = "";
+  if (self->last_unavailable > 0)
+    snprintf(refusing, sizeof refusing, ", %d refused by the broker", self->last_unavailable);
+  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held%s)",
            self->semaphore->name, (double)self->timeout / (double)AL_SECOND, self->last_busy,
-           self->last_found);
+           self->last_found, refusing);
 }
 
 static void acquire_stop(al_op *op) {
@@ -266,12 +269,19 @@ static void learn(acquire *self) {
   }
 }
 
+static void none_free(acquire *self) {
+  self->last_found = self->found;
+  self->last_busy = self->busy;
+  self->last_unavailable = self->unavailable;
+  no_slot(self);
+}
+
 static void end_of_row(acquire *self, int slot) {
   if (slot == 1)
     al_op_fail(&self->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
                self->semaphore->name);
   else if (self->start == 1 || self->wrapped)
-    no_slot(self);
+    none_free(self);
   else {
     self->wrapped = true;
     ask(self, 1, WINDOW_FIRST);
@@ -287,7 +297,7 @@ static int absent_slot(const acquire *self) {
 static void look_on(acquire *self) {
   int next = self->first + self->width, last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
   if (next > last)
-    no_slot(self);
+    none_free(self);
   else
     ask(self, next, self->width * 2 <= WINDOW_MOST ? self->width * 2 : WINDOW_MOST);
 }
@@ -339,6 +349,7 @@ static void waiting(al_op *op) {
     al_op_fail_link(op, &op->session->holder);
   else if (op->wake == AL_NEVER) {
     self->attempts = 0;
+    al_link_forget(&op->session->prober); /* lost meanwhile, it holds nothing: a new one is as good */
     al_op_next(op, look);
   }
 }
@@ -378,8 +389,6 @@ static bool look_for_squatters(acquire *self) {
 }
 
 static void no_slot(acquire *self) {
-  self->last_found = self->found;
-  self->last_busy = self->busy;
   bool contended = self->attempts >= self->semaphore->options.max_attempts;
   self->verdict = contended ? AL_CONTENDED : self->busy == 0 ? AL_UNAVAILABLE : AL_BUSY;
   if (self->waits && !contended && self->mine == self->found) self->verdict = AL_DEADLOCK;

@@ -18,20 +18,22 @@ static void step_all(al_session *session) {
   }
 }
 
-static void note_change(al_session *session, const al_link *link) {
+static void note_change(al_session *session, const al_link *link, al_link_change change) {
   const al_settings *s = &session->settings;
-  if (link->state == AL_LINK_DOWN && link->code != AL_CLOSED)
-    al_session_note(session, true, "%s connection to %s:%d: %s", link->role, s->host, s->port, link->why);
-  else if (al_link_is_open(link) && link->blocked)
-    al_session_note(session, true, "the broker has an alarm and reads no publishers; asking passively");
-  else if (al_link_is_open(link))
+  if (change == AL_LINK_OPENED)
     al_session_note(session, false, "%s connection to %s:%d is open", link->role, s->host, s->port);
+  else if (change == AL_LINK_BLOCKED)
+    al_session_note(session, true, "the broker has an alarm and reads no publishers");
+  else if (change == AL_LINK_UNBLOCKED)
+    al_session_note(session, false, "the broker's alarm is over: it reads publishers again");
+  else if (link->code != AL_CLOSED)
+    al_session_note(session, true, "%s connection to %s:%d: %s", link->role, s->host, s->port, link->why);
 }
 
-static void link_changed(void *watcher, al_link *link) {
+static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_session *session = watcher;
-  note_change(session, link);
-  if (link == &session->holder && link->state == AL_LINK_DOWN) al_claims_down(session);
+  note_change(session, link, change);
+  if (link == &session->holder && change == AL_LINK_WENT_DOWN) al_claims_down(session);
   if (link == &session->prober) al_prober_changed(&session->probes);
   step_all(session);
 }
@@ -53,16 +55,21 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed) {
 void al_session_ref(al_session *session) { session->refs++; }
 
 al_session *al_turn_take(al_session *session) {
-  if (session->take_turn) session->take_turn(session->transport);
+  if (session->take_turn) session->take_turn(session);
   return session;
 }
 
 void al_turn_give(al_session **session) {
-  if ((*session)->give_turn) (*session)->give_turn((*session)->transport);
+  if ((*session)->give_turn) (*session)->give_turn(*session);
+}
+
+bool al_session_forked(const al_session *session) {
+  return session->has_forked && session->has_forked(session);
 }
 
 static void session_free(al_session *session) {
   al_session_abort(session);
+  if (al_session_forked(session)) return;
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   for (al_claim *claim = session->claims, *next; claim; claim = next) {
     next = claim->next;
@@ -180,7 +187,7 @@ al_op *al_session_open(al_session *session) {
 
 static bool claims_are_gone(const al_session *session) {
   for (const al_claim *claim = session->claims; claim; claim = claim->next)
-    if (claim->state != AL_CLAIM_GONE && !claim->is_stuck) return false;
+    if (claim->state != AL_CLAIM_GONE && !claim->is_denied) return false;
   return true;
 }
 
@@ -218,6 +225,7 @@ al_op *al_session_close(al_session *session) {
   session->closed = false; /* closing is the one thing a closed session still does */
   for (al_op *other = session->ops, *next; other; other = next) {
     next = other->next;
+    if (other->watches_claims) continue; /* a close under way: this one waits beside it */
     al_op_fail(other, AL_CLOSED, "the connection was closed");
   }
   for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);
@@ -229,7 +237,18 @@ al_op *al_session_close(al_session *session) {
   return op;
 }
 
+static void close_descriptors(al_session *session) {
+  al_port *holder = session->holder.port, *prober = session->prober.port;
+  session->holder.port = session->prober.port = NULL;
+  if (holder) holder->kind->close(holder);
+  if (prober) prober->kind->close(prober);
+}
+
 void al_session_abort(al_session *session) {
+  if (al_session_forked(session)) {
+    close_descriptors(session);
+    return;
+  }
   AL_TURN(session);
   session->closed = true;
   session->holder.changed = session->prober.changed = NULL;

@@ -25,20 +25,26 @@ struct al_session {
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
-  bool closed, forked;
+  bool closed;
   struct al_note *notes; /* a ring, made with the first note */
   unsigned notes_first, notes_count;
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
-  void (*take_turn)(struct al_transport *); /* NULL: there is only one thread */
-  void (*give_turn)(struct al_transport *);
+  void (*take_turn)(
+      al_session *); /* also tells the time; NULL: there is one thread, and time is told otherwise */
+  void (*give_turn)(al_session *);
+  bool (*has_forked)(const al_session *); /* NULL: never */
 };
 
 /* `seed` feeds every choice by chance. NULL: no memory. */
 al_session *al_session_new(const al_settings *settings, uint64_t seed);
 void al_session_ref(al_session *session);
 void al_session_unref(al_session *session);
+
+/* This process is a child of the one that made the session. What it has of it may have been copied in the middle of a
+ * change: nothing of it is looked at or freed, only its descriptors are closed. */
+bool al_session_forked(const al_session *session);
 
 /* Reads both links, moves every operation along, writes. */
 void al_session_pump(al_session *session, int64_t now);

@@ -137,7 +137,7 @@ bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE
   char *mark = strchr(copy, '?');
   if (mark) *mark = '\0';
   bool good = authority(settings, copy, why) && (!mark || query(settings, mark + 1, why));
-  memset(copy, 0, strlen(url));
+  explicit_bzero(copy, strlen(url));
   free(copy);
   return good;
 }

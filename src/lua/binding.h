@@ -27,7 +27,6 @@ typedef struct al_lua_session {
 } al_lua_session;
 
 al_lua_session *al_lua_check_session(lua_State *L, int index); /* also brings it up to date */
-int64_t al_lua_now(const al_lua_session *box);
 void al_lua_open_session(lua_State *L);
 
 /* operation.c: pushes an empty box for an operation that the caller begins next, so that nothing can fail in between.

@@ -44,7 +44,6 @@ static const char *why(const al_lock *lock, al_code code) {
 static int lock_held(lua_State *L) {
   lock_box *box = check_box(L);
   al_lock *lock = box->lock;
-  if (box->is_native) al_native_forked(lock->session);
   al_code code = al_lock_held(lock, box->is_native ? al_native_now() : lock->session->now);
   lua_pushboolean(L, code == AL_OK);
   if (code == AL_OK) return 1;
@@ -89,7 +88,6 @@ static int lock_gc(lua_State *L) {
   lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
   al_lock *lock = box->lock;
   box->lock = NULL;
-  if (lock && box->is_native) al_native_forked(lock->session);
   al_lock_drop(lock);
   return 0;
 }

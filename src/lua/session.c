@@ -43,7 +43,7 @@ static void read_tls(lua_State *L, int table, al_settings *settings) {
   lua_pop(L, 1);
 }
 
-/* core.settings_error(url) -> nil if the URL is fine, else what is wrong with it. */
+/* core.url_error(url) -> nil if the URL is fine, else what is wrong with it. */
 static int url_error(lua_State *L) {
   al_settings settings;
   char why[AL_MESSAGE_SIZE];
@@ -67,8 +67,6 @@ static void read_settings(lua_State *L, int table, al_settings *settings) {
 
 /* ---- both kinds ------------------------------------------------------------------------------------------------- */
 
-int64_t al_lua_now(const al_lua_session *box) { return box->is_native ? al_native_now() : box->session->now; }
-
 al_lua_session *al_lua_check_session(lua_State *L, int index) {
   al_lua_session *box = luaL_checkudata(L, index, AL_LUA_SESSION);
   luaL_argcheck(L, box->session, index, "the session was given back");
@@ -83,7 +81,7 @@ static int new_native(lua_State *L) {
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->is_native = true;
   box->session = al_native_new(&settings);
-  memset(&settings, 0, sizeof settings);
+  explicit_bzero(&settings, sizeof settings);
   return box->session ? 1 : luaL_error(L, "out of memory");
 }
 
@@ -204,7 +202,7 @@ static int session_attach(lua_State *L) {
   luaL_argcheck(L, !link->port, 2, "has a connection already");
   al_port *port = al_bytes_port();
   if (!port) return luaL_error(L, "out of memory");
-  al_link_attach(link, port, session->now);
+  al_link_attach(link, port, session->now, session->now + session->settings.timeout);
   return 0;
 }
 

@@ -16,7 +16,7 @@
 
 typedef struct al_keeper {
   pthread_t thread;
-  bool runs;
+  bool runs, has_failed;
   int poke; /* an eventfd: look again, the descriptors or the end of it have changed */
   _Atomic bool quit;
 } al_keeper;

@@ -45,13 +45,17 @@ static double wall_now(void) {
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
+static bool has_forked(const al_session *session) { return al_fork_happened(&session->transport->fork); }
+
 /* A child has no keeper, and its copy of the mutex may be taken by the one its parent has: there is no turn to take. */
-static void take_turn(struct al_transport *transport) {
-  if (!al_fork_happened(&transport->fork)) pthread_mutex_lock(&transport->turn);
+static void take_turn(al_session *session) {
+  if (has_forked(session)) return;
+  pthread_mutex_lock(&session->transport->turn);
+  al_session_set_time(session, al_native_now(), wall_now());
 }
 
-static void give_turn(struct al_transport *transport) {
-  if (!al_fork_happened(&transport->fork)) pthread_mutex_unlock(&transport->turn);
+static void give_turn(al_session *session) {
+  if (!has_forked(session)) pthread_mutex_unlock(&session->transport->turn);
 }
 
 static void transport_free(struct al_transport *transport) {
@@ -100,17 +104,13 @@ al_session *al_native_new(const al_settings *settings) {
   if (session->transport) {
     session->take_turn = take_turn;
     session->give_turn = give_turn;
+    session->has_forked = has_forked;
     al_session_set_time(session, al_native_now(), wall_now());
     return session;
   }
   session->transport_free = NULL;
   al_session_drop(session);
   return NULL;
-}
-
-bool al_native_forked(al_session *session) {
-  if (session->transport && al_fork_happened(&session->transport->fork)) session->forked = true;
-  return session->forked;
 }
 
 int64_t al_native_owner_seen(const al_session *session) { return session->transport->owner_seen; }
@@ -120,9 +120,9 @@ al_keeper *al_native_keeper(const al_session *session) { return &session->transp
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
 /* How long connecting may take: no longer than whoever waits has time. */
-static int64_t connect_timeout(al_session *session) {
+static int64_t patience(al_session *session) {
   AL_TURN(session);
-  int64_t left = al_session_deadline(session) - al_native_now();
+  int64_t left = al_session_deadline(session) - session->now;
   if (left < AL_MILLISECOND) left = AL_MILLISECOND;
   return left < session->settings.timeout ? left : session->settings.timeout;
 }
@@ -137,14 +137,14 @@ static void connect_wanted(al_session *session, al_link *link) {
   al_code code;
   char why[256];
   if (!is_wanted(session, link)) return;
-  al_port *port =
-      al_socket_connect(&session->settings, connect_timeout(session), &session->transport->fork, &code, why);
+  int64_t begun = al_native_now(), left = patience(session);
+  al_port *port = al_socket_connect(&session->settings, left, &session->transport->fork, &code, why);
   AL_TURN(session);
-  int64_t now = al_native_now();
-  al_session_set_time(session, now, wall_now());
+  bool was_cut_short = !port && left < session->settings.timeout && session->now >= begun + left;
   if (port)
-    al_link_attach(link, port, now);
-  else
+    al_link_attach(link, port, session->now, begun + session->settings.timeout);
+  else if (
+      !was_cut_short) /* otherwise it is not the broker's time that is up: whoever still waits tries again */
     al_link_fail(link, code, why);
   al_keeper_poke(&session->transport->keeper);
 }
@@ -174,13 +174,12 @@ static void poll_links(al_session *session) {
 }
 
 static void pump(al_session *session) {
-  al_session_set_time(session, al_native_now(), wall_now());
-  al_session_pump(session, session->now);
+  al_session_pump(session, al_native_now());
   session->transport->owner_seen = session->now;
 }
 
 void al_native_touch(al_session *session) {
-  if (al_native_forked(session)) return;
+  if (al_session_forked(session)) return;
   AL_TURN(session);
   pump(session);
 }
@@ -196,16 +195,20 @@ static void wait_a_while(al_session *session, const al_op *op) {
 /* From the first lock on there is something to keep. */
 static void mind_keeper(al_session *session) {
   AL_TURN(session);
-  if (session->holder.pulses > 0) al_keeper_start(&session->transport->keeper, session);
+  al_keeper *keeper = &session->transport->keeper;
+  if (session->holder.pulses == 0 || al_keeper_start(keeper, session) || keeper->has_failed) return;
+  keeper->has_failed = true;
+  al_session_note(session, true,
+                  "no thread could be started: locks last only while the program calls this library");
 }
 
 void al_native_retire(al_session *session) {
   al_session_abort(session);
-  al_keeper_stop(&session->transport->keeper, al_native_forked(session));
+  al_keeper_stop(&session->transport->keeper, al_session_forked(session));
 }
 
 void al_native_wait(al_session *session, al_op *op) {
-  if (al_native_forked(session)) {
+  if (al_session_forked(session)) {
     al_op_fail(op, AL_FORKED, "this process is a child of the one that opened the connection; open another");
     return;
   }

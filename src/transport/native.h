@@ -10,8 +10,7 @@
 #include "amqplocks.h"
 #include "transport/keeper.h"
 
-int64_t al_native_now(void);         /* CLOCK_BOOTTIME, in nanoseconds */
-bool al_native_forked(al_session *); /* this process is not the one that opened the session */
+int64_t al_native_now(void); /* CLOCK_BOOTTIME, in nanoseconds */
 
 /* Brings the session up to date before an operation begins: the time, and news that has already arrived. */
 void al_native_touch(al_session *);

@@ -148,21 +148,24 @@ static uint64_t take(const uint8_t *at, int bytes) {
 static size_t decode_own(socket_port *self, const uint8_t *at, amqp_frame_t *frame) {
   size_t length = (size_t)take(at + 3, 4);
   const uint8_t *payload = at + 7;
+  int status = AMQP_STATUS_OK;
   frame->frame_type = at[0];
   frame->channel = (amqp_channel_t)take(at + 1, 2);
   if (frame->frame_type == AMQP_FRAME_METHOD) {
     amqp_bytes_t encoded = {.len = length - 4, .bytes = (void *)(payload + 4)};
     frame->payload.method.id = (amqp_method_number_t)take(payload, 4);
-    amqp_decode_method(frame->payload.method.id, &self->pool, encoded, &frame->payload.method.decoded);
+    status =
+        amqp_decode_method(frame->payload.method.id, &self->pool, encoded, &frame->payload.method.decoded);
   } else if (frame->frame_type == AMQP_FRAME_HEADER) {
     amqp_bytes_t encoded = {.len = length - 12, .bytes = (void *)(payload + 12)};
     frame->payload.properties.class_id = (uint16_t)take(payload, 2);
     frame->payload.properties.body_size = take(payload + 4, 8);
-    amqp_decode_properties(frame->payload.properties.class_id, &self->pool, encoded,
-                           &frame->payload.properties.decoded);
+    status = amqp_decode_properties(frame->payload.properties.class_id, &self->pool, encoded,
+                                    &frame->payload.properties.decoded);
   } else if (frame->frame_type == AMQP_FRAME_BODY) {
     frame->payload.body_fragment = (amqp_bytes_t){.len = length, .bytes = (void *)payload};
   }
+  if (status < 0) down_status(self, status);
   return length + 8;
 }
 
@@ -182,7 +185,7 @@ static void socket_flush(al_port *port) {
       since_look = 0;
     }
     size_t length = decode_own(self, self->out.bytes + self->out.start, &frame);
-    int status = amqp_send_frame(self->state, &frame);
+    int status = self->is_down ? AMQP_STATUS_OK : amqp_send_frame(self->state, &frame);
     recycle_amqp_pool(&self->pool);
     if (status != AMQP_STATUS_OK) down_status(self, status);
     al_output_consume(&self->out, length);
@@ -193,10 +196,11 @@ static void socket_flush(al_port *port) {
 
 static void socket_close(al_port *port) {
   socket_port *self = (socket_port *)port;
-  if (al_fork_happened(self->fork))
-    close(amqp_get_sockfd(self->state)); /* the parent's TLS must not be told goodbye: the rest is given up */
-  else
-    amqp_destroy_connection(self->state);
+  if (al_fork_happened(self->fork)) { /* the parent's TLS must not be told goodbye: the rest is given up */
+    close(amqp_get_sockfd(self->state));
+    return;
+  }
+  amqp_destroy_connection(self->state);
   al_output_free(&self->out);
   empty_amqp_pool(&self->pool);
   free(self);
@@ -238,6 +242,10 @@ static al_code connect_refusal(int status, amqp_socket_t *socket, const al_setti
                s->host, s->port, complaint ? complaint : al_tls_words());
       return AL_TLS;
     default:
+      if (errno == EMFILE || errno == ENFILE) {
+        snprintf(why, 256, "%s", strerror(errno));
+        return AL_LIMIT;
+      }
       snprintf(why, 256, "no broker at %.180s:%d", s->host, s->port);
       return AL_UNREACHABLE;
   }
@@ -262,6 +270,7 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
     socket = settings->tls ? al_tls_socket(self->state, settings, why) : amqp_tcp_socket_new(self->state);
   }
   if (socket) {
+    errno = 0; /* rabbitmq-c does not say it otherwise when no descriptor is left */
     int status = amqp_socket_open_noblock(socket, settings->host, settings->port, &timeout);
     if (status == AMQP_STATUS_OK) return &self->port;
     *code = connect_refusal(status, socket, settings, why);
