@@ -277,7 +277,12 @@ static void passing_barrier(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_barrier_passed(&self->barrier)) return;
   op->step = surveying;
-  al_survey_begin(&self->survey, op, self->name, false, self->options.overshoot);
+  /* As far as this change may reach: what stands there already must not be declared, nor become part of the row. */
+  al_change_kind kind = self->change.kind;
+  int amount = self->change.amount, overshoot = self->options.overshoot;
+  int beyond = kind == AL_ADD && amount > overshoot ? amount : overshoot;
+  int least = kind == AL_CREATE || kind == AL_RESIZE ? amount + 1 : 0;
+  al_survey_begin(&self->survey, op, self->name, false, beyond, least);
 }
 
 /* ---- the mutex -------------------------------------------------------------------------------------------------- */

@@ -122,6 +122,7 @@ static bool passive_is_stuck(const al_probes *batch) {
 }
 
 static bool passive_begin(al_probes *batch) {
+  if (!al_op_has(batch->op, &batch->op->session->holder)) return false;
   batch->is_passive = true;
   batch->passive_next = 0;
   passive_more(batch);

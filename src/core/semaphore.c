@@ -186,7 +186,18 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 static void look_answered(al_op *op);
 
 /* Asks for A and B of a window of slots, not past the last slot there can be, nor past where the look began. */
+static void wait_for_slot(acquire *self);
+
+/* Whoever waits anyway does not mind losing the prober, which holds nothing: the next look opens another. */
+static bool waits_out_lost_prober(acquire *self) {
+  al_session *session = self->op.session;
+  bool is_lost = self->waits && al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
+  if (is_lost) wait_for_slot(self);
+  return is_lost;
+}
+
 static void ask(acquire *self, int first, int width) {
+  if (waits_out_lost_prober(self)) return;
   if (!al_op_has_probing(&self->op, self->semaphore->options.probing)) return;
   int last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
   self->first = first;
@@ -306,6 +317,7 @@ static void look_answered(al_op *op) {
   acquire *self = (acquire *)op;
   if (self->probes.pending > 0) return;
   al_op_answered(op);
+  if (waits_out_lost_prober(self)) return;
   learn(self);
   sight seen = read_window(self);
   if (seen == SIGHT_END && self->slot) seen = SIGHT_FREE;

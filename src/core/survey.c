@@ -26,8 +26,9 @@ static void ask(al_survey *survey) {
   al_probes_begin(&survey->probes, survey->op, AL_PROBE_AUTO, questions, probe_name, survey);
 }
 
-void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond) {
-  al_survey fresh = {.op = op, .name = name, .with_holders = with_holders, .beyond = beyond};
+void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond,
+                     int least) {
+  al_survey fresh = {.op = op, .name = name, .with_holders = with_holders, .beyond = beyond, .least = least};
   fresh.probes = survey->probes;
   fresh.slots = survey->slots;
   fresh.size = survey->size;
@@ -71,7 +72,9 @@ bool al_survey_done(al_survey *survey) {
   al_op_answered(survey->op);
   for (int slot = survey->first; slot <= last; slot++)
     if (!note(survey, slot, &is_empty)) return false;
-  if ((is_empty && last >= survey->count + survey->beyond) || last >= AL_SLOTS_MAX) return true;
+  bool is_past =
+      survey->first > survey->count + 1 && last >= survey->count + survey->beyond && last >= survey->least;
+  if ((is_empty && is_past) || last >= AL_SLOTS_MAX) return true;
   survey->first = last + 1;
   survey->width = survey->width * 2 <= WINDOW_MOST ? survey->width * 2 : WINDOW_MOST;
   if (survey->width > AL_SLOTS_MAX - last) survey->width = AL_SLOTS_MAX - last;
@@ -126,7 +129,7 @@ static void wanting_links(al_op *op) {
   survey_op *self = (survey_op *)op;
   if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
   op->step = surveying;
-  al_survey_begin(&self->survey, op, self->name, self->is_status, 0);
+  al_survey_begin(&self->survey, op, self->name, self->is_status, 0, 0);
 }
 
 static al_op *survey_op_begin(al_session *session, const char *name, bool is_status,

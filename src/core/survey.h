@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Counting slots ("Determining the Maximum Number of Slots"): A[1], A[2], … are asked for in windows that double. The
- * first that is absent, in order, ends the semaphore; but the survey goes on until a whole window is empty, so that
+ * first that is absent, in order, ends the semaphore; but the survey goes on until a whole window past that one is empty, so that
  * strays past a gap are seen, not only the gap. */
 #ifndef AL_CORE_SURVEY_H
 #define AL_CORE_SURVEY_H
@@ -20,7 +20,7 @@ typedef struct al_survey {
   al_op *op;
   const char *name;
   bool with_holders; /* asks for B too */
-  int beyond;        /* goes on at least this far past the end */
+  int beyond, least; /* goes on at least so many slots past the end, and at least to this slot */
   int first, width;
 
   int count;      /* slots in a row from 1 */
@@ -30,7 +30,8 @@ typedef struct al_survey {
 } al_survey;
 
 /* Asks for the first window; al_survey_done() is then looked at in every step of `op`. */
-void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond);
+void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond,
+                     int least);
 
 /* True when the survey is complete. False: not yet, or the operation has failed. */
 bool al_survey_done(al_survey *survey);
