@@ -141,7 +141,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("is GONE when the connection is", function ()
         local peer, op = releasing()
         peer.holder:down()
-        assert.is_true(peer:result(op))
+        peer:failed(op, "unreachable", "nobody said so")
       end)
 
       it("unanswered is unreachable, and stays RELEASING", function ()

@@ -31,8 +31,6 @@ for _, way in ipairs(Peer.ways) do
         peer:failed(waiting, "unreachable")
       end)
 
-      -- PENDING: closed_by_broker() (link.c) writes close-ok and gives the port back at once; what the bytes transport
-      -- had not handed out by then is gone with it. Only the native one flushes in between.
       it("answers the broker's close at any moment", function ()
         for _, step in ipairs{ "greeted", "tuned", "handshake" } do
           local peer = new()
@@ -44,7 +42,6 @@ for _, way in ipairs(Peer.ways) do
         end
       end)
 
-      -- PENDING: al_output_append() (output.c) hands NULL to memcpy(), which the sanitizer reports.
       it("takes no bytes at all for no news", function ()
         local peer = new()
         peer.session:open()
@@ -120,8 +117,7 @@ for _, way in ipairs(Peer.ways) do
         peer.holder:silent()
       end)
 
-      -- PENDING: al_link_wake() (link.c) knows nothing of what read_some() left unread after FRAMES_AT_ONCE frames.
-      pending("reads no more than it should in one turn, and wants the next one at once", function ()
+      it("reads no more than it should in one turn, and wants the next one at once", function ()
         local peer = Peer.open(way)
         local op = peer:semaphore("images"):acquire(0)
         local probes = peer.prober:probes()

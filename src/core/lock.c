@@ -111,7 +111,10 @@ static bool is_still_held(al_op *op, const al_lock *lock) {
 /* "Relinquishing a Lock": delete B, and know that it is gone. */
 static void releasing(al_op *op) {
   const al_claim *claim = ((lock_op *)op)->lock->claim;
-  if (claim->state == AL_CLAIM_GONE)
+  if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK) /* the connection went, and the answer with it */
+    al_op_fail(op, AL_UNREACHABLE, "slot %d of \"%s\" was let go, but nobody said so: %s",
+               ((lock_op *)op)->lock->slot, ((lock_op *)op)->lock->name, claim->why);
+  else if (claim->state == AL_CLAIM_GONE)
     al_op_finish(op);
   else if (claim->is_denied)
     al_op_fail(op, AL_REFUSED, "\"%s\" may not be deleted; it goes with its channel: %s", claim->queue,
