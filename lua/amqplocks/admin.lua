@@ -80,8 +80,7 @@ function Admin:status(opts) return administer(self, "status", opts) end
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "timeout" (the message names who is still held), …
 function Admin:wait_released(slots, opts)
-  options.argument(slots, function(value) return type(value) ~= "table" and "a list of slots" or nil end, "slots",
-    "wait_released")
+  options.argument(slots, checks.list, "slots", "wait_released")
   for _, slot in ipairs(slots) do
     options.argument(slot, checks.whole(1, core.slots_max), "a slot", "wait_released")
   end

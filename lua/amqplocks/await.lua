@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The only waiting loop. It is Lua's, and comes back here at least every second, so that debug hooks, and with them
--- Ctrl-C, get their turn, and so that no C function ever has to yield.
+--- The only waiting loop. It is Lua's, and comes back here at least every second (opening a connection takes longer if
+-- it must), so that debug hooks, and with them Ctrl-C, get their turn, and so that no C function ever has to yield.
 
 local function tell(driver)
   for level, message in driver.news do

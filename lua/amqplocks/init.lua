@@ -22,7 +22,8 @@ local amqplocks = { _VERSION = "amqplocks " .. core.version }
 
 local schema = {
   name = function(value)
-    return checks.string(value) or (#value == 0 or #value > 100) and "a string of 1 to 100 bytes" or nil
+    local fine = type(value) == "string" and #value > 0 and #value <= 100 and not value:find "%c"
+    return not fine and "a string of 1 to 100 bytes without control characters" or nil
   end,
   heartbeat = checks.whole(1, 65535),
   timeout = checks.timeout,
@@ -39,7 +40,7 @@ local schema = {
 
 local function check_url(url)
   options.argument(url, checks.string, "the URL", "connect")
-  local wrong = core.url_error(url)
+  local wrong = url:find("\0", 1, true) and "the URL holds a NUL" or core.url_error(url)
   if wrong then error("connect: " .. wrong, 0) end
 end
 

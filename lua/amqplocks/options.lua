@@ -20,12 +20,22 @@ function checks.callable(value) return type(value) ~= "function" and "a function
 --- Seconds, fractions allowed.
 function checks.seconds(value)
   if type(value) ~= "number" or not is_finite(value) or value < 0 then
-    return "a number of seconds that is not negative"
+    return "a number of seconds, finite and not negative"
   end
 end
 
 function checks.timeout(value)
   return checks.seconds(value) or value == 0 and "more than 0 seconds" or nil
+end
+
+--- A list without holes, and nothing else in it.
+function checks.list(value)
+  if type(value) ~= "table" then return "a list of slots" end
+  local count = 0
+  for _ in pairs(value) do count = count + 1 end
+  for i = 1, count do
+    if value[i] == nil then return "a list of slots, without holes or other keys" end
+  end
 end
 
 function checks.whole(least, most)

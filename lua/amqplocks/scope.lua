@@ -30,10 +30,23 @@ local function finish(lock, fine, ...)
   return ...
 end
 
+local function hold(lock, fn, ...) return finish(lock, pcall(fn, lock, ...)) end
+
+-- A coroutine that is closed while fn yields never comes back here: where Lua has scopes, the lock is bound to one.
+if _VERSION == "Lua 5.4" then
+  hold = load [[
+    local hold = ...
+    return function(lock, fn, ...)
+      local guard <close> = lock
+      return hold(lock, fn, ...)
+    end
+  ]](hold)
+end
+
 local function run(acquire, opts, fn, ...)
   local lock, message, code = acquire(opts)
   if not lock then return nil, message, code end
-  return finish(lock, pcall(fn, lock, ...))
+  return hold(lock, fn, ...)
 end
 
 --- Acquires, calls fn(lock, …), releases. See semaphore:with.

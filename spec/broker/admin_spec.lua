@@ -517,6 +517,8 @@ describe("an administrator", function ()
         throws("wait_released: a slot", admin.wait_released, admin, { 1, bad })
       end
       throws("wait_released: slots", admin.wait_released, admin, 3)
+      throws("wait_released: slots", admin.wait_released, admin, { nil, 2 })
+      throws("wait_released: slots", admin.wait_released, admin, { slot = 2 })
       throws("wait_released: slots", admin.wait_released, admin)
     end)
 

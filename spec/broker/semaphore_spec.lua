@@ -368,6 +368,18 @@ describe("with", function()
     assert.is_true(stage.free(name, 1))
   end)
 
+  if _VERSION == "Lua 5.4" then
+    it("releases when the coroutine it yields in is closed", function()
+      local name = stage.semaphore(1)
+      local sem = stage.connect():semaphore(name)
+      local co = coroutine.create(function() sem:with(function() coroutine.yield() end) end)
+      assert(coroutine.resume(co))
+      assert.is_true(stage.held(name, 1))
+      assert.is_true(coroutine.close(co))
+      assert.is_true(stage.free(name, 1))
+    end)
+  end
+
   it("rethrows the function's error unchanged, after the release", function()
     local name = stage.semaphore(1)
     local sem, thing = semaphore(name), setmetatable({}, { __tostring = function() return "a thing" end })

@@ -67,7 +67,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   if (self->released.count > 0)
-    al_released_explain(&self->released, self->options.wait, out);
+    al_released_explain(&self->released, self->options.wait, out); /* what was to be removed is */
   else if (self->op.step == taking_mutex)
     snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", self->name,
              seconds);

@@ -79,6 +79,11 @@ void al_semaphore_drop(al_semaphore *semaphore) {
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const acquire *self = (const acquire *)op;
   char refusing[64] = "";
+  if (self->last_found == 0) {
+    snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s: the broker had not answered yet",
+             self->semaphore->name, (double)self->timeout / (double)AL_SECOND);
+    return;
+  }
   if (self->last_unavailable > 0)
     snprintf(refusing, sizeof refusing, ", %d refused by the broker", self->last_unavailable);
   snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held%s)",

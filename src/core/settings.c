@@ -116,6 +116,10 @@ static bool query(al_settings *settings, char *text, char why[AL_MESSAGE_SIZE]) 
 
 static bool authority(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   struct amqp_connection_info info;
+  if (strstr(text, "%00")) { /* rabbitmq-c would cut the text there */
+    snprintf(why, AL_MESSAGE_SIZE, "the URL holds a NUL (%%00)");
+    return false;
+  }
   if (amqp_parse_url(text, &info) != AMQP_STATUS_OK) {
     snprintf(why, AL_MESSAGE_SIZE,
              "the URL is not of the form amqp://user:password@host:port/vhost?key=value, "

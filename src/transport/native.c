@@ -21,6 +21,8 @@
 
 #define LOOK_AROUND AL_SECOND /* the longest wait in one go, so that Lua's hooks and signals get their turn */
 
+#define CONNECT_MOST (86400 * AL_SECOND) /* rabbitmq-c's clock runs over at some hundred years */
+
 struct al_transport {
   al_fork fork;
   pthread_mutex_t turn; /* recursive */
@@ -124,7 +126,8 @@ static int64_t patience(al_session *session) {
   AL_TURN(session);
   int64_t left = al_session_deadline(session) - session->now;
   if (left < AL_MILLISECOND) left = AL_MILLISECOND;
-  return left < session->settings.timeout ? left : session->settings.timeout;
+  if (left > session->settings.timeout) left = session->settings.timeout;
+  return left < CONNECT_MOST ? left : CONNECT_MOST;
 }
 
 static bool is_wanted(al_session *session, const al_link *link) {
