@@ -258,23 +258,46 @@ static bool prober_ready(al_prober *prober) {
   return true;
 }
 
-static void question_publish(al_prober *prober, al_probes *batch, size_t index) {
-  char name[AL_NAME_SIZE], id[24];
-  snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
-  batch->name(batch->context, index, name);
-  amqp_basic_publish_t publish = {
-      .exchange = amqp_empty_bytes, .routing_key = amqp_cstring_bytes(name), .mandatory = 1};
-  amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_EXPIRATION_FLAG |
-                                                  AMQP_BASIC_DELIVERY_MODE_FLAG,
+static const char *const message_types[] = {
+    [AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE, [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN};
+
+/* A token stays, whatever happens to the broker; everything else is worth nothing a moment later. */
+static amqp_basic_properties_t properties_of(al_message message, const char *id) {
+  amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG,
                                         .message_id = amqp_cstring_bytes(id),
                                         .expiration = amqp_cstring_bytes("0"),
                                         .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
+  if (message == AL_MESSAGE_TOKEN)
+    properties.delivery_mode = AMQP_DELIVERY_PERSISTENT;
+  else
+    properties._flags |= AMQP_BASIC_EXPIRATION_FLAG;
+  if (message != AL_MESSAGE_PROBE) {
+    properties._flags |= AMQP_BASIC_TYPE_FLAG;
+    properties.type = amqp_cstring_bytes(message_types[message]);
+  }
+  return properties;
+}
+
+/* There is room for one more question. */
+static void question_publish(al_prober *prober, al_message message, const char *queue,
+                             struct al_question question) {
+  char id[24];
+  snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
+  amqp_basic_publish_t publish = {
+      .exchange = amqp_empty_bytes, .routing_key = amqp_cstring_bytes(queue), .mandatory = 1};
+  amqp_basic_properties_t properties = properties_of(message, id);
   amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
   header.payload.properties.class_id = AMQP_BASIC_CLASS;
   header.payload.properties.decoded = &properties;
-  *question_at(prober, prober->count++) = (struct al_question){.batch = batch, .index = index};
+  *question_at(prober, prober->count++) = question;
   al_link_method(prober->link, prober->channel->number, AMQP_BASIC_PUBLISH_METHOD, &publish);
   al_link_send(prober->link, &header);
+}
+
+void al_prober_ring(al_prober *prober, const char *bell) {
+  if (prober->link->blocked || prober->denied || !prober_ready(prober) || !questions_reserve(prober, 1))
+    return;
+  question_publish(prober, AL_MESSAGE_TOKEN, bell, (struct al_question){.batch = NULL});
 }
 
 static bool publish_begin(al_probes *batch) {
@@ -291,7 +314,11 @@ static bool publish_begin(al_probes *batch) {
     al_op_fail(batch->op, AL_NO_MEMORY, "asking for %zu queues", batch->count);
     return false;
   }
-  for (size_t i = 0; i < batch->count; i++) question_publish(prober, batch, i);
+  for (size_t i = 0; i < batch->count; i++) {
+    char queue[AL_NAME_SIZE];
+    batch->name(batch->context, i, queue);
+    question_publish(prober, batch->message, queue, (struct al_question){.batch = batch, .index = i});
+  }
   return true;
 }
 

@@ -26,6 +26,17 @@ typedef enum al_answer {
   AL_ANSWER_UNKNOWN      /* no answer: nothing is known */
 } al_answer;
 
+/* What is published. Whatever it is, its answer says whether the queue exists. */
+typedef enum al_message {
+  AL_MESSAGE_PROBE,  /* nothing but the question */
+  AL_MESSAGE_REVOKE, /* to B: whoever holds it is asked to let go */
+  AL_MESSAGE_TOKEN   /* to a doorbell: stays until somebody is woken by it */
+} al_message;
+
+/* The types these messages bear; a probe has none. */
+#define AL_TYPE_REVOKE "amqplocks.revoke"
+#define AL_TYPE_TOKEN "amqplocks.token"
+
 typedef struct al_probes al_probes;
 
 /* Writes the name of the queue that question `index` is about. */
@@ -35,7 +46,8 @@ typedef void al_probe_name(const void *context, size_t index, char out[AL_NAME_S
 
 /* A batch of questions, part of the operation that asks them. */
 struct al_probes {
-  al_op *op; /* stepped whenever `pending` has become 0 */
+  al_op *op;          /* stepped whenever `pending` has become 0 */
+  al_message message; /* set by its owner before it begins; what is no mere probe must be published */
   al_probing probing;
   al_probe_name *name;
   const void *context;
@@ -84,6 +96,10 @@ bool al_probes_publish(const al_session *session, al_probing probing);
  * the operation has failed. The link needed must be open. */
 bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t count, al_probe_name *name,
                      const void *context);
+
+/* Publishes a token to a doorbell and asks for no answer. Nothing happens while the prober is not open, is blocked, or
+ * may not publish. */
+void al_prober_ring(al_prober *prober, const char *bell);
 
 /* Lets go of a batch under way. */
 void al_probes_cancel(al_probes *batch);
