@@ -192,6 +192,10 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
 al_code al_lock_held(const al_lock *lock, int64_t now);
 const char *al_lock_reason(const al_lock *lock); /* why it was lost; "" if it was not */
 
+/* True once an administrator has asked for the lock back (al_admin_revoke), and from then on, whatever becomes of the
+ * lock. Nothing else happens: it is held until it is let go. No I/O, as al_lock_held(). */
+bool al_lock_revoked(const al_lock *lock);
+
 /* "Verifying a Held Lock": B is still ours, A still exists. Fails with AL_LOST, AL_REMOVED (the lock stays held: let
  * go of it), AL_NOT_HELD, AL_UNREACHABLE. */
 al_op *al_lock_verify(al_lock *lock);

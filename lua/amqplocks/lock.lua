@@ -21,6 +21,14 @@ end
 ---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
 function Lock:held() return self._core:held() end
 
+--- Did an administrator ask for it back? Nobody takes it away: it is held until it is released, which is what a holder
+-- that reads true should do as soon as it can. Once true it stays true. No I/O: while the program computes, the
+-- connection's own thread takes note of the request.
+--
+--     while lock:held() and not lock:revoked() and work_is_left() do work_a_little() end
+---@return boolean revoked
+function Lock:revoked() return self._core:revoked() end
+
 --- Asks the broker ("Verifying a Held Lock"); one round trip.
 ---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held", "unreachable"
 function Lock:verify() return await(self._connection._driver, self._core:verify()) end

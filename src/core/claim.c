@@ -134,11 +134,26 @@ static bool same(amqp_bytes_t bytes, const char *text) {
   return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
 }
 
+static void tell_revoked(al_claim *claim) {
+  al_session_note(claim->session, false, "\"%s\" is asked for: an administrator wants it let go",
+                  claim->queue);
+}
+
+/* Whoever asked was told that a holder got the request, and may not ask twice: so it counts from the queue's first moment,
+ * before the last of our own answers has come. */
+static void revoked(al_claim *claim) {
+  bool is_ours = claim->state == AL_CLAIM_CLAIMING || claim->state == AL_CLAIM_HELD;
+  if (!is_ours || claim->is_revoked) return;
+  claim->is_revoked = true;
+  if (claim->state == AL_CLAIM_HELD) tell_revoked(claim);
+}
+
 static void settle(al_claim *claim) {
   if (claim->state != AL_CLAIM_CLAIMING) return;
   if (!claim->is_declared || !claim->is_consumed || claim->looks_ok < claim->looks) return;
   claim->acquired_at = claim->session->wall + (double)claim->session->now / (double)AL_SECOND;
   enter(claim, AL_CLAIM_HELD);
+  if (claim->is_revoked) tell_revoked(claim);
 }
 
 static void cancelled(al_claim *claim) {
@@ -225,7 +240,8 @@ static void claim_event(void *owner, al_channel *channel, const al_event *event)
     case AL_EVENT_METHOD:
       if (!method_arrived(claim, event) && claim->on) claim->on(claim->on_op, event);
       break;
-    case AL_EVENT_CONTENT: /* a probe by other software, or by us: nothing to do about it */
+    case AL_EVENT_CONTENT: /* mostly a probe, by other software or by us: nothing to do about it */
+      if (strcmp(event->content->type, AL_TYPE_REVOKE) == 0) revoked(claim);
       return;
     case AL_EVENT_CLOSED:
       channel_closed(claim, event);

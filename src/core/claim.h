@@ -23,6 +23,9 @@
  *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
  *   any          the link goes down                                   GONE, lost if it was HELD
  *
+ * A message of type AL_TYPE_REVOKE asks for the claim back. It is noted, and changes no state: nobody takes a claim away
+ * from its holder. Messages of other types, and those without one, are probes and mean nothing.
+ *
  * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in the
  * connection's table: RabbitMQ lets a connection declare its own exclusive queue again, so nothing but this table keeps
  * two callers on one connection apart, and a queue still going away must not be met by a new claim. */
@@ -67,6 +70,7 @@ struct al_claim {
       code; /* why it is not held. CONTENDED: the queue was another's (405). REMOVED: a look found nothing */
   char why[160];
   bool was_held;
+  _Atomic bool is_revoked; /* an administrator asked for it back; it stays so */
 
   int users;            /* who still look at it; it is freed when GONE and unused */
   int other_deletes;    /* deletes of other queues on our channel that are still to be answered */

@@ -65,6 +65,8 @@ al_code al_lock_held(const al_lock *lock, int64_t now) {
   return now < al_link_certain_until(&lock->session->holder) ? AL_OK : AL_SUSPECT;
 }
 
+bool al_lock_revoked(const al_lock *lock) { return lock->claim->is_revoked; }
+
 /* ---- operations on it ------------------------------------------------------------------------------------------- */
 
 typedef struct lock_op {

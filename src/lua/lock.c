@@ -53,6 +53,12 @@ static int lock_held(lua_State *L) {
   return 3;
 }
 
+/* lock:revoked() -> boolean. No I/O. */
+static int lock_revoked(lua_State *L) {
+  lua_pushboolean(L, al_lock_revoked(check_box(L)->lock));
+  return 1;
+}
+
 /* lock:info() -> slot, name, ticket, acquired_at */
 static int lock_info(lua_State *L) {
   al_lock *lock = check_box(L)->lock;
@@ -93,7 +99,8 @@ static int lock_gc(lua_State *L) {
 }
 
 void al_lua_open_lock(lua_State *L) {
-  static const luaL_Reg methods[] = {{"held", lock_held},       {"info", lock_info}, {"verify", lock_verify},
-                                     {"release", lock_release}, {"drop", lock_gc},   {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"held", lock_held},       {"revoked", lock_revoked}, {"info", lock_info}, {"verify", lock_verify},
+      {"release", lock_release}, {"drop", lock_gc},         {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }
