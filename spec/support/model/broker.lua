@@ -1,0 +1,205 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A model of a RabbitMQ broker, as far as the library uses one: enough for thousands of stories in simulated time,
+-- each decided by a seed, with the orders that a real broker shows once in a thousand runs. What it knows of RabbitMQ
+-- is what spec/broker/facts asserts, and the same specs are run against it (spec/unit/model_spec.lua).
+--
+--     local broker = Broker.new(world, { version = "3.10.8" })
+--     local socket = broker:connect(arrived, ended)          -- bytes come back to arrived(), the end to ended()
+--     socket:send(bytes)
+--     broker:delete("images-bell")                           -- an operator's hand
+--
+-- Anything that it does not know it refuses loudly, so that it cannot be right about something by chance.
+local Connection = require "spec.support.model.connection"
+local Queue = require "spec.support.model.queue"
+local Wire = require "spec.support.model.wire"
+
+local Broker = {}
+Broker.__index = Broker
+
+--- How long things take at most, in seconds, each time drawn anew.
+Broker.laws = {
+  version = "3.10.8",
+  lags = 0.3,           -- this share of all frames waits, within its channel
+  inner = 0.0005,       -- so long at most
+  consume_ok = 0.0005,  -- a consumer's way into the line
+  confirm = 0.0005,     -- messages that come together are confirmed together
+  notice = 0.002,       -- until a consumer hears that its queue is gone
+  down = 0.001,         -- until a queue hears that a channel is gone
+  exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
+  ending = 0.002,       -- a queue that goes by itself takes its time
+  nacks = 0.3,          -- a queue that is going away refuses this share of all messages
+  closes_late = true,   -- close-ok for a connection comes when its queues are gone, as up to 4.1
+  pace = { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- of the network
+}
+
+function Broker.new(world, laws)
+  return setmetatable({ world = world, random = world.random:fork(), queues = {}, exchanges = {}, connections = {},
+    names = 0, laws = setmetatable(laws or {}, { __index = Broker.laws }), watchers = {} }, Broker)
+end
+
+function Broker:lag(most) return most * self.random:float() end
+
+function Broker:unique(prefix)
+  self.names = self.names + 1
+  return prefix .. self.names
+end
+
+-- Connections -------------------------------------------------------------------------------------------------------
+
+--- A client connects. `arrived(bytes)` is called with what the broker writes, `ended()` at the end. Gives the client's
+-- end: send(bytes), close(), cut() (the network is gone, and nobody hears of it).
+function Broker:connect(arrived, ended, pace)
+  local connection
+  pace = pace or self.laws.pace
+  local down = Wire.new(self.world, pace, arrived, ended)
+  local up = Wire.new(self.world, pace, function (bytes, sent_at) connection:feed(bytes, sent_at) end,
+    function () connection:ended() end)
+  connection = Connection.new(self, down)
+  return {
+    connection = connection,
+    send = function (_, bytes) up:send(bytes) end,
+    close = function ()
+      up:finish()
+      down:cut()
+    end,
+    cut = function ()
+      up:cut()
+      down:cut()
+    end,
+  }
+end
+
+function Broker:connected(connection)
+  table.insert(self.connections, connection)
+end
+
+function Broker:disconnected(connection)
+  for i, other in ipairs(self.connections) do
+    if other == connection then table.remove(self.connections, i) end
+  end
+end
+
+-- Queues ------------------------------------------------------------------------------------------------------------
+
+local function changed(self, queue)
+  for _, watcher in ipairs(self.watchers) do watcher(queue) end
+end
+
+--- Has fn(queue) called whenever a queue was made, or is gone.
+function Broker:watch(fn)
+  table.insert(self.watchers, fn)
+end
+
+--- Makes a queue; `options` are owner (a connection), durable, auto_delete, arguments.
+function Broker:declare(name, options)
+  local queue = Queue.new(self, name, options)
+  self.world:note("broker", "%s is made", name)
+  self.queues[name] = queue
+  if queue.owner then table.insert(queue.owner.exclusive, queue) end
+  changed(self, queue)
+  return queue
+end
+
+--- For the queue: it is gone.
+function Broker:forget(queue)
+  self.world:note("broker", "%s is gone", queue.name)
+  self.queues[queue.name] = nil
+  for _, exchange in pairs(self.exchanges) do exchange.bindings[queue] = nil end
+  if queue.owner then
+    for i, other in ipairs(queue.owner.exclusive) do
+      if other == queue then table.remove(queue.owner.exclusive, i) end
+    end
+  end
+  changed(self, queue)
+end
+
+function Broker:bind(queue, exchange, key)
+  if exchange == "amq.direct" and not self.exchanges[exchange] then
+    self.exchanges[exchange] = { type = "direct", bindings = {} }
+  end
+  self.exchanges[exchange].bindings[queue] = key
+end
+
+-- The queues that a message goes to.
+local function route(self, message)
+  if message.exchange == "" then return { self.queues[message.routing_key] } end
+  local exchange, found = self.exchanges[message.exchange], {}
+  for queue, key in pairs(exchange and exchange.bindings or {}) do
+    if exchange.type == "fanout" or key == message.routing_key then table.insert(found, queue) end
+  end
+  if #found > 1 then error("the model broker routes to one queue at most", 0) end
+  return found
+end
+
+--- A message is published. Gives whether it went anywhere, and whether it was taken there.
+function Broker:publish(message)
+  local queue = route(self, message)[1]
+  if not queue then return false, true end
+  if queue.state == "ending" then return true, not self.random:chance(self.laws.nacks) end
+  return true, queue:publish(message)
+end
+
+-- An operator's hands -----------------------------------------------------------------------------------------------
+
+function Broker:delete(name)
+  if self.queues[name] then self.queues[name]:remove() end
+end
+
+function Broker:purge(name)
+  if self.queues[name] then self.queues[name]:purge() end
+end
+
+--- Puts messages of a type into a queue.
+function Broker:put(name, count, properties)
+  for _ = 1, count do
+    self:publish{ exchange = "", routing_key = name, properties = properties or {}, body = "" }
+  end
+end
+
+--- The consumer timeout, whenever one likes: closes the channels that have unacknowledged messages of a queue.
+function Broker:time_out(name)
+  for _, connection in ipairs(self.connections) do
+    for _, channel in ipairs(connection.channels) do
+      for _, entry in ipairs(channel.unacked) do
+        if entry.queue.name == name and channel.state == "open" then
+          channel:fail(406, "PRECONDITION_FAILED - delivery acknowledgement on channel " .. channel.number
+            .. " timed out. Timeout value used: 1800000 ms. This timeout value can be configured")
+        end
+      end
+    end
+  end
+end
+
+--- A memory or disk alarm begins or ends: who publishes meanwhile is not read until it is over.
+function Broker:alarm(is_on)
+  self.has_alarm = is_on
+  self.world:note("broker", is_on and "has an alarm" or "has no alarm any more")
+  if is_on then return end
+  for _, connection in ipairs{ table.unpack(self.connections) } do connection:alarm_over() end
+end
+
+--- How many messages of a queue are ready, how many are with consumers, and how many consumers there are.
+function Broker:count(name)
+  local queue, unacked, consumers = self.queues[name], 0, 0
+  for _, connection in ipairs(self.connections) do
+    for _, channel in ipairs(connection.channels) do
+      for _, entry in ipairs(channel.unacked) do
+        if entry.queue == queue then unacked = unacked + 1 end
+      end
+    end
+  end
+  if queue then consumers = #queue.consumers end
+  return queue and #queue.messages or 0, unacked, consumers
+end
+
+--- The names of all queues, sorted.
+function Broker:names_of_queues()
+  local names = {}
+  for name in pairs(self.queues) do table.insert(names, name) end
+  table.sort(names)
+  return names
+end
+
+return Broker

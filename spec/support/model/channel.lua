@@ -1,0 +1,396 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A channel of the model broker: what a client says on it, and what it is told there.
+--
+-- Channels are processes of their own: each takes its frames in order, but later than they arrived, and so do its
+-- answers leave; nothing is in order between two channels. consume-ok comes when it comes, in RabbitMQ from the queue
+-- and not from the channel, but before the first delivery.
+local frames = require "spec.support.frames"
+
+local Channel = {}
+Channel.__index = Channel
+
+function Channel.new(connection, number)
+  return setmetatable({ connection = connection, broker = connection.broker, world = connection.world,
+    number = number, state = "open", prefetch = 0, consumers = {}, unacked = {}, tags = 0, published = nil,
+    unconfirmed = {}, in_until = 0, out_until = 0 }, Channel)
+end
+
+-- Coming and going --------------------------------------------------------------------------------------------------
+
+-- Either at once or later, in order: `field` is when the last one before is through.
+local function in_turn(self, field, fn, what)
+  local laws, now = self.broker.laws, self.world.now
+  local time = self[field]
+  if self.broker.random:chance(laws.lags) then
+    time = math.max(time, now + self.broker:lag(laws.inner))
+    self[field] = time
+  end
+  if time <= now then fn(self, what) else self.world:at(time, fn, self, what) end
+end
+
+local METHODS = {}
+
+local function handle(self, frame)
+  if self.state == "over" then return end
+  if self.state == "closing" and frame.method ~= "channel.close" and frame.method ~= "channel.close-ok" then return end
+  local method = METHODS[frame.method]
+  if not method then error("the model broker knows no " .. frame.method, 0) end
+  method(self, frame)
+end
+
+--- A method arrives, with its content if it has any.
+function Channel:arrive(frame)
+  if self.state == "closing" then
+    handle(self, frame)  -- there is nobody left to be late
+  else
+    in_turn(self, "in_until", handle, frame)
+  end
+end
+
+local function write(self, said)
+  if self.state == "over" then return end
+  if self.world.trace then self.connection:note_sent(said.frame) end
+  self.connection:write(said.bytes, said.consumer)
+end
+
+local function reply(self, frame, consumer)
+  frame.channel = self.number
+  in_turn(self, "out_until", write, { frame = frame, bytes = frames.encode(frame), consumer = consumer })
+end
+
+local function send_content(self, frame, message)
+  frame.channel = self.number
+  local bytes = frames.encode_content(frame, message.properties, message.body, self.connection.frame_max)
+  in_turn(self, "out_until", write, { frame = frame, bytes = bytes })
+end
+
+-- The class and the id of a method, which the broker repeats when it refuses one.
+local ids = setmetatable({}, { __index = function (self, method)
+  local class, id = (">I2I2"):unpack(frames.encode{ channel = 1, method = method }, 8)
+  self[method] = { class, id }
+  return self[method]
+end })
+
+--- The broker closes the channel; `frame` is what it answers with that, if anything.
+function Channel:fail(code, text, frame)
+  if self.state ~= "open" then return end
+  local class, id = 0, 0
+  if frame then class, id = table.unpack(ids[frame.method]) end
+  reply(self, { method = "channel.close", reply_code = code, reply_text = text, class_id = class, method_id = id })
+  self.state = "closing"
+  self:down()
+end
+
+-- The end -----------------------------------------------------------------------------------------------------------
+
+local function queues_of(self)
+  local list, seen = {}, {}
+  local function see(queue)
+    if not seen[queue] then table.insert(list, queue) end
+    seen[queue] = true
+  end
+  for _, consumer in ipairs(self.consumers) do see(consumer.queue) end
+  for _, entry in ipairs(self.unacked) do see(entry.queue) end
+  return list
+end
+
+-- Nothing is taken back twice: a channel that ends while the queue is about to hear of it is heard of once.
+local function tell_down(self, queue)
+  local entries, kept = {}, {}
+  for _, entry in ipairs(self.unacked) do table.insert(entry.queue == queue and entries or kept, entry) end
+  self.unacked = kept
+  queue:channel_down(self, entries)
+end
+
+--- Its queues hear that it is no more, each in its own time, at most laws.down seconds from now.
+function Channel:down()
+  if self.is_down then return end
+  self.is_down = true
+  for _, queue in ipairs(queues_of(self)) do
+    self.world:after(self.broker:lag(self.broker.laws.down), tell_down, self, queue)
+  end
+end
+
+--- It ends with its connection.
+function Channel:over()
+  self:down()
+  self.state = "over"
+end
+
+METHODS["channel.close"] = function (self)
+  if self.state == "open" then self:down() end
+  local was_closing = self.state == "closing"
+  reply(self, { method = "channel.close-ok" })
+  if was_closing then return end  -- our own close is still to be answered
+  self.state = "closed"
+  self.connection:channel_closed(self)
+end
+
+METHODS["channel.close-ok"] = function (self)
+  if self.state ~= "closing" then error("channel.close-ok on a channel that nobody closes", 0) end
+  self.state = "closed"
+  self.connection:channel_closed(self)
+end
+
+-- Queues ------------------------------------------------------------------------------------------------------------
+
+local function no_queue(self, frame)
+  self:fail(404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(frame.queue), frame)
+end
+
+local function locked(self, frame)
+  self:fail(405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s' in vhost '/'. It could be "
+    .. "originally declared on another connection or the exclusive property value does not match that of the original "
+    .. "declaration."):format(frame.queue), frame)
+end
+
+local function is_foreign(self, queue) return queue.owner and queue.owner ~= self.connection end
+
+-- The queue named, if there is one and this connection may use it; else the channel is closed.
+local function usable(self, frame)
+  local queue = self.broker.queues[frame.queue]
+  if not queue then return no_queue(self, frame) end
+  if is_foreign(self, queue) then return locked(self, frame) end
+  return queue
+end
+
+local function declared(self, queue)
+  reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
+    consumer_count = #queue.consumers })
+end
+
+-- The arguments that must be the same when a queue is declared again; others do not matter.
+local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl" }
+
+local function is_another(queue, frame)
+  if queue.durable ~= frame.durable or queue.auto_delete ~= frame.auto_delete then return true end
+  for _, key in ipairs(COMPARED) do
+    local default = key == "x-queue-type" and "classic" or nil
+    if (queue.arguments[key] or default) ~= (frame.arguments[key] or default) then return true end
+  end
+  return false
+end
+
+METHODS["queue.declare"] = function (self, frame)
+  local name = frame.queue:gsub("[\r\n]", "")
+  local queue = self.broker.queues[name]
+  if frame.passive then
+    queue = usable(self, frame)
+    if queue then declared(self, queue) end
+  elseif name:find("^amq%.") then
+    self:fail(403, "ACCESS_REFUSED - queue name '" .. name .. "' contains reserved prefix 'amq.*'", frame)
+  elseif not queue then
+    if name == "" then error("the model broker makes up no names", 0) end
+    declared(self, self.broker:declare(name, { owner = frame.exclusive and self.connection or nil,
+      durable = frame.durable, auto_delete = frame.auto_delete, arguments = frame.arguments }))
+  elseif is_foreign(self, queue) or frame.exclusive ~= (queue.owner ~= nil) then
+    locked(self, frame)
+  elseif is_another(queue, frame) then
+    self:fail(406, "PRECONDITION_FAILED - inequivalent arg for queue '" .. frame.queue .. "'", frame)
+  else
+    declared(self, queue)
+  end
+end
+
+METHODS["queue.delete"] = function (self, frame)
+  local queue = self.broker.queues[frame.queue]
+  if queue and is_foreign(self, queue) then return locked(self, frame) end
+  local count = queue and #queue.messages or 0
+  if queue then queue:remove() end
+  reply(self, { method = "queue.delete-ok", message_count = count })
+end
+
+METHODS["queue.purge"] = function (self, frame)
+  local queue = usable(self, frame)
+  if queue then reply(self, { method = "queue.purge-ok", message_count = queue:purge() }) end
+end
+
+METHODS["queue.bind"] = function (self, frame)
+  local queue = usable(self, frame)
+  if not queue then return end
+  self.broker:bind(queue, frame.exchange, frame.routing_key)
+  reply(self, { method = "queue.bind-ok" })
+end
+
+METHODS["exchange.declare"] = function (self, frame)
+  self.broker.exchanges[frame.exchange] = { type = frame.type, bindings = {} }
+  reply(self, { method = "exchange.declare-ok" })
+end
+
+METHODS["exchange.delete"] = function (self, frame)
+  self.broker.exchanges[frame.exchange] = nil
+  reply(self, { method = "exchange.delete-ok" })
+end
+
+-- Consumers ---------------------------------------------------------------------------------------------------------
+
+METHODS["basic.qos"] = function (self, frame)
+  if frame.global then error("the model broker knows no global prefetch", 0) end
+  self.prefetch = frame.prefetch_count
+  reply(self, { method = "basic.qos-ok" })
+end
+
+local function find(self, tag)
+  for i, consumer in ipairs(self.consumers) do
+    if consumer.tag == tag then return consumer, i end
+  end
+end
+
+local function told(consumer)
+  if consumer.is_told then return end
+  consumer.is_told = true
+  if consumer.channel.state ~= "open" then return end
+  reply(consumer.channel, { method = "basic.consume-ok", consumer_tag = consumer.tag }, consumer)
+end
+
+-- What is there for it follows at once.
+local function begin(consumer)
+  told(consumer)
+  consumer.queue:serve()
+end
+
+METHODS["basic.consume"] = function (self, frame)
+  local queue = self.broker.queues[frame.queue]
+  if not queue or queue.state ~= "live" then return no_queue(self, frame) end
+  if is_foreign(self, queue) then return locked(self, frame) end
+  local priority = frame.arguments["x-priority"] or 0
+  if math.type(priority) ~= "integer" then
+    return self:fail(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue", frame)
+  end
+  local tag = frame.consumer_tag ~= "" and frame.consumer_tag or self.broker:unique("amq.ctag-")
+  if find(self, tag) then error("a consumer's tag is used twice on a channel", 0) end
+  local consumer = { tag = tag, channel = self, queue = queue, no_ack = frame.no_ack,
+    prefetch = self.prefetch, priority = priority }
+  table.insert(self.consumers, consumer)
+  queue:consume(consumer)
+  self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
+end
+
+-- RabbitMQ 3.10 crashes when a cancel overtakes consume-ok, and takes the connection with it. It may also be lucky: the
+-- model is not.
+METHODS["basic.cancel"] = function (self, frame)
+  local consumer, at = find(self, frame.consumer_tag)
+  if consumer and not (consumer.known_at and consumer.known_at <= frame.sent_at) then
+    self.connection:fail(541, "INTERNAL_ERROR - a consumer was cancelled before its consume-ok")
+    return
+  end
+  if consumer then
+    table.remove(self.consumers, at)
+    consumer.queue:cancel(consumer)
+  end
+  reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag })
+end
+
+--- A queue has something for one of the consumers.
+function Channel:deliver(consumer, message)
+  local is_up = self.state == "open" and not self.is_down
+  local redelivered = message.redelivered or false
+  self.tags = self.tags + 1
+  if not consumer.no_ack then
+    table.insert(self.unacked, { tag = self.tags, queue = consumer.queue, message = message, consumer = consumer })
+  end
+  if not is_up then
+    -- Into the void. The queue has not heard yet of the channel's end; when it does it takes the message back.
+    return
+  end
+  told(consumer)
+  send_content(self, { method = "basic.deliver", consumer_tag = consumer.tag, delivery_tag = self.tags,
+    redelivered = redelivered, exchange = message.exchange, routing_key = message.routing_key }, message)
+end
+
+local function notify_gone(self, consumer)
+  local still, at = find(self, consumer.tag)
+  if still ~= consumer then return end
+  table.remove(self.consumers, at)
+  if self.state ~= "open" then return end
+  told(consumer)
+  if self.connection.can.consumer_cancel_notify then
+    reply(self, { method = "basic.cancel", consumer_tag = consumer.tag })
+  end
+end
+
+--- A consumer's queue is gone; its owner hears of it later, if it can hear.
+function Channel:queue_gone(consumer)
+  self.world:after(self.broker:lag(self.broker.laws.notice), notify_gone, self, consumer)
+end
+
+METHODS["basic.get"] = function (self, frame)
+  local queue = usable(self, frame)
+  local message = queue and queue:take()
+  if not queue then return end
+  if not message then return reply(self, { method = "basic.get-empty" }) end
+  self.tags = self.tags + 1
+  if not frame.no_ack then
+    table.insert(self.unacked, { tag = self.tags, queue = queue, message = message })
+  end
+  send_content(self, { method = "basic.get-ok", delivery_tag = self.tags, redelivered = message.redelivered,
+    exchange = message.exchange, routing_key = message.routing_key, message_count = #queue.messages }, message)
+end
+
+-- Takes the deliveries that a tag means off the list; with an unknown one the channel is closed.
+local function settle(self, frame)
+  local settled, kept = {}, {}
+  for _, entry in ipairs(self.unacked) do
+    local meant = entry.tag == frame.delivery_tag or frame.multiple and entry.tag <= frame.delivery_tag
+    table.insert(meant and settled or kept, entry)
+  end
+  if #settled == 0 then
+    self:fail(406, "PRECONDITION_FAILED - unknown delivery tag " .. frame.delivery_tag, frame)
+  end
+  self.unacked = kept
+  return settled
+end
+
+local function put_back(self, frame)
+  for _, entry in ipairs(settle(self, frame)) do
+    if frame.requeue then entry.queue:requeue(entry) else entry.queue:ack(entry) end
+  end
+end
+
+METHODS["basic.ack"] = function (self, frame)
+  for _, entry in ipairs(settle(self, frame)) do entry.queue:ack(entry) end
+end
+
+METHODS["basic.nack"] = put_back
+METHODS["basic.reject"] = put_back
+
+-- Publishing --------------------------------------------------------------------------------------------------------
+
+METHODS["confirm.select"] = function (self)
+  self.published = 0
+  reply(self, { method = "confirm.select-ok" })
+end
+
+-- What is confirmed together is confirmed by one frame or by several, in any order.
+local function confirm(self)
+  local list, refused = self.unconfirmed, false
+  self.unconfirmed = {}
+  if self.state ~= "open" then return end
+  for _, one in ipairs(list) do refused = refused or not one.taken end
+  if not refused and self.broker.random:chance(0.7) then
+    reply(self, { method = "basic.ack", delivery_tag = list[#list].tag, multiple = #list > 1 })
+    return
+  end
+  for i = #list, 1, -1 do
+    local one = table.remove(list, self.broker.random:below(i))
+    reply(self, { method = one.taken and "basic.ack" or "basic.nack", delivery_tag = one.tag })
+  end
+end
+
+METHODS["basic.publish"] = function (self, frame)
+  local message = { properties = frame.properties, body = frame.body, exchange = frame.exchange,
+    routing_key = frame.routing_key }
+  local routed, taken = self.broker:publish(message)
+  if not routed and frame.mandatory then
+    send_content(self, { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
+      exchange = frame.exchange, routing_key = frame.routing_key }, message)
+  end
+  if not self.published then return end
+  self.published = self.published + 1
+  table.insert(self.unconfirmed, { tag = self.published, taken = taken })
+  if #self.unconfirmed == 1 then self.world:after(self.broker:lag(self.broker.laws.confirm), confirm, self) end
+end
+
+return Channel

@@ -1,0 +1,314 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A connection to the model broker, as the broker sees it: handshake, heartbeats, channels, alarms, the end.
+--
+-- Whatever ended it, its channels take what had arrived for them; then the queues hear of the end, each in its own
+-- time, and the exclusive ones go later still: a token given back by a death can be somebody else's before the dead
+-- one's slot is free.
+local Channel = require "spec.support.model.channel"
+local frames = require "spec.support.frames"
+
+local Connection = {}
+Connection.__index = Connection
+
+--- `wire` takes what the broker writes.
+function Connection.new(broker, wire, name)
+  local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
+    bytes = "", out = {}, told = {}, channels = {}, partial = {}, exclusive = {}, can = {}, state = "greeting",
+    frame_max = 131072, heard = broker.world.now, wrote = broker.world.now }, Connection)
+  return self
+end
+
+-- Writing -----------------------------------------------------------------------------------------------------------
+
+--- `consumer` is told that it is one by these bytes.
+function Connection:write(bytes, consumer)
+  if self.state == "over" then return end
+  if #self.out == 0 then self.world:flush_soon(self) end
+  table.insert(self.out, bytes)
+  if consumer then table.insert(self.told, consumer) end
+end
+
+function Connection:flush()
+  local bytes = table.concat(self.out)
+  self.out = {}
+  self.wrote = self.world.now
+  local arrival = self.wire:send(bytes)
+  for i, consumer in ipairs(self.told) do
+    consumer.known_at, self.told[i] = arrival, nil
+  end
+end
+
+function Connection:note_sent(frame)
+  self.world:note(self.name, "<- %s", frames.describe(frame))
+end
+
+local function say(self, frame)
+  frame.channel = 0
+  if self.world.trace then self:note_sent(frame) end
+  self:write(frames.encode(frame))
+end
+
+-- The end -----------------------------------------------------------------------------------------------------------
+
+-- Channels that have frames left to take are given the time.
+local function when_idle(self)
+  local time = self.world.now
+  for _, channel in ipairs(self.channels) do time = math.max(time, channel.in_until) end
+  return time
+end
+
+local function remove_queue(queue) queue:remove() end
+
+-- The queues of a connection go one after another. Gives the time when the last is gone.
+local function remove_exclusive(self)
+  local laws, time = self.broker.laws, self.world.now
+  for _, queue in ipairs(self.exclusive) do
+    time = time + self.broker:lag(laws.exclusive)
+    self.world:at(time, remove_queue, queue)
+  end
+  self.exclusive = {}
+  return time
+end
+
+local function end_channels(self)
+  for _, channel in ipairs(self.channels) do channel:over() end
+  self.channels = {}
+  local gone = remove_exclusive(self)
+  if self.closing and self.broker.laws.closes_late then
+    self.world:at(math.max(gone, self.world.now + self.broker.laws.down), self.closing)
+  elseif self.closing then
+    self.closing()
+  end
+end
+
+local function finish(self, closing)
+  if self.ending then return end
+  self.ending, self.closing = true, closing
+  self.broker:disconnected(self)
+  self.world:at(when_idle(self), end_channels, self)
+end
+
+local function hang_up(self)
+  if self.state == "over" then return end
+  self.world:note(self.name, "over")
+  self.state = "over"
+  self.wire:send(table.concat(self.out))
+  self.out = {}
+  self.wire:finish()
+  finish(self)
+end
+
+--- The broker ends the connection: with connection.close, and without waiting long for the answer.
+function Connection:fail(code, text)
+  if self.state == "closing" or self.state == "over" then return end
+  say(self, { method = "connection.close", reply_code = code, reply_text = text })
+  self.state = "closing"
+  finish(self)
+  self.world:after(30, hang_up, self)
+end
+
+--- The broker ends the connection without a word.
+Connection.abort = hang_up
+
+--- The client's end of the socket is closed. A connection that is not read is not seen to end either.
+function Connection:ended()
+  if self.is_stopped then
+    self.has_ended = true
+  else
+    hang_up(self)
+  end
+end
+
+-- Heartbeats --------------------------------------------------------------------------------------------------------
+
+local function beat(self)
+  if self.state ~= "open" then return end
+  local now, half = self.world.now, self.heartbeat / 2
+  if now - self.wrote >= half * 0.999 then self:write(frames.encode{ heartbeat = true }) end
+  self.world:after(half, beat, self)
+end
+
+-- Looks once per interval, and so notices after two to three of them.
+local function listen(self)
+  if self.state ~= "open" then return end
+  if self.heard == self.heard_before and not self.is_stopped then
+    self.silent = self.silent + 1
+  else
+    self.silent = 0
+  end
+  self.heard_before = self.heard
+  if self.silent >= 2 then return hang_up(self) end
+  self.world:after(self.heartbeat, listen, self)
+end
+
+local function start_beating(self)
+  if self.heartbeat == 0 then return end
+  self.silent = 0
+  self.world:after(self.heartbeat / 2, beat, self)
+  self.world:after(self.heartbeat * self.broker.random:float(), listen, self)
+end
+
+-- Channel 0 ---------------------------------------------------------------------------------------------------------
+
+local METHODS = {}
+
+METHODS["connection.start-ok"] = function (self, frame)
+  self.can = frame.client_properties.capabilities or {}
+  self.name = frame.client_properties.connection_name or self.name
+  say(self, { method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 })
+end
+
+METHODS["connection.tune-ok"] = function (self, frame)
+  self.heartbeat, self.frame_max = frame.heartbeat, frame.frame_max
+end
+
+METHODS["connection.open"] = function (self)
+  self.state = "open"
+  say(self, { method = "connection.open-ok" })
+  self.broker:connected(self)
+  start_beating(self)
+end
+
+METHODS["connection.close"] = function (self)
+  self.state = "closing"
+  finish(self, function ()
+    say(self, { method = "connection.close-ok" })
+    hang_up(self)
+  end)
+end
+
+METHODS["connection.close-ok"] = hang_up
+
+-- Frames ------------------------------------------------------------------------------------------------------------
+
+--- A channel is done with, and its number free.
+function Connection:channel_closed(channel)
+  for i, other in ipairs(self.channels) do
+    if other == channel then table.remove(self.channels, i) end
+  end
+end
+
+local function find_channel(self, number)
+  for _, channel in ipairs(self.channels) do
+    if channel.number == number then return channel end
+  end
+end
+
+local function open_channel(self, number)
+  if find_channel(self, number) then error(self.name .. " opens channel " .. number .. " twice", 0) end
+  table.insert(self.channels, Channel.new(self, number))
+  local frame = { channel = number, method = "channel.open-ok" }
+  if self.world.trace then self:note_sent(frame) end
+  self:write(frames.encode(frame))
+end
+
+local function arrived(self, frame)
+  local channel = find_channel(self, frame.channel)
+  if frame.method == "channel.open" then
+    open_channel(self, frame.channel)
+  elseif not channel then
+    error(("%s says %s on channel %d, which is not open"):format(self.name, frame.method, frame.channel), 0)
+  else
+    channel:arrive(frame)
+  end
+end
+
+-- A message is whole when its header and its body are here.
+local function content(self, frame)
+  local publish = self.partial[frame.channel]
+  if not publish then error(self.name .. " sends content that belongs to nothing", 0) end
+  if frame.header then
+    publish.properties, publish.size, publish.body = frame.properties, frame.size, ""
+  else
+    publish.body = publish.body .. frame.body
+  end
+  if #publish.body < publish.size then return end
+  self.partial[frame.channel] = nil
+  arrived(self, publish)
+end
+
+local function method(self, frame, sent_at)
+  if self.world.trace then self.world:note(self.name, "-> %s", frames.describe(frame)) end
+  if frame.channel == 0 then
+    local handle = METHODS[frame.method]
+    if not handle then error("the model broker knows no " .. frame.method, 0) end
+    handle(self, frame)
+  elseif self.partial[frame.channel] then
+    error(self.name .. " interrupts a message", 0)
+  elseif frame.method == "basic.publish" then
+    self.partial[frame.channel] = { method = frame.method, channel = frame.channel, exchange = frame.exchange,
+      routing_key = frame.routing_key, mandatory = frame.mandatory }
+    self:publishes()
+  else
+    if frame.method == "basic.cancel" then
+      frame = { method = frame.method, channel = frame.channel, consumer_tag = frame.consumer_tag, sent_at = sent_at }
+    end
+    arrived(self, frame)
+  end
+end
+
+local function take(self, frame, sent_at)
+  if self.state == "closing" and not (frame.channel == 0 and frame.method) then return end
+  if frame.protocol then
+    say(self, { method = "connection.start", version_major = 0, version_minor = 9, mechanisms = "PLAIN AMQPLAIN",
+      locales = "en_US", server_properties = { product = "RabbitMQ", version = self.broker.laws.version } })
+  elseif frame.method then
+    method(self, frame, sent_at)
+  elseif not frame.heartbeat then
+    content(self, frame)
+  end
+end
+
+-- One frame of `bytes` from `at` on, as bytes, and where the next begins; nil while it is not complete.
+local function cut(bytes, at)
+  local size
+  if #bytes - at + 1 < 8 then return nil end
+  if bytes:byte(at) == 0x41 then size = 8 else size = (">I4"):unpack(bytes, at + 3) + 8 end
+  if #bytes < at + size - 1 then return nil end
+  return bytes:sub(at, at + size - 1), at + size
+end
+
+local function read(self, sent_at)
+  local at = 1
+  while self.state ~= "over" and not self.is_stopped do
+    local frame, after = cut(self.bytes, at)
+    if not frame then break end
+    at = after
+    take(self, frames.decode(frame), sent_at)
+  end
+  self.bytes = self.bytes:sub(at)
+end
+
+--- Bytes arrive, written so long ago.
+function Connection:feed(bytes, sent_at)
+  if self.state == "over" then return end
+  self.heard = self.world.now
+  self.bytes = self.bytes .. bytes
+  read(self, sent_at)
+end
+
+-- Alarms ------------------------------------------------------------------------------------------------------------
+
+--- It publishes: during an alarm the broker reads what came so far and nothing more, and says so once.
+function Connection:publishes()
+  if not self.broker.has_alarm or self.is_blocked then return end
+  self.is_blocked = true
+  if self.can["connection.blocked"] then
+    say(self, { method = "connection.blocked", reason = "low on memory" })
+  end
+  self.world:after(0, function () self.is_stopped = self.is_blocked end)
+end
+
+--- The alarm is over.
+function Connection:alarm_over()
+  if not self.is_blocked then return end
+  self.is_blocked, self.is_stopped = false, false
+  if self.can["connection.blocked"] then say(self, { method = "connection.unblocked" }) end
+  self.heard = self.world.now
+  read(self, self.world.now)
+  if self.has_ended then hang_up(self) end
+end
+
+return Connection

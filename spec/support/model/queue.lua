@@ -1,0 +1,173 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A queue of the model broker: messages in their places, consumers in their line.
+--
+-- What a queue learns of the end of a channel or a connection it learns late, as RabbitMQ's do: until then the dead
+-- one's consumers are in line, and may be served. A queue that goes away is "ending" for a while before it is gone:
+-- it can be seen and declared, but no longer consumed.
+local Queue = {}
+Queue.__index = Queue
+
+function Queue.new(broker, name, options)
+  local self = setmetatable({ broker = broker, name = name, owner = options.owner, durable = options.durable or false,
+    auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = {}, consumers = {},
+    places = 0, turns = 0, state = "live", is_alive = true }, Queue)
+  self.keeps_nothing = self.arguments["x-max-length"] == 0
+  self.rejects = self.keeps_nothing and self.arguments["x-overflow"] == "reject-publish"
+  return self
+end
+
+-- Messages ----------------------------------------------------------------------------------------------------------
+
+local function expires(message) return message.properties.expiration == "0" end
+
+local function put_in_place(self, message)
+  local messages = self.messages
+  local at = #messages + 1
+  while at > 1 and messages[at - 1].place > message.place do at = at - 1 end
+  table.insert(messages, at, message)
+end
+
+-- Consumers are served first come first served, the highest priority first; who had no room, or was served and has
+-- still room, goes to the end of the line.
+local function next_consumer(self)
+  local best
+  for _, consumer in ipairs(self.consumers) do
+    local has_room = consumer.no_ack or consumer.prefetch == 0 or consumer.unacked < consumer.prefetch
+    if has_room and (not best or consumer.priority > best.priority
+        or consumer.priority == best.priority and consumer.turn < best.turn) then
+      best = consumer
+    end
+  end
+  return best
+end
+
+local function to_the_end(self, consumer)
+  self.turns = self.turns + 1
+  consumer.turn = self.turns
+end
+
+-- Expiry works at the head only, and is looked at now and then.
+local function drop_expired(self)
+  while self.messages[1] and expires(self.messages[1]) do table.remove(self.messages, 1) end
+end
+
+local function serve(self)
+  while #self.messages > 0 do
+    local consumer = next_consumer(self)
+    if not consumer then break end
+    local message = table.remove(self.messages, 1)
+    local is_late = expires(message) and not message.is_fresh and self.broker.random:chance(0.5)
+    if not is_late then
+      to_the_end(self, consumer)
+      if not consumer.no_ack then consumer.unacked = consumer.unacked + 1 end
+      consumer.channel:deliver(consumer, message)
+    end
+  end
+  drop_expired(self)
+  if self.keeps_nothing then self.messages = {} end
+end
+
+--- A message comes. False: it was refused.
+function Queue:publish(message)
+  if self.rejects then return false end
+  self.places = self.places + 1
+  message.place, message.is_fresh = self.places, true
+  table.insert(self.messages, message)
+  serve(self)
+  message.is_fresh = false
+  return true
+end
+
+--- Takes the first message, for basic.get.
+function Queue:take()
+  drop_expired(self)
+  local message = table.remove(self.messages, 1)
+  drop_expired(self)
+  return message
+end
+
+local function make_room(self, consumer)
+  if not consumer then return end
+  if consumer.unacked == consumer.prefetch then to_the_end(self, consumer) end
+  consumer.unacked = consumer.unacked - 1
+end
+
+--- An unacknowledged message is done with.
+function Queue:ack(entry)
+  if not self.is_alive then return end
+  make_room(self, entry.consumer)
+  serve(self)
+end
+
+--- An unacknowledged message goes back to its old place.
+function Queue:requeue(entry)
+  if not self.is_alive then return end
+  make_room(self, entry.consumer)
+  entry.message.redelivered = true
+  put_in_place(self, entry.message)
+  serve(self)
+end
+
+function Queue:purge()
+  local count = #self.messages
+  self.messages = {}
+  return count
+end
+
+-- Consumers ---------------------------------------------------------------------------------------------------------
+
+function Queue:consume(consumer)
+  consumer.unacked = 0
+  to_the_end(self, consumer)
+  table.insert(self.consumers, consumer)
+end
+
+--- For who has just consumed: there may be something for it.
+Queue.serve = serve
+
+local function remove(self, gone)
+  local kept = {}
+  for _, consumer in ipairs(self.consumers) do
+    if not gone(consumer) then table.insert(kept, consumer) end
+  end
+  local had = #kept < #self.consumers
+  self.consumers = kept
+  if had and #kept == 0 and self.auto_delete then self:finish() end
+end
+
+function Queue:cancel(gone)
+  remove(self, function (consumer) return consumer == gone end)
+end
+
+--- The queue hears that a channel is no more: its unacknowledged messages (`entries`, the oldest first) are back.
+function Queue:channel_down(channel, entries)
+  if not self.is_alive then return end
+  for _, entry in ipairs(entries) do
+    entry.message.redelivered = true
+    put_in_place(self, entry.message)
+  end
+  remove(self, function (consumer) return consumer.channel == channel end)
+  serve(self)
+end
+
+-- The end -----------------------------------------------------------------------------------------------------------
+
+--- It goes away, in a while.
+function Queue:finish()
+  if self.state ~= "live" then return end
+  self.state = "ending"
+  self.broker.world:after(self.broker:lag(self.broker.laws.ending), function () self:remove() end)
+end
+
+--- It is gone; its consumers are told.
+function Queue:remove()
+  if not self.is_alive then return end
+  self.state, self.is_alive = "gone", false
+  self.broker:forget(self)
+  for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
+  self.consumers = {}
+end
+
+return Queue

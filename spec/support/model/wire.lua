@@ -1,0 +1,54 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- One direction of a connection: bytes arrive later than they were sent, in their order, and after the last of them
+-- the end. A delay is drawn for each write, from a pace: { least =, most =, spike =, spikes = }, where a `spikes` share
+-- of the writes takes up to `spike` seconds.
+local Wire = {}
+Wire.__index = Wire
+
+--- `arrived(bytes, sent_at)` is called with what arrives, `ended()` when nothing more will.
+function Wire.new(world, pace, arrived, ended)
+  return setmetatable({ world = world, random = world.random:fork(), pace = pace, arrived = arrived, ended = ended,
+    last = 0 }, Wire)
+end
+
+--- The longest that a write can take by itself; but it never overtakes an earlier one.
+function Wire.longest(pace)
+  return math.max(pace.most, pace.spike)
+end
+
+local function arrive(self, write)
+  if self.is_cut then return end
+  if write.bytes then self.arrived(write.bytes, write.sent_at) else self.ended() end
+end
+
+-- Gives the time when it arrives.
+local function send(self, bytes)
+  if self.is_cut or self.is_ended then return end
+  local pace, random = self.pace, self.random
+  local delay = random:between(pace.least, pace.most)
+  if random:chance(pace.spikes) then delay = random:between(pace.most, Wire.longest(pace)) end
+  local time = self.world.now + delay
+  if time < self.last then time = self.last end
+  self.last = time
+  self.world:at(time, arrive, self, { bytes = bytes, sent_at = self.world.now })
+  return time
+end
+
+function Wire:send(bytes)
+  if #bytes > 0 then return send(self, bytes) end
+end
+
+--- The sender is gone; what it sent before still arrives.
+function Wire:finish()
+  send(self, nil)
+  self.is_ended = true
+end
+
+--- From now on nothing arrives, not even the end, and nobody is told.
+function Wire:cut()
+  self.is_cut = true
+end
+
+return Wire

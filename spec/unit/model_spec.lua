@@ -1,0 +1,121 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The model broker against the facts about real ones: the same specs, word for word.
+local Socket = require "spec.support.model.socket"
+local frames = require "spec.support.frames"
+
+local FACTS = { "claim", "exclusive", "probing", "waiting" }
+local ROUNDS = os.getenv "AMQPLOCKS_SOAK" and 20 or 1
+
+local brokers = {
+  ["that closes in order"] = { version = "3.10.8" },
+  ["that closes at once, and lags"] = { version = "3.10.9", closes_late = false, lags = 0.8, inner = 0.002 },
+}
+
+for which, laws in pairs(brokers) do
+  for round = 1, ROUNDS do
+    describe(("the model of a broker %s, round %d:"):format(which, round), function ()
+      for i, file in ipairs(FACTS) do
+        Socket.load("spec/broker/facts/" .. file .. "_spec.lua", _ENV, round * #FACTS + i, laws)
+      end
+    end)
+  end
+end
+
+-- What no client can bring about on a real broker, or not soon: the clock and the operator's hands are the test's.
+describe("the model broker", function ()
+  local broker, client
+  before_each(function () broker, client = Socket.broker(1) end)
+
+  local function token(channel)
+    assert(channel:call{ method = "basic.qos", prefetch_count = 1 })
+    assert(channel:call{ method = "basic.consume", queue = "bell" })
+    return assert(channel:await("basic.deliver"))
+  end
+
+  local function bell(tokens)
+    broker:declare("bell", { durable = true })
+    broker:put("bell", tokens)
+  end
+
+  it("lets a death's tokens go before its exclusive queues, mostly", function ()
+    bell(1)
+    local early = 0
+    for round = 1, 30 do
+      local owner, name = client.connect(), "held." .. round
+      local lock, waiter = owner:channel(), client.connect():channel()
+      assert(lock:call{ method = "queue.declare", queue = name, exclusive = true, auto_delete = true })
+      assert(lock:call{ method = "basic.consume", queue = name, no_ack = true })
+      token(owner:channel())
+      assert(waiter:call{ method = "basic.consume", queue = "bell" })
+      owner:abort()
+      assert(waiter:await("basic.deliver"))
+      if broker.queues[name] then early = early + 1 end
+      waiter.client:close()
+      broker.world:run(1)
+      assert.is_nil(broker.queues[name])
+    end
+    assert.is_true(early >= 10 and early < 30, early .. " of 30 times")
+  end)
+
+  it("closes the channel, and gives the token back, when a consumer takes too long", function ()
+    bell(1)
+    local channel = client.connect():channel()
+    token(channel)
+    broker:time_out("bell")
+    local _, reason = channel:await("basic.deliver")
+    assert.equal(406, reason.code)
+    broker.world:run(1)
+    assert.same({ 1, 0, 0 }, { broker:count("bell") })
+  end)
+
+  it("reads no publisher during an alarm, and says so to who publishes", function ()
+    bell(0)
+    local publisher, other = client.connect(), client.connect()
+    broker:alarm(true)
+    local channel = publisher:channel():confirm()
+    channel:publish{ routing_key = "bell" }
+    assert(publisher:await("connection.blocked"))
+    channel:send{ method = "queue.declare", queue = "bell", passive = true }
+    publisher:flush()
+    broker.world:run(600)
+    assert.is_true(other:exists("bell"))
+    assert.equal("basic.ack", channel:next().method)
+    assert.is_true(channel:silent())
+    broker:alarm(false)
+    assert(publisher:await("connection.unblocked"))
+    assert(channel:await("queue.declare-ok"))
+  end)
+
+  it("keeps what a blocked client has until the alarm is over, though the client is gone", function ()
+    local publisher, other = client.connect(), client.connect()
+    assert(publisher:declare("mine", { exclusive = true }))
+    broker:alarm(true)
+    publisher:channel():confirm():publish{ routing_key = "mine" }
+    publisher:await("connection.blocked")
+    publisher:abort()
+    broker.world:run(600)
+    assert.is_true(other:exists("mine"))
+    broker:alarm(false)
+    broker.world:run(1)
+    assert.is_false(other:exists("mine"))
+  end)
+
+  it("ends a connection that is silent for two to three heartbeats", function ()
+    for _ = 1, 20 do
+      local silent = client.connect(nil, { heartbeat = 2 })
+      local heard = broker.world.now
+      broker.world:run(10, function () return silent.socket.is_over end)
+      local took = broker.world.now - heard
+      assert.is_true(took >= 4 and took <= 6.1, took .. " s")
+    end
+  end)
+
+  it("throws at what it does not know, and at what no client may say", function ()
+    local one, two = client.connect():channel(), client.connect()
+    assert.error_matches(function () one:call{ method = "basic.recover" } end, "knows no basic.recover")
+    two:write(frames.encode{ channel = 9, method = "basic.qos" })
+    assert.error_matches(function () broker.world:run(1) end, "channel 9, which is not open")
+  end)
+end)
