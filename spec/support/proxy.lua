@@ -6,7 +6,7 @@
 --     local proxy = require "spec.support.proxy".start()     -- in front of $AMQP_URL
 --     local conn = stage.connect(proxy.url)                   -- its holder is connection 1, its prober then 2
 --     proxy:switch("down", "hold")     -- what the broker sends waits on the way, on every connection, until "pass"
---     proxy:switch("up", "drop", 1)    -- what connection 1 sends gets lost
+--     proxy:switch("up", "drop", 1)    -- what connection 1 sends gets lost, also that it ended
 --     proxy:cut(1)                     -- ends connection 1 on both sides;
 --     proxy:cut(1, "broker")           -- for the broker only: the client is told nothing
 --
@@ -34,7 +34,7 @@ local function tell(self, ...)
 end
 
 --- Has a direction, "up" to the broker or "down" from it, "pass", "hold" or "drop" what comes, on this connection, or
--- on all there are and will be.
+-- on all there are and will be. "endless": it passes what comes, but not that it ended.
 function proxy:switch(direction, mode, index) tell(self, "switch", index or 0, direction, mode) end
 
 function proxy:cut(index, side) tell(self, "cut", index, side or "both") end

@@ -34,19 +34,20 @@ local function open(self)
   table.insert(self.pairs, { client = client, broker = broker, up = self.modes.up, down = self.modes.down })
 end
 
--- A leg that is still open keeps quiet when the other one was cut; when the peer ended it, so ends the other.
-local function carry(pair, from, to, mode)
+-- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
+-- when the peer ended it, so ends the other.
+local function carry(pair, direction, from, to)
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
-  if mode == "pass" and #bytes > 0 and not (pair.broker_cut or pair.client_cut) then
+  local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
+  if (mode == "pass" or mode == "endless") and #bytes > 0 then
     to:settimeout(5)
     to:send(bytes)
     to:settimeout(0)
   end
   if err == "closed" then
     from:close()
-    if not (pair.broker_cut or pair.client_cut) then to:close() end
-    pair.ended = true
+    if mode == "pass" then to:close() end
   end
 end
 
@@ -54,10 +55,10 @@ local function readable(self, spec)
   local list, jobs = { self.server, spec }, {}
   for _, pair in ipairs(self.pairs) do
     for direction, ends in pairs{ up = { pair.client, pair.broker }, down = { pair.broker, pair.client } } do
-      local from, to, mode = ends[1], ends[2], pair[direction]
-      if mode ~= "hold" and not pair.ended and from:getfd() >= 0 then
+      local from, to = ends[1], ends[2]
+      if pair[direction] ~= "hold" and from:getfd() >= 0 then
         table.insert(list, from)
-        jobs[from] = function() carry(pair, from, to, mode) end
+        jobs[from] = function() carry(pair, direction, from, to) end
       end
     end
   end

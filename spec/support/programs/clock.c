@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: the amqp-locks authors
+
+// A Lua module, built by spec/support/process.lua: the machine's clock that no process sets and no suspension stops, for
+// what several processes write down and one compares.
+
+#include <lauxlib.h>
+#include <lua.h>
+#include <time.h>
+
+// now() -> seconds, to the nanosecond
+static int now(lua_State *L) {
+  struct timespec time;
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  lua_pushnumber(L, (lua_Number)time.tv_sec + (lua_Number)time.tv_nsec / 1e9);
+  return 1;
+}
+
+int luaopen_clock(lua_State *L) {
+  lua_newtable(L);
+  lua_pushcfunction(L, now);
+  lua_setfield(L, -2, "now");
+  return 1;
+}

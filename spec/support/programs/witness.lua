@@ -1,0 +1,60 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What a holder says of its locks, and when the next holder gets them: each written down in its own process (see
+-- spec/support/witness.lua), by the machine's clock.
+local socket = require "socket"
+local clock = require "clock" -- spec/support/programs/clock.c
+local values = require "spec.support.programs.values"
+
+local witness = {}
+
+local function look(lock, seen)
+  local began = clock.now()
+  local held, _, code = lock:held()
+  if held then
+    seen.held, seen.denied, seen.code = began, nil, nil
+  elseif not seen.denied then
+    seen.denied, seen.code = clock.now(), code
+  end
+end
+
+--- Looks at the locks until the spec has more to say, and once more, with a pause of so many seconds after each round.
+-- Tells the spec when it has looked once. Gives three values for each lock: when the last look began that said it was
+-- held; when the first after that one had ended, which said it was not; and its code.
+function witness.watch(locks, spec, pause)
+  local all, results = {}, { n = #locks * 3 }
+  for i = 1, #locks do all[i] = {} end
+  local function look_around()
+    for i, lock in ipairs(locks) do look(lock, all[i]) end
+  end
+  look_around()
+  spec:send(values.message(true))
+  repeat look_around() until socket.select({ spec }, nil, pause)[spec]
+  look_around()
+  for i, seen in ipairs(all) do
+    results[i * 3 - 2], results[i * 3 - 1], results[i * 3] = seen.held, seen.denied, seen.code
+  end
+  return values.unpack(results, 1, results.n)
+end
+
+--- Takes so many slots as soon as they come free, or what comes free until the spec has more to say. Gives the locks,
+-- and for each its slot, when the attempt began that got it, and when that had ended.
+function witness.take(semaphore, spec, count)
+  local results, locks = {}, {}
+  while #locks < count and not socket.select({ spec }, nil, 0)[spec] do
+    local began = clock.now()
+    local lock, message, code = semaphore:try_acquire()
+    if lock then
+      table.insert(locks, lock)
+      for _, value in ipairs{ lock.slot, began, clock.now() } do table.insert(results, value) end
+    elseif code == "busy" or code == "contended" then
+      socket.sleep(0.002)
+    else
+      error(message)
+    end
+  end
+  return locks, values.unpack(results)
+end
+
+return witness
