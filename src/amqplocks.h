@@ -215,15 +215,21 @@ typedef struct al_admin_options {
   bool ascending;  /* delete from the lowest slot upwards ("Swiss Cheese Semaphores") */
   int64_t timeout; /* for the whole action, waiting for another administrator included */
   int64_t wait;    /* after a removal: how long to wait for the holders of the removed slots; 0: do not */
+  bool revoke;     /* after a removal, and while waiting for holders: ask them to let go */
 } al_admin_options;
 
-/* classic, no overshoot, descending, 30 s, no wait. */
+/* classic, no overshoot, descending, 30 s, no wait, nobody asked to let go. */
 void al_admin_options_init(al_admin_options *options);
 
 /* Each takes the administration mutex, acts, and lets it go. al_op_count() is then the number of slots. Fails with
  * AL_TIMEOUT (another administrator, or the action took too long), AL_EXISTS (create), AL_NOT_FOUND (add, remove,
  * destroy, repair), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
- * A message about an action cut short names the count that al_admin_resize() finishes it with. */
+ * A message about an action cut short names the count that al_admin_resize() finishes it with.
+ *
+ * With `revoke`, those that remove slots then ask the holders of these slots to let go: with `wait` again and again until
+ * they have (AL_TIMEOUT), otherwise once. What fails from there on leaves the slots removed, and says so: also AL_BLOCKED
+ * (without `wait`: an alarm, and somebody who holds was not asked), AL_UNAVAILABLE (without `wait`: a holder's queue
+ * refuses the message), AL_REFUSED (no permission to publish). */
 al_op *al_admin_create(al_session *session, const char *name, int slots, const al_admin_options *options);
 al_op *al_admin_add(al_session *session, const char *name, int slots, const al_admin_options *options);
 al_op *al_admin_remove(al_session *session, const char *name, int slots, const al_admin_options *options);
@@ -236,8 +242,17 @@ al_op *al_admin_repair(al_session *session, const char *name, const al_admin_opt
 al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_admin_status(al_session *session, const char *name, const al_admin_options *options);
 
-/* "Waiting on Lock Holders": done when none of the `count` slots is held. Copies `slots`. */
+/* "Waiting on Lock Holders": done when none of the `count` slots is held. Copies `slots`. With `revoke`, every look asks
+ * the holders to let go. */
 al_op *al_admin_wait_released(al_session *session, const char *name, const int *slots, size_t count,
                               const al_admin_options *options);
+
+/* Asks whoever holds the slot, 1 to AL_SLOTS_MAX, to let go: al_lock_revoked() is then true there. The slot need not exist,
+ * as removed ones may be held. Without the mutex. `options->wait` 0: asks once; AL_NOT_HELD if there is nobody to ask,
+ * AL_BLOCKED if somebody holds it and cannot be asked for an alarm, AL_UNAVAILABLE if the holder's queue refuses the
+ * message. Otherwise asks again and again until the slot is not held; fails with AL_TIMEOUT when `wait`, which begins once
+ * connected, is over. Whoever takes the slot meanwhile is asked as well. Under an alarm nobody is asked, but a slot that
+ * comes free is seen. Also fails with AL_REFUSED (no permission to publish), AL_UNREACHABLE, AL_LIMIT, AL_CLOSED. */
+al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al_admin_options *options);
 
 #endif

@@ -14,6 +14,7 @@ local schema = {
   overshoot = checks.whole(0, core.slots_max),
   timeout = checks.timeout,
   wait = checks.seconds,
+  revoke = checks.boolean,
   ascending = checks.boolean,
 }
 
@@ -21,7 +22,8 @@ local schema = {
 ---@field queue_type? "classic"|"quorum" of slots that are created ("classic")
 ---@field overshoot? integer strays deleted in this many places past the last slot (0)
 ---@field timeout? number seconds for the whole action, waiting for another administrator included (30)
----@field wait? number seconds to wait, after a removal, for the holders of the removed slots (0: do not wait)
+---@field wait? number seconds to wait, after a removal or in revoke, for the holders (0: do not wait)
+---@field revoke? boolean after a removal, and in wait_released: ask the holders to let go (false)
 ---@field ascending? boolean delete from the lowest slot upwards (false; "Swiss Cheese Semaphores")
 
 ---@class amqplocks.Admin
@@ -49,8 +51,13 @@ function Admin:create(slots, opts) return administer(self, "create", opts, optio
 ---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", …
 function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
 
---- "Removing Slots", down to none. Does not touch who holds them: see `wait`, and wait_released.
+--- "Removing Slots", down to none. Who holds them keeps them: with `revoke = true` the holders are asked to let go,
+-- once, or with `wait` again and again until they have. The slots are removed even if that ends with "timeout",
+-- "blocked" (an alarm: somebody could not be asked) or "refused" (no permission to publish). So for resize and destroy.
+--
+--     assert(admin:remove(2, { revoke = true, wait = 60 }))
 ---@param slots integer how many fewer, at least 1
+---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", "squatted", …
 function Admin:remove(slots, opts) return administer(self, "remove", opts, options.slots(slots, 1, "remove")) end
 
@@ -75,7 +82,8 @@ function Admin:slots(opts) return administer(self, "slots", opts) end
 ---@return { exists: boolean, held: boolean }[]|nil, string? message, string? code
 function Admin:status(opts) return administer(self, "status", opts) end
 
---- "Waiting on Lock Holders": waits until none of these slots is held.
+--- "Waiting on Lock Holders": waits until none of these slots is held. With `revoke = true` every look asks the holders
+-- to let go.
 ---@param slots integer[]
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "timeout" (the message names who is still held), …
@@ -89,6 +97,25 @@ function Admin:wait_released(slots, opts)
   if #slots == 0 then return true end
   local merged = options.merge(self._options, opts)
   return await(connection._driver, connection._session:wait_released(self.name, merged, slots))
+end
+
+--- Asks whoever holds a slot to let go; its lock:revoked() is then true. Nothing is taken away, and nobody has to obey.
+-- Without `wait` it asks once. With `wait`, of this call or of conn:admin, it asks again and again until the slot is
+-- not held, for so many seconds. On a slot that exists, whoever takes it meanwhile is asked as well: to free one for
+-- good, remove it with `revoke`. A slot that was removed, and is still held, can be revoked too.
+--
+--     local asked, err, code = admin:revoke(3)     -- true: somebody was asked. code "not_held": nobody holds it
+--     local free, err, code = admin:revoke(3, { wait = 60 })
+---@param slot integer
+---@param opts? amqplocks.AdminOptions
+---@return true|nil, string? message, string? code without `wait`: "not_held", "blocked" (held, and an alarm keeps the
+--- holder from being asked), "unavailable"; with it "timeout"; "refused" (no permission to publish), "unreachable", …
+function Admin:revoke(slot, opts)
+  options.argument(slot, checks.whole(1, core.slots_max), "the slot", "revoke")
+  if opts ~= nil then options.check(opts, schema, "revoke") end
+  local connection = self._connection
+  local merged = options.merge(self._options, opts)
+  return await(connection._driver, connection._session:revoke(self.name, merged, slot))
 end
 
 local admin = {}

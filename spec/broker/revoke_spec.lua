@@ -2,10 +2,15 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- An administrator asks for a lock back. The holder lets go, or does not.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local REVOKE = "amqplocks.revoke"
+local operated_it = broker.operated_it(it, pending)
 
 describe("a holder that is asked by a message from whoever", function()
   after_each(stage.clear)
@@ -51,5 +56,340 @@ describe("a holder that is asked by a message from whoever", function()
     local second = stage.take(stage.connect():semaphore(name))
     assert.is_true(second:verify())
     assert.is_false(second:revoked())
+  end)
+end)
+
+describe("an administrator", function()
+  local name, conn, admin
+
+  before_each(function()
+    name = stage.semaphore(3)
+    conn = stage.connect()
+    admin = conn:admin(name)
+  end)
+  after_each(stage.clear)
+  teardown(stage.check)
+
+  -- A second process that holds the next free slot.
+  local function holder()
+    local holding = stage.process(name)
+    return holding, holding:run("lock = assert(sem:try_acquire()) return lock.slot")
+  end
+
+  -- Has it compute, calling nothing that waits, until it is asked; then it lets go.
+  local function obeys(holding)
+    holding:begin("while not lock:revoked() do end return lock:held(), lock:release()")
+  end
+
+  local function has_obeyed(holding) assert.same({ true, true }, { holding:finish() }) end
+
+  -- The type and the body of the next message to a slot held by hand.
+  local function request(occupant)
+    local message = assert(occupant.channel:await "basic.deliver")
+    return message.properties.type, message.body
+  end
+
+  describe("who asks for a slot back", function()
+    it("is told that its holder was asked, which it then is, and nobody else", function()
+      local holding, bystander = holder(), holder()
+      assert.is_true(admin:revoke(1))
+      obeys(holding)
+      has_obeyed(holding)
+      assert.is_true(stage.free(name, 1))
+      assert.is_true(bystander:run("return lock:verify() and not lock:revoked()"))
+      assert.is_true(stage.held(name, 2))
+    end)
+
+    it("waits until the holder has let go, having computed", function()
+      local holding = holder()
+      obeys(holding)
+      assert.is_true(admin:revoke(1, { wait = 20 }))
+      assert.is_true(stage.free(name, 1))
+      has_obeyed(holding)
+    end)
+
+    it("waits as long as the admin's own options say, if the call does not", function()
+      local holding = holder()
+      obeys(holding)
+      assert.is_true(conn:admin(name, { wait = 20 }):revoke(1))
+      assert.is_true(stage.free(name, 1))
+      has_obeyed(holding)
+    end)
+
+    it("is told who does not let go, and takes nothing away", function()
+      local holding = holder()
+      local message = stage.fails("timeout", admin:revoke(1, { wait = 0.3 }))
+      assert.matches('still held in "' .. name .. '" after 0.3 s: slot 1; its holder was asked to let go', message, 1,
+        true)
+      local held, verified, revoked = holding:run("return lock:held(), lock:verify(), lock:revoked()")
+      assert.is_true(held and verified and revoked)
+      assert.is_true(stage.held(name, 1))
+    end)
+
+    it("finds nobody: slots that are free, gone, or never were", function()
+      assert.equal(2, admin:remove(1))
+      for _, slot in ipairs{ 1, 3, 4, 65535 } do
+        assert.matches(("slot %d of"):format(slot), stage.fails("not_held", admin:revoke(slot)), 1, true)
+        assert.is_true(admin:revoke(slot, { wait = 10 }))
+      end
+      stage.fails("not_held", conn:admin(stage.name()):revoke(1))
+    end)
+
+    it("can ask who holds a slot that is no more", function()
+      local _, _, holding = holder(), holder(), (holder())
+      assert.equal(2, admin:remove(1))
+      obeys(holding)
+      assert.is_true(admin:revoke(3, { wait = 20 }))
+      assert.is_true(stage.free(name, 3))
+      has_obeyed(holding)
+    end)
+
+    it("can ask itself", function()
+      local lock = stage.take(conn:semaphore(name))
+      assert.is_true(admin:revoke(1))
+      until_true(function() return lock:revoked() end)
+      assert.is_true(lock:verify() and stage.held(name, 1))
+    end)
+
+    it("waits for a holder that is killed instead", function()
+      local holding = holder()
+      holding:run("return true")
+      assert.is_true(admin:revoke(1)) -- asked
+      holding:kill()
+      assert.is_true(admin:revoke(1, { wait = 20 })) -- looked
+      assert.is_true(stage.free(name, 1))
+    end)
+
+    it("sees the slot come free when its holder is killed between two looks", function()
+      local occupant = stage.occupy(name, 1)
+      local asking = stage.process(name)
+      asking:begin("return conn:admin(...):revoke(1, { wait = 20 })", name)
+      assert.equal(REVOKE, (request(occupant)))
+      occupant.channel.client:abort()
+      assert.is_true(asking:finish())
+      assert.is_true(stage.free(name, 1))
+    end)
+
+    it("is seen by a holder that is other software: a message by its type, again and again", function()
+      local occupant = stage.occupy(name, 1)
+      assert.is_true(admin:revoke(1))
+      assert.same({ REVOKE, "" }, { request(occupant) })
+      local asking = stage.process(name)
+      asking:begin("return conn:admin(...):revoke(1, { wait = 20 })", name)
+      for _ = 1, 3 do assert.equal(REVOKE, (request(occupant))) end
+      occupant:release()
+      assert.is_true(asking:finish())
+    end)
+
+    it("only asks where that was wanted", function()
+      local occupant = stage.occupy(name, 3)
+      assert(admin:status())
+      stage.fails("timeout", admin:wait_released({ 3 }, { timeout = 0.1 }))
+      stage.fails("timeout", admin:remove(1, { wait = 0.1 }))
+      local looks, fine, message = 0, pcall(occupant.channel.await, occupant.channel, "basic.deliver", 0)
+      while fine do
+        assert.is_nil(message.properties.type)
+        looks = looks + 1
+        fine, message = pcall(occupant.channel.await, occupant.channel, "basic.deliver", 0)
+      end
+      assert.is_true(looks >= 3)
+      assert.is_true(admin:revoke(3))
+      assert.equal(REVOKE, (request(occupant)))
+    end)
+
+    it("is told of its mistakes", function()
+      local function throws(part, ...)
+        local fine, message = pcall(admin.revoke, admin, ...)
+        assert.is_false(fine)
+        assert.matches(part, message, 1, true)
+      end
+      for _, bad in ipairs{ 0, -1, 1.5, 65536, 0 / 0, math.huge, "1", true, {} } do throws("revoke: the slot", bad) end
+      throws "revoke: the slot"
+      throws("revoke: unknown option", 1, { force = true })
+      throws("revoke: option wait", 1, { wait = -1 })
+      throws("revoke: options", 1, 5)
+    end)
+  end)
+
+  describe("who removes slots", function()
+    local function everybody() return holder(), holder(), (holder()) end
+
+    for action, act in pairs{
+      remove = function(options) return admin:remove(2, options) end,
+      resize = function(options) return admin:resize(1, options) end,
+    } do
+      it("asks their holders once: " .. action, function()
+        local first, second, third = everybody()
+        assert.equal(1, act{ revoke = true })
+        obeys(second)
+        obeys(third)
+        has_obeyed(second)
+        has_obeyed(third)
+        assert.is_true(stage.free(name, 2) and stage.free(name, 3))
+        assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
+      end)
+
+      it("waits until they have let go: " .. action, function()
+        local first, second, third = everybody()
+        obeys(second)
+        obeys(third)
+        assert.equal(1, act{ revoke = true, wait = 20 })
+        assert.is_true(stage.free(name, 2) and stage.free(name, 3) and stage.held(name, 1))
+        has_obeyed(second)
+        has_obeyed(third)
+        assert.is_true(first:run("return lock:verify() and not lock:revoked()"))
+      end)
+    end
+
+    it("asks them all: destroy", function()
+      local first, second, third = everybody()
+      for _, one in ipairs{ first, second, third } do obeys(one) end
+      assert.is_true(admin:destroy{ revoke = true, wait = 20 })
+      for i = 1, 3 do assert.is_true(stage.free(name, i)) end
+      for _, one in ipairs{ first, second, third } do has_obeyed(one) end
+    end)
+
+    it("is told who does not care, when the slots are removed", function()
+      local _, second, _ = everybody()
+      obeys(second)
+      local message = stage.fails("timeout", admin:remove(2, { revoke = true, wait = 1 }))
+      assert.matches("after 1 s: slot 3; holders were asked to let go; what was to be removed is removed", message, 1,
+        true)
+      has_obeyed(second)
+      assert.equal(1, admin:slots())
+      assert.is_true(stage.held(name, 3))
+    end)
+
+    it("asks nobody where nobody holds", function()
+      assert.equal(1, admin:remove(2, { revoke = true }))
+      assert.is_true(admin:destroy{ revoke = true, wait = 20 })
+    end)
+
+    it("may leave the asking to wait_released", function()
+      local _, second, _ = everybody()
+      assert.equal(1, admin:remove(2))
+      obeys(second)
+      local message = stage.fails("timeout", admin:wait_released({ 2, 3 }, { revoke = true, timeout = 1 }))
+      assert.matches("slot 3; holders were asked", message, 1, true)
+      has_obeyed(second)
+    end)
+  end)
+
+  describe("without the permission to publish", function()
+    local theirs, user
+
+    before_each(function()
+      if not broker.suite then return end
+      user = client.unique("user")
+      stage.undo(function() broker.suite:delete_user(user) end)
+      theirs = stage.connect(broker.suite:add_user(user, ".*", "", ".*")):admin(name)
+    end)
+
+    operated_it("is refused, asks nobody, and may when it is permitted", function()
+      local lock = stage.take(conn:semaphore(name))
+      for _ = 1, 2 do
+        assert.matches(name, stage.fails("refused", theirs:revoke(1)), 1, true)
+        stage.fails("refused", theirs:revoke(1, { wait = 20 }))
+      end
+      assert.equal(3, theirs:slots()) -- asked by other means
+      assert.is_false(lock:revoked())
+      broker.suite:permit(user, ".*", ".*", ".*")
+      until_true(function() return theirs:revoke(1) end) -- the broker's channels remember for a moment
+      until_true(function() return lock:revoked() end)
+    end)
+
+    operated_it("is refused only when the slots are removed, and told so", function()
+      local lock = stage.take(conn:semaphore(name))
+      local message = stage.fails("refused", theirs:destroy{ revoke = true })
+      assert.matches("what was to be removed is removed", message, 1, true)
+      assert.equal(0, admin:slots())
+      assert.is_true(lock:held())
+      assert.is_false(lock:revoked())
+    end)
+  end)
+
+  describe("under a memory alarm", function()
+    local function alarm()
+      stage.undo(function() broker.suite:alarm(false) end)
+      broker.suite:alarm(true)
+      local probing = stage.client()
+      until_true(function() -- it reaches the connections a moment later
+        probing:channel():publish{ routing_key = "none" }
+        return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
+      end)
+      probing:abort() -- it would not be heard saying goodbye
+    end
+
+    operated_it("cannot ask, sees who lets go all the same, and asks when it is over", function()
+      local first, second = stage.take(conn:semaphore(name)), stage.take(conn:semaphore(name))
+      assert.equal(3, admin:slots()) -- the connection that asks has published
+      alarm()
+      local message = stage.fails("blocked", admin:revoke(1))
+      assert.matches("memory or disk alarm", message, 1, true)
+      message = stage.fails("timeout", admin:revoke(2, { wait = 0.3 }))
+      assert.matches("slot 2; nobody is known to have been asked", message, 1, true)
+      assert.matches("memory or disk alarm", message, 1, true)
+      stage.fails("not_held", admin:revoke(3))
+      assert.is_true(first:release())
+      assert.is_true(admin:revoke(1, { wait = 20 }))
+      assert.is_true(second:held())
+      broker.suite:alarm(false)
+      until_true(function() return admin:revoke(2) end)
+      until_true(function() return second:revoked() end)
+    end)
+  end)
+
+  describe("and a scope", function()
+    it("goes on when it is revoked: that is for the function to look at", function()
+      local sem = conn:semaphore(name)
+      local before, after, revoked = sem:with(function(lock)
+        local first = lock:revoked()
+        assert.is_true(admin:revoke(lock.slot))
+        until_true(function() return lock:revoked() end)
+        return first, lock:held(), lock:revoked()
+      end)
+      assert.same({ false, true, true }, { before, after, revoked })
+      assert.is_true(stage.free(name, 1))
+    end)
+  end)
+
+  it("hears of it in its log, once", function()
+    local lines = {}
+    local holding = stage.connect(nil, { log = function(level, text) table.insert(lines, level .. ": " .. text) end })
+    local sem = holding:semaphore(name)
+    local lock = stage.take(sem)
+    for _ = 1, 3 do assert.is_true(admin:revoke(1)) end
+    until_true(function() return lock:revoked() end)
+    assert(lock:verify())
+    assert(stage.take(sem):release()) -- a call that waits fetches the news
+    local told = 0
+    for _, line in ipairs(lines) do
+      if line:find(('info: "%s-1-B" is asked for'):format(name), 1, true) then told = told + 1 end
+    end
+    assert.equal(1, told)
+  end)
+end)
+
+describe("the example of a long job", function()
+  teardown(function()
+    local conn = assert(amqplocks.connect())
+    conn:admin("long-jobs"):destroy()
+    conn:close()
+  end)
+  after_each(process.clear)
+
+  local RUN = [[
+    local pipe = assert(io.popen("exec " .. os.getenv "LUA" .. " examples/revoke.lua " .. ... .. " 2>&1"))
+    return pipe:read "a"
+  ]]
+
+  it("lets go when it is asked, and otherwise comes to its end", function()
+    assert.equal("working, in slot 1\nall done\n", process.start():run(RUN, "work 1"))
+    local working = process.start():begin(RUN, "work")
+    local looking = assert(client.connect())
+    until_true(function() return looking:locked "long-jobs-1-B" end, 20)
+    looking:close()
+    assert.equal("slot 1 is free\n", process.start():run(RUN, "ask 1"))
+    assert.matches("^working, in slot 1\nasked to let go after %d+ steps\n$", working:finish())
   end)
 end)

@@ -63,11 +63,16 @@ static void taking_mutex(al_op *op);
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
+/* With holders, once their slots are removed. */
+static int64_t patience(const admin *self) {
+  return self->options.wait > 0 ? self->options.wait : self->options.timeout;
+}
+
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   if (self->released.count > 0)
-    al_released_explain(&self->released, self->options.wait, out); /* what was to be removed is */
+    al_released_explain(&self->released, patience(self), out); /* what was to be removed is */
   else if (self->op.step == taking_mutex)
     snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", self->name,
              seconds);
@@ -83,6 +88,8 @@ static void admin_stop(al_op *op) {
   if (halfway)
     snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
              self->change.target);
+  else if (self->released.count > 0)
+    snprintf(op->message + used, sizeof op->message - used, "; what was to be removed is removed");
   al_probes_cancel(&self->survey.probes);
   al_barrier_cancel(&self->barrier);
   al_released_cancel(&self->released);
@@ -106,10 +113,12 @@ static void ended(admin *self) {
     return;
   }
   op->count = (size_t)self->change.target;
-  if (self->options.wait > 0 && self->change.delete_count > 0) {
-    op->deadline = op->session->now + self->options.wait;
+  bool waits = self->options.wait > 0, revokes = self->options.revoke;
+  if ((waits || revokes) && self->change.delete_count > 0) {
+    al_request asking = waits ? AL_REQUEST_REVOKE : AL_REQUEST_ONCE;
+    op->deadline = op->session->now + patience(self);
     al_released_begin(&self->released, op, self->name, self->change.deletes,
-                      (size_t)self->change.delete_count);
+                      (size_t)self->change.delete_count, revokes ? asking : AL_REQUEST_NOTHING);
   } else {
     al_op_finish(op);
   }

@@ -193,6 +193,7 @@ static void confirmed(al_prober *prober, uint64_t tag, bool multiple, bool ackno
     al_link_abort(prober->link, AL_PROTOCOL, "the broker confirmed a message that was not published");
     return;
   }
+  prober->denied = prober->denied && !acknowledged; /* permitted by now */
   for (size_t i = multiple ? 0 : (size_t)offset; i <= offset; i++) question_settle(prober, i, acknowledged);
   questions_forget_settled(prober);
 }

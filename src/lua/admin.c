@@ -39,7 +39,9 @@ static void read_options(lua_State *L, int table, al_admin_options *options) {
   options->ascending = lua_toboolean(L, -1);
   lua_getfield(L, table, "queue_type");
   options->quorum = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "quorum") == 0;
-  lua_pop(L, 3);
+  lua_getfield(L, table, "revoke");
+  options->revoke = lua_toboolean(L, -1);
+  lua_pop(L, 4);
 }
 
 /* session:administer(action, name, options [, slots]) -> operation */
@@ -79,8 +81,20 @@ static int wait_released(lua_State *L) {
   return al_lua_begun(L, *op);
 }
 
+/* session:revoke(name, options, slot) -> operation */
+static int revoke(lua_State *L) {
+  al_session *session = al_lua_check_session(L, 1)->session;
+  const char *name = luaL_checkstring(L, 2);
+  al_admin_options options;
+  read_options(L, 3, &options);
+  int slot = (int)luaL_checknumber(L, 4);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  *op = al_admin_revoke(session, name, slot, &options);
+  return al_lua_begun(L, *op);
+}
+
 void al_lua_open_admin(lua_State *L) {
   static const luaL_Reg methods[] = {
-      {"administer", administer}, {"wait_released", wait_released}, {NULL, NULL}};
+      {"administer", administer}, {"wait_released", wait_released}, {"revoke", revoke}, {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }
