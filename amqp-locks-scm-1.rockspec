@@ -73,6 +73,7 @@ build = {
     ["amqplocks.connection"] = "lua/amqplocks/connection.lua",
     ["amqplocks"] = "lua/amqplocks/init.lua",
     ["amqplocks.lock"] = "lua/amqplocks/lock.lua",
+    ["amqplocks.losses"] = "lua/amqplocks/losses.lua",
     ["amqplocks.options"] = "lua/amqplocks/options.lua",
     ["amqplocks.scope"] = "lua/amqplocks/scope.lua",
     ["amqplocks.semaphore"] = "lua/amqplocks/semaphore.lua",

@@ -112,6 +112,24 @@ al_session *al_native_new(const al_settings *settings);
  * wait; opening a connection waits at most `settings.timeout`, plus what the system's resolver takes. */
 void al_native_wait(al_session *session, al_op *op);
 
+/* Moves the session along without waiting: reads what has arrived, writes what the broker takes, keeps the heartbeats.
+ * From its first lock on a session has a thread that does so while its owner is elsewhere. */
+void al_native_touch(al_session *session);
+
+/* For loops that wait for many things: how often so far something has become of a lock that its owner should look at:
+ * it was lost, or asked back. The number does not grow by what the owner does: releasing, closing. Asking makes al_native_pollfd()
+ * silent again. 0 in a child of the process that made the session. */
+uint64_t al_session_alerts(al_session *session);
+
+/* A descriptor for poll() and its kin that is readable while there are alerts nobody has asked for; nothing else may be
+ * done with it. The session owns it and closes it with itself. -1: the session was closed, this is a child of the
+ * process that made it, or no descriptor is left. */
+int al_native_pollfd(al_session *session);
+
+/* In how many nanoseconds the session wants to be touched: AL_NEVER while its thread does that or it holds no locks; less
+ * where no thread could be started. */
+int64_t al_native_timeout(al_session *session);
+
 /* Connects the holder, so that wrong credentials show at once. Fails with AL_AUTH, AL_VHOST, AL_UNREACHABLE, AL_TLS,
  * AL_PROTOCOL, AL_LIMIT. NULL: no memory; so for every function that gives an operation. */
 al_op *al_session_open(al_session *session);

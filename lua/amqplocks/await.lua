@@ -8,9 +8,11 @@ local function tell(driver)
   for level, message in driver.news do
     if driver.log then driver.log(level, message) end
   end
+  driver.losses:tell()
 end
 
 local function wait(driver, operation)
+  tell(driver) -- before anything else: what has happened since the last call may be why this one would wait for long
   while not operation:done() do
     driver.wait(operation)
     tell(driver)

@@ -21,13 +21,41 @@ end
 function Connection:close()
   if not self._closed then
     self._closed = true
-    pcall(function() await(self._driver, self._session:close()) end)
+    pcall(function()
+      local closing = self._session:close()
+      self._driver.losses:close()
+      await(self._driver, closing)
+    end)
     self._session:abort()
   end
   return true
 end
 
 function metatable.__close(self) self:close() end
+
+--- Has fn(lock, code, message) called once for every lock of this connection, still alive and not let go of, that is
+-- lost for good, with what lock:held() says of it: by a call that may wait, and only there; by the next one if it was
+-- lost meanwhile. fn may call what it likes, also of this connection; while it runs it is not called again. An error in
+-- it ends the call it was made from, which then leaves nothing held.
+---@param fn (fun(lock: amqplocks.Lock, code: "lost", message: string))|nil|false nil or false: nobody is told
+function Connection:on_lost(fn)
+  if fn then options.argument(fn, options.checks.callable, "what to call", "on_lost") end
+  self._driver.losses:on(fn or nil)
+end
+
+--- For loops that wait for many things, among them cqueues.poll: a descriptor that becomes readable when a lock of this
+-- connection is lost or asked back, and silent again with the next call that may wait. Nothing else may be done with
+-- it; it is gone when the connection is closed, so take it out of the loop before that.
+---@return integer|nil fd nil: the connection was closed, or this process is a child of the one that opened it
+function Connection:pollfd() return self._session:pollfd() end
+
+--- What to wait for.
+---@return "r"
+function Connection.events() return "r" end
+
+--- In how many seconds the connection wants a call that may wait.
+---@return number|nil seconds nil: it does not, as its thread keeps it alive, or it holds no locks
+function Connection:timeout() return self._session:timeout() end
 
 --- A semaphore that an administrator has created ("Lock Clients"). Asks the broker nothing.
 ---@param name string up to 230 bytes of UTF-8, no control characters, not starting with "amq."

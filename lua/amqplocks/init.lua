@@ -29,6 +29,9 @@ local schema = {
   timeout = checks.timeout,
   driver = checks.one_of("native"),
   log = checks.callable,
+  on_lost = function(value)
+    return value ~= false and checks.callable(value) and "a function or false" or nil
+  end,
   tls = checks.table_of {
     ca = checks.string,
     cert = checks.string,
@@ -49,8 +52,10 @@ end
 ---  environment's AMQP_URL, else amqp://guest:guest@localhost:5672/
 ---@param opts? { name?: string, heartbeat?: integer, timeout?: number, driver?: "native",
 ---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
----  verify?: boolean, server_name?: string } } `log` is told of connections opened and lost, of locks lost and of
----  alarms, from inside calls that may wait
+---  verify?: boolean, server_name?: string },
+---  on_lost?: false|fun(lock: amqplocks.Lock, code: "lost", message: string) }
+---  `log` is told of connections opened and lost, of locks lost and of alarms, from inside calls that may wait;
+---  `on_lost`: see conn:on_lost
 ---@return amqplocks.Connection|nil, string? message, string? code "auth", "vhost", "unreachable", "tls", "protocol",
 ---  "limit"
 function amqplocks.connect(url, opts)
@@ -63,6 +68,7 @@ function amqplocks.connect(url, opts)
   }
   if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
   driver.log = opts.log
+  driver.losses:on(opts.on_lost or nil)
   return connection.open(session, driver)
 end
 

@@ -40,6 +40,7 @@ function Lock:release() return await(self._connection._driver, self._core:releas
 -- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own.
 function metatable.__close(self)
   pcall(self.release, self)
+  self._connection._driver.losses:forget(self)
   self._core:drop()
 end
 
@@ -47,10 +48,12 @@ local lock = {}
 
 function lock.new(connection, core_lock)
   local slot, name, ticket, acquired_at = core_lock:info()
-  return setmetatable({
+  local self = setmetatable({
     slot = slot, name = name, ticket = ticket, acquired_at = acquired_at,
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
   }, metatable)
+  connection._driver.losses:watch(self)
+  return self
 end
 
 return lock

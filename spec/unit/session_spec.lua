@@ -175,6 +175,21 @@ for _, way in ipairs(Peer.ways) do
       end)
     end)
 
+    describe("alerts", function ()
+      it("are locks that are lost, and nothing that its owner does", function ()
+        for ending, alerts in pairs{ down = 1, abort = 0, close = 0 } do
+          local peer = open()
+          local lock = peer:acquire("images")
+          assert.equal(0, peer.session:alerts())
+          if ending == "abort" then peer.session:abort() end
+          if ending == "close" then peer.session:close() end
+          peer.holder:ignore()
+          if ending ~= "abort" then peer.holder:down() end
+          assert.same({ false, alerts }, { (lock:held()), peer.session:alerts() }, ending)
+        end
+      end)
+    end)
+
     describe("news", function ()
       local function news(peer)
         local list = {}

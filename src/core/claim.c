@@ -64,8 +64,9 @@ static void blame(al_claim *claim, al_code code, const char *why) {
 
 static void lose(al_claim *claim, const char *why) {
   blame(claim, AL_LOST, why);
-  if (claim->state == AL_CLAIM_HELD)
-    al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+  if (claim->state != AL_CLAIM_HELD) return;
+  al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+  al_session_alert(claim->session);
 }
 
 static void send_delete(al_claim *claim) {
@@ -137,6 +138,7 @@ static bool same(amqp_bytes_t bytes, const char *text) {
 static void tell_revoked(al_claim *claim) {
   al_session_note(claim->session, false, "\"%s\" is asked for: an administrator wants it let go",
                   claim->queue);
+  al_session_alert(claim->session);
 }
 
 /* Whoever asked was told that a holder got the request, and may not ask twice: so it counts from the queue's first moment,

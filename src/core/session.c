@@ -136,6 +136,19 @@ bool al_session_news(al_session *session, al_note *note) {
   return true;
 }
 
+void al_session_alert(al_session *session) {
+  if (session->closed) return;
+  session->alerts++;
+  if (session->alarm) session->alarm(session, true);
+}
+
+uint64_t al_session_alerts(al_session *session) {
+  if (al_session_forked(session)) return 0;
+  AL_TURN(session); /* or the alarm of a later alert could be taken for the one that is silenced here */
+  if (session->alarm) session->alarm(session, false);
+  return session->alerts_seen = session->alerts;
+}
+
 void al_session_pump(al_session *session, int64_t now) {
   session->now = session->holder.now = session->prober.now = now;
   al_link_pump(&session->holder, now);

@@ -28,6 +28,7 @@ struct al_session {
   bool closed;
   struct al_note *notes; /* a ring, made with the first note */
   unsigned notes_first, notes_count;
+  uint64_t alerts, alerts_seen; /* so far; when the owner last asked */
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
@@ -35,6 +36,7 @@ struct al_session {
       al_session *); /* also tells the time; NULL: there is one thread, and time is told otherwise */
   void (*give_turn)(al_session *);
   bool (*has_forked)(const al_session *); /* NULL: never */
+  void (*alarm)(al_session *, bool on);   /* there are alerts, or they were looked at; NULL: nobody waits */
 };
 
 /* `seed` feeds every choice by chance. NULL: no memory. */
@@ -71,6 +73,10 @@ void al_session_note(al_session *session, bool is_warning, const char *format, .
     __attribute__((format(printf, 3, 4)));
 /* The oldest one, which is thereby forgotten. False: there is none. */
 bool al_session_news(al_session *session, al_note *note);
+
+/* Something became of a lock that its owner, who may be looking elsewhere, wants to know: wakes whoever waits for the
+ * session's alarm. With the turn held. What the owner does by closing is no news to it. */
+void al_session_alert(al_session *session);
 
 /* A fresh ticket: 16 lower-case hexadecimal digits. */
 void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]);

@@ -134,6 +134,35 @@ static int session_news(lua_State *L) {
   return 2;
 }
 
+/* session:alerts() -> how many there have been so far; makes session:pollfd() silent again. */
+static int session_alerts(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  lua_pushnumber(L, box->session ? (lua_Number)al_session_alerts(box->session) : 0);
+  return 1;
+}
+
+/* session:pollfd() -> a descriptor, readable while there are alerts; nil if there is none (any more) */
+static int session_pollfd(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  int fd = box->session && box->is_native ? al_native_pollfd(box->session) : -1;
+  if (fd < 0)
+    lua_pushnil(L);
+  else
+    lua_pushinteger(L, fd);
+  return 1;
+}
+
+/* session:timeout() -> in how many seconds the session wants a call; nil while it wants none */
+static int session_timeout(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  int64_t timeout = box->session && box->is_native ? al_native_timeout(box->session) : AL_NEVER;
+  if (timeout == AL_NEVER)
+    lua_pushnil(L);
+  else
+    lua_pushnumber(L, (double)timeout / (double)AL_SECOND);
+  return 1;
+}
+
 /* session:is_tls() */
 static int session_is_tls(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
@@ -242,13 +271,23 @@ static int session_tick(lua_State *L) {
 }
 
 void al_lua_open_session(lua_State *L) {
-  static const luaL_Reg methods[] = {{"open", session_open},     {"close", session_close},
-                                     {"abort", session_abort},   {"wait", session_wait},
-                                     {"name", session_name},     {"news", session_news},
-                                     {"is_tls", session_is_tls}, {"state", session_state},
-                                     {"attach", session_attach}, {"feed", session_feed},
-                                     {"output", session_output}, {"down", session_down},
-                                     {"tick", session_tick},     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"open", session_open},
+                                     {"close", session_close},
+                                     {"abort", session_abort},
+                                     {"wait", session_wait},
+                                     {"name", session_name},
+                                     {"news", session_news},
+                                     {"is_tls", session_is_tls},
+                                     {"state", session_state},
+                                     {"attach", session_attach},
+                                     {"feed", session_feed},
+                                     {"output", session_output},
+                                     {"down", session_down},
+                                     {"tick", session_tick},
+                                     {"alerts", session_alerts},
+                                     {"pollfd", session_pollfd},
+                                     {"timeout", session_timeout},
+                                     {NULL, NULL}};
   static const luaL_Reg functions[] = {
       {"native", new_native}, {"bytes", new_bytes}, {"url_error", url_error}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);

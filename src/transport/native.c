@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@ struct al_transport {
   al_fork fork;
   pthread_mutex_t turn; /* recursive */
   al_keeper keeper;
+  int alarm;          /* an eventfd, made when first asked for: there are alerts; -1 */
   int64_t owner_seen; /* when whoever calls us, not the keeper, last had the turn */
 };
 
@@ -60,8 +62,14 @@ static void give_turn(al_session *session) {
   if (!has_forked(session)) pthread_mutex_unlock(&session->transport->turn);
 }
 
+static void close_alarm(struct al_transport *transport) {
+  if (transport->alarm >= 0) close(transport->alarm);
+  transport->alarm = -1;
+}
+
 static void transport_free(struct al_transport *transport) {
   al_keeper_stop(&transport->keeper, al_fork_happened(&transport->fork));
+  close_alarm(transport);
   al_fork_free(&transport->fork);
   pthread_mutex_destroy(&transport->turn);
   free(transport);
@@ -79,7 +87,16 @@ static struct al_transport *transport_new(void) {
   pthread_mutex_init(&transport->turn, &recursive);
   pthread_mutexattr_destroy(&recursive);
   al_keeper_init(&transport->keeper);
+  transport->alarm = -1;
   return transport;
+}
+
+static void set_alarm(al_session *session, bool is_on) {
+  int alarm = session->transport->alarm;
+  uint64_t count = 1;
+  if (alarm < 0) return;
+  ssize_t done = is_on ? write(alarm, &count, sizeof count) : read(alarm, &count, sizeof count);
+  (void)done; /* full is as good as written, empty as good as read */
 }
 
 static uint64_t seed(void) {
@@ -107,6 +124,7 @@ al_session *al_native_new(const al_settings *settings) {
     session->take_turn = take_turn;
     session->give_turn = give_turn;
     session->has_forked = has_forked;
+    session->alarm = set_alarm;
     al_session_set_time(session, al_native_now(), wall_now());
     return session;
   }
@@ -208,6 +226,7 @@ static void mind_keeper(al_session *session) {
 void al_native_retire(al_session *session) {
   al_session_abort(session);
   al_keeper_stop(&session->transport->keeper, al_session_forked(session));
+  close_alarm(session->transport);
 }
 
 void al_native_wait(al_session *session, al_op *op) {
@@ -219,4 +238,25 @@ void al_native_wait(al_session *session, al_op *op) {
   connect_wanted(session, &session->prober);
   wait_a_while(session, op);
   mind_keeper(session);
+}
+
+/* ---- loops of others -------------------------------------------------------------------------------------------- */
+
+int al_native_pollfd(al_session *session) {
+  if (al_session_forked(session)) return -1;
+  AL_TURN(session);
+  struct al_transport *transport = session->transport;
+  if (session->closed) return -1;
+  if (transport->alarm < 0)
+    transport->alarm = eventfd(session->alerts > session->alerts_seen, EFD_CLOEXEC | EFD_NONBLOCK);
+  mind_keeper(session);
+  return transport->alarm;
+}
+
+int64_t al_native_timeout(al_session *session) {
+  if (al_session_forked(session)) return AL_NEVER;
+  AL_TURN(session);
+  if (session->transport->keeper.runs || session->holder.pulses == 0) return AL_NEVER;
+  int64_t left = al_session_wake(session) - session->now;
+  return left > 0 ? left : 0;
 }

@@ -12,10 +12,7 @@
 
 int64_t al_native_now(void); /* CLOCK_BOOTTIME, in nanoseconds */
 
-/* Brings the session up to date before an operation begins: the time, and news that has already arrived. */
-void al_native_touch(al_session *);
-
-/* al_session_abort(), and the end of the keeper. */
+/* al_session_abort(), and the end of the keeper and of the descriptor for polling. */
 void al_native_retire(al_session *);
 
 /* For the keeper, with the turn held: what to poll for the session's links, how many there are; and when the session's

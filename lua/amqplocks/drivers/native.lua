@@ -3,6 +3,7 @@
 
 --- The native driver: rabbitmq-c's own sockets. Waiting blocks the process, a second at most at a time.
 local core = require "amqplocks.core"
+local losses = require "amqplocks.losses"
 
 local native = {}
 
@@ -12,6 +13,7 @@ function native.session(settings)
   local driver = {
     wait = function(operation) session:wait(operation) end,
     news = function() return session:news() end,
+    losses = losses.new(function() return session:alerts() end),
   }
   return session, driver
 end

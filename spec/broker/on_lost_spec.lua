@@ -1,0 +1,114 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Being told that a lock is lost, by what others do at the broker; spec/unit/on_lost_spec has every order of events.
+local broker = require "spec.support.broker"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("on_lost", function()
+  local told
+
+  before_each(function() told = {} end)
+
+  local function connect(fn, options)
+    options = options or {}
+    function options.on_lost(lock, code, message)
+      table.insert(told, { lock = lock, code = code, message = message })
+      if fn then fn(lock) end
+    end
+    return stage.connect(nil, options)
+  end
+
+  local function lose(name) broker.suite:delete_queue(stage.holder(name, 1)) end
+
+  operated_it("is called from inside a call that waits for something else", function()
+    local name, busy = stage.semaphore(1), stage.semaphore(1)
+    local occupant = stage.occupy(busy, 1)
+    local conn = connect(function() occupant:release() end)
+    local lock = stage.take(conn:semaphore(name))
+    process.start():begin("require('spec.support.broker').suite:delete_queue(...)", stage.holder(name, 1))
+    assert.is_true(stage.take(conn:semaphore(busy), { timeout = 20 }):held())
+    assert.equal(1, #told)
+    assert.equal(lock, told[1].lock)
+    assert.equal("lost", told[1].code)
+  end)
+
+  operated_it("is not called while Lua computes, but by the next call that may wait", function()
+    local name = stage.semaphore(2)
+    local sem = connect():semaphore(name)
+    local lock, other = stage.take(sem), stage.take(sem)
+    lose(name)
+    until_true(function() return not lock:held() end) -- the connection's thread has read it
+    assert.same({}, told)
+    assert.is_true(other:verify())
+    assert.equal(1, #told)
+    assert.equal(lock, told[1].lock)
+    assert.equal(select(2, lock:held()), told[1].message)
+    assert.is_true(other:release())
+    assert.equal(1, #told)
+  end)
+
+  operated_it("may take new locks for the lost ones on the same connection, each once", function()
+    local name, again = stage.semaphore(20), {}
+    local sem
+    local conn = connect(function() table.insert(again, stage.take(sem, { timeout = 10 })) end,
+      { name = name })
+    sem = conn:semaphore(name)
+    local locks = {}
+    for i = 1, 20 do locks[i] = stage.take(sem) end
+    broker.suite:close_connection(name .. " holder")
+    until_true(function() return not locks[1]:held() end)
+    assert.equal("lost", select(3, locks[20]:verify()))
+    assert.same({ 20, 20 }, { #told, #again })
+    for _, lock in ipairs(again) do assert.is_true(lock:verify() and stage.held(name, lock.slot)) end
+    assert.equal(20, #told)
+    conn:close()
+    assert.equal(20, #told)
+  end)
+
+  operated_it("may close the connection", function()
+    local name, busy = stage.semaphore(1), stage.semaphore(1)
+    stage.occupy(busy, 1)
+    local conn
+    conn = connect(function() conn:close() end)
+    local lock = stage.take(conn:semaphore(name))
+    process.start():begin("require('spec.support.broker').suite:delete_queue(...)", stage.holder(name, 1))
+    stage.fails("closed", conn:semaphore(busy):acquire{ timeout = 20 })
+    assert.equal(1, #told)
+    stage.fails("lost", lock:held())
+  end)
+
+  operated_it("that throws leaves nothing held of what was about to be taken", function()
+    local name, wanted = stage.semaphore(1), stage.semaphore(1)
+    local problem = {}
+    local conn = connect(function() error(problem, 0) end)
+    local lock, sem = stage.take(conn:semaphore(name)), conn:semaphore(wanted)
+    lose(name)
+    until_true(function() return not lock:held() end)
+    local fine, what = pcall(sem.try_acquire, sem)
+    assert.is_false(fine)
+    assert.equal(problem, what)
+    stage.until_free(wanted, 1)
+    assert.is_true(stage.take(sem):held())
+    assert.equal(1, #told)
+  end)
+
+  it("is not called for locks that were released, nor for those that went with their connection", function()
+    local name = stage.semaphore(3)
+    local conn = connect()
+    local sem = conn:semaphore(name)
+    local locks = { stage.take(sem), stage.take(sem), stage.take(sem) }
+    assert(locks[1]:release())
+    conn:close()
+    stage.fails("not_held", locks[2]:held())
+    assert.is_false(pcall(function() return told[1].lock end))
+    for i = 1, 3 do assert.is_true(stage.free(name, i)) end
+  end)
+end)

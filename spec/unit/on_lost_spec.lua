@@ -1,0 +1,402 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Who is told that a lock is lost, when, and how often: connections as people have them, over a scripted broker. What
+-- the broker does while a call waits is said before the call.
+local Peer = require "spec.support.peer"
+local amqplocks = require "amqplocks"
+local connection = require "amqplocks.connection"
+local losses = require "amqplocks.losses"
+
+describe("on_lost", function()
+  local peer, conn, script, told
+
+  -- What happens at the next times anything waits, one after the other, before anything said earlier.
+  local function happen(...)
+    for i, step in ipairs{ ... } do table.insert(script, i, step) end
+  end
+
+  local function tell(lock, code, message) table.insert(told, { lock = lock, code = code, message = message }) end
+
+  before_each(function()
+    peer, script, told = Peer.open("whole"), {}, {}
+    local session = peer.session
+    conn = assert(connection.open(session, {
+      wait = function() assert(table.remove(script, 1), "waits for nothing")() end,
+      news = function() return session:news() end,
+      losses = losses.new(function() return session:alerts() end),
+    }))
+    conn:on_lost(tell)
+  end)
+
+  local claims
+
+  before_each(function() claims = {} end)
+
+  local function grant(name)
+    peer.prober:look{ name .. "-1-A" }
+    claims[name] = peer.holder:claim(name .. "-1-B", name .. "-1-A")
+    peer.holder:grant(claims[name])
+  end
+
+  local function take(name)
+    happen(function() grant(name) end)
+    return assert(conn:semaphore(name):try_acquire())
+  end
+
+  -- Somebody deletes the lock's queue.
+  local function lose(name)
+    local claim = claims[name]
+    peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag }
+    peer.holder:expect("channel.close", { channel = claim.channel })
+    peer.holder:send{ channel = claim.channel, method = "channel.close-ok" }
+  end
+
+  local function nothing() end
+
+  local function no_slots() peer.prober:look{} end
+
+  -- Any call that waits, and has nothing to do with the locks; something happens meanwhile.
+  local function wait(meanwhile)
+    happen(meanwhile or nothing, no_slots)
+    assert.equal("not_found", select(3, conn:semaphore("other"):try_acquire()))
+  end
+
+  it("is called for each lock that is lost while a call waits, with what held() says", function()
+    local a, b, c = take "a", take "b", take "c"
+    wait(function() lose "a" lose "c" end)
+    assert.equal(2, #told)
+    for _, one in ipairs(told) do
+      local held, message, code = one.lock:held()
+      assert.same({ false, "lost", one.code, one.message }, { held, code, code, message })
+      assert.matches("deleted by somebody else", message)
+    end
+    assert.is_true(told[1].lock == a and told[2].lock == c or told[1].lock == c and told[2].lock == a)
+    assert.is_true(b:held())
+    wait()
+    assert.equal(2, #told)
+  end)
+
+  it("is called by the next call that may wait when it was lost before, before that waits", function()
+    local lock, other = take "a", take "b"
+    lose "a"
+    assert.is_false(lock:held())
+    assert.same({}, told)
+    wait(function() assert.equal(lock, told[1].lock) end)
+    assert.equal(1, #told)
+    assert.is_true(other:held())
+  end)
+
+  it("is called by a call that need not wait", function()
+    local a, b = take "a", take "b"
+    lose "a"
+    lose "b"
+    assert.equal("lost", select(3, a:verify()))
+    assert.equal(2, #told)
+    assert.equal("lost", select(3, b:release()))
+    assert.equal(2, #told)
+  end)
+
+  it("is called for a lock that was lost before its owner had it", function()
+    happen(function()
+      grant "a"
+      lose "a"
+    end)
+    local lock = assert(conn:semaphore("a"):try_acquire())
+    assert.equal("lost", select(3, lock:held()))
+    wait()
+    assert.equal(1, #told)
+    assert.equal(lock, told[1].lock)
+  end)
+
+  it("is called for all of them when the connection goes", function()
+    local locks = {}
+    for i = 1, 20 do locks[i] = take("x" .. i) end
+    wait(function() peer.holder:down() end)
+    assert.equal(20, #told)
+    for _, lock in ipairs(locks) do
+      local count = 0
+      for _, one in ipairs(told) do count = count + (one.lock == lock and 1 or 0) end
+      assert.equal(1, count)
+    end
+  end)
+
+  it("is not called for locks that were let go of, nor for one that is being released", function()
+    local a, b = take "a", take "b"
+    happen(function() peer.holder:delete "a-1-B" end)
+    assert.is_true(a:release())
+    happen(function() peer.holder:down() end)
+    assert.equal("unreachable", select(3, b:release()))
+    assert.same({}, told)
+  end)
+
+  it("is not called for a lock that its owner lets go of when it is lost already", function()
+    local lock = take "a"
+    lose "a"
+    assert.equal("lost", select(3, lock:release()))
+    wait()
+    assert.same({}, told)
+  end)
+
+  it("is not called for a lock that nobody has any more", function()
+    local function lose_one(name)
+      local _ = take(name)
+      lose(name)
+    end
+    lose_one "a"
+    collectgarbage()
+    collectgarbage()
+    wait()
+    assert.same({}, told)
+  end)
+
+  it("is not called for what closing does, however it ends", function()
+    local held = take "a"
+    happen(function() peer.holder:down() end, function() peer.prober:down() end)
+    conn:close()
+    assert.is_false(held:held())
+    assert.same({}, told)
+  end)
+
+  it("is called by close for what was lost before", function()
+    local lock = take "a"
+    local _ = take "b"
+    lose "a"
+    happen(function() peer.holder:down() end, function() peer.prober:down() end)
+    conn:close()
+    assert.equal(1, #told)
+    assert.equal(lock, told[1].lock)
+  end)
+
+  it("may close the connection: the call it was made from says so, and what else was lost is told of", function()
+    local locks = { take "a", take "b", take "c" }
+    conn:on_lost(function(lock, ...)
+      tell(lock, ...)
+      happen(function() peer.holder:down() end, function() peer.prober:down() end)
+      conn:close()
+    end)
+    happen(function()
+      lose "a"
+      lose "b"
+    end)
+    assert.equal("closed", select(3, conn:semaphore("other"):acquire()))
+    assert.equal(2, #told)
+    assert.is_false(locks[3]:held())
+    assert.equal("closed", select(3, conn:semaphore("other"):acquire()))
+    assert.equal(2, #told)
+  end)
+
+  it("may lose more and then close the connection, and what closing lets go is not lost", function()
+    local locks = { take "a", take "b", take "c" }
+    conn:on_lost(function(lock, ...)
+      tell(lock, ...)
+      if #told > 1 then return end
+      wait(function() lose "b" end)
+      happen(function() peer.holder:down() end, function() peer.prober:down() end)
+      conn:close()
+    end)
+    happen(function() lose "a" end)
+    assert.is_nil((conn:semaphore("other"):acquire()))
+    assert.same({ 2, locks[1], locks[2] }, { #told, told[1].lock, told[2].lock })
+  end)
+
+  it("may wait for its connection, and lose more meanwhile: each is told of once, one after the other", function()
+    local locks, depth = { take "a", take "b", take "c" }, 0
+    conn:on_lost(function(lock, ...)
+      assert.equal(0, depth)
+      depth = depth + 1
+      tell(lock, ...)
+      if #told < 3 then wait(function() lose(#told == 1 and "b" or "a") end) end
+      depth = depth - 1
+    end)
+    wait(function() lose "c" end)
+    for i = 1, 3 do assert.equal(locks[4 - i], told[i].lock) end
+    wait()
+    assert.equal(3, #told)
+  end)
+
+  it("may take the lost lock again, under the same name", function()
+    local _, again = take "a", nil
+    conn:on_lost(function(lock, ...)
+      tell(lock, ...)
+      again = take "a"
+    end)
+    wait(function() lose "a" end)
+    assert.equal(1, #told)
+    assert.is_true(again:held())
+    wait(function() lose "a" end)
+    assert.equal(2, #told)
+    assert.equal(told[2].lock ~= told[1].lock, true)
+  end)
+
+  it("may release another lock that is lost as well, which is then not told of", function()
+    local locks = { take "a", take "b" }
+    conn:on_lost(function(lock, ...)
+      tell(lock, ...)
+      assert.equal("lost", select(3, locks[lock == locks[1] and 2 or 1]:release()))
+    end)
+    wait(function()
+      lose "a"
+      lose "b"
+    end)
+    assert.equal(1, #told)
+  end)
+
+  it("may take itself away; another is told of what is left, and of what comes", function()
+    local locks = { take "a", take "b", take "c" }
+    conn:on_lost(function(...)
+      tell(...)
+      conn:on_lost()
+    end)
+    wait(function()
+      lose "a"
+      lose "b"
+    end)
+    assert.equal(1, #told)
+    wait()
+    assert.equal(1, #told)
+    conn:on_lost(tell)
+    wait()
+    assert.equal(2, #told)
+    conn:on_lost(false)
+    wait(function() lose "c" end)
+    assert.equal(2, #told)
+    assert.is_false(locks[3]:held())
+  end)
+
+  it("is not called for what was lost and forgotten while there was none", function()
+    local locks = { take "a", take "b" }
+    conn:on_lost(function(...)
+      tell(...)
+      conn:on_lost()
+    end)
+    wait(function()
+      lose "a"
+      lose "b"
+    end)
+    assert.equal(2, #locks)
+    locks = nil -- luacheck: ignore
+    collectgarbage()
+    collectgarbage()
+    conn:on_lost(tell)
+    wait()
+    assert.equal(1, #told)
+  end)
+
+  it("does not mind locks whose scope has ended", function()
+    local lock, other = take "a", take "b"
+    happen(function() peer.holder:delete "a-1-B" end)
+    getmetatable(lock).__close(lock)
+    wait(function() lose "b" end)
+    assert.same({ 1, other }, { #told, told[1].lock })
+  end)
+
+  describe("that throws", function()
+    local problem
+
+    before_each(function()
+      problem = {}
+      conn:on_lost(function(...)
+        tell(...)
+        if problem then error(problem, 0) end
+      end)
+    end)
+
+    local function throws(fn, ...)
+      local fine, what = pcall(fn, ...)
+      assert.is_false(fine)
+      assert.equal(problem, what)
+    end
+
+    it("ends the call it was made from, with its own error, and what that was about to get is let go", function()
+      local _ = take "a"
+      happen(function()
+        grant "b"
+        lose "a"
+      end)
+      local sem = conn:semaphore "b"
+      throws(sem.try_acquire, sem)
+      peer.holder:delete "b-1-B"
+      assert.equal(1, #told)
+    end)
+
+    it("leaves a claim under way to be undone", function()
+      local _ = take "a"
+      happen(function()
+        peer.prober:look{ "b-1-A" }
+        claims.b = peer.holder:claim("b-1-B", "b-1-A")
+        lose "a"
+      end)
+      local sem = conn:semaphore "b"
+      throws(sem.try_acquire, sem)
+      peer.holder:expect("queue.delete", { queue = "b-1-B" })
+    end)
+
+    it("leaves a release under way to end by itself", function()
+      local _, b = take "a", take "b"
+      lose "a"
+      throws(b.release, b)
+      peer.holder:delete "b-1-B"
+      assert.equal("not_held", select(3, b:held()))
+    end)
+
+    it("is called for the rest by the next call that waits", function()
+      local _ = { take "a", take "b", take "c" }
+      happen(function()
+        lose "a"
+        lose "b"
+        lose "c"
+      end)
+      local sem = conn:semaphore "other"
+      throws(sem.try_acquire, sem)
+      assert.equal(1, #told)
+      throws(sem.try_acquire, sem)
+      assert.equal(2, #told)
+      problem = nil
+      peer.prober:look{}
+      wait()
+      assert.equal(3, #told)
+    end)
+
+    it("does not keep close from closing", function()
+      local _ = take "a"
+      lose "a"
+      assert.is_true(conn:close())
+      assert.equal("down", peer.holder:state())
+      assert.equal(1, #told)
+    end)
+  end)
+
+  it("goes on in other coroutines while it waits to be resumed in one, and for good when it never is", function()
+    local locks = { take "a", take "b" }
+    conn:on_lost(function(...)
+      tell(...)
+      if #told == 1 then coroutine.yield() end
+    end)
+    happen(function()
+      lose "a"
+      lose "b"
+    end)
+    local sem = conn:semaphore "other"
+    local first = coroutine.create(function() return sem:try_acquire() end)
+    assert(coroutine.resume(first))
+    assert.equal("suspended", coroutine.status(first))
+    assert.equal(1, #told)
+    script = {}
+    peer.prober:look{}
+    wait()
+    assert.equal(2, #told)
+    assert.is_not.equal(told[1].lock, told[2].lock)
+    assert.equal(2, #locks)
+  end)
+
+  it("is a function, or nothing", function()
+    for _, wrong in ipairs{ "print", 1, {}, true } do
+      assert.error_matches(function() conn:on_lost(wrong) end, "on_lost: what to call must be a function")
+      assert.error_matches(function() amqplocks.connect(nil, { on_lost = wrong }) end,
+        "connect: option on_lost must be a function or false")
+    end
+    conn:on_lost(nil)
+    conn:on_lost(false)
+  end)
+end)
