@@ -53,16 +53,19 @@ static bool is_let_go(const al_lock *lock) {
   return lock->released || (lock->claim->state != AL_CLAIM_HELD && lock->claim->code == AL_OK);
 }
 
-static al_code lost_or_let_go(const al_lock *lock) {
+/* With the turn, so that a loss of which the keeper is just taking note is not called a doubt. */
+static al_code why_not(const al_lock *lock) {
   AL_TURN(lock->session);
+  if (!lock->released && lock->claim->state == AL_CLAIM_HELD) return AL_SUSPECT;
   return is_let_go(lock) ? AL_NOT_HELD : AL_LOST;
 }
 
 /* What it reads without the turn is atomic: the answer costs no more than looking at the clock. */
 al_code al_lock_held(const al_lock *lock, int64_t now) {
   if (al_session_forked(lock->session)) return AL_FORKED;
-  if (lock->released || lock->claim->state != AL_CLAIM_HELD) return lost_or_let_go(lock);
-  return now < al_link_certain_until(&lock->session->holder) ? AL_OK : AL_SUSPECT;
+  bool is_certain = !lock->released && lock->claim->state == AL_CLAIM_HELD &&
+                    now < al_link_certain_until(&lock->session->holder);
+  return is_certain ? AL_OK : why_not(lock);
 }
 
 bool al_lock_revoked(const al_lock *lock) { return lock->claim->is_revoked; }
