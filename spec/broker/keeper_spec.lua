@@ -2,72 +2,150 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- While Lua computes, and calls nothing of this library that waits, a thread of the session keeps it alive.
+local lfs = require "lfs"
 local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
-local scene = require "spec.broker.facts.scene"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
+local witness = require "spec.support.witness"
 
-local soak = os.getenv "AMQPLOCKS_SOAK"
+local operated_it = broker.operated_it(it, pending)
 
-local function threads()
-  local pipe = assert(io.popen "ls /proc/$PPID/task | wc -l")
-  local count = pipe:read "n"
-  pipe:close()
-  return count
+-- A broker drops a silent client after two to three heartbeats. Here they are of a second.
+local HEARTBEATS = os.getenv "AMQPLOCKS_SOAK" and 300 or 10
+
+setup(witness.build)
+teardown(process.remove_modules)
+after_each(stage.clear)
+teardown(stage.check)
+
+-- A process that holds slot i, with the number of the thread that came with the lock as `keeper`; and the connection's
+-- name. There is another lock and another thread before, because the thread sanitizer's own comes with the first.
+local function holder(name, i)
+  local new, label = witness.start(), client.unique("conn")
+  assert.equal(i, new:run([[
+    local name, label = ...
+    local connect, before = require("amqplocks").connect, nil
+    for _, try in ipairs{ "first", label } do
+      if conn then conn:close() end
+      before = witness.threads()
+      conn = assert(connect(nil, { heartbeat = 1, name = try }))
+      lock = assert(conn:semaphore(name):try_acquire())
+    end
+    for thread in pairs(witness.threads()) do
+      if not before[thread] then assert(not keeper) keeper = thread end
+    end
+    return lock.slot
+  ]], name, label))
+  until_true(function() return new:run("return witness.switches(keeper) > 0") end) -- it has begun, and waits
+  return new, label
 end
 
-describe("a connection whose owner computes", function()
-  local name, conn, other
+local function assert_kept(one, name, i)
+  assert.is_true(stage.held(name, i))
+  assert.is_true(one:run("return lock:held()"))
+  assert.is_true(one:run("return lock:verify()"))
+  assert.is_true(one:run("return lock:release()"))
+  assert.is_true(stage.free(name, i))
+end
 
-  before_each(function()
-    name = client.unique("keeper")
-    conn = assert(amqplocks.connect(nil, { heartbeat = 1 }))
-    assert(conn:admin(name):resize(1))
-    other = scene.connect { heartbeat = 0 }
-  end)
-
-  after_each(function()
-    conn:close()
-    local last = assert(amqplocks.connect())
-    last:admin(name):destroy()
-    last:close()
-    scene.clear()
-  end)
-
-  it("keeps its lock over many missed heartbeats, certain all the while", function()
-    local lock = assert(conn:semaphore(name):try_acquire())
-    local start, seconds, doubts = os.time(), soak and 300 or 5, 0
-    while os.time() - start <= seconds do -- a broker drops a silent client after two to three heartbeats, of 1 s here
-      if not lock:held() then doubts = doubts + 1 end
-    end
+describe("a process that computes", function()
+  -- Two of them at once. One asks all the time whether it still holds its lock. The other does not even that: Lua's
+  -- thread waits for nothing, and nobody allocates in its Lua. Its keeper has to send twice a heartbeat on each of two
+  -- connections, something comes there as often, and for nothing else does it wake.
+  it("keeps its lock over many missed heartbeats, is certain all the while, and its keeper seldom wakes", function()
+    local name = stage.semaphore(2)
+    local asking, computing = holder(name, 1), holder(name, 2)
+    asking:begin([[
+      local stop, doubts = clock.now() + ..., 0
+      while clock.now() < stop do
+        if not lock:held() then doubts = doubts + 1 end
+      end
+      return doubts
+    ]], HEARTBEATS)
+    computing:begin([[
+      local count = ...
+      local own, keepers = witness.switches(), witness.switches(keeper)
+      collectgarbage("stop")
+      local start, memory = clock.now(), collectgarbage("count")
+      while clock.now() - start < count do end
+      local stop, grown = clock.now(), collectgarbage("count") - memory
+      return witness.switches() - own, grown, (witness.switches(keeper) - keepers) / (stop - start)
+    ]], HEARTBEATS)
+    local doubts = asking:finish(HEARTBEATS + 20)
+    local waited, grown, woken = computing:finish(HEARTBEATS + 20)
     assert.equal(0, doubts)
-    assert.is_true(other:locked(name .. "-1-B"))
-    assert.is_true(lock:verify())
-    assert.is_true(lock:release())
-    assert.is_false(other:exists(name .. "-1-B"))
+    assert.equal(0, waited)
+    assert.equal(0, grown)
+    assert.is_true(woken > 0 and woken <= 10, woken .. " times a heartbeat")
+    assert_kept(asking, name, 1)
+    assert_kept(computing, name, 2)
   end)
 
-  local operated_it = scene.operated and it or pending
+  local losses = {
+    ["an operator closes its connection"] = function(label) broker.suite:close_connection(label .. " holder") end,
+    ["an operator deletes its queue"] = function(_, name) broker.suite:delete_queue(stage.holder(name, 1)) end,
+    ["the broker closes its channel"] = function(_, name) broker.suite:close_channel(stage.holder(name, 1)) end,
+  }
 
-  operated_it("learns of a loss without asking", function()
-    local lock = assert(conn:semaphore(name):try_acquire())
-    assert.is_true(lock:held())
-    scene.ctl("close_all_connections", "--vhost", "/", "by the operator")
-    until_true(function() return not lock:held() end)
-    local held, message, code = lock:held()
-    assert.is_false(held)
-    assert.equal("lost", code)
-    assert.truthy(message:find("by the operator", 1, true), message)
-    other = scene.connect()
-    assert.is_false(other:exists(name .. "-1-B"))
+  for how, lose in pairs(losses) do
+    operated_it("learns of its loss without asking the broker, when " .. how, function()
+      local name = stage.semaphore(1)
+      local one, label = holder(name, 1)
+      one:begin("while lock:held() do end return lock:held()")
+      lose(label, name)
+      stage.fails("lost", one:finish())
+      stage.until_free(name, 1)
+      stage.fails("lost", one:run("return lock:held()"))
+    end)
+  end
+end)
+
+describe("the keeper", function()
+  local function threads()
+    local count = 0
+    for thread in lfs.dir("/proc/self/task") do count = count + (tonumber(thread) and 1 or 0) end
+    return count
+  end
+
+  local function take_and_release(conn, name) assert(assert(conn:semaphore(name):acquire{ timeout = 5 }):release()) end
+
+  before_each(function() -- as above: the sanitizer's thread has come
+    local conn = stage.connect()
+    take_and_release(conn, stage.semaphore(1))
+    conn:close()
   end)
 
-  it("has one thread from its first lock until it is closed", function()
-    local before, fresh = threads(), assert(amqplocks.connect())
+  it("is one thread from the first lock until the connection is closed", function()
+    local name, before, conn = stage.semaphore(1), threads(), assert(amqplocks.connect())
     assert.equal(before, threads())
-    for _ = 1, 3 do assert(assert(fresh:semaphore(name):acquire { timeout = 5 }):release()) end
+    for _ = 1, 3 do take_and_release(conn, name) end
     assert.equal(before + 1, threads())
-    fresh:close()
+    conn:close()
     assert.equal(before, threads())
+  end)
+
+  it("ends with a connection that is collected", function()
+    local name, before = stage.semaphore(1), threads()
+    local conn = assert(amqplocks.connect())
+    take_and_release(conn, name)
+    assert.equal(before + 1, threads())
+    conn = nil -- luacheck: ignore 311
+    collectgarbage()
+    collectgarbage()
+    assert.equal(before, threads())
+  end)
+
+  -- But SIGKILL and SIGSTOP, which nobody can block, and 32 and 33, which are the C library's own.
+  it("leaves every signal to the program", function()
+    local one = holder(stage.semaphore(1), 1)
+    local masks = { one:run("return witness.blocked(keeper), witness.blocked()") }
+    local exempt = { [9] = true, [19] = true, [32] = true, [33] = true }
+    for signal = 1, 64 do
+      assert.is_true(exempt[signal] or masks[1]:sub(signal, signal) == "1", "signal " .. signal)
+      assert.equal("0", masks[2]:sub(signal, signal), "signal " .. signal)
+    end
   end)
 end)

@@ -3,6 +3,7 @@
 
 --- What a holder says of its locks, and when the next holder gets them: each written down in its own process (see
 -- spec/support/witness.lua), by the machine's clock.
+local lfs = require "lfs"
 local socket = require "socket"
 local clock = require "clock" -- spec/support/programs/clock.c
 local values = require "spec.support.programs.values"
@@ -55,6 +56,42 @@ function witness.take(semaphore, spec, count)
     end
   end
   return locks, values.unpack(results)
+end
+
+-- Threads ----------------------------------------------------------------------------------------------------------
+
+--- The process's threads, as keys.
+function witness.threads()
+  local threads = {}
+  for thread in lfs.dir("/proc/self/task") do
+    if tonumber(thread) then threads[thread] = true end
+  end
+  return threads
+end
+
+-- A line of what the kernel says of a thread, of Lua's own if none is given.
+local function status(thread, key)
+  local path = thread and ("/proc/self/task/%s/status"):format(thread) or "/proc/thread-self/status"
+  for line in io.lines(path) do
+    local value = line:match("^" .. key .. ":%s*(%x+)$")
+    if value then return value end
+  end
+end
+
+--- How often a thread has waited for something.
+function witness.switches(thread) return tonumber(status(thread, "voluntary_ctxt_switches")) end
+
+--- Which signals a thread blocks: sixty-four times "0" or "1", that of signal 1 first.
+function witness.blocked(thread)
+  local bits = status(thread, "SigBlk"):gsub("%x", function(digit)
+    local value, four = tonumber(digit, 16), ""
+    for _ = 1, 4 do
+      four = value % 2 .. four
+      value = math.floor(value / 2)
+    end
+    return four
+  end)
+  return bits:reverse()
 end
 
 return witness
