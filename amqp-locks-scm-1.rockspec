@@ -25,8 +25,10 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/admin.c",
+        "src/core/admin_bell.c",
         "src/core/admin_mutex.c",
         "src/core/barrier.c",
+        "src/core/bell.c",
         "src/core/change.c",
         "src/core/channel.c",
         "src/core/claim.c",

@@ -13,7 +13,7 @@
  *     al_settings_init(&settings);
  *     al_session *session = al_native_new(&settings);
  *     al_semaphore *images = al_semaphore_new(session, "images", NULL);
- *     al_op *op = al_semaphore_acquire(images, 5 * AL_SECOND);
+ *     al_op *op = al_semaphore_acquire(images, NULL);
  *     while (!al_op_done(op)) al_native_wait(session, op);
  *     al_lock *lock = al_op_lock(op);          // NULL: al_op_code(op), al_op_message(op) say why
  *
@@ -151,6 +151,10 @@ al_code al_op_code(const al_op *op); /* AL_OK, or why it failed; only when done 
 const char *
 al_op_message(const al_op *op); /* "code: what, to what, and what to do"; "" when it did not fail */
 
+/* How long it has been waiting for somebody else to let go, in nanoseconds, and in `reason` how things stood when it
+ * last looked, such as "3 of 3 held"; -1 if it is not waiting. */
+int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]);
+
 /* The lock an acquire got, once; NULL if there is none. The caller owns it and ends it with al_lock_drop(). */
 al_lock *al_op_lock(al_op *op);
 
@@ -185,20 +189,31 @@ typedef struct al_semaphore_options {
   al_strategy strategy;
   int max_attempts; /* races lost at the last step before a look counts as busy; at least 1 */
   al_probing probing;
+  bool silent; /* it has no doorbell, being made by other software: whoever waits looks by itself and asks for none */
 } al_semaphore_options;
 
 /* False: `why` says what is wrong with a name for a lock. Everything below takes only names that pass. */
 bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
 
-/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto. Owned by the
+/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent. Owned by the
  * caller; operations under way keep what they need of it. */
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
 void al_semaphore_drop(al_semaphore *semaphore);
 
-/* "Acquiring a Lock". `timeout` is how long to wait for a slot: 0 looks once, AL_NEVER waits for ever. Fails with
- * AL_TIMEOUT, AL_BUSY (timeout 0), AL_CONTENDED (timeout 0), AL_DEADLOCK, AL_NOT_FOUND, AL_REFUSED, AL_UNREACHABLE,
- * AL_UNAVAILABLE, AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays claimed. */
-al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout);
+typedef struct al_acquire_options {
+  int64_t timeout; /* how long to wait for a slot; 0 looks once, AL_NEVER waits for ever */
+  bool fair;       /* behind everybody who waits already; otherwise a free slot is taken by whoever finds it */
+  int priority;    /* those who wait with a higher one are served first */
+  int64_t poll;    /* a waiter looks for itself so often, in case nobody rings */
+} al_acquire_options;
+
+/* for ever, not fair, priority 0, 5 s. */
+void al_acquire_options_init(al_acquire_options *options);
+
+/* "Acquiring a Lock". `options` NULL: as al_acquire_options_init() makes them. Fails with AL_TIMEOUT, AL_BUSY
+ * (timeout 0), AL_CONTENDED (timeout 0), AL_DEADLOCK, AL_NOT_FOUND, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE,
+ * AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays claimed. */
+al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options);
 
 int al_lock_slot(const al_lock *lock);
 const char *al_lock_name(const al_lock *lock);   /* the semaphore's */

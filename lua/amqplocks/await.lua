@@ -11,11 +11,21 @@ local function tell(driver)
   driver.losses:tell()
 end
 
-local function wait(driver, operation)
+-- Tells people how long they have been waiting for somebody else: at once, and about every second.
+local function report(operation, on_wait, told)
+  local seconds, reason = operation:waiting()
+  if not seconds or told and seconds < told + 1 then return told end
+  on_wait(seconds, reason)
+  return seconds
+end
+
+local function wait(driver, operation, on_wait)
+  local told
   tell(driver) -- before anything else: what has happened since the last call may be why this one would wait for long
   while not operation:done() do
     driver.wait(operation)
     tell(driver)
+    if on_wait then told = report(operation, on_wait, told) end
   end
 end
 
@@ -25,9 +35,9 @@ local function dropped(operation, ...)
 end
 
 --- Waits for an operation and returns its result: what it gives, or nil, message, code. An error thrown while waiting
--- (an interrupt) abandons the operation first: whatever it had claimed is undone.
-local function await(driver, operation)
-  local fine, problem = pcall(wait, driver, operation)
+-- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone.
+local function await(driver, operation, on_wait)
+  local fine, problem = pcall(wait, driver, operation, on_wait)
   if not fine then
     operation:drop()
     error(problem, 0)

@@ -15,7 +15,13 @@ local schema = {
   probe = checks.one_of("auto", "publish", "passive"),
 }
 
-local acquire_schema = { timeout = checks.seconds }
+local acquire_schema = {
+  timeout = checks.seconds,
+  fair = checks.boolean,
+  priority = checks.whole(-32768, 32767),
+  poll = checks.timeout,
+  on_wait = checks.callable,
+}
 
 ---@class amqplocks.Semaphore
 ---@field name string
@@ -24,8 +30,12 @@ local metatable = { __index = Semaphore, __name = "amqplocks.semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format(self.name) end
 
-local function acquire(self, timeout)
-  local core_lock, message, code = await(self._connection._driver, self._core:acquire(timeout))
+local NONE = {}
+local ONCE = { timeout = 0 }
+
+local function acquire(self, opts)
+  local operation = self._core:acquire(opts.timeout, opts.fair, opts.priority, opts.poll)
+  local core_lock, message, code = await(self._connection._driver, operation, opts.on_wait)
   if not core_lock then return nil, message, code end
   return lock.new(self._connection, core_lock)
 end
@@ -33,15 +43,20 @@ end
 --- Takes a free slot, or returns at once ("Acquiring a Lock").
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "not_found", "refused", "unreachable",
 ---  "unavailable", "blocked", "squatted", "limit", "closed"
-function Semaphore:try_acquire() return acquire(self, 0) end
+function Semaphore:try_acquire() return acquire(self, ONCE) end
 
---- Takes a free slot, waiting for one. Without a `timeout` (seconds) it waits until there is one or the broker is lost;
--- with 0 it looks once, as try_acquire does.
----@param opts? { timeout?: number }
+--- Takes a free slot, waiting for one. Whoever waits is woken when a slot comes free: in the order of arrival, those of
+-- a higher priority first; but who has just come may be faster, unless it is `fair`.
+---@param opts? { timeout?: number, fair?: boolean, priority?: integer, poll?: number,
+---  on_wait?: fun(seconds: number, reason: string) }
+---  `timeout`: seconds; without, it waits until a slot is free or the broker is lost; 0 looks once, as try_acquire does.
+---  `fair`: never before those who wait already (false). `priority`: -32768 to 32767 (0). `poll`: seconds between looks
+---  of its own, for slots that come free without a sign (5). `on_wait` is called when waiting starts and about every
+---  second, with the seconds waited and how things stand, such as "3 of 3 held".
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock", and those of try_acquire
 function Semaphore:acquire(opts)
   if opts ~= nil then options.check(opts, acquire_schema, "acquire") end
-  return acquire(self, opts and opts.timeout)
+  return acquire(self, opts or NONE)
 end
 
 --- Calls fn(lock, …) while holding a slot, and returns its results.

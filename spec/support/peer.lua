@@ -332,12 +332,13 @@ function Peer:live(seconds, done)
   end
 end
 
---- One of the session's semaphores: has acquire(timeout).
+--- One of the session's semaphores: has acquire(timeout [, fair, priority, poll]). Without a doorbell unless
+-- options.bell is true.
 function Peer:semaphore(semaphore, options)
   options = options or {}
   local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
-    options.probe or "auto")
-  return { acquire = function (_, timeout) return self:keep(box:acquire(timeout)) end }
+    options.probe or "auto", not options.bell)
+  return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
 end
 
 --- What a finished operation gives; fails if it failed.

@@ -3,15 +3,19 @@
  *
  * Administering: the specification's "Lock Administration".
  *
- *   wanting_links ─> taking_mutex ─> passing_barrier ─> surveying ─> checking ─> deleting ─> declaring ─┐
- *                                                        │ not to be done, or nothing to do             │
- *                                                        └───────────────────> leaving <────────────────┘
- *                                                                                │
- *                                                                  done <────────┴──────> waiting for holders
+ *   wanting_links ─> taking_mutex ─> passing_barrier ─> surveying ─> checking ─> deleting ─> finding_bell ─> declaring
+ *                                                        │ not to be done             nothing │               │
+ *                                                        │                            is left │               │
+ *                                                        └────────> leaving <─────────────────┴── ringing <───┘
+ *                                                                     │
+ *                                                       done <────────┴──────> waiting for holders
  *
  * Every declare and delete is asked on the mutex's own channel: who loses the mutex loses the means to go on. An error
  * there would end both, so it is avoided: what is absent is declared, what is present is not declared again, and what
  * is to be deleted is looked at elsewhere first.
+ *
+ * The doorbell is declared before the first slot and deleted after the last: whoever waits there and sees it go counts the
+ * slots again, and must find none.
  *
  * What is to be done is computed once, as an absolute number of slots; an action cut short names it, and a resize to it
  * finishes the work, whatever gaps there are. */
@@ -20,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/admin_bell.h"
 #include "core/admin_mutex.h"
 #include "core/barrier.h"
 #include "core/change.h"
@@ -32,6 +37,7 @@
 #include "core/turn.h"
 
 #define DECLARES_AT_ONCE 16
+#define BELL 0 /* the doorbell, where slots are numbered */
 
 static const char *const verbs[] = {"create", "add", "remove", "resize", "destroy", "repair"};
 
@@ -44,10 +50,11 @@ typedef struct admin {
   al_admin_mutex mutex;
   al_barrier barrier;
   al_survey survey;
+  al_admin_bell bell;
   al_channel *check; /* on which the queues to be deleted are looked at */
 
-  int checked, deleted;                                /* of change.deletes */
-  int declare_next;                                    /* slot */
+  int checked, deleted;       /* of change.deletes, and of the bell behind them */
+  int declare_next, declared; /* slot, BELL before the first; how many slots were made */
   int under_way[DECLARES_AT_ONCE], declares_under_way; /* slots, in the order of their answers */
 
   al_code verdict; /* what to end with once the mutex is let go */
@@ -92,6 +99,7 @@ static void admin_stop(al_op *op) {
     snprintf(op->message + used, sizeof op->message - used, "; what was to be removed is removed");
   al_probes_cancel(&self->survey.probes);
   al_barrier_cancel(&self->barrier);
+  al_admin_bell_cancel(&self->bell);
   al_released_cancel(&self->released);
   if (self->check) al_channel_close(self->check);
   self->check = NULL;
@@ -101,6 +109,7 @@ static void admin_stop(al_op *op) {
 static void admin_free(al_op *op) {
   admin *self = (admin *)op;
   al_survey_free(&self->survey);
+  al_admin_bell_free(&self->bell);
   al_released_free(&self->released);
   al_change_free(&self->change);
 }
@@ -146,16 +155,29 @@ __attribute__((format(printf, 3, 4))) static void leave_with(admin *self, al_cod
 
 /* ---- on the mutex's channel ------------------------------------------------------------------------------------- */
 
+static void queue_name(const admin *self, int slot, char out[AL_NAME_SIZE]) {
+  if (slot == BELL)
+    al_name_bell(out, self->name);
+  else
+    al_name_slot(out, self->name, slot);
+}
+
+/* With the last slot goes the bell. */
+static int deletes(const admin *self) { return self->change.delete_count + (self->change.target == 0); }
+
+static int delete_at(const admin *self, int index) {
+  return index < self->change.delete_count ? self->change.deletes[index] : BELL;
+}
+
 static int slot_in_hand(const admin *self) {
-  bool is_deleting = self->deleted < self->change.delete_count;
-  return is_deleting ? self->change.deletes[self->deleted] : self->under_way[0];
+  return self->deleted < deletes(self) ? delete_at(self, self->deleted) : self->under_way[0];
 }
 
 /* The broker refused a declare or a delete. */
 static void action_refused(admin *self, const al_event *event) {
   char queue[AL_NAME_SIZE];
   bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
-  al_name_slot(queue, self->name, slot_in_hand(self));
+  queue_name(self, slot_in_hand(self), queue);
   al_op_fail(&self->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", queue,
              event->text);
 }
@@ -182,6 +204,11 @@ static void mutex_event(al_op *op, const al_event *event) {
 
 static void declare_slot(admin *self, int slot) {
   char queue[AL_NAME_SIZE];
+  if (slot == BELL) {
+    al_admin_bell_declare(&self->bell, self->mutex.claim->channel, self->options.quorum);
+    return;
+  }
+  self->declared++;
   al_name_slot(queue, self->name, slot);
   amqp_table_entry_t entries[] = {al_field_text("x-queue-type", self->options.quorum ? "quorum" : "classic"),
                                   al_field_text("x-overflow", "drop-head"),
@@ -191,20 +218,56 @@ static void declare_slot(admin *self, int slot) {
   al_channel_call(self->mutex.claim->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
 }
 
+/* Nobody may have a token in hand where nobody could hold a slot. Otherwise only the new slots' are certain to be
+ * lacking; a repair also makes up for what was lost, as far as can be seen: who is woken in vain throws it away. */
+static int tokens_lacking(const admin *self) {
+  int target = self->change.target, ready = self->bell.ready, held = 0;
+  if (!self->bell.exists) return target;
+  if (self->survey.highest == 0) return target - ready;
+  if (self->change.kind != AL_REPAIR) return self->declared;
+  for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
+  return target - held - ready;
+}
+
+static void ringing(al_op *op) {
+  admin *self = (admin *)op;
+  if (al_admin_mutex_held(&self->mutex) && al_admin_bell_rung(&self->bell)) leave(self);
+}
+
 /* Ascending, so that at every moment what exists is a whole semaphore; a few ahead of their answers. */
 static void declaring(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex)) return;
   while (self->declare_next <= self->change.target && self->declares_under_way < DECLARES_AT_ONCE) {
     int slot = self->declare_next++;
-    if (al_survey_exists(&self->survey, slot)) continue;
+    if (slot == BELL ? self->bell.exists : al_survey_exists(&self->survey, slot)) continue;
     self->under_way[self->declares_under_way++] = slot;
     declare_slot(self, slot);
   }
-  if (self->declares_under_way > 0)
+  if (self->declares_under_way > 0) {
     al_op_ask(op);
-  else
+    return;
+  }
+  al_op_answered(op);
+  al_admin_bell_ring(&self->bell, tokens_lacking(self));
+  if (!op->done) al_op_next(op, ringing);
+}
+
+static void finding_bell(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_found(&self->bell)) return;
+  self->declare_next = BELL;
+  al_op_next(op, declaring);
+}
+
+/* What is to be deleted is. */
+static void deletes_done(admin *self) {
+  if (self->change.target == 0) {
     leave(self);
+    return;
+  }
+  self->op.step = finding_bell;
+  al_admin_bell_find(&self->bell, &self->op, self->name);
 }
 
 /* One at a time, each answer awaited. */
@@ -213,13 +276,12 @@ static void deleting(al_op *op) {
   char queue[AL_NAME_SIZE];
   if (!al_admin_mutex_held(&self->mutex)) return;
   if (self->deleted < self->checked) return;
-  if (self->deleted == self->change.delete_count) {
-    self->declare_next = 1;
-    al_op_next(op, declaring);
+  if (self->deleted == deletes(self)) {
+    deletes_done(self);
     return;
   }
   self->checked = self->deleted + 1;
-  al_name_slot(queue, self->name, self->change.deletes[self->deleted]);
+  queue_name(self, delete_at(self, self->deleted), queue);
   al_op_ask(op);
   al_claim_delete_other(self->mutex.claim, queue);
 }
@@ -291,7 +353,7 @@ static void passing_barrier(al_op *op) {
   int amount = self->change.amount, overshoot = self->options.overshoot;
   int beyond = kind == AL_ADD && amount > overshoot ? amount : overshoot;
   int least = kind == AL_CREATE || kind == AL_RESIZE ? amount + 1 : 0;
-  al_survey_begin(&self->survey, op, self->name, false, beyond, least);
+  al_survey_begin(&self->survey, op, self->name, kind == AL_REPAIR, beyond, least);
 }
 
 /* ---- the mutex -------------------------------------------------------------------------------------------------- */

@@ -45,7 +45,10 @@ static void enter(al_claim *claim, al_claim_state state) {
   claim->is_pulsed = held;
   claim->was_held = claim->was_held || held;
   claim->state = state;
-  if (state == AL_CLAIM_GONE) name_remove(claim);
+  if (state != AL_CLAIM_GONE) return;
+  name_remove(claim);
+  al_bell_leave(claim->bell, claim->is_declared);
+  claim->bell = NULL;
 }
 
 /* Whoever watches looks for itself. Called for what the broker did, never for what a watcher did. */
@@ -338,6 +341,14 @@ int al_claim_confirm(al_claim *claim) {
   amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(claim->queue), .passive = 1};
   al_channel_call(claim->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
   return ++claim->asked;
+}
+
+void al_claim_ring(al_claim *claim, al_bell *bell) {
+  al_bell_stay(bell);
+  if (claim->state == AL_CLAIM_GONE)
+    al_bell_leave(bell, claim->is_declared);
+  else
+    claim->bell = bell;
 }
 
 void al_claim_use(al_claim *claim) { claim->users++; }

@@ -26,6 +26,8 @@
  * A message of type AL_TYPE_REVOKE asks for the claim back. It is noted, and changes no state: nobody takes a claim away
  * from its holder. Messages of other types, and those without one, are probes and mean nothing.
  *
+ * Once it is GONE its doorbell is told, whichever way it went: only now does waking somebody lead to a free slot.
+ *
  * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in the
  * connection's table: RabbitMQ lets a connection declare its own exclusive queue again, so nothing but this table keeps
  * two callers on one connection apart, and a queue still going away must not be met by a new claim. */
@@ -33,6 +35,7 @@
 #define AL_CORE_CLAIM_H
 
 #include "amqplocks.h"
+#include "core/bell.h"
 #include "core/channel.h"
 #include "core/wait.h"
 
@@ -76,6 +79,8 @@ struct al_claim {
   int other_deletes;    /* deletes of other queues on our channel that are still to be answered */
   int asked, confirmed; /* al_claim_confirm: questions sent, and answered with yes */
 
+  al_bell *bell; /* leaves when the claim is GONE: its token goes back, or it is rung; NULL */
+
   /* Methods and the closing of a held claim's channel that are not the claim's own business. NULL: nobody's. */
   void (*on)(al_op *op, const al_event *event);
   al_op *on_op;
@@ -95,6 +100,9 @@ int al_claim_confirm(al_claim *claim);
 
 /* Deletes another queue on the held claim's own channel; the answer goes to `on`. */
 void al_claim_delete_other(al_claim *claim, const char *queue);
+
+/* Takes over a caller at the doorbell, who is told when the claim is gone. */
+void al_claim_ring(al_claim *claim, al_bell *bell);
 
 void al_claim_use(al_claim *claim);
 void al_claim_leave(

@@ -56,6 +56,8 @@ void al_name_admin(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-admin", name);
 }
 
+void al_name_bell(char out[AL_NAME_SIZE], const char *name) { snprintf(out, AL_NAME_SIZE, "%s-bell", name); }
+
 void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket) {
   snprintf(out, AL_NAME_SIZE, "%s-scratch-%s", name, ticket);
 }

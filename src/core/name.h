@@ -16,6 +16,7 @@
 void al_name_slot(char out[AL_NAME_SIZE], const char *name, int slot);   /* A[slot]: N-3-A */
 void al_name_holder(char out[AL_NAME_SIZE], const char *name, int slot); /* B[slot]: N-3-B */
 void al_name_admin(char out[AL_NAME_SIZE], const char *name);            /* N-admin */
+void al_name_bell(char out[AL_NAME_SIZE], const char *name);             /* the doorbell: N-bell */
 void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket);
 
 #endif

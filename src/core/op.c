@@ -13,7 +13,7 @@ al_op *al_op_new(al_session *session, size_t size) {
   al_op *op = calloc(1, size);
   if (!op) return NULL;
   op->session = session;
-  op->deadline = op->reply_by = op->wake = AL_NEVER;
+  op->deadline = op->reply_by = op->wake = op->waits_since = AL_NEVER;
   al_session_ref(session);
   return op;
 }
@@ -146,6 +146,13 @@ size_t al_op_seen(const al_op *op) { return op->seen; }
 
 al_slot al_op_slot(const al_op *op, size_t slot) {
   return slot >= 1 && slot <= op->seen ? op->slots[slot - 1] : (al_slot){false, false};
+}
+
+int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]) {
+  AL_TURN(op->session);
+  if (op->done || op->waits_since == AL_NEVER) return -1;
+  op->describe(op, reason);
+  return op->session->now - op->waits_since;
 }
 
 al_lock *al_op_lock(al_op *op) {

@@ -28,14 +28,16 @@ struct al_op {
   bool watches_claims; /* or when any of the session's does */
   void *part;          /* a part that took over the steps */
 
-  int64_t deadline; /* the caller's; AL_NEVER */
-  int64_t reply_by; /* the exchange under way must be answered by then; AL_NEVER if there is none */
-  int64_t wake;     /* the step wants to be called then; AL_NEVER */
+  int64_t deadline;    /* the caller's; AL_NEVER */
+  int64_t reply_by;    /* the exchange under way must be answered by then; AL_NEVER if there is none */
+  int64_t wake;        /* the step wants to be called then; AL_NEVER */
+  int64_t waits_since; /* for somebody else to let go; AL_NEVER if it does not */
 
   _Atomic bool done; /* the rest below is settled before, and read after */
   al_code code;
   char message[AL_MESSAGE_SIZE];
   void (*explain)(al_op *, char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */
+  void (*describe)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
 
   /* results */
   al_lock *lock;

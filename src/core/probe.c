@@ -295,10 +295,11 @@ static void question_publish(al_prober *prober, al_message message, const char *
   al_link_send(prober->link, &header);
 }
 
-void al_prober_ring(al_prober *prober, const char *bell) {
-  if (prober->link->blocked || prober->denied || !prober_ready(prober) || !questions_reserve(prober, 1))
-    return;
+bool al_prober_ring(al_prober *prober, const char *bell) {
+  if (prober->link->blocked || prober->denied) return false;
+  if (!prober_ready(prober) || !questions_reserve(prober, 1)) return false;
   question_publish(prober, AL_MESSAGE_TOKEN, bell, (struct al_question){.batch = NULL});
+  return true;
 }
 
 static bool publish_begin(al_probes *batch) {

@@ -97,9 +97,8 @@ bool al_probes_publish(const al_session *session, al_probing probing);
 bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t count, al_probe_name *name,
                      const void *context);
 
-/* Publishes a token to a doorbell and asks for no answer. Nothing happens while the prober is not open, is blocked, or
- * may not publish. */
-void al_prober_ring(al_prober *prober, const char *bell);
+/* Publishes a token to a doorbell and awaits no answer. False: the prober is not open, is blocked, or may not publish. */
+bool al_prober_ring(al_prober *prober, const char *bell);
 
 /* Lets go of a batch under way. */
 void al_probes_cancel(al_probes *batch);

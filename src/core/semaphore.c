@@ -7,13 +7,20 @@
  *   connecting ─> look ─> look_answered ─> claimed ─> done, with a lock
  *                  ^ ^          │ no free slot  │ lost the race
  *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if no slot were free
- *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, … */
+ *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, …
+ *
+ * Every acquire is also a caller at the doorbell, from its first look on. With a token it claims the slot it finds; with
+ * none it gives those who waited before it, and whose token may be on its way, a moment's grace; `fair`, it rings for
+ * them rather than claim. Waiting ends with a token, or with the next look of its own, whichever comes first; a token that
+ * leads to no slot is followed by looks in quick succession, as the slot may come free a little after it, and in the end
+ * is thrown away as one too many. */
 #include "core/semaphore.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bell.h"
 #include "core/lock.h"
 #include "core/name.h"
 #include "core/op.h"
@@ -28,14 +35,24 @@
 #define WINDOW_MOST 512
 #define SKEW_MOST (10 * AL_MILLISECOND)
 #define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
+#define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
+#define GRACE                                                                                                \
+  (50 * AL_MILLISECOND) /* in which a slot's token may overtake whoever found the slot without one */
+#define FAIR_GRACE (100 * AL_MILLISECOND)
 
 typedef struct acquire {
   al_op op;
   al_semaphore *semaphore;
-  bool waits; /* false: looks once */
-  int64_t timeout;
-  al_wait wait;
-  int attempts; /* races lost since the last wait */
+  al_acquire_options options;
+  bool waits;         /* false: looks once */
+  al_wait reconnects; /* between looks for which the prober was lost */
+  int attempts;       /* races lost since the last wait */
+
+  al_bell *bell;       /* until the claim has it; NULL */
+  bool bell_went;      /* seen, and looked for slots since */
+  bool grace_is_over;  /* the last look found a slot, too, and no token came */
+  int64_t token_until; /* when the token in hand is one too many; AL_NEVER: no look was made with one */
+  al_wait token_wait;  /* between the looks until then */
 
   /* the look under way */
   al_probes probes;
@@ -61,8 +78,9 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
   if (!semaphore) return NULL;
   semaphore->refs = 1;
   semaphore->session = session;
-  semaphore->options = options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO};
+  semaphore->options = options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO, false};
   semaphore->squat_checked = -SQUAT_EVERY;
+  semaphore->bell_missed = -BELL_EVERY;
   snprintf(semaphore->name, sizeof semaphore->name, "%s", name);
   al_session_ref(session);
   return semaphore;
@@ -76,26 +94,38 @@ void al_semaphore_drop(al_semaphore *semaphore) {
 
 /* ---- the end of an acquire -------------------------------------------------------------------------------------- */
 
-static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const acquire *self = (const acquire *)op;
   char refusing[64] = "";
-  if (self->last_found == 0) {
-    snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s: the broker had not answered yet",
-             self->semaphore->name, (double)self->timeout / (double)AL_SECOND);
-    return;
-  }
   if (self->last_unavailable > 0)
     snprintf(refusing, sizeof refusing, ", %d refused by the broker", self->last_unavailable);
-  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%d of %d held%s)",
-           self->semaphore->name, (double)self->timeout / (double)AL_SECOND, self->last_busy,
-           self->last_found, refusing);
+  if (self->last_found == 0)
+    snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
+  else if (self->last_busy + self->last_unavailable < self->last_found)
+    snprintf(out, AL_MESSAGE_SIZE, "a slot is free, but others were first");
+  else
+    snprintf(out, AL_MESSAGE_SIZE, "%d of %d held%s", self->last_busy, self->last_found, refusing);
+}
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const acquire *self = (const acquire *)op;
+  char standing[AL_MESSAGE_SIZE];
+  describe(op, standing);
+  snprintf(out, AL_MESSAGE_SIZE, "no slot of \"%s\" came free within %g s (%.128s)", self->semaphore->name,
+           (double)self->options.timeout / (double)AL_SECOND, standing);
 }
 
 static void acquire_stop(al_op *op) {
   acquire *self = (acquire *)op;
   al_probes_cancel(&self->probes);
-  if (self->claim) al_claim_release(self->claim);
-  al_claim_leave(self->claim);
+  if (self->claim) {
+    al_claim_release(self->claim);
+    al_claim_ring(self->claim, self->bell);
+    al_claim_leave(self->claim);
+  } else {
+    al_bell_leave(self->bell, false);
+  }
+  self->bell = NULL;
   self->claim = NULL;
   op->claim = NULL;
   al_squat_cancel(&self->squat);
@@ -105,6 +135,28 @@ static void acquire_free(al_op *op) {
   acquire *self = (acquire *)op;
   al_probes_free(&self->probes);
   al_semaphore_drop(self->semaphore);
+}
+
+/* ---- at the doorbell -------------------------------------------------------------------------------------------- */
+
+static void note_missing_bell(acquire *self) {
+  if (self->bell->is_missing) self->semaphore->bell_missed = self->op.session->now;
+  self->bell->is_missing = false;
+}
+
+/* Before every look: what rings after that is not missed, and costs no round trip of its own. */
+static bool mind_bell(acquire *self) {
+  al_semaphore *semaphore = self->semaphore;
+  if (!self->bell) self->bell = al_bell_new(&self->op, semaphore->name, self->options.priority);
+  if (!self->bell) {
+    al_op_fail(&self->op, AL_NO_MEMORY, "waiting for \"%s\"", semaphore->name);
+    return false;
+  }
+  note_missing_bell(self);
+  bool is_silent = semaphore->options.silent || self->op.session->now - semaphore->bell_missed < BELL_EVERY;
+  if (!is_silent) al_bell_arrive(self->bell);
+  self->bell_went = al_bell_is_out(self->bell);
+  return true;
 }
 
 /* ---- steps 5 to 7: the claim ------------------------------------------------------------------------------------ */
@@ -118,6 +170,9 @@ static void got(acquire *self) {
     return;
   }
   semaphore->last = self->slot;
+  note_missing_bell(self);
+  al_claim_ring(self->claim, self->bell);
+  self->bell = NULL;
   al_claim_leave(self->claim);
   self->claim = NULL;
   self->op.claim = NULL;
@@ -190,17 +245,17 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 
 static void look_answered(al_op *op);
 
-/* Asks for A and B of a window of slots, not past the last slot there can be, nor past where the look began. */
-static void wait_for_slot(acquire *self);
+static void wait_until(acquire *self, int64_t wake);
 
 /* Whoever waits anyway does not mind losing the prober, which holds nothing: the next look opens another. */
 static bool waits_out_lost_prober(acquire *self) {
   al_session *session = self->op.session;
   bool is_lost = self->waits && al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
-  if (is_lost) wait_for_slot(self);
+  if (is_lost) wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
   return is_lost;
 }
 
+/* Asks for A and B of a window of slots, not past the last slot there can be, nor past where the look began. */
 static void ask(acquire *self, int first, int width) {
   if (waits_out_lost_prober(self)) return;
   if (!al_op_has_probing(&self->op, self->semaphore->options.probing)) return;
@@ -229,7 +284,7 @@ static int start_slot(const acquire *self) {
 
 static void look(al_op *op) {
   acquire *self = (acquire *)op;
-  if (!al_op_needs_probing(op, self->semaphore->options.probing)) return;
+  if (!al_op_needs_probing(op, self->semaphore->options.probing) || !mind_bell(self)) return;
   self->start = start_slot(self);
   self->wrapped = false;
   self->slot = self->found = self->busy = self->mine = self->unavailable = 0;
@@ -285,10 +340,15 @@ static void learn(acquire *self) {
   }
 }
 
-static void none_free(acquire *self) {
+static void remember(acquire *self) {
   self->last_found = self->found;
   self->last_busy = self->busy;
   self->last_unavailable = self->unavailable;
+}
+
+static void none_free(acquire *self) {
+  remember(self);
+  self->grace_is_over = false;
   no_slot(self);
 }
 
@@ -318,6 +378,31 @@ static void look_on(acquire *self) {
     ask(self, next, self->width * 2 <= WINDOW_MOST ? self->width * 2 : WINDOW_MOST);
 }
 
+/* A slot is free, and its token is on its way to somebody, or lost. */
+static void no_token(acquire *self) {
+  al_session *session = self->op.session;
+  bool fair = self->options.fair;
+  if (!self->grace_is_over) {
+    self->grace_is_over = true;
+    wait_until(self, session->now + (fair ? FAIR_GRACE : GRACE));
+    return;
+  }
+  self->grace_is_over = false;
+  if (fair && al_prober_ring(&session->probes, self->bell->queue)) /* whoever is first is woken, be it us */
+    no_slot(self);
+  else
+    claim(self);
+}
+
+static void found_slot(acquire *self) {
+  bool is_alone = al_bell_is_out(self->bell);
+  remember(self);
+  if (al_bell_has_token(self->bell) || is_alone || !(self->waits || self->options.fair))
+    claim(self);
+  else
+    no_token(self);
+}
+
 static void look_answered(al_op *op) {
   acquire *self = (acquire *)op;
   if (self->probes.pending > 0) return;
@@ -327,7 +412,7 @@ static void look_answered(al_op *op) {
   sight seen = read_window(self);
   if (seen == SIGHT_END && self->slot) seen = SIGHT_FREE;
   if (seen == SIGHT_FREE)
-    claim(self);
+    found_slot(self);
   else if (seen == SIGHT_END)
     end_of_row(self, absent_slot(self));
   else if (seen == SIGHT_MORE)
@@ -354,7 +439,10 @@ static void give_up(acquire *self) {
                  self->unavailable, self->found, name);
       break;
     default:
-      al_op_fail(&self->op, AL_BUSY, "all %d slots of \"%s\" are held", self->found, name);
+      if (self->slot)
+        al_op_fail(&self->op, AL_BUSY, "a slot of \"%s\" is free, but others came before", name);
+      else
+        al_op_fail(&self->op, AL_BUSY, "all %d slots of \"%s\" are held", self->found, name);
   }
 }
 
@@ -362,20 +450,43 @@ static void give_up(acquire *self) {
 
 static void waiting(al_op *op) {
   acquire *self = (acquire *)op;
-  if (al_link_is_lost(&op->session->holder))
+  bool is_rung = al_bell_has_token(self->bell) && self->token_until == AL_NEVER;
+  bool bell_went = al_bell_is_out(self->bell) && !self->bell_went; /* and the semaphore with it? */
+  if (al_link_is_lost(&op->session->holder)) {
     al_op_fail_link(op, &op->session->holder);
-  else if (op->wake == AL_NEVER) {
+  } else if (op->wake == AL_NEVER || is_rung || bell_went) {
     self->attempts = 0;
     al_link_forget(&op->session->prober); /* lost meanwhile, it holds nothing: a new one is as good */
     al_op_next(op, look);
   }
 }
 
+static void wait_until(acquire *self, int64_t wake) {
+  self->op.step = waiting;
+  self->op.wake = wake;
+}
+
+/* There is a token in hand. How long to go on looking: as often and as long as a dying client may keep its slots. */
+static int64_t next_look_with_token(acquire *self) {
+  al_session *session = self->op.session;
+  if (self->token_until == AL_NEVER) {
+    self->token_until = session->now + self->options.poll;
+    self->token_wait = AL_WAIT_TOKEN;
+  }
+  if (session->now < self->token_until)
+    return session->now + al_wait_next(&self->token_wait, &session->random);
+  al_bell_waste(self->bell);
+  return AL_NEVER;
+}
+
 /* The one seam behind which waiting for a slot is hidden. */
 static void wait_for_slot(acquire *self) {
   al_session *session = self->op.session;
-  self->op.step = waiting;
-  self->op.wake = session->now + al_wait_next(&self->wait, &session->random);
+  if (self->op.waits_since == AL_NEVER) self->op.waits_since = session->now;
+  int64_t wake = al_bell_has_token(self->bell) ? next_look_with_token(self) : AL_NEVER;
+  if (!al_bell_has_token(self->bell)) self->token_until = AL_NEVER;
+  if (wake == AL_NEVER) wake = session->now + al_wait_poll(self->options.poll, &session->random);
+  wait_until(self, wake);
 }
 
 static void wait_or_give_up(acquire *self) {
@@ -407,24 +518,31 @@ static bool look_for_squatters(acquire *self) {
 
 static void no_slot(acquire *self) {
   bool contended = self->attempts >= self->semaphore->options.max_attempts;
-  self->verdict = contended ? AL_CONTENDED : self->busy == 0 ? AL_UNAVAILABLE : AL_BUSY;
+  self->verdict = contended ? AL_CONTENDED : self->busy == 0 && !self->slot ? AL_UNAVAILABLE : AL_BUSY;
   if (self->waits && !contended && self->mine == self->found) self->verdict = AL_DEADLOCK;
   if (!look_for_squatters(self)) wait_or_give_up(self);
 }
 
-al_op *al_semaphore_acquire(al_semaphore *semaphore, int64_t timeout) {
+void al_acquire_options_init(al_acquire_options *options) {
+  *options = (al_acquire_options){.timeout = AL_NEVER, .poll = 5 * AL_SECOND};
+}
+
+al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options) {
   AL_TURN(semaphore->session);
   acquire *self = (acquire *)al_op_new(semaphore->session, sizeof *self);
   if (!self) return NULL;
+  al_acquire_options_init(&self->options);
+  if (options) self->options = *options;
   semaphore->refs++;
   self->semaphore = semaphore;
-  self->waits = timeout > 0;
-  self->timeout = timeout;
-  self->wait = AL_WAIT_SLOT;
+  self->waits = self->options.timeout > 0;
+  self->reconnects = AL_WAIT_SLOT;
+  self->token_until = AL_NEVER;
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
   self->op.explain = explain;
+  self->op.describe = describe;
   int64_t now = semaphore->session->now;
-  bool is_bounded = self->waits && timeout < AL_NEVER - now;
-  return al_op_start(&self->op, look, is_bounded ? now + timeout : AL_NEVER);
+  bool is_bounded = self->waits && self->options.timeout < AL_NEVER - now;
+  return al_op_start(&self->op, look, is_bounded ? now + self->options.timeout : AL_NEVER);
 }

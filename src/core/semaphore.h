@@ -17,6 +17,7 @@ struct al_semaphore {
   int known;             /* slots seen in a row, 0 if none were counted yet */
   int last;              /* the slot held last, 0 if none */
   int64_t squat_checked; /* when squatters were last looked for */
+  int64_t bell_missed;   /* when there was no doorbell, or none to be listened to */
 };
 
 #endif

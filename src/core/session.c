@@ -73,6 +73,7 @@ static void session_free(al_session *session) {
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   for (al_claim *claim = session->claims, *next; claim; claim = next) {
     next = claim->next;
+    al_bell_leave(claim->bell, false);
     free(claim);
   }
   al_link_free(&session->holder);

@@ -9,3 +9,5 @@ int64_t al_wait_next(al_wait *wait, uint64_t *random) {
   wait->next = delay < wait->most / 2 ? delay * 2 : wait->most;
   return delay / 2 + al_random_below(random, delay / 2 + 1);
 }
+
+int64_t al_wait_poll(int64_t poll, uint64_t *random) { return poll - al_random_below(random, poll / 8 + 1); }

@@ -15,14 +15,21 @@ typedef struct al_wait {
   int64_t next; /* 0: begin with `first` */
 } al_wait;
 
-/* Waiting for a slot, and for another administrator. */
+/* Waiting for holders to let go, and for another administrator. */
 #define AL_WAIT_SLOT ((al_wait){.first = 5 * AL_MILLISECOND, .most = 500 * AL_MILLISECOND})
 #define AL_WAIT_ADMIN ((al_wait){.first = 5 * AL_MILLISECOND, .most = 200 * AL_MILLISECOND})
 
 /* Seeing a queue go that may not be deleted: mostly gone at the first look, and then seldom worth another. */
 #define AL_WAIT_UNDO ((al_wait){.first = 10 * AL_MILLISECOND, .most = 10 * AL_SECOND})
 
+/* Woken by a token, and no slot is free yet: the broker gives back what a dead client had a little before its queue is
+ * gone, and, where that client held hundreds of locks, up to a second before. */
+#define AL_WAIT_TOKEN ((al_wait){.first = 2 * AL_MILLISECOND, .most = 100 * AL_MILLISECOND})
+
 /* The next delay in nanoseconds. */
 int64_t al_wait_next(al_wait *wait, uint64_t *random);
+
+/* Looking once in a while, in case nobody rings: never later than `poll`, at most an eighth earlier. */
+int64_t al_wait_poll(int64_t poll, uint64_t *random);
 
 #endif

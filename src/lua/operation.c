@@ -31,6 +31,16 @@ static int op_done(lua_State *L) {
   return 1;
 }
 
+/* operation:waiting() -> seconds, reason, while it waits for somebody else to let go; otherwise nothing */
+static int op_waiting(lua_State *L) {
+  char reason[AL_MESSAGE_SIZE];
+  int64_t waited = al_op_waiting(check_box(L, 1)->op, reason);
+  if (waited < 0) return 0;
+  lua_pushnumber(L, (double)waited / (double)AL_SECOND);
+  lua_pushstring(L, reason);
+  return 2;
+}
+
 static int op_drop(lua_State *L) {
   op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
   al_op *op = box->op;
@@ -89,6 +99,6 @@ static int op_result(lua_State *L) {
 
 void al_lua_open_op(lua_State *L) {
   static const luaL_Reg methods[] = {
-      {"done", op_done}, {"drop", op_drop}, {"result", op_result}, {NULL, NULL}};
+      {"done", op_done}, {"drop", op_drop}, {"result", op_result}, {"waiting", op_waiting}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
 }

@@ -8,7 +8,7 @@ typedef struct semaphore_box {
   al_semaphore *semaphore;
 } semaphore_box;
 
-/* session:semaphore(name, strategy, max_attempts, probe) -> semaphore */
+/* session:semaphore(name, strategy, max_attempts, probe [, silent]) -> semaphore */
 static int session_semaphore(lua_State *L) {
   static const char *const strategies[] = {"ascending", "random", "last", NULL};
   static const char *const probings[] = {"auto", "publish", "passive", NULL};
@@ -16,23 +16,30 @@ static int session_semaphore(lua_State *L) {
   const char *name = luaL_checkstring(L, 2);
   al_semaphore_options options = {.strategy = (al_strategy)luaL_checkoption(L, 3, NULL, strategies),
                                   .max_attempts = (int)luaL_checknumber(L, 4),
-                                  .probing = (al_probing)luaL_checkoption(L, 5, NULL, probings)};
+                                  .probing = (al_probing)luaL_checkoption(L, 5, NULL, probings),
+                                  .silent = lua_toboolean(L, 6)};
   semaphore_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_SEMAPHORE);
   al_lua_keep(L, lua_gettop(L), 1);
   box->semaphore = al_semaphore_new(session->session, name, &options);
   return box->semaphore ? 1 : luaL_error(L, "out of memory");
 }
 
-/* semaphore:acquire(timeout) -> operation; nil waits for ever, 0 looks once */
+/* semaphore:acquire([timeout [, fair [, priority [, poll]]]]) -> operation; without a timeout it waits for ever, with 0
+ * it looks once. Times are seconds. */
 static int semaphore_acquire(lua_State *L) {
   semaphore_box *box = luaL_checkudata(L, 1, AL_LUA_SEMAPHORE);
   luaL_argcheck(L, box->semaphore, 1, "the semaphore was given back");
-  int64_t timeout = al_lua_time(L, 2, AL_NEVER);
+  al_acquire_options options;
+  al_acquire_options_init(&options);
+  options.timeout = al_lua_time(L, 2, options.timeout);
+  options.fair = lua_toboolean(L, 3);
+  options.priority = (int)luaL_optnumber(L, 4, 0);
+  options.poll = al_lua_time(L, 5, options.poll);
   al_lua_kept(L, 1);
   int session = lua_gettop(L);
   al_lua_check_session(L, session);
   al_op **op = al_lua_new_op(L, AL_LUA_LOCKED, session);
-  *op = al_semaphore_acquire(box->semaphore, timeout);
+  *op = al_semaphore_acquire(box->semaphore, &options);
   return al_lua_begun(L, *op);
 }
 

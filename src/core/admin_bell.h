@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The doorbell as administrators keep it: declared before the first slot, given a token for each slot, deleted after the
+ * last. It only wakes, so nothing here may keep a semaphore from being administered: tokens that cannot be published are
+ * done without, and those who wait find free slots by their own looks. */
+#ifndef AL_CORE_ADMIN_BELL_H
+#define AL_CORE_ADMIN_BELL_H
+
+#include "core/op.h"
+#include "core/probe.h"
+
+typedef struct al_admin_bell {
+  al_op *op;
+  char queue[AL_NAME_SIZE];
+  al_channel *channel; /* on which it is looked for; NULL: answered */
+  bool exists;
+  int ready; /* tokens in it that nobody has in hand */
+
+  al_probes tokens;
+  int missing; /* tokens still to be published */
+  bool is_ringing;
+} al_admin_bell;
+
+/* Looks whether there is one; al_admin_bell_found() is then looked at in every step of `op`. */
+void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name);
+bool al_admin_bell_found(const al_admin_bell *bell); /* false also when the operation has failed */
+
+/* Declares it, durable, on the channel given; the answer goes to that channel's owner. */
+void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel, bool quorum);
+
+/* Publishes so many tokens; al_admin_bell_rung() is then looked at in every step of `op`. */
+void al_admin_bell_ring(al_admin_bell *bell, int tokens);
+bool al_admin_bell_rung(al_admin_bell *bell);
+
+void al_admin_bell_cancel(al_admin_bell *bell);
+void al_admin_bell_free(al_admin_bell *bell);
+
+#endif
