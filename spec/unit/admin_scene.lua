@@ -48,22 +48,53 @@ function scene.checked(peer, names)
   return channel
 end
 
--- The core deletes these, on the mutex's channel, one answer after the other.
-function scene.deletes(peer, mutex, names)
+-- The core looks for the doorbell, on a channel of its own: there are so many tokens in it, or (nil) there is none.
+function scene.finds_bell(peer, tokens)
+  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+  local channel = peer.holder:expect("queue.declare", { queue = "images-bell", passive = true,
+    channel = opened or nil }).channel
+  if tokens then
+    peer.holder:send{ channel = channel, method = "queue.declare-ok", queue = "images-bell", message_count = tokens }
+  else
+    peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-bell' in vhost '/'", "queue.declare")
+  end
+end
+
+-- The core publishes so many tokens.
+function scene.rings(peer, tokens)
+  local probes = tokens > 0 and peer.prober:probes() or {}
+  assert.equal(tokens, #probes)
+  for _, token in ipairs(probes) do
+    assert.same({ "images-bell", "amqplocks.token", 2 },
+      { token.queue, token.properties.type, token.properties.delivery_mode })
+    assert.is_nil(token.properties.expiration)
+  end
+  if tokens > 0 then peer.prober:answer(probes, { "images-bell" }) end
+end
+
+-- The core deletes these, on the mutex's channel, one answer after the other, and then the bell if no slot is left.
+function scene.deletes(peer, mutex, names, is_all)
   assert.are_not.equal(mutex.channel, scene.checked(peer, names))
   for _, name in ipairs(names) do
     peer.holder:expect("queue.delete", { queue = name, channel = mutex.channel, if_unused = false, if_empty = false })
     peer.holder:silent()
     peer.holder:deleted(mutex.channel)
   end
+  if is_all then peer.holder:delete("images-bell", mutex.channel) end
 end
 
--- The core declares these, on the mutex's channel.
-function scene.declares(peer, mutex, names)
-  for _, name in ipairs(names) do
-    peer.holder:expect("queue.declare", { queue = name, passive = false, channel = mutex.channel })
+-- The core finds a bell (with `ready` tokens in it, 0 unless told; false: it finds none, and declares one), declares
+-- these slots behind it, on the mutex's channel, and publishes `tokens`, as many as slots unless told.
+function scene.declares(peer, mutex, names, ready, tokens)
+  scene.finds_bell(peer, ready == nil and 0 or ready)
+  local all = ready == false and { "images-bell" } or {}
+  for _, name in ipairs(names) do table.insert(all, name) end
+  for _, name in ipairs(all) do
+    peer.holder:expect("queue.declare", { queue = name, passive = false, durable = true, channel = mutex.channel })
   end
-  for _, name in ipairs(names) do peer.holder:declared(mutex.channel, name) end
+  if #all > 0 then peer.prober:silent() end
+  for _, name in ipairs(all) do peer.holder:declared(mutex.channel, name) end
+  scene.rings(peer, tokens or #names)
 end
 
 -- The core gives the mutex back.

@@ -6,6 +6,12 @@ local scene = require "spec.unit.admin_scene"
 
 local slots, begin, deletes, declares, leaves = scene.slots, scene.begin, scene.deletes, scene.declares, scene.leaves
 
+local function news(peer)
+  local list = {}
+  for _, text in function () return peer.session:news() end do table.insert(list, text) end
+  return list
+end
+
 for _, way in ipairs(Peer.all_ways) do
   describe("an administrator, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
@@ -30,7 +36,7 @@ for _, way in ipairs(Peer.all_ways) do
       assert.same(scene.row(1, 16), names)
       assert.same(scene.row(17, 48), peer.prober:look{})
       peer.prober:silent()
-      declares(peer, mutex, slots(1, 2))
+      declares(peer, mutex, slots(1, 2), false)
       assert.is_false(op:done())
       leaves(peer, mutex)
       assert.equal(2, peer:result(op))
@@ -40,6 +46,7 @@ for _, way in ipairs(Peer.all_ways) do
       local function declared_as(options)
         local peer = open()
         begin(peer, "create", 1, options, {})
+        scene.finds_bell(peer, 0)
         return peer.holder:expect("queue.declare", { queue = "images-1-A", durable = true, exclusive = false,
           auto_delete = false, no_wait = false }).arguments
       end
@@ -56,6 +63,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("goes upwards, no more than sixteen ahead of their answers", function ()
         local peer = open()
         local op, mutex = begin(peer, "create", 20, {}, {})
+        scene.finds_bell(peer, 0)
         for slot = 1, 16 do peer.holder:expect("queue.declare", { queue = slots(slot)[1] }) end
         peer.holder:silent()
         for slot = 17, 20 do
@@ -64,6 +72,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer.holder:silent()
         end
         for slot = 5, 20 do peer.holder:declared(mutex.channel, slots(slot)[1]) end
+        scene.rings(peer, 20)
         leaves(peer, mutex)
         assert.equal(20, peer:result(op))
       end)
@@ -84,9 +93,15 @@ for _, way in ipairs(Peer.all_ways) do
         leaves(peer, mutex)
         return peer:result(op)
       end
-      local function makes(names) return function (peer, mutex) declares(peer, mutex, names) end end
-      local function takes(names) return function (peer, mutex) deletes(peer, mutex, names) end end
-      local function nothing() end
+      local function makes(names, ...)
+        local more = { ... }
+        return function (peer, mutex) declares(peer, mutex, names, table.unpack(more)) end
+      end
+      local function takes(names) return function (peer, mutex)
+        deletes(peer, mutex, names)
+        declares(peer, mutex, {})
+      end end
+      local function takes_all(names) return function (peer, mutex) deletes(peer, mutex, names, true) end end
 
       it("adds at the end", function () assert.equal(5, done("add", 2, {}, makes(slots(4, 5)))) end)
       it("removes from the end, one answer after the other", function ()
@@ -96,20 +111,26 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal(1, done("remove", 2, { ascending = true }, takes(slots(2, 3))))
       end)
       it("removes no more than there are", function ()
-        assert.equal(0, done("remove", 9, {}, takes(slots(3, 2, 1))))
+        assert.equal(0, done("remove", 9, {}, takes_all(slots(3, 2, 1))))
       end)
       it("resizes to more", function () assert.equal(4, done("resize", 4, {}, makes(slots(4)))) end)
       it("resizes to fewer", function () assert.equal(2, done("resize", 2, {}, takes(slots(3)))) end)
-      it("resizes to as many", function () assert.equal(3, done("resize", 3, {}, nothing)) end)
-      it("destroys", function () assert.is_true(done("destroy", nil, {}, takes(slots(3, 2, 1)))) end)
-      it("finds nothing to repair", function () assert.equal(3, done("repair", nil, {}, nothing)) end)
+      it("resizes to as many", function () assert.equal(3, done("resize", 3, {}, makes{})) end)
+      it("destroys", function () assert.is_true(done("destroy", nil, {}, takes_all(slots(3, 2, 1)))) end)
+      it("finds nothing to repair", function () assert.equal(3, done("repair", nil, {}, makes({}, 3, 0))) end)
+      it("repairs a bell that has lost tokens", function ()
+        assert.equal(3, done("repair", nil, {}, makes({}, 1, 2)))
+      end)
+      it("repairs a bell that is gone", function ()
+        assert.equal(3, done("repair", nil, {}, makes({}, false, 3)))
+      end)
     end)
 
     describe("where there is none", function ()
       it("resizes by creating", function ()
         local peer = open()
         local op, mutex = begin(peer, "resize", 1, {}, {})
-        declares(peer, mutex, slots(1))
+        declares(peer, mutex, slots(1), false)
         leaves(peer, mutex)
         assert.equal(1, peer:result(op))
       end)
@@ -153,7 +174,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("repairs it by making what is missing", function ()
         local peer = open()
         local op, mutex = begin(peer, "repair", nil, {}, slots(1, 4, 6))
-        declares(peer, mutex, slots(2, 3, 5))
+        declares(peer, mutex, slots(2, 3, 5), 2, 4)
         leaves(peer, mutex)
         assert.equal(6, peer:result(op))
       end)
@@ -170,7 +191,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("destroys what there is", function ()
         local peer = open()
         local op, mutex = begin(peer, "destroy", nil, {}, slots(2, 5))
-        deletes(peer, mutex, slots(5, 2))
+        deletes(peer, mutex, slots(5, 2), true)
         leaves(peer, mutex)
         assert.is_true(peer:result(op))
       end)
@@ -181,6 +202,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local op, mutex = begin(peer, "remove", 1, { overshoot = 2 }, slots(1, 2, 3, 5))
         deletes(peer, mutex, slots(5, 3))
+        declares(peer, mutex, {})
         leaves(peer, mutex)
         assert.equal(2, peer:result(op))
       end)
@@ -204,7 +226,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("looks as far as told, past empty windows", function ()
         local peer = open()
         local op, mutex = begin(peer, "remove", 1, { overshoot = 100 }, slots(1, 100))
-        deletes(peer, mutex, slots(100, 1))
+        deletes(peer, mutex, slots(100, 1), true)
         leaves(peer, mutex)
         assert.equal(0, peer:result(op))
       end)
@@ -230,6 +252,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.declare", { queue = "images-2-A", passive = true })
         peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-2-A' in vhost '/'", "queue.declare")
         peer.holder:delete("images-2-A", mutex.channel)
+        declares(peer, mutex, {})
         leaves(peer, mutex)
         assert.equal(1, peer:result(op))
       end)
@@ -239,6 +262,7 @@ for _, way in ipairs(Peer.all_ways) do
       local peer = open()
       local op, mutex = begin(peer, "remove", 1, { wait = 3 }, slots(1, 2))
       deletes(peer, mutex, slots(2))
+      declares(peer, mutex, {})
       peer.holder:delete("images-admin", mutex.channel)
       assert.is_false(op:done())
       assert.same({ "images-2-B" }, peer.prober:look{ "images-2-B" })
@@ -253,6 +277,7 @@ for _, way in ipairs(Peer.all_ways) do
       local peer = open()
       local op, mutex = begin(peer, "remove", 2, { wait = 3 }, slots(1, 2, 3))
       deletes(peer, mutex, slots(3, 2))
+      declares(peer, mutex, {})
       peer.holder:delete("images-admin", mutex.channel)
       peer.prober:look{ "images-2-B" }
       peer:pass(3)
@@ -280,9 +305,110 @@ for _, way in ipairs(Peer.all_ways) do
           asked = asked + 1
         end
       end
-      declares(peer, mutex, slots(1))
+      declares(peer, mutex, slots(1), 0, 0)
       leaves(peer, mutex)
       assert.equal(1, peer:result(op))
+      assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
+    end)
+
+    describe("keeping the doorbell", function ()
+      -- How the bell is declared, by a broker of this version.
+      local function declared_as(version, options)
+        local peer = Peer.new(way)
+        local start = peer.holder.start
+        peer.holder:attach()
+        peer.holder:expect("protocol header")
+        peer.holder:send(start{ server_properties = { product = "RabbitMQ", version = version } })
+        peer.holder:expect("connection.start-ok")
+        peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072,
+          heartbeat = 60 }
+        peer.holder:expect("connection.tune-ok")
+        peer.holder:expect("connection.open")
+        peer.holder:send{ channel = 0, method = "connection.open-ok" }
+        peer.prober:handshake()
+        begin(peer, "create", 1, options, {})
+        scene.finds_bell(peer)
+        return peer.holder:expect("queue.declare", { queue = "images-bell", durable = true, exclusive = false,
+          auto_delete = false }).arguments
+      end
+
+      it("declares a classic queue that keeps its tokens", function ()
+        assert.same({ ["x-queue-type"] = "classic" }, declared_as("4.3.6", {}))
+      end)
+
+      it("declares a quorum queue if told to, without a delivery limit where brokers have one", function ()
+        local quorum = { queue_type = "quorum" }
+        assert.same({ ["x-queue-type"] = "quorum", ["x-delivery-limit"] = -1 }, declared_as("4.0.5", quorum))
+        assert.same({ ["x-queue-type"] = "quorum" }, declared_as("3.10.8", quorum))
+      end)
+
+      it("counts on the tokens that are left of a semaphore that is gone", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "create", 3, {}, {})
+        declares(peer, mutex, slots(1, 2, 3), 2, 1)
+        leaves(peer, mutex)
+        assert.equal(3, peer:result(op))
+      end)
+
+      it("repairs with as many tokens as slots are free", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "repair", nil, {}, { "images-1-A", "images-1-B", "images-2-A", "images-3-A" })
+        declares(peer, mutex, {}, 1, 1)
+        leaves(peer, mutex)
+        assert.equal(3, peer:result(op))
+      end)
+
+      it("publishes hundreds of tokens, no more than 512 ahead of their answers", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "repair", nil, {}, scene.row(1, 600))
+        scene.finds_bell(peer, 0)
+        scene.rings(peer, 512)
+        scene.rings(peer, 88)
+        leaves(peer, mutex)
+        assert.equal(600, peer:result(op))
+      end)
+
+      it("finds another's exclusive queue in its place: squatted, and names it", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "add", 1, {}, slots(1))
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = "images-bell", passive = true })
+        peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        peer:failed(op, "squatted", '"images-bell"', "resize(2) finishes")
+        leaves(peer, mutex)
+      end)
+
+      it("does without tokens that the broker does not take, and says so", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "add", 1, {}, slots(1))
+        scene.finds_bell(peer, 1)
+        peer.holder:expect("queue.declare", { queue = "images-2-A" })
+        peer.holder:declared(mutex.channel, "images-2-A")
+        local probes = peer.prober:probes()
+        peer.prober:answer(probes, {})
+        leaves(peer, mutex)
+        assert.equal(2, peer:result(op))
+        assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
+      end)
+
+      it("can be abandoned while it looks for it, and while it rings", function ()
+        for _, is_ringing in ipairs{ false, true } do
+          local peer = open()
+          local op, mutex = begin(peer, "add", 1, {}, slots(1))
+          if is_ringing then
+            scene.finds_bell(peer, 1)
+            peer.holder:expect("queue.declare", { queue = "images-2-A" })
+            peer.holder:declared(mutex.channel, "images-2-A")
+            peer.prober:probes()
+          else
+            peer.holder:opened()
+            peer.holder:expect("queue.declare", { queue = "images-bell", passive = true })
+          end
+          op:drop()
+          if not is_ringing then peer.holder:expect("channel.close") end
+          leaves(peer, mutex)
+        end
+      end)
     end)
   end)
 end
