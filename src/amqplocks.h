@@ -189,22 +189,22 @@ typedef struct al_semaphore_options {
   al_strategy strategy;
   int max_attempts; /* races lost at the last step before a look counts as busy; at least 1 */
   al_probing probing;
-  bool silent; /* it has no doorbell, being made by other software: whoever waits looks by itself and asks for none */
+  bool silent; /* it has no doorbell, being made by other software: nobody asks for one */
 } al_semaphore_options;
 
 /* False: `why` says what is wrong with a name for a lock. Everything below takes only names that pass. */
 bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
 
-/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent. Owned by the
- * caller; operations under way keep what they need of it. */
+/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent. Owned
+ * by the caller; operations under way keep what they need of it. */
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
 void al_semaphore_drop(al_semaphore *semaphore);
 
 typedef struct al_acquire_options {
   int64_t timeout; /* how long to wait for a slot; 0 looks once, AL_NEVER waits for ever */
-  bool fair;       /* behind everybody who waits already; otherwise a free slot is taken by whoever finds it */
-  int priority;    /* those who wait with a higher one are served first */
-  int64_t poll;    /* a waiter looks for itself so often, in case nobody rings */
+  bool fair;    /* behind everybody who waits already; otherwise a free slot is taken by whoever finds it */
+  int priority; /* those who wait with a higher one are served first */
+  int64_t poll; /* a waiter looks for itself so often, in case nobody rings */
 } al_acquire_options;
 
 /* for ever, not fair, priority 0, 5 s. */

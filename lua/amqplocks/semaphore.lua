@@ -49,7 +49,7 @@ function Semaphore:try_acquire() return acquire(self, ONCE) end
 -- a higher priority first; but who has just come may be faster, unless it is `fair`.
 ---@param opts? { timeout?: number, fair?: boolean, priority?: integer, poll?: number,
 ---  on_wait?: fun(seconds: number, reason: string) }
----  `timeout`: seconds; without, it waits until a slot is free or the broker is lost; 0 looks once, as try_acquire does.
+---  `timeout`: seconds; none: until a slot is free or the broker is lost; 0: looks once, as try_acquire does.
 ---  `fair`: never before those who wait already (false). `priority`: -32768 to 32767 (0). `poll`: seconds between looks
 ---  of its own, for slots that come free without a sign (5). `on_wait` is called when waiting starts and about every
 ---  second, with the seconds waited and how things stand, such as "3 of 3 held".
