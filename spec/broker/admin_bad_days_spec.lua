@@ -218,7 +218,8 @@ describe("administering", function ()
     local sweeper = assert(client.connect(nil, options))
     local channel = sweeper:channel()
     for i = 1, last do channel:send{ method = "queue.delete", queue = slot(i) } end
-    for _ = 1, last do assert(channel:await("queue.delete-ok", 20)) end
+    channel:send{ method = "queue.delete", queue = name .. "-bell" }
+    for _ = 1, last + 1 do assert(channel:await("queue.delete-ok", 20)) end
     sweeper:close()
   end
 
@@ -620,7 +621,7 @@ describe("administering", function ()
       end
 
       it("to too few, tells so, and finishes when there is room again", function ()
-        local lift = leave_room_for(5)
+        local lift = leave_room_for(6)
         names(failed("limit", theirs:create(10)), ('limit: queue "%s"'):format(slot(5)), "resize(10)")
         mutex_is_free()
         assert.same({ 1, 2, 3, 4 }, standing())
@@ -633,7 +634,7 @@ describe("administering", function ()
       it("to too few to close a gap, tells which queue was one too many", function ()
         assert.equal(8, theirs:create(8))
         for i = 1, 4 do raw:delete(slot(i)) end
-        leave_room_for(7)
+        leave_room_for(8)
         names(failed("limit", theirs:resize(10)), ('limit: queue "%s"'):format(slot(3)), "resize(10)")
         assert.same({ 1, 2, 5, 6, 7, 8 }, standing())
       end)

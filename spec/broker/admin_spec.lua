@@ -50,7 +50,8 @@ describe("an administrator", function ()
     local sweeper = assert(client.connect())
     local channel = sweeper:channel()
     for i = 1, last do channel:send{ method = "queue.delete", queue = slot(i) } end
-    for _ = 1, last do assert(channel:await("queue.delete-ok", 20)) end
+    channel:send{ method = "queue.delete", queue = name .. "-bell" }
+    for _ = 1, last + 1 do assert(channel:await("queue.delete-ok", 20)) end
     sweeper:close()
   end
 

@@ -394,7 +394,7 @@ describe("a connection through a proxy", function()
     local occupant, waiter = stage.occupy(name, 1), process.start()
     waiter:begin([[
       local url, name = ...
-      return assert(assert(require("amqplocks").connect(url)):semaphore(name):acquire{ timeout = 10 }).slot
+      return assert(assert(require("amqplocks").connect(url)):semaphore(name):acquire{ timeout = 20, poll = 0.1 }).slot
     ]], between.url, name)
     occupant:await_looks(2)
     between:cut(2)

@@ -34,11 +34,12 @@ operated_describe("the guide's permissions", function()
   local function locker()
     local holders = "^" .. name .. "-[0-9]+-B$"
     local configure = is_strict() and "^" .. name .. "-[0-9]+-[AB]$" or holders
-    return connect_as(name .. "-locker", configure, "^amq\\.default$", holders)
+    local read = "^" .. name .. "-([0-9]+-B|bell)$"
+    return connect_as(name .. "-locker", configure, "^amq\\.default$", read)
   end
 
   local function administrator()
-    local configure = "^" .. name .. "-(admin|scratch-[0-9a-f]+|[0-9]+-A)$"
+    local configure = "^" .. name .. "-(admin|bell|scratch-[0-9a-f]+|[0-9]+-A)$"
     return connect_as(name .. "-administrator", configure, "^amq\\.default$", "^" .. name .. "-admin$")
   end
 

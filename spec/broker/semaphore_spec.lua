@@ -612,8 +612,11 @@ describe("misuse", function()
     { function() amqplocks.connect("amqp://localhost", { tls = {} }) end, "option tls needs an amqps:// URL" },
   }
 
-  for _, option in ipairs{ "fair", "priority", "poll", "on_wait" } do
-    table.insert(cases, { function() sem:acquire{ [option] = 1 } end, ('acquire: unknown option "%s"'):format(option) })
+  for option, wanted in pairs{ fair = "true or false", on_wait = "a function", poll = "more than 0 seconds",
+    priority = "a whole number from -32768 to 32767" } do
+    local wrong = option == "priority" and 0.5 or 0
+    table.insert(cases, { function() sem:acquire{ [option] = wrong } end,
+      ("acquire: option %s must be %s"):format(option, wanted) })
   end
   for _, option in ipairs{ "on_lost", "shared" } do
     table.insert(cases, { function() amqplocks.connect(nil, { [option] = print }) end,

@@ -74,9 +74,26 @@ function stage.add(name, first, last, options)
   for i = first, last do assert(look():declare(stage.slot(name, i), options or SLOT)) end
 end
 
---- A semaphore of so many slots; gives its name.
+--- The name of a semaphore's doorbell.
+function stage.bell(name) return name .. "-bell" end
+
+--- Puts so many tokens into a doorbell, as who rings does.
+function stage.ring(name, tokens)
+  for _ = 1, tokens do
+    assert.equal("present", look():probe(stage.bell(name), { type = "amqplocks.token", delivery_mode = 2 }))
+  end
+end
+
+--- Makes a doorbell, with so many tokens in it.
+function stage.hang(name, tokens)
+  assert(look():declare(stage.bell(name), { durable = true, arguments = { ["x-queue-type"] = "classic" } }))
+  stage.ring(name, tokens)
+end
+
+--- A semaphore of so many slots, with its doorbell; gives its name.
 function stage.semaphore(slots, suffix)
   local name = stage.name(suffix)
+  stage.hang(name, slots)
   stage.add(name, 1, slots)
   return name
 end
@@ -156,6 +173,7 @@ local function clear_semaphore(name, slots)
     stage.until_free(name, i)
     stage.remove(name, i)
   end
+  stage.delete(stage.bell(name))
   assert(not look():exists(name .. "-admin"), "somebody still administers " .. name)
 end
 
