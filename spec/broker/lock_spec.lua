@@ -271,7 +271,7 @@ describe("a lock whose broker is silent", function()
   -- The round trip that keeps it certain then goes over a channel that is not its own.
   it("is not suspect because its connection has no channel left", function()
     local name, busy = stage.semaphore(2), stage.semaphore(1)
-    local conn = stage.connect(os.getenv "AMQP_URL" .. "?channel_max=2", { heartbeat = 1 })
+    local conn = stage.connect(os.getenv "AMQP_URL" .. "?channel_max=4", { heartbeat = 1 })
     local sem = conn:semaphore(name)
     local locks = { stage.take(sem), stage.take(sem) }
     stage.occupy(busy, 1)

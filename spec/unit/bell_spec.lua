@@ -171,7 +171,7 @@ for _, way in ipairs(Peer.all_ways) do
         rings()
       end)
 
-      it("has not answered when the slot is held: the channel is closed, never cancelled, and the lock rings", function ()
+      it("has not answered when the slot is held: its channel is closed, and the lock rings", function ()
         local op = sem:acquire(0)
         local bell = arrives()
         local lock = gets(op)

@@ -487,7 +487,9 @@ for _, way in ipairs(Peer.all_ways) do
       -- Slots 3 and 2 of three are removed; the mutex is given back.
       local function removed(peer, options, action, amount)
         local op, mutex = begin(peer, action or "remove", amount or 2, options, slots(1, 2, 3))
-        deletes(peer, mutex, action == "destroy" and slots(3, 2, 1) or slots(3, 2))
+        local is_all = action == "destroy"
+        deletes(peer, mutex, is_all and slots(3, 2, 1) or slots(3, 2), is_all)
+        if not is_all then scene.finds_bell(peer, 0) end
         peer.prober:silent()
         peer.holder:delete("images-admin", mutex.channel)
         return op
@@ -587,6 +589,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("does not happen when nothing was removed", function ()
         local peer = open()
         local op, mutex = begin(peer, "resize", 3, { revoke = true, wait = 5 }, slots(1, 2, 3))
+        scene.finds_bell(peer, 0)
         scene.leaves(peer, mutex)
         assert.equal(3, peer:result(op))
       end)
