@@ -278,44 +278,6 @@ describe("a user without the permission to", function()
   end)
 end)
 
-describe("a memory alarm", function()
-  local function alarm()
-    stage.undo(function() broker.suite:alarm(false) end)
-    broker.suite:alarm(true)
-    local probing = stage.client()
-    until_true(function() -- it reaches the connections a moment later
-      probing:channel():publish{ routing_key = "none" }
-      return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
-    end)
-    probing:abort() -- it would not be heard saying goodbye
-  end
-
-  operated_it("does not touch locks, and new ones are taken without publishing", function()
-    local name = stage.semaphore(2)
-    local conn, fresh = stage.connect(nil, { timeout = 2 }), stage.connect(nil, { timeout = 2 })
-    local sem = conn:semaphore(name)
-    local lock = stage.take(sem)
-    alarm()
-    assert.is_true(lock:held() and lock:verify() and stage.held(name, 1))
-    for _, one in ipairs{ sem, fresh:semaphore(name) } do
-      local second = assert(one:try_acquire())
-      assert.equal(2, second.slot)
-      assert.is_true(second:verify() and stage.held(name, 2))
-      stage.fails("busy", sem:try_acquire())
-      assert.is_true(second:release())
-    end
-    stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
-    -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
-    local blocked = stage.connect(nil, { timeout = 2 }):semaphore(name, { probe = "publish" })
-    for _ = 1, 3 do stage.fails("blocked", blocked:try_acquire()) end
-    assert.is_true(lock:release())
-    assert.is_true(stage.free(name, 1))
-    broker.suite:alarm(false)
-    local told = fresh:semaphore(name, { probe = "publish" })
-    assert(until_true(function() return told:try_acquire() end):release())
-  end)
-end)
-
 describe("a connection through a proxy", function()
   -- Whose prober is there already, so that connection 1 is the holder and 2 the prober.
   local function through_proxy(slots, options)
@@ -452,6 +414,8 @@ describe("a broker with ten channels for each connection", function()
   end
 
   local function assert_gone(lock, sem, waiter)
+    until_true(function() return not lock:held() end) -- without having asked
+    stage.fails("lost", lock:held())
     stage.fails("unreachable", waiter:finish())
     stage.fails("lost", lock:verify())
     stage.fails("lost", lock:held())

@@ -1,0 +1,123 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A broker with a memory alarm no longer reads from those who publish, nor notices when one of them dies. Locks are held
+-- on connections that never do.
+local broker = require "spec.support.broker"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+local process = require "spec.support.process"
+local witness = require "spec.support.witness"
+
+local operated_it = broker.operated_it(it, pending)
+
+local HEARTBEATS = os.getenv "AMQPLOCKS_SOAK" and 60 or 4 -- of a second; a broker drops who is silent for two to three
+
+setup(witness.build)
+teardown(process.remove_modules)
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("a memory alarm", function()
+  local function alarm()
+    stage.undo(function() broker.suite:alarm(false) end)
+    broker.suite:alarm(true)
+    local probing = stage.client()
+    until_true(function() -- it reaches the connections a moment later
+      probing:channel():publish{ routing_key = "none" }
+      return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
+    end)
+    probing:abort() -- it would not be heard saying goodbye
+  end
+
+  -- A process with the lock on slot 1, which has published before.
+  local function holder(name)
+    local new = witness.start()
+    new:run([[
+      conn = assert(require("amqplocks").connect(nil, { heartbeat = 1 }))
+      sem = conn:semaphore((...))
+      locks = { assert(sem:try_acquire()) }
+    ]], name)
+    return new
+  end
+
+  operated_it("does not touch locks, and new ones are taken without publishing", function()
+    local name = stage.semaphore(2)
+    local conn, fresh = stage.connect(nil, { timeout = 2 }), stage.connect(nil, { timeout = 2 })
+    local sem = conn:semaphore(name)
+    local lock = stage.take(sem)
+    alarm()
+    assert.is_true(lock:held() and lock:verify() and stage.held(name, 1))
+    for _, one in ipairs{ sem, fresh:semaphore(name) } do
+      local second = assert(one:try_acquire())
+      assert.equal(2, second.slot)
+      assert.is_true(second:verify() and stage.held(name, 2))
+      stage.fails("busy", sem:try_acquire())
+      assert.is_true(second:release())
+    end
+    stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
+    -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
+    local blocked = stage.connect(nil, { timeout = 2 }):semaphore(name, { probe = "publish" })
+    for _ = 1, 3 do stage.fails("blocked", blocked:try_acquire()) end
+    assert.is_true(lock:release())
+    assert.is_true(stage.free(name, 1))
+    broker.suite:alarm(false)
+    local told = fresh:semaphore(name, { probe = "publish" })
+    assert(until_true(function() return told:try_acquire() end):release())
+  end)
+
+  operated_it("may last for many heartbeats: locks are kept, and certain, though who holds them is blocked", function()
+    local name = stage.semaphore(1)
+    local one = holder(name)
+    alarm()
+    stage.fails("busy", one:run("return sem:try_acquire()")) -- it has published, and is not read any more
+    assert.equal(0, one:run([[
+      local stop, doubts = clock.now() + ..., 0
+      while clock.now() < stop do
+        if not locks[1]:held() then doubts = doubts + 1 end
+      end
+      return doubts
+    ]], HEARTBEATS))
+    assert.is_true(one:run("return locks[1]:verify()"))
+    assert.is_true(stage.held(name, 1))
+    assert.is_true(one:run("return locks[1]:release()"))
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  operated_it("does not keep a dead holder's slot, though its connection for asking was blocked", function()
+    local name = stage.semaphore(1)
+    local one = holder(name)
+    alarm()
+    stage.fails("busy", one:run("return sem:try_acquire()"))
+    one:kill()
+    stage.until_free(name, 1)
+    assert.is_true(stage.take(stage.connect():semaphore(name)):verify())
+  end)
+
+  operated_it("breaks no promise to those who wait", function()
+    local name, waiters = stage.semaphore(1), {}
+    local occupant = stage.occupy(name, 1)
+    for i = 1, 2 do
+      waiters[i] = stage.process(name)
+      waiters[i]:begin("lock = assert(sem:acquire()) return lock.slot")
+      occupant:await_looks(2)
+    end
+    local told = stage.process("none")
+    told:begin("return conn:semaphore(..., { probe = 'publish' }):acquire()", name)
+    occupant:await_looks(6)
+    alarm()
+    stage.fails("blocked", told:finish())
+    stage.fails("timeout", told:run("return conn:semaphore(...):acquire{ timeout = 0.2 }", name))
+    assert.is_false(waiters[1]:finished() or waiters[2]:finished())
+    occupant:release()
+    local first = until_true(function() return waiters[1]:finished() and 1 or waiters[2]:finished() and 2 end)
+    local winner, other = waiters[first], waiters[3 - first]
+    assert.equal(1, winner:finish())
+    assert.is_true(winner:run("return lock:held() and lock:verify()"))
+    assert.is_true(stage.held(name, 1))
+    broker.suite:alarm(false)
+    assert.is_true(winner:run("return lock:release()"))
+    assert.equal(1, other:finish())
+    assert.is_true(stage.held(name, 1))
+  end)
+end)
