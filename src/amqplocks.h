@@ -105,7 +105,9 @@ typedef struct al_lock al_lock;
 typedef struct al_op al_op;
 
 /* A session over rabbitmq-c's sockets. Nothing is opened yet: every operation opens what it needs, and opens it anew
- * when it was lost. NULL: no memory. The caller owns it and ends it with al_session_drop(). */
+ * when it was lost: at once if it had lasted, else after a pause that grows from 50 ms to 5 s while that fails, which an
+ * operation waits for within its own deadline. Locks from before stay lost. NULL: no memory. The caller owns it and ends
+ * it with al_session_drop(). */
 al_session *al_native_new(const al_settings *settings);
 
 /* Moves the session along until `op` is done, a signal arrives or about a second has passed, whichever is first. May

@@ -106,6 +106,12 @@ function Link:state() return (self.peer.session:state(self.role)) end
 
 function Link:wanted() return select(2, self.peer.session:state(self.role)) end
 
+--- For how many seconds nobody may connect.
+function Link:pause() return self.peer.session:pause(self.role) end
+
+--- Whether somebody may connect now, and should.
+function Link:due() return self:wanted() and self:pause() == 0 end
+
 -- The handshake -----------------------------------------------------------------------------------------------------
 
 function Link.start(fields)

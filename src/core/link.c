@@ -11,8 +11,8 @@
 
 static int64_t heartbeat(const al_link *link) { return link->settings->heartbeat * AL_SECOND; }
 
-void al_link_init(al_link *link, const al_settings *settings, const char *role) {
-  *link = (al_link){.settings = settings, .role = role};
+void al_link_init(al_link *link, const al_settings *settings, const char *role, uint64_t *random) {
+  *link = (al_link){.settings = settings, .role = role, .random = random, .reconnect = AL_WAIT_RECONNECT};
 }
 
 bool al_link_is_open(const al_link *link) { return link->state == AL_LINK_OPEN; }
@@ -25,6 +25,19 @@ static void changed(al_link *link, al_link_change change) {
 
 void al_link_want(al_link *link) {
   if (link->state == AL_LINK_IDLE) link->wanted = true;
+}
+
+bool al_link_is_due(const al_link *link) { return link->wanted && link->now >= link->due_at; }
+
+void al_link_put_off(al_link *link) {
+  link->due_at = link->now + al_wait_next(&link->reconnect, link->random);
+}
+
+static void put_off_unless_it_lasted(al_link *link) {
+  if (link->was_open && link->now - link->opened_at >= link->reconnect.most)
+    link->reconnect = AL_WAIT_RECONNECT;
+  else
+    al_link_put_off(link);
 }
 
 void al_link_forget(al_link *link) {
@@ -71,6 +84,7 @@ static void link_down(al_link *link) {
   link->wanted = false;
   link->blocked = false;
   link->certain_until = 0;
+  put_off_unless_it_lasted(link);
   part(link);
   al_channels_down(link);
   if (was) changed(link, AL_LINK_WENT_DOWN);
@@ -142,7 +156,9 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
     default:
       if (link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING) return;
       al_handshake(link, frame);
-      if (link->state == AL_LINK_OPEN) changed(link, AL_LINK_OPENED);
+      if (link->state != AL_LINK_OPEN) return;
+      link->opened_at = link->now;
+      changed(link, AL_LINK_OPENED);
   }
 }
 
@@ -258,6 +274,7 @@ static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t al_link_wake(const al_link *link) {
   if (link->has_more) return link->now;
   if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
+  if (link->wanted && link->now < link->due_at) return link->due_at;
   if (link->state != AL_LINK_OPEN) return AL_NEVER;
   int64_t beat = heartbeat(link) / 2;
   int64_t wake = sooner(link->sent_at + beat, link->heard_at + 4 * beat + 1);

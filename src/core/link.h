@@ -8,13 +8,16 @@
  *     ^                        └───────────┴────────┴──────────────┴──────────┴────────────────────────> DOWN
  *     └──────────────────────────── forget (a new connection, nothing carried over) ────────────────────────┘
  *
- * The link never opens a connection itself. Someone wants it (`wanted`), the outside attaches a port, the link does
- * the rest. When it goes down every channel's owner is told, once; nothing survives into the next connection. */
+ * The link never opens a connection itself. Someone wants it (`wanted`), the outside attaches a port as soon as that is
+ * due, the link does the rest. When it goes down every channel's owner is told, once; nothing survives into the next
+ * connection but the pause before it: none after a connection that had lasted, longer and longer ones while they fail or
+ * die young. */
 #ifndef AL_CORE_LINK_H
 #define AL_CORE_LINK_H
 
 #include "core/channel.h"
 #include "core/port.h"
+#include "core/wait.h"
 
 typedef enum al_link_state {
   AL_LINK_IDLE,
@@ -47,7 +50,12 @@ struct al_link {
   al_port *parted; /* the last connection's, as long as its last words may still be fetched from it */
   int64_t now;     /* the time of the pump under way */
 
+  uint64_t *random;
+  al_wait reconnect;
+  int64_t due_at; /* when the next connection may be tried */
+
   int64_t deadline;              /* of the handshake, or of closing */
+  int64_t opened_at;             /* when the handshake was done */
   int64_t sent_at;               /* when anything was last queued to be sent */
   int64_t heard_at;              /* when bytes last came */
   int64_t answered_at;           /* when the latest request was sent that has an answer */
@@ -72,13 +80,20 @@ struct al_link {
   void *watcher;
 };
 
-void al_link_init(al_link *link, const al_settings *settings, const char *role);
+/* `random` is the session's. */
+void al_link_init(al_link *link, const al_settings *settings, const char *role, uint64_t *random);
 
 /* Frees what the link still has; it must be down, or never have been up. */
 void al_link_free(al_link *link);
 
 /* Asks the outside for a connection, unless there is one or one is under way. */
 void al_link_want(al_link *link);
+
+/* Somebody wants a connection, and it is time for it: the outside may connect. */
+bool al_link_is_due(const al_link *link);
+
+/* An attempt to connect was broken off, by nobody's fault: the next one has to wait nevertheless. */
+void al_link_put_off(al_link *link);
 
 /* Forgets how the last connection ended, so that another may be wanted. */
 void al_link_forget(al_link *link);
@@ -92,7 +107,8 @@ void al_link_fail(al_link *link, al_code code, const char *why);
 /* Reads, dispatches, keeps heartbeats and deadlines, writes. */
 void al_link_pump(al_link *link, int64_t now);
 
-/* The earliest time at which pumping is worthwhile although nothing came. */
+/* The earliest time at which pumping is worthwhile although nothing came, or at which a connection is due that is not
+ * due yet: what is due already is the outside's business, and no reason to pump. */
 int64_t al_link_wake(const al_link *link);
 
 /* connection.close, politely; the link goes DOWN with AL_CLOSED when it is answered or `deadline` has passed. */

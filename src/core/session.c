@@ -44,8 +44,8 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed) {
   session->refs = 1;
   session->settings = *settings;
   session->random = seed;
-  al_link_init(&session->holder, &session->settings, "holder");
-  al_link_init(&session->prober, &session->settings, "prober");
+  al_link_init(&session->holder, &session->settings, "holder", &session->random);
+  al_link_init(&session->prober, &session->settings, "prober", &session->random);
   session->holder.changed = session->prober.changed = link_changed;
   session->holder.watcher = session->prober.watcher = session;
   al_prober_init(&session->probes, &session->prober);

@@ -19,6 +19,9 @@ typedef struct al_wait {
 #define AL_WAIT_SLOT ((al_wait){.first = 5 * AL_MILLISECOND, .most = 500 * AL_MILLISECOND})
 #define AL_WAIT_ADMIN ((al_wait){.first = 5 * AL_MILLISECOND, .most = 200 * AL_MILLISECOND})
 
+/* Connecting anew while connections fail or die young. One that lives for `most` is none of those. */
+#define AL_WAIT_RECONNECT ((al_wait){.first = 50 * AL_MILLISECOND, .most = 5 * AL_SECOND})
+
 /* Seeing a queue go that may not be deleted: mostly gone at the first look, and then seldom worth another. */
 #define AL_WAIT_UNDO ((al_wait){.first = 10 * AL_MILLISECOND, .most = 10 * AL_SECOND})
 

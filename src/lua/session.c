@@ -199,6 +199,20 @@ static int session_state(lua_State *L) {
   return 2;
 }
 
+/* session:pause("holder") -> for how many seconds no connection is to be tried */
+static int session_pause(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session, 1, "the session was given back");
+  const al_link *link = check_link(L, box->session, 2);
+  int64_t pause;
+  {
+    AL_TURN(box->session);
+    pause = link->due_at - link->now;
+  }
+  lua_pushnumber(L, pause > 0 ? (double)pause / (double)AL_SECOND : 0);
+  return 1;
+}
+
 /* ---- over bytes ------------------------------------------------------------------------------------------------- */
 
 /* core.bytes{ …, seed = } -> session */
@@ -271,23 +285,13 @@ static int session_tick(lua_State *L) {
 }
 
 void al_lua_open_session(lua_State *L) {
-  static const luaL_Reg methods[] = {{"open", session_open},
-                                     {"close", session_close},
-                                     {"abort", session_abort},
-                                     {"wait", session_wait},
-                                     {"name", session_name},
-                                     {"news", session_news},
-                                     {"is_tls", session_is_tls},
-                                     {"state", session_state},
-                                     {"attach", session_attach},
-                                     {"feed", session_feed},
-                                     {"output", session_output},
-                                     {"down", session_down},
-                                     {"tick", session_tick},
-                                     {"alerts", session_alerts},
-                                     {"pollfd", session_pollfd},
-                                     {"timeout", session_timeout},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"open", session_open},       {"close", session_close},   {"abort", session_abort},
+      {"wait", session_wait},       {"name", session_name},     {"news", session_news},
+      {"is_tls", session_is_tls},   {"state", session_state},   {"attach", session_attach},
+      {"feed", session_feed},       {"output", session_output}, {"down", session_down},
+      {"tick", session_tick},       {"alerts", session_alerts}, {"pollfd", session_pollfd},
+      {"timeout", session_timeout}, {"pause", session_pause},   {NULL, NULL}};
   static const luaL_Reg functions[] = {
       {"native", new_native}, {"bytes", new_bytes}, {"url_error", url_error}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);

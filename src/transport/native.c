@@ -148,24 +148,25 @@ static int64_t patience(al_session *session) {
   return left < CONNECT_MOST ? left : CONNECT_MOST;
 }
 
-static bool is_wanted(al_session *session, const al_link *link) {
+static bool is_due(al_session *session, const al_link *link) {
   AL_TURN(session);
-  return link->wanted;
+  return al_link_is_due(link);
 }
 
 /* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches. */
-static void connect_wanted(al_session *session, al_link *link) {
+static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
-  if (!is_wanted(session, link)) return;
+  if (!is_due(session, link)) return;
   int64_t begun = al_native_now(), left = patience(session);
   al_port *port = al_socket_connect(&session->settings, left, &session->transport->fork, &code, why);
   AL_TURN(session);
   bool was_cut_short = !port && left < session->settings.timeout && session->now >= begun + left;
   if (port)
     al_link_attach(link, port, session->now, begun + session->settings.timeout);
-  else if (
-      !was_cut_short) /* otherwise it is not the broker's time that is up: whoever still waits tries again */
+  else if (was_cut_short) /* it is not the broker's time that is up: whoever still waits tries again */
+    al_link_put_off(link);
+  else
     al_link_fail(link, code, why);
   al_keeper_poke(&session->transport->keeper);
 }
@@ -208,7 +209,7 @@ void al_native_touch(al_session *session) {
 static void wait_a_while(al_session *session, const al_op *op) {
   AL_TURN(session);
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
-  if (op->done || session->holder.wanted || session->prober.wanted) return;
+  if (op->done || al_link_is_due(&session->holder) || al_link_is_due(&session->prober)) return;
   poll_links(session);
   pump(session);
 }
@@ -234,8 +235,8 @@ void al_native_wait(al_session *session, al_op *op) {
     al_op_fail(op, AL_FORKED, "this process is a child of the one that opened the connection; open another");
     return;
   }
-  connect_wanted(session, &session->holder);
-  connect_wanted(session, &session->prober);
+  connect_due(session, &session->holder);
+  connect_due(session, &session->prober);
   wait_a_while(session, op);
   mind_keeper(session);
 }

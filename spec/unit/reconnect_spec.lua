@@ -1,0 +1,196 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- How soon a lost connection is tried again: pauses double from 50 ms to 5 s, each drawn from its upper half.
+local Peer = require "spec.support.peer"
+
+local FIRST, MOST = 0.05, 5
+
+describe("connecting anew", function ()
+  local function assert_between(least, most, pause)
+    assert.is_true(pause >= least - 1e-6 and pause <= most + 1e-6,
+      ("%g is not between %g and %g"):format(pause, least, most))
+  end
+
+  -- Connects, and lives for so long.
+  local function lived(peer, link, seconds)
+    peer.session:open()
+    link:handshake()
+    peer:pass(seconds)
+    link:ignore()
+  end
+
+  -- Somebody wants the holder and waits until it is due, with no turn in between that is not asked for. Returns the
+  -- operation, and how long that took.
+  local function await(peer)
+    local op, begun = peer.session:open(), peer.now
+    assert.is_true(peer.holder:wanted())
+    while not peer.holder:due() do
+      local pause, wake = peer.holder:pause(), peer:tick()
+      assert_between(pause, pause, wake)
+      peer:pass(math.max(wake, 1e-6))
+      assert.is_false(op:done())
+    end
+    return op, peer.now - begun
+  end
+
+  local function fail(peer)
+    local op, pause = await(peer)
+    peer.holder:attach()
+    peer.holder:down("connection refused")
+    peer:failed(op, "unreachable", "connection refused")
+    return pause
+  end
+
+  it("is tried at once for the first time, and after a connection that had lasted", function ()
+    local peer = Peer.new("whole")
+    assert.equal(0, (select(2, await(peer))))
+    peer.holder:handshake()
+    peer:pass(MOST)
+    peer.holder:down()
+    assert.equal(0, (select(2, await(peer))))
+  end)
+
+  it("waits after one that did not last, and after each that fails, longer and longer, up to a limit", function ()
+    for seed = 1, 20 do
+      local peer = Peer.new("whole", { seed = seed })
+      lived(peer, peer.holder, MOST - 0.001)
+      peer.holder:down()
+      local expected = FIRST
+      for _ = 1, 12 do
+        assert_between(expected / 2, expected, fail(peer))
+        expected = math.min(expected * 2, MOST)
+      end
+    end
+  end)
+
+  it("waits for different times by chance", function ()
+    local pauses, count = {}, 0
+    for seed = 1, 20 do
+      local peer = Peer.new("whole", { seed = seed })
+      fail(peer)
+      pauses[fail(peer)] = true
+    end
+    for _ in pairs(pauses) do count = count + 1 end
+    assert.is_true(count > 15)
+  end)
+
+  it("waits shortly again after a connection that had lasted, and not after one that had not", function ()
+    local peer = Peer.new("whole")
+    for _ = 1, 5 do fail(peer) end
+    await(peer)
+    peer.holder:handshake()
+    peer.holder:down()
+    assert_between(32 * FIRST / 2, 32 * FIRST, fail(peer))
+    await(peer)
+    peer.holder:handshake()
+    peer:pass(MOST)
+    peer.holder:down()
+    assert.equal(0, fail(peer))
+    assert_between(FIRST / 2, FIRST, fail(peer))
+  end)
+
+  it("does not wait again for time that has passed while nobody wanted it", function ()
+    local peer = Peer.new("whole")
+    for _ = 1, 10 do fail(peer) end
+    assert.is_true(peer.holder:pause() >= MOST / 2)
+    peer:pass(MOST)
+    assert.equal(0, fail(peer))
+    assert_between(MOST / 2, MOST, fail(peer))
+  end)
+
+  it("is one thing for the holder and another for the prober", function ()
+    local peer = Peer.new("whole")
+    for _ = 1, 10 do fail(peer) end
+    assert.equal(0, peer.prober:pause())
+    await(peer)
+    peer.holder:handshake()
+    peer:semaphore("images"):acquire(0)
+    assert.is_true(peer.prober:due())
+    peer.prober:attach()
+    peer.prober:down("connection refused")
+    assert_between(FIRST / 2, FIRST, peer.prober:pause())
+    peer:semaphore("images"):acquire(0)
+    assert.is_true(peer.prober:wanted())
+    assert.is_false(peer.prober:due())
+    assert.is_true(peer:tick() <= FIRST)
+    peer:pass(FIRST)
+    assert.is_true(peer.prober:due())
+  end)
+
+  it("is no reason to wake once it is due: who connects is outside", function ()
+    local peer = Peer.new("whole")
+    fail(peer)
+    await(peer)
+    assert.is_true(peer:tick() > 1e6)
+  end)
+
+  it("happens few times however often somebody asks", function ()
+    local peer = Peer.new("whole")
+    local sem, stop, asked, tried = peer:semaphore("images"), peer.now + 60, 0, 0
+    while peer.now < stop do
+      local op = sem:acquire(0)
+      asked = asked + 1
+      while not op:done() do
+        if peer.holder:due() then
+          tried = tried + 1
+          peer.holder:attach()
+          peer.holder:down("connection refused")
+        else
+          peer:pass(math.max(peer:tick(), 1e-6))
+        end
+      end
+      peer:failed(op, "unreachable", "connection refused")
+    end
+    assert.equal(asked, tried) -- each was told by an attempt of its own
+    assert.is_true(tried < 33, tried .. " times in a minute")
+  end)
+
+  it("ends all who wait for it together", function ()
+    local peer = Peer.new("whole")
+    fail(peer)
+    local ops = { peer.session:open(), peer:semaphore("images"):acquire(), peer:semaphore("images"):acquire(0) }
+    local last = await(peer)
+    peer.holder:attach()
+    peer.holder:down("connection refused")
+    for _, op in ipairs(ops) do peer:failed(op, "unreachable", "connection refused") end
+    peer:failed(last, "unreachable", "connection refused")
+  end)
+
+  it("keeps nobody beyond a deadline of its own", function ()
+    local peer = Peer.new("whole")
+    for _ = 1, 10 do fail(peer) end
+    local op = peer:semaphore("images"):acquire(1)
+    assert_between(1, 1, peer:tick())
+    peer:pass(1)
+    peer:failed(op, "timeout")
+    assert.is_false(peer.holder:due())
+  end)
+
+  it("is not waited for any more when the session is closed", function ()
+    local peer = Peer.new("whole")
+    fail(peer)
+    local op = peer:semaphore("images"):acquire()
+    assert.is_true(peer:result(peer.session:close()))
+    peer:failed(op, "closed")
+    peer:pass(MOST)
+    assert.is_false(peer.holder:wanted())
+  end)
+
+  it("does not bring back what was lost, though it takes the same slot again", function ()
+    local peer = Peer.open("whole")
+    local lost = peer:acquire("images")
+    peer.holder:down()
+    local op = peer:semaphore("images"):acquire()
+    peer:pass(FIRST)
+    assert.is_true(peer.holder:due())
+    peer.holder:handshake()
+    peer.prober:look{ "images-1-A" }
+    peer.holder:grant(peer.holder:claim("images-1-B", "images-1-A"))
+    assert.is_true(peer:result(op):held())
+    assert.equal("lost", select(3, lost:held()))
+    peer:failed(lost:verify(), "lost")
+    peer:failed(lost:release(), "lost")
+    peer.holder:silent()
+  end)
+end)
