@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,12 @@
 #endif
 
 #define TYPE "amqplocks.bench.bare"
+
+static double clock_seconds(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
+}
 
 static amqp_connection_state_t check(lua_State *L) {
   return *(amqp_connection_state_t *)luaL_checkudata(L, 1, TYPE);
@@ -67,6 +74,19 @@ static int declare_delete(lua_State *L) {
   return 0;
 }
 
+/* connection:declare_seconds(queue) -> how long the declare of an exclusive queue took, which is then deleted */
+static int declare_seconds(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
+  double before = clock_seconds();
+  if (!amqp_queue_declare(state, 1, queue, 0, 0, 1, 1, amqp_empty_table))
+    return luaL_error(L, "declare failed");
+  lua_pushnumber(L, clock_seconds() - before);
+  if (!amqp_queue_delete(state, 1, queue, 0, 0)) return luaL_error(L, "delete failed");
+  amqp_maybe_release_buffers(state);
+  return 1;
+}
+
 /* connection:publish(name, first, count): mandatory publishes to name-1-A, name-2-A, … in one go, and their confirms */
 static int publish(lua_State *L) {
   amqp_connection_state_t state = check(L);
@@ -107,11 +127,24 @@ static int nothing(lua_State *L) {
   return 1;
 }
 
-/* bare.now() -> seconds */
+/* bare.kill(pid): SIGKILL, without a shell to start */
+static int kill_process(lua_State *L) {
+  if (kill((pid_t)luaL_checkinteger(L, 1), SIGKILL) != 0) return luaL_error(L, "no such process");
+  return 0;
+}
+
+/* bare.sleep(seconds) */
+static int sleep_a_while(lua_State *L) {
+  double seconds = luaL_checknumber(L, 1);
+  struct timespec time = {.tv_sec = (time_t)seconds,
+                          .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  nanosleep(&time, NULL);
+  return 0;
+}
+
+/* bare.now() -> seconds, by a clock that all processes share */
 static int now(lua_State *L) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  lua_pushnumber(L, (double)time.tv_sec + (double)time.tv_nsec / 1e9);
+  lua_pushnumber(L, clock_seconds());
   return 1;
 }
 
@@ -129,11 +162,14 @@ static int memory(lua_State *L) {
 
 int luaopen_bare(lua_State *L) {
   static const luaL_Reg methods[] = {{"declare_delete", declare_delete},
+                                     {"declare_seconds", declare_seconds},
                                      {"publish", publish},
                                      {"nothing", nothing},
                                      {"close", close_connection},
                                      {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"connect", connect}, {"now", now}, {"memory", memory}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"connect", connect},     {"now", now},
+                                       {"memory", memory},       {"kill", kill_process},
+                                       {"sleep", sleep_a_while}, {NULL, NULL}};
   luaL_newmetatable(L, TYPE);
   lua_pushcfunction(L, close_connection);
   lua_setfield(L, -2, "__gc");

@@ -42,4 +42,7 @@ function proxy:cut(index, side) tell(self, "cut", index, side or "both") end
 --- How many connections there have been.
 function proxy:count() return tell(self, "count") end
 
+--- How many AMQP frames came from both sides, heartbeats apart; and how many heartbeats.
+function proxy:frames() return select(2, tell(self, "count")) end
+
 return proxy

@@ -31,7 +31,28 @@ local function open(self)
     one:settimeout(0)
     one:setoption("tcp-nodelay", true)
   end
-  table.insert(self.pairs, { client = client, broker = broker, up = self.modes.up, down = self.modes.down })
+  table.insert(self.pairs, { client = client, broker = broker, up = self.modes.up, down = self.modes.down,
+    rest = { up = "", down = "" },
+    counts = { up = { frames = 0, heartbeats = 0 }, down = { frames = 0, heartbeats = 0 } } })
+end
+
+local HEADER, HEARTBEAT = "AMQP", 8
+
+-- Counts the AMQP frames that came from one side, heartbeats apart.
+local function count(pair, direction, bytes)
+  local counts, rest = pair.counts[direction], pair.rest[direction] .. bytes
+  while #rest >= 8 do
+    local size = 8
+    if rest:sub(1, 4) ~= HEADER then
+      local a, b, c, d = rest:byte(4, 7)
+      size = 8 + ((a * 256 + b) * 256 + c) * 256 + d
+      if #rest < size then break end
+      local kind = rest:byte() == HEARTBEAT and "heartbeats" or "frames"
+      counts[kind] = counts[kind] + 1
+    end
+    rest = rest:sub(size + 1)
+  end
+  pair.rest[direction] = rest
 end
 
 -- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
@@ -39,6 +60,7 @@ end
 local function carry(pair, direction, from, to)
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
+  count(pair, direction, bytes)
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
   if (mode == "pass" or mode == "endless") and #bytes > 0 then
     to:settimeout(5)
@@ -70,7 +92,13 @@ local function obey(self, spec)
   if not message then return false end
   if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
   if message[1] == "cut" then cut(self, message[2], message[3]) end
-  spec:send(values.message(#self.pairs))
+  local frames, heartbeats = 0, 0
+  for _, pair in ipairs(self.pairs) do
+    for _, counts in pairs(pair.counts) do
+      frames, heartbeats = frames + counts.frames, heartbeats + counts.heartbeats
+    end
+  end
+  spec:send(values.message(#self.pairs, frames, heartbeats))
   return true
 end
 

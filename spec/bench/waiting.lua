@@ -1,0 +1,104 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- How soon the next one holds a slot, from one process to another, after a release and after the holder's death; and what
+-- a waiter costs meanwhile. By one clock, which all processes share.
+local amqplocks = require "amqplocks"
+local bare = require "bare"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local rows = require "spec.support.rows"
+
+local TIMES = 10 * (tonumber(os.getenv "ROUNDS") or 15)
+local LOOK = 17 -- frames of one look at a semaphore of one slot: eight to ask for A and B of two, at most nine to answer
+local SETTLED = 0.02 -- after this somebody who was told to wait waits
+
+local conn = assert(amqplocks.connect(nil, { name = "bench" }))
+local raw = bare.connect(os.getenv "AMQP_URL")
+local name = ("bench-%d"):format(os.time())
+local sem = conn:semaphore(name)
+assert(conn:admin(name):create(1))
+
+local function another()
+  local other = process.start()
+  other:run([[
+    bare = require "bare"
+    sem = require("amqplocks").connect():semaphore(...)
+  ]], name)
+  return other
+end
+
+local function bare_seconds(fn, times)
+  local list = {}
+  for i = 1, times do
+    local start = bare.now()
+    fn()
+    list[i] = bare.now() - start
+  end
+  return rows.median(list)
+end
+
+local function after_release()
+  local other, list, pairs_of = another(), {}, {}
+  for i = 1, TIMES do
+    local lock = assert(sem:acquire())
+    other:begin("local lock = assert(sem:acquire()) local got = bare.now() assert(lock:release()) return got")
+    bare.sleep(SETTLED)
+    local start = bare.now()
+    lock:release()
+    list[i] = other:finish() - start
+    pairs_of[i] = bare_seconds(function() raw:declare_delete(name .. "-bare", 1) end, 1)
+  end
+  rows.compare("release -> next holds / declare + delete", 1.25, rows.median(list), rows.median(pairs_of))
+end
+
+local function after_death()
+  local list, declares = {}, {}
+  for i = 1, TIMES / 5 do
+    local holder = another()
+    holder:run("lock = assert(sem:acquire())")
+    local operation = sem._core:acquire()
+    local settled = bare.now() + SETTLED
+    while bare.now() < settled do
+      conn._driver.wait(operation)
+      if operation:waiting() then break end
+    end
+    local start = bare.now()
+    bare.kill(holder.pid)
+    while not operation:done() do conn._driver.wait(operation) end
+    list[i] = bare.now() - start
+    operation:result():drop()
+    operation:drop()
+    declares[i] = raw:declare_seconds(name .. "-bare")
+    process.clear()
+  end
+  rows.compare("SIGKILL -> next holds / exclusive declare", 4, rows.median(list), rows.median(declares))
+end
+
+-- All that goes over its two connections, both ways, but heartbeats.
+local function at_rest()
+  local SECONDS, POLL = 20, 5
+  local lock, between, other = assert(sem:acquire()), proxy.start(), process.start()
+  other:begin([[
+    local url, name, poll = ...
+    local sem = require("amqplocks").connect(url):semaphore(name)
+    sem:acquire{ poll = poll }
+  ]], between.url, name, POLL)
+  bare.sleep(1)
+  local frames, heartbeats = between:frames()
+  bare.sleep(SECONDS)
+  local frames_then, heartbeats_then = between:frames()
+  frames, heartbeats = frames_then - frames, heartbeats_then - heartbeats
+  local most = LOOK * math.ceil(SECONDS / (POLL * 7 / 8)) -- a look may come an eighth early
+  rows.row("a waiter at rest, frames in a minute", ("<= %.0f"):format(most * 60 / SECONDS), frames <= most,
+    ("%.0f"):format(frames * 60 / SECONDS))
+  print(("%-52s and %.0f heartbeats, both ways"):format("", heartbeats * 60 / SECONDS))
+  lock:release()
+end
+
+after_release()
+after_death()
+at_rest()
+assert(conn:admin(name):destroy())
+conn:close()
+process.clear()
