@@ -141,11 +141,14 @@ void al_bell_arrive(al_bell *bell) {
   consume(bell);
 }
 
-/* Cancelled first: acknowledged first, the old consumer might be given the next token. */
+/* Cancelled first: acknowledged first, the old consumer might be given the next token. What lies in the bell now leads
+ * nowhere either, or somebody would have been waiting for it. */
 void al_bell_waste(al_bell *bell) {
+  amqp_queue_purge_t purge = {.queue = amqp_cstring_bytes(bell->queue)};
   if (bell->state != AL_BELL_RUNG) return;
   cancel(bell);
   acknowledge(bell, bell->token);
+  al_channel_call(bell->channel, AMQP_QUEUE_PURGE_METHOD, &purge);
   bell->priority++;
   consume(bell);
 }

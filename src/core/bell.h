@@ -14,7 +14,7 @@
  *   OUT         arrive                                            ARRIVING
  *   ARRIVING    consume-ok                                        WAITING
  *   WAITING     a token                                           RUNG
- *   RUNG        waste: cancel, ack, consume once more             ARRIVING, its priority raised by one
+ *   RUNG        waste: cancel, ack, purge, consume once more      ARRIVING, its priority raised by one
  *   any         the broker closes the channel, or cancels         OUT      (404: there is no bell)
  *   WAITING     stay: cancel                                      QUITTING
  *   any         leave: cancel, and nack what it has               QUITTING, then freed
@@ -52,7 +52,7 @@ void al_bell_arrive(al_bell *bell);
 bool al_bell_is_out(const al_bell *bell);
 bool al_bell_has_token(const al_bell *bell);
 
-/* The token led to no slot for too long: there are too many. */
+/* The token led to no slot for too long: there are too many. It is thrown away, and all those that nobody has in hand. */
 void al_bell_waste(al_bell *bell);
 
 /* The caller holds a slot, and waits no longer. */

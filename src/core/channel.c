@@ -112,6 +112,7 @@ static bool is_answer(amqp_method_number_t method) {
     case AMQP_CHANNEL_CLOSE_OK_METHOD:
     case AMQP_QUEUE_DECLARE_OK_METHOD:
     case AMQP_QUEUE_DELETE_OK_METHOD:
+    case AMQP_QUEUE_PURGE_OK_METHOD:
     case AMQP_BASIC_CONSUME_OK_METHOD:
     case AMQP_BASIC_CANCEL_OK_METHOD:
     case AMQP_BASIC_QOS_OK_METHOD:
