@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How soon the next one holds a slot, from one process to another, after a release and after the holder's death; and what
--- a waiter costs meanwhile. By one clock, which all processes share.
+-- How soon the next one holds a slot, from one process to another, after a release and after the holder's death; and
+-- what a waiter costs meanwhile. By one clock, which all processes share.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
@@ -10,7 +10,7 @@ local proxy = require "spec.support.proxy"
 local rows = require "spec.support.rows"
 
 local TIMES = 10 * (tonumber(os.getenv "ROUNDS") or 15)
-local LOOK = 17 -- frames of one look at a semaphore of one slot: eight to ask for A and B of two, at most nine to answer
+local LOOK = 17 -- frames of one look at a semaphore of one slot: eight ask for A and B of two, at most nine answer
 local SETTLED = 0.02 -- after this somebody who was told to wait waits
 
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))

@@ -358,7 +358,7 @@ for _, way in ipairs(Peer.all_ways) do
         gets(op)
       end)
 
-      it("for nothing: after one poll the token and all that nobody has are thrown away, and the waiter is first in line",
+      it("for nothing: after one poll the token and all that nobody has are thrown away; the waiter is first in line",
         function ()
         local op, bell = wait(60)
         local token = deliver(bell)
