@@ -21,6 +21,7 @@ Broker.__index = Broker
 --- How long things take at most, in seconds, each time drawn anew.
 Broker.laws = {
   version = "3.10.8",
+  strict = false,       -- what only a client with a defect can bring about is an error of the story
   lags = 0.3,           -- this share of all frames waits, within its channel
   inner = 0.0005,       -- so long at most
   consume_ok = 0.0005,  -- a consumer's way into the line
@@ -36,7 +37,8 @@ Broker.laws = {
 
 function Broker.new(world, laws)
   return setmetatable({ world = world, random = world.random:fork(), queues = {}, exchanges = {}, connections = {},
-    names = 0, laws = setmetatable(laws or {}, { __index = Broker.laws }), watchers = {} }, Broker)
+    names = 0, laws = setmetatable(laws or {}, { __index = Broker.laws }), watchers = {},
+    line_watchers = {} }, Broker)
 end
 
 function Broker:lag(most) return most * self.random:float() end
@@ -49,7 +51,8 @@ end
 -- Connections -------------------------------------------------------------------------------------------------------
 
 --- A client connects. `arrived(bytes)` is called with what the broker writes, `ended()` at the end. Gives the client's
--- end: send(bytes), close(), cut() (the network is gone, and nobody hears of it).
+-- end: send(bytes); close(); reset(), what was under way is lost; cut("up", "down" or "both"), the network is gone, and
+-- nobody hears of it.
 function Broker:connect(arrived, ended, pace)
   local connection
   pace = pace or self.laws.pace
@@ -64,9 +67,13 @@ function Broker:connect(arrived, ended, pace)
       up:finish()
       down:cut()
     end,
-    cut = function ()
-      up:cut()
+    reset = function ()
+      up:reset()
       down:cut()
+    end,
+    cut = function (_, direction)
+      if direction ~= "down" then up:cut() end
+      if direction ~= "up" then down:cut() end
     end,
   }
 end
@@ -90,6 +97,16 @@ end
 --- Has fn(queue) called whenever a queue was made, or is gone.
 function Broker:watch(fn)
   table.insert(self.watchers, fn)
+end
+
+--- Has fn(queue, consumer) called whenever somebody is in the line of a queue.
+function Broker:watch_lines(fn)
+  table.insert(self.line_watchers, fn)
+end
+
+--- For the queue.
+function Broker:consumed(queue, consumer)
+  for _, watcher in ipairs(self.line_watchers) do watcher(queue, consumer) end
 end
 
 --- Makes a queue; `options` are owner (a connection), durable, auto_delete, arguments.

@@ -33,8 +33,8 @@ end
 local METHODS = {}
 
 local function handle(self, frame)
-  if self.state == "over" then return end
-  if self.state == "closing" and frame.method ~= "channel.close" and frame.method ~= "channel.close-ok" then return end
+  local ends = frame.method == "channel.close" or frame.method == "channel.close-ok"
+  if self.state ~= "open" and not (self.state == "closing" and ends) then return end
   local method = METHODS[frame.method]
   if not method then error("the model broker knows no " .. frame.method, 0) end
   method(self, frame)
@@ -273,6 +273,7 @@ end
 METHODS["basic.cancel"] = function (self, frame)
   local consumer, at = find(self, frame.consumer_tag)
   if consumer and not (consumer.known_at and consumer.known_at <= frame.sent_at) then
+    if self.broker.laws.strict then error("a consumer is cancelled before its consume-ok", 0) end
     self.connection:fail(541, "INTERNAL_ERROR - a consumer was cancelled before its consume-ok")
     return
   end
@@ -337,6 +338,7 @@ local function settle(self, frame)
     table.insert(meant and settled or kept, entry)
   end
   if #settled == 0 then
+    if self.broker.laws.strict then error("a delivery is settled that is not there, or was before", 0) end
     self:fail(406, "PRECONDITION_FAILED - unknown delivery tag " .. frame.delivery_tag, frame)
   end
   self.unacked = kept

@@ -122,6 +122,7 @@ function Queue:consume(consumer)
   consumer.unacked = 0
   to_the_end(self, consumer)
   table.insert(self.consumers, consumer)
+  self.broker:consumed(self, consumer)
 end
 
 --- For who has just consumed: there may be something for it.

@@ -10,7 +10,7 @@ Wire.__index = Wire
 --- `arrived(bytes, sent_at)` is called with what arrives, `ended()` when nothing more will.
 function Wire.new(world, pace, arrived, ended)
   return setmetatable({ world = world, random = world.random:fork(), pace = pace, arrived = arrived, ended = ended,
-    last = 0 }, Wire)
+    last = 0, age = 0 }, Wire)
 end
 
 --- The longest that a write can take by itself; but it never overtakes an earlier one.
@@ -19,7 +19,7 @@ function Wire.longest(pace)
 end
 
 local function arrive(self, write)
-  if self.is_cut then return end
+  if self.is_cut or write.age < self.age then return end
   if write.bytes then self.arrived(write.bytes, write.sent_at) else self.ended() end
 end
 
@@ -32,7 +32,7 @@ local function send(self, bytes)
   local time = self.world.now + delay
   if time < self.last then time = self.last end
   self.last = time
-  self.world:at(time, arrive, self, { bytes = bytes, sent_at = self.world.now })
+  self.world:at(time, arrive, self, { bytes = bytes, sent_at = self.world.now, age = self.age })
   return time
 end
 
@@ -44,6 +44,12 @@ end
 function Wire:finish()
   send(self, nil)
   self.is_ended = true
+end
+
+--- What is under way is lost; the end arrives.
+function Wire:reset()
+  self.age = self.age + 1
+  self:finish()
 end
 
 --- From now on nothing arrives, not even the end, and nobody is told.

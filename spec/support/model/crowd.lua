@@ -1,0 +1,388 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A story: a few processes that want the few slots of a semaphore, and what befalls them, all decided by one seed.
+--
+--     local crowd = Crowd.new(seed, { troubles = { "death", "alarm" } })
+--     crowd:play()                                   -- throws when something was not as it must be
+--
+-- Every member goes through some rounds of waiting, holding and letting go, each in one of the ways there are. Troubles
+-- come in between. In the end nobody wants anything any more, and nothing may be left.
+local Broker = require "spec.support.model.broker"
+local Process = require "spec.support.model.process"
+local Watch = require "spec.support.model.watch"
+local Wire = require "spec.support.model.wire"
+local World = require "spec.support.model.world"
+
+local Crowd = {}
+Crowd.__index = Crowd
+
+local NAME, BELL = "images", "images-bell"
+local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
+local SECONDS = 600  -- no story is longer
+
+local PACES = {
+  { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- one machine
+  { least = 0.0005, most = 0.001, spike = 0.02, spikes = 0.05 },     -- one house
+  { least = 0.00005, most = 0.005, spike = 0.005, spikes = 0 },      -- anything goes
+  { least = 0.02, most = 0.03, spike = 0.2, spikes = 0.02 },         -- another continent
+}
+
+Crowd.near = { PACES[1], PACES[3] }
+
+local function breach(...)
+  error({ breach = string.format(...) }, 0)
+end
+
+-- How long anything takes -------------------------------------------------------------------------------------------
+
+-- The longest that a round trip can take, and what is made of round trips.
+local function round_trip(self)
+  local laws = self.broker.laws
+  return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok)
+end
+
+--- How long a waiter may sleep beside a free slot, at worst: until its next look, or, if the prober was lost, until it
+-- has another; the look, the grace it gives to others, and a second look; a ring, and the look of the one who hears it;
+-- and up to eight races lost, after a look for squatters.
+function Crowd:patience()
+  local trip = round_trip(self)
+  local look, claim, skew, squatters = trip, trip, 0.01, 2 * trip
+  local reconnecting, grace = 0.5 + 5 * trip, 0.1
+  return self.poll + reconnecting + look + grace + look + trip + 8 * (look + claim + skew) + squatters
+end
+
+-- Members -----------------------------------------------------------------------------------------------------------
+
+local LETTING_GO = { "release", "release", "release", "drop", "verify" }
+
+-- What a failure may be called: anything when there are troubles, except what only a defect can bring about.
+local CALM = { timeout = true, busy = true, contended = true, deadlock = true }
+
+local function may_fail(self, message, code)
+  local is_fine = self.is_calm and CALM[code] or not self.is_calm and code ~= "protocol" and code ~= "no_memory"
+  if not is_fine then breach("%s", message) end
+end
+
+local function finish(self, process, op)
+  local result, message, code = process:finish(op)
+  if not result then may_fail(self, message, code) end
+  return result, message, code
+end
+
+local function let_go(self, process, lock, slot)
+  local how = self.random:pick(LETTING_GO)
+  if how == "verify" then finish(self, process, lock:verify()) end
+  if self.is_calm and not lock:held() then breach("%s", select(2, lock:held())) end
+  process:note("lets go of slot %d (%s)", slot, how)
+  self.watch:gives(process, lock)
+  if how == "drop" then return lock:drop() end
+  local name = ("%s-%d-B"):format(NAME, slot)
+  local before, released = self.broker.queues[name], finish(self, process, lock:release())
+  if released and before and self.broker.queues[name] == before then breach("%s is released and still there", name) end
+end
+
+local function hold(self, process, lock)
+  local slot = lock:info()
+  process:note("holds slot %d", slot)
+  self.watch:got(process, lock, slot)
+  process:sleep(self.random:between(0, self.hold))
+  let_go(self, process, lock, slot)
+end
+
+local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
+
+-- One round of a member: waits in one of several ways, and holds what it gets.
+local function round(self, process)
+  local how, began = self.random:pick(self.options.waiting or WAITING), self.world.now
+  local timeout = how == "a while" and self.random:between(0, 2 * self.hold) or how == "at once" and 0 or nil
+  process:note("waits, %s", how)
+  local fair, priority = self.random:chance(self.fair), self.random:pick(self.priorities)
+  local op = process.peer:semaphore(NAME, self:choices()):acquire(timeout, fair, priority, self.poll)
+  if how ~= "at once" and not process:is_cut_off() then self.watch:waits(process, op) end
+  if how == "and gives up" then
+    process:sleep(self.random:between(0, self.hold))
+    if not op:done() then
+      process:note("gives up")
+      self.watch:gives_up(op)
+      op:drop()
+      return
+    end
+  end
+  local lock, message, code = finish(self, process, op)
+  if lock then return hold(self, process, lock) end
+  process:note("got nothing: %s", message)
+  if code == "busy" and not fair then self.watch:was_told_busy(process, began) end
+end
+
+--- How this member wants its next lock.
+function Crowd:choices()
+  local is_deaf = self.random:chance(self.options.deaf or 0)
+  return { bell = not is_deaf, strategy = self.random:pick{ "ascending", "ascending", "random", "last" } }
+end
+
+local function live(self, member)
+  return function (process)
+    while member.rounds > 0 do
+      member.rounds = member.rounds - 1
+      process:sleep(self.random:between(0, self.idle))
+      round(self, process)
+    end
+    process:note("wants nothing any more")
+    member.busy = member.busy - 1
+  end
+end
+
+local function begin(self, member)
+  self.births = self.births + 1
+  local process = Process.new(self.broker, ("%s%d"):format(member.name, member.lives),
+    { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace })
+  member.lives = member.lives + 1
+  member.process, process.member = process, member
+  process.on_turn = function () self.watch:heard(process) end
+  table.insert(self.processes, process)
+  member.busy = self.options.programs or 1
+  for _ = 1, member.busy do process:start(live(self, member)) end
+end
+
+-- A dead member's rounds go on in another process.
+local function begin_again(self, member)
+  self.world:after(self.random:between(0, self.idle), begin, self, member)
+end
+
+-- Troubles ----------------------------------------------------------------------------------------------------------
+
+local function anybody(self) return self.random:pick(self.members) end
+
+local troubles = {}
+Crowd.troubles = troubles
+
+function troubles.death(self)
+  local member = anybody(self)
+  local process = member.process
+  if process.is_dead or member.busy == 0 then return end
+  self.watch:gives(process)
+  self.watch:excuses(process)
+  process:kill(self.random:chance(0.5))
+  begin_again(self, member)
+end
+
+-- The locks are lost with the holder, and the news takes its time; the wait ends with it.
+troubles["lost holder"] = function (self)
+  local process = anybody(self).process
+  self.watch:excuses(process)
+  for _, belief in ipairs(self.watch:locks_of(process)) do
+    self.watch:robbed(process, belief.lock, Wire.longest(self.pace))
+  end
+  process:lose("holder")
+end
+
+-- An operator deletes the queue that is somebody's lock.
+troubles["robbed"] = function (self)
+  local process = anybody(self).process
+  for _, belief in ipairs(self.watch:locks_of(process)) do
+    local laws = self.broker.laws
+    process:note("is robbed of slot %d", belief.slot)
+    self.watch:robbed(process, belief.lock, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
+    self.broker:delete(("%s-%d-B"):format(NAME, belief.slot))
+  end
+end
+
+troubles["lost prober"] = function (self)
+  anybody(self).process:lose("prober")
+end
+
+-- Nobody hears of it. The lock's certainty must end before the broker lets another one in.
+troubles["cut off"] = function (self)
+  local process = anybody(self).process
+  self.watch:excuses(process)
+  local direction = self.random:pick{ "up", "down", "both", "both" }
+  local which = self.random:pick{ "holder", "prober", "both" }
+  if which ~= "prober" then process:cut("holder", direction) end
+  if which ~= "holder" then process:cut("prober", direction) end
+end
+
+-- SIGSTOP, for longer than the broker waits, or less.
+troubles["stopped"] = function (self)
+  local process = anybody(self).process
+  if process.is_stopped then return end
+  self.watch:excuses(process)
+  process:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }))
+end
+
+function troubles.alarm(self)
+  if self.broker.has_alarm then return end
+  self.broker:alarm(true)
+  self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:alarm(false) end)
+end
+
+-- Somebody who holds a slot in a way of his own.
+function troubles.stranger(self)
+  local slot = self.random:below(self.slots)
+  local name = ("%s-%d-B"):format(NAME, slot)
+  if self.broker.queues[name] then return end
+  self.world:note("a stranger", "holds slot %d", slot)
+  local queue = self.broker:declare(name, { owner = { exclusive = {} }, auto_delete = true })
+  self.world:after(self.random:between(0, self.hold), function () queue:remove() end)
+end
+
+-- The doorbell: it may be off by any number, gone, new, or full of other things. None of that may matter for long.
+function troubles.purge(self) self.broker:purge(BELL) end
+
+function troubles.surplus(self) self.broker:put(BELL, self.random:below(5), TOKEN) end
+
+function troubles.rubbish(self) self.broker:put(BELL, self.random:below(5)) end
+
+troubles["no bell"] = function (self) self.broker:delete(BELL) end
+
+troubles["new bell"] = function (self)
+  if self.broker.queues[BELL] then self.broker:delete(BELL) end
+  self.broker:declare(BELL, { durable = true, arguments = { ["x-queue-type"] = "classic" } })
+  self.broker:put(BELL, self.random:below(self.slots + 1) - 1, TOKEN)
+end
+
+-- Who has a token too long loses its channel at the bell, and nothing else.
+troubles["consumer timeout"] = function (self) self.broker:time_out(BELL) end
+
+-- An administrator changes the number of slots, and sometimes dies of it; the next one finishes the work.
+function troubles.resize(self)
+  if self.admin.is_busy then return end
+  self.admin.is_busy = true
+  local slots, last = self.random:below(self.slots + 2), self.admin
+  last:note("resizes to %d", slots)
+  last:start(function ()
+    if finish(self, last, last.session:administer("resize", NAME, {}, slots)) then self.slots = slots end
+    last.is_busy = false
+  end)
+  if not self.random:chance(0.2) then return end
+  self.world:after(self.random:between(0, 10 * round_trip(self)), function ()
+    last:kill(true)
+    self.admin = Process.new(self.broker, "next admin", { seed = self.random:below(1000000), pace = self.pace,
+      heartbeat = self.heartbeat })
+    table.insert(self.processes, self.admin)
+    self.admin.is_busy = true
+    self.admin:start(function (admin)
+      assert(admin:finish(admin.session:administer("repair", NAME, {})))
+      admin.is_busy = false
+    end)
+  end)
+end
+
+local function plan(self)
+  local list = self.options.troubles or {}
+  if #list == 0 then return end
+  self.is_calm = false
+  for _ = 1, self.options.count or 6 do
+    local trouble = self.random:pick(list)
+    self.world:after(self.random:between(0, self.rounds * (self.hold + self.idle)), function ()
+      if not self.is_over then troubles[trouble](self) end
+    end)
+  end
+end
+
+-- The story ---------------------------------------------------------------------------------------------------------
+
+--- A story by its seed. `options`, all of them optional:
+--   troubles, count     the kinds of trouble that may come, none without; how many come
+--   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
+--   waiting, fair, priorities, deaf    the ways of waiting to choose from, the share of fair ones, the priorities to
+--                       choose from, the share that does without the doorbell
+--   in_line             whether those who came first must be served first
+--   loses_tokens        whether fewer tokens than slots may be left
+--   heartbeat, paces    of the connections, and of the network to choose from
+function Crowd.new(seed, options, traced)
+  local world = World.new(seed, traced)
+  local random = world.random:fork()
+  local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
+    processes = {}, births = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
+    heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
+  self.pace = random:pick(options.paces or PACES)
+  self.broker = Broker.new(world, { strict = true, pace = self.pace, lags = random:pick{ 0, 0.1, 0.5 },
+    closes_late = random:chance(0.5) })
+  self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
+  self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
+  if options.fair then self.fair = options.fair end
+  self.watch = Watch.new(self.broker, NAME, self:patience())
+  if options.in_line then self.watch:minds_line(BELL) end
+  return self
+end
+
+local function run(self, what, seconds, done)
+  if not self.world:run(seconds, done) then
+    self.watch:look()
+    breach("%s: it never was so", what)
+  end
+end
+
+local function create(self)
+  local created
+  local admin = Process.new(self.broker, "admin", { seed = 1, heartbeat = 60, pace = self.pace })
+  table.insert(self.processes, admin)
+  self.admin = admin
+  admin:start(function ()
+    assert(admin:finish(admin.session:administer("create", NAME, {}, self.slots)))
+    created = true
+  end)
+  run(self, "the semaphore is there", 60, function () return created end)
+end
+
+local function all_done(self)
+  for _, member in ipairs(self.members) do
+    if member.busy > 0 then return false end
+  end
+  return not self.admin.is_busy
+end
+
+-- Nothing of it may be left: no claim, no consumer, no message in anybody's hands, nothing but what was made to stay.
+local function look_for_leftovers(self, when)
+  for _, name in ipairs(self.broker:names_of_queues()) do
+    local ready, unacked, consumers = self.broker:count(name)
+    local stays = name:find("^" .. NAME .. "%-%d+%-A$") or name == NAME .. "-bell"
+    if not stays then breach("%s: %s is left", when, name) end
+    if unacked > 0 or consumers > 0 then
+      breach("%s: %s has %d consumers, %d messages with them, %d ready", when, name, consumers, unacked, ready)
+    end
+  end
+end
+
+local function close_all(self)
+  for _, process in ipairs(self.processes) do
+    if not process.is_dead then process:start(function () process:finish(process.session:close()) end) end
+  end
+  self.world:run(60, function () return #self.broker.connections == 0 end)
+  self.world:run(5)
+  if #self.broker.connections > 0 then breach("%d connections are left", #self.broker.connections) end
+end
+
+local function tell(self)
+  create(self)
+  for i = 1, self.options.workers or 5 do
+    local member = { name = ("abcdefghij"):sub(i, i), lives = 1,
+      rounds = self.rounds * (self.options.programs or 1) }
+    table.insert(self.members, member)
+    begin(self, member)
+  end
+  plan(self)
+  run(self, "everybody is done", SECONDS, function () return all_done(self) end)
+  self.is_over = true
+  self.watch:look()
+  self.world:run(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat)
+  look_for_leftovers(self, "when nobody wants anything any more")
+  self.tokens = self.broker:count(BELL)
+  if self.tokens < self.slots and not self.options.loses_tokens then
+    breach("%d tokens are left of %d", self.tokens, self.slots)
+  end
+  close_all(self)
+  look_for_leftovers(self, "when everybody is gone")
+end
+
+--- Plays it. Throws what was wrong, as text.
+function Crowd:play()
+  local fine, err = xpcall(tell, function (err)
+    return type(err) == "table" and err.breach or debug.traceback(tostring(err), 2)
+  end, self)
+  for _, process in ipairs(self.processes) do process:bury() end
+  if not fine then error(err, 0) end
+end
+
+return Crowd

@@ -1,0 +1,255 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A client of the model broker: a session over bytes, both of its connections, and programs that use it. It connects
+-- when it wants to, and may be stopped, killed or cut off.
+--
+--     local process = Process.new(broker, "one", { seed = 1 })
+--     process:start(function (self)
+--       local lock, message, code = self:finish(self.peer:semaphore("images"):acquire(5))
+--       self:sleep(0.1)
+--       self:finish(lock:release())
+--     end)
+--     world:run(10)
+local Peer = require "spec.support.peer"
+
+local Process = {}
+Process.__index = Process
+
+local ROLES = { "holder", "prober" }
+
+--- `settings` are those of the peer, and pace, that of its connections.
+function Process.new(broker, name, settings)
+  local world = broker.world
+  local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
+    connecting = {}, programs = {} }, Process)
+  self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
+    timeout = settings.timeout or 5 })
+  self.session = self.peer.session
+  self:turn()
+  return self
+end
+
+-- Connections -------------------------------------------------------------------------------------------------------
+
+local function arrived(self, role, bytes)
+  if self.is_stopped then
+    table.insert(self.unread, { role, bytes })
+  elseif self.session:state(role) ~= "down" then
+    self.session:feed(role, bytes)
+    self:turn()
+  end
+end
+
+local function hangs_up(self, role, why)
+  if self.is_stopped then
+    table.insert(self.unread, { role, nil, why })
+  elseif self.session:state(role) ~= "down" then
+    self.session:down(role, why)
+    self:turn()
+  end
+end
+
+local function connect(self, role)
+  if self.is_dead then return end
+  local socket
+  local function is_current() return not self.is_dead and self.sockets[role] == socket end
+  socket = self.broker:connect(
+    function (bytes) if is_current() then arrived(self, role, bytes) end end,
+    function () if is_current() then hangs_up(self, role, "the broker closed the connection without a word") end end,
+    self.pace)
+  socket.connection.name = self.name .. " " .. role
+  self.sockets[role], self.connecting[role] = socket, false
+  self.session:attach(role)
+  self:turn()
+end
+
+-- What was written leaves; connections that are wanted are made, and those that are over are closed.
+local function move(self, role)
+  local socket, state, wanted = self.sockets[role], self.session:state(role)
+  if socket then
+    socket:send(self.session:output(role))
+    if state == "down" or state == "idle" then
+      socket:close()
+      self.sockets[role] = nil
+    end
+  end
+  if wanted and not self.sockets[role] and not self.connecting[role] then
+    self.connecting[role] = true
+    self.world:after(2 * (self.pace or self.broker.laws.pace).most, connect, self, role)
+  end
+end
+
+-- Turns -------------------------------------------------------------------------------------------------------------
+
+local function wake(self)
+  self.waking = nil
+  self:turn()
+end
+
+local function wake_in(self, seconds)
+  if seconds > 3600 then return end
+  local time = self.world.now + math.max(seconds, 1e-6)
+  if self.waking then
+    if self.waking.time <= time then return end
+    self.waking.fn = nil
+  end
+  self.waking = self.world:at(time, wake, self)
+end
+
+local function resume(self, program)
+  program.waits_for = nil
+  local fine, err = coroutine.resume(program.thread, self)
+  if not fine then
+    error(type(err) == "string" and debug.traceback(program.thread, self.name .. ": " .. err) or err, 0)
+  end
+  return coroutine.status(program.thread) == "dead"
+end
+
+-- A program that waits for what is done by now goes on. True if there was one.
+local function resume_some(self)
+  for i, program in ipairs(self.programs) do
+    local waits_for = program.waits_for
+    if waits_for and waits_for:done() then
+      local is_over = resume(self, program)
+      if is_over and not self.is_dead then table.remove(self.programs, i) end
+      return true
+    end
+  end
+end
+
+local function is_ready(self)
+  for _, program in ipairs(self.programs) do
+    if program.waits_for and program.waits_for:done() then return true end
+  end
+end
+
+local function tick(self)
+  self.peer.now = self.world.now
+  local seconds = self.peer:tick()
+  if self.is_stopped then return end
+  move(self, "holder")
+  move(self, "prober")
+  wake_in(self, seconds)
+end
+
+--- Everything moves along, as far as it does without time passing.
+function Process:turn()
+  if self.is_dead or self.is_stopped then return end
+  repeat
+    tick(self)
+  until self.is_dead or not resume_some(self)
+  if self.on_turn and not self.is_dead then self.on_turn(self) end
+end
+
+-- Programs ----------------------------------------------------------------------------------------------------------
+
+local NOTHING = { done = function () return true end }
+
+--- Begins a program: a function that may call finish() and sleep().
+function Process:start(fn)
+  table.insert(self.programs, { thread = coroutine.create(fn), waits_for = NOTHING })
+  self.world:after(0, self.turn, self)
+end
+
+local function this_program(self)
+  local thread = coroutine.running()
+  for _, program in ipairs(self.programs) do
+    if program.thread == thread then return program end
+  end
+end
+
+--- For programs: waits for an operation. Gives its result, or nil, message, code.
+function Process:finish(op)
+  this_program(self).waits_for = op
+  coroutine.yield()
+  return self.peer:keep(op:result())
+end
+
+--- For programs: time passes.
+function Process:sleep(seconds)
+  local wakes_at = self.world.now + seconds
+  this_program(self).waits_for = { done = function () return self.world.now >= wakes_at end }
+  self.world:at(wakes_at, self.turn, self)
+  coroutine.yield()
+end
+
+function Process:note(...)
+  self.world:note(self.name, ...)
+end
+
+-- Bad days ----------------------------------------------------------------------------------------------------------
+
+--- It is killed: what it wrote arrives, or is lost on the way; the broker sees its connections end.
+function Process:kill(loses_what_it_wrote)
+  self:note("is killed")
+  self.is_dead = true
+  for _, role in ipairs(ROLES) do
+    local socket = self.sockets[role]
+    if socket and loses_what_it_wrote then socket:reset() elseif socket then socket:close() end
+  end
+  self:bury()
+end
+
+--- It stops in the middle of everything, as by SIGSTOP; resume_later() after so many seconds.
+function Process:stop(seconds)
+  if self.is_dead or self.is_stopped then return end
+  self:note("is stopped for %g s", seconds)
+  self.is_stopped, self.unread = true, {}
+  self.world:after(seconds, function () self:continue() end)
+end
+
+function Process:continue()
+  if self.is_dead then return end
+  self:note("goes on")
+  self.is_stopped = false
+  local unread = self.unread
+  for _, event in ipairs(unread) do
+    local role, bytes, why = event[1], event[2], event[3]
+    if self.sockets[role] and self.session:state(role) ~= "down" then
+      if bytes then self.session:feed(role, bytes) else self.session:down(role, why) end
+    end
+  end
+  self:turn()
+end
+
+--- A connection is reset somewhere between: both ends hear of it.
+function Process:lose(role)
+  local socket = self.sockets[role]
+  if not socket then return end
+  self:note("loses its %s connection", role)
+  socket:reset()
+  hangs_up(self, role, "connection reset by peer")
+end
+
+--- The network swallows everything from now on, "up" to the broker, "down" from it, or "both", and nobody hears of it.
+function Process:cut(role, direction)
+  if not self.sockets[role] then return end
+  self:note("is cut off: %s, %s", role, direction)
+  self.sockets[role].is_cut = true
+  self.sockets[role]:cut(direction)
+end
+
+--- Whether one of its connections is cut off.
+function Process:is_cut_off()
+  local holder, prober = self.sockets.holder, self.sockets.prober
+  return (holder and holder.is_cut or prober and prober.is_cut) or false
+end
+
+--- What its program would be told if it asked lock:held() now; a stopped one's, if that were its first word.
+function Process:holds(lock)
+  if self.is_dead then return false end
+  tick(self)
+  if is_ready(self) and not self.is_stopped then self.world:after(0, self.turn, self) end
+  local is_there, held = pcall(lock.held, lock)  -- it may have been dropped
+  return is_there and held
+end
+
+--- Its memory is given back. It is of no more use.
+function Process:bury()
+  self.is_dead = true
+  self.session:abort()
+  self.programs = {}
+end
+
+return Process

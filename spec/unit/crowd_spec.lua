@@ -1,0 +1,80 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A thousand stories against the model broker: five processes want three slots, and things happen to them. The seed
+-- decides all of it. What must hold in each of them is in spec/support/model/watch.lua and at the end of crowd.lua.
+--
+--     AMQPLOCKS_STORY="death 17" make test SPEC=spec/unit/crowd_spec.lua       # one story again, all of it shown
+--     AMQPLOCKS_SOAK=1 make test SPEC=spec/unit/crowd_spec.lua                 # fifty times as many
+local Crowd = require "spec.support.model.crowd"
+
+-- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing.
+local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
+local STORIES = {
+  { name = "calm", text = "while nothing happens", seeds = 200 },
+  { name = "shared", text = "twice in each process", seeds = 60, programs = 2 },
+  { name = "line", text = "in line, on a network that is near", seeds = 100, fair = 1, in_line = true,
+    paces = Crowd.near, waiting = { "for long" }, priorities = { 0 } },
+  { name = "death", text = "while some of them are killed", seeds = 120, troubles = { "death" }, loses_tokens = true },
+  { name = "lost", text = "while connections are lost", seeds = 100, troubles = { "lost holder", "lost prober" },
+    loses_tokens = true },
+  { name = "alarm", text = "while the broker has alarms", seeds = 80, troubles = { "alarm" }, loses_tokens = true },
+  { name = "stranger", text = "while strangers hold slots too, and some are deaf", seeds = 80,
+    troubles = { "stranger" }, deaf = 0.2, loses_tokens = true },
+  { name = "robbed", text = "while an operator deletes their queues", seeds = 60, troubles = { "robbed" } },
+  { name = "bell", text = "while the doorbell is broken", seeds = 160, troubles = BELL, loses_tokens = true },
+  { name = "resize", text = "while administrators come, change the slots, and die", seeds = 80,
+    troubles = { "resize" } },
+  { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1,
+    troubles = { "cut off", "stopped" }, loses_tokens = true },
+  { name = "all", text = "while everything happens at once", seeds = 100, heartbeat = 2, count = 12, deaf = 0.1,
+    troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "resize", "cut off", "stopped",
+      table.unpack(BELL) }, loses_tokens = true },
+}
+
+local FACTOR = os.getenv "AMQPLOCKS_SOAK" and 50 or 1
+local ONE_NAME, ONE_SEED = (os.getenv "AMQPLOCKS_STORY" or ""):match("^(%w+) (%d+)$")
+local SHOWN = 60  -- lines of a story that ended badly
+
+local function play(story, seed, traced)
+  local crowd = Crowd.new(seed, story, traced)
+  local fine, err = pcall(crowd.play, crowd)
+  if seed % 10 == 0 then collectgarbage() end  -- the sessions' memory is not Lua's, and so does not hurry it
+  return crowd, not fine and err or nil
+end
+
+-- Told again, what was wrong comes with what went before.
+local function fail(story, seed, err)
+  local trace = play(story, seed, true).world.trace
+  error(("AMQPLOCKS_STORY=%q: %s\n%s"):format(story.name .. " " .. seed, err,
+    table.concat(trace, "\n", math.max(1, #trace - SHOWN))), 0)
+end
+
+if ONE_NAME then
+  describe("the story", function ()
+    for _, story in ipairs(STORIES) do
+      if story.name == ONE_NAME then
+        it(ONE_NAME .. " " .. ONE_SEED .. " ends well", function ()
+          local crowd, err = play(story, math.tointeger(ONE_SEED), true)
+          print(table.concat(crowd.world.trace, "\n"))
+          assert.is_nil(err)
+        end)
+      end
+    end
+  end)
+  return
+end
+
+describe("five processes that want three slots", function ()
+  for _, story in ipairs(STORIES) do
+    it(story.text .. " never share one, never sleep beside a free one, and leave nothing", function ()
+      local grants = 0
+      for seed = 1, story.seeds * FACTOR do
+        local crowd, err = play(story, seed)
+        if err then fail(story, seed, err) end
+        grants = grants + crowd.watch.grants
+      end
+      assert.is_true(grants > 5 * story.seeds * FACTOR, "only " .. grants .. " locks were taken")
+    end)
+  end
+end)
