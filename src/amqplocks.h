@@ -124,8 +124,9 @@ void al_native_touch(al_session *session);
 uint64_t al_session_alerts(al_session *session);
 
 /* A descriptor for poll() and its kin that is readable while there are alerts nobody has asked for; nothing else may be
- * done with it. The session owns it and closes it with itself. -1: the session was closed, this is a child of the
- * process that made it, or no descriptor is left. */
+ * done with it. Asking for it starts the thread, if locks are held and it could not be started before. The session owns
+ * it and closes it with itself. -1: the session was closed, this is a child of the process that made it, or no descriptor
+ * is left. */
 int al_native_pollfd(al_session *session);
 
 /* In how many nanoseconds the session wants to be touched: AL_NEVER while its thread does that or it holds no locks; less

@@ -4,6 +4,7 @@
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -420,8 +421,9 @@ describe("with", function()
   operated_it("gives nil, a message and lost when the lock was lost before the function returned", function()
     local name = stage.semaphore(1)
     local sem = semaphore(name)
-    stage.fails("lost", sem:with(function()
+    stage.fails("lost", sem:with(function(lock)
       broker.suite:delete_queue(stage.holder(name, 1))
+      until_true(function() return not lock:held() end)
       return "not worth anything"
     end))
     assert.equal("fine", sem:with(function() return "fine" end))
@@ -606,6 +608,7 @@ describe("misuse", function()
     { function() amqplocks.connect(nil, { timeout = not_a_number }) end, "connect: option timeout must be a number" },
     { function() amqplocks.connect(nil, { name = "" }) end, "connect: option name must be a string of 1 to 100 bytes" },
     { function() amqplocks.connect(nil, { driver = "magic" }) end, "connect: option driver must be one of \"native\"" },
+    { function() amqplocks.connect(nil, { on_lost = "print" }) end, "option on_lost must be a function or false" },
     { function() amqplocks.connect(nil, { tls = true }) end, "connect: option tls must be a table" },
     { function() amqplocks.connect(nil, { tls = { verify = "no" } }) end, "connect.tls: option verify must be true" },
     { function() amqplocks.connect(nil, { tls = { pem = "x" } }) end, "connect.tls: unknown option \"pem\"" },
