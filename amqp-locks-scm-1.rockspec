@@ -37,6 +37,7 @@ build = {
         "src/core/handshake.c",
         "src/core/link.c",
         "src/core/lock.c",
+        "src/core/look.c",
         "src/core/name.c",
         "src/core/op.c",
         "src/core/probe.c",

@@ -4,7 +4,7 @@
  * Acquiring, in the specification's seven steps. Steps 1 to 4, the search for a slot that exists and is free, are a
  * "look": windows of probes for A and B of many slots at once, each window one round trip. Steps 5 to 7 are a claim.
  *
- *   connecting ─> look ─> look_answered ─> claimed ─> done, with a lock
+ *   connecting ─> look ─> looking ─> claimed ─> done, with a lock
  *                  ^ ^          │ no free slot  │ lost the race
  *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if no slot were free
  *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, …
@@ -22,6 +22,7 @@
 
 #include "core/bell.h"
 #include "core/lock.h"
+#include "core/look.h"
 #include "core/name.h"
 #include "core/op.h"
 #include "core/probe.h"
@@ -31,8 +32,6 @@
 #include "core/turn.h"
 #include "core/wait.h"
 
-#define WINDOW_FIRST 16
-#define WINDOW_MOST 512
 #define SKEW_MOST (10 * AL_MILLISECOND)
 #define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
 #define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
@@ -61,18 +60,11 @@ typedef struct acquire {
   int64_t token_since; /* when the first look with the token in hand was in vain; AL_NEVER */
   al_wait token_wait;  /* between the looks until then */
 
-  /* the look under way */
-  al_probes probes;
-  int start, first, width; /* where it began, and the window being asked for */
-  bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
-  int slot;                /* free, to be claimed */
-  int found, busy, mine, unavailable;
-
+  al_look look;
   al_claim *claim;
   int last_found, last_busy, last_unavailable; /* by the last look that was brought to its end */
   al_squat squat;
-  int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
-  al_code verdict;                               /* what to fail with when squatters do not explain it */
+  al_code verdict; /* what to fail with when squatters do not explain it */
 } acquire;
 
 static void look(al_op *op);
@@ -124,7 +116,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 
 static void acquire_stop(al_op *op) {
   acquire *self = (acquire *)op;
-  al_probes_cancel(&self->probes);
+  al_look_cancel(&self->look);
   if (self->claim) {
     al_claim_release(self->claim);
     al_claim_ring(self->claim, self->bell);
@@ -140,7 +132,7 @@ static void acquire_stop(al_op *op) {
 
 static void acquire_free(al_op *op) {
   acquire *self = (acquire *)op;
-  al_probes_free(&self->probes);
+  al_look_free(&self->look);
   al_semaphore_drop(self->semaphore);
 }
 
@@ -170,13 +162,14 @@ static bool mind_bell(acquire *self) {
 
 static void got(acquire *self) {
   al_semaphore *semaphore = self->semaphore;
-  self->op.lock =
-      al_lock_new(self->op.session, self->claim, semaphore->name, self->slot, semaphore->options.probing);
+  self->op.lock = al_lock_new(self->op.session, self->claim, semaphore->name, self->look.slot,
+                              semaphore->options.probing);
   if (!self->op.lock) {
-    al_op_fail(&self->op, AL_NO_MEMORY, "slot %d of \"%s\" was let go again", self->slot, semaphore->name);
+    al_op_fail(&self->op, AL_NO_MEMORY, "slot %d of \"%s\" was let go again", self->look.slot,
+               semaphore->name);
     return;
   }
-  semaphore->last = self->slot;
+  semaphore->last = self->look.slot;
   note_missing_bell(self);
   al_claim_ring(self->claim, self->bell);
   self->bell = NULL;
@@ -223,7 +216,7 @@ static void claimed(al_op *op) {
   else if (code == AL_CONTENDED || code == AL_REMOVED || code == AL_LOST)
     lost_race(self);
   else
-    al_op_fail(op, code, "slot %d of \"%s\" could not be claimed: %s", self->slot, self->semaphore->name,
+    al_op_fail(op, code, "slot %d of \"%s\" could not be claimed: %s", self->look.slot, self->semaphore->name,
                why);
 }
 
@@ -233,9 +226,9 @@ static void claim(acquire *self) {
   if (!al_op_has(&self->op, &self->op.session->holder)) return;
   const char *name = self->semaphore->name;
   char holder[AL_NAME_SIZE], slots[AL_LOOKS_MAX][AL_NAME_SIZE];
-  bool both = self->semaphore->options.strategy != AL_ASCENDING && self->slot != 1;
-  al_name_holder(holder, name, self->slot);
-  al_name_slot(slots[0], name, self->slot);
+  bool both = self->semaphore->options.strategy != AL_ASCENDING && self->look.slot != 1;
+  al_name_holder(holder, name, self->look.slot);
+  al_name_slot(slots[0], name, self->look.slot);
   al_name_slot(slots[1], name, 1);
   al_op_ask(&self->op);
   self->op.step = claimed;
@@ -244,145 +237,22 @@ static void claim(acquire *self) {
 
 /* ---- steps 1 to 4: the look ------------------------------------------------------------------------------------- */
 
-static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const acquire *self = context;
-  int slot = self->first + (int)(index / 2);
-  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, self->semaphore->name, slot);
-}
-
-static void look_answered(al_op *op);
-
-static void wait_until(acquire *self, int64_t wake);
-
-/* Whoever waits anyway does not mind losing the prober, which holds nothing: the next look opens another. */
-static bool waits_out_lost_prober(acquire *self) {
-  al_session *session = self->op.session;
-  bool is_lost = self->waits && al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
-  if (is_lost) wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
-  return is_lost;
-}
-
-/* Asks for A and B of a window of slots, not past the last slot there can be, nor past where the look began. */
-static void ask(acquire *self, int first, int width) {
-  if (waits_out_lost_prober(self)) return;
-  if (!al_op_has_probing(&self->op, self->semaphore->options.probing)) return;
-  int last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
-  self->first = first;
-  self->width = width <= last - first + 1 ? width : last - first + 1;
-  al_op_ask(&self->op);
-  self->op.step = look_answered;
-  al_probes_begin(&self->probes, &self->op, self->semaphore->options.probing, (size_t)self->width * 2,
-                  probe_name, self);
-}
-
-/* A look that is likely to see all slots and the end of the row in one window. */
-static int window_first(const acquire *self) {
-  int known = self->semaphore->known;
-  return known > 0 && known < WINDOW_FIRST ? known + 1 : WINDOW_FIRST;
-}
-
-static int start_slot(const acquire *self) {
-  const al_semaphore *semaphore = self->semaphore;
-  if (semaphore->options.strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
-  if (semaphore->options.strategy == AL_RANDOM)
-    return 1 + (int)al_random_below(&self->op.session->random, semaphore->known);
-  return 1;
-}
+static void looking(al_op *op);
 
 static void look(al_op *op) {
   acquire *self = (acquire *)op;
   if (!al_op_needs_probing(op, self->semaphore->options.probing) || !mind_bell(self)) return;
-  self->start = start_slot(self);
-  self->wrapped = false;
-  self->slot = self->found = self->busy = self->mine = self->unavailable = 0;
-  self->suspect_count = 0;
-  ask(self, self->start, window_first(self));
+  op->step = looking;
+  al_look_begin(&self->look, op, self->semaphore);
+  if (self->look.sight != AL_SIGHT_PENDING) looking(op);
 }
 
-/* Counts one slot that exists; true if it may be claimed. */
-static bool consider(acquire *self, int slot, al_answer a, al_answer b) {
-  char holder[AL_NAME_SIZE];
-  al_name_holder(holder, self->semaphore->name, slot);
-  /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
-  const al_claim *ours = al_claim_find(self->op.session, holder);
-  self->found++;
-  self->mine += ours && ours->state == AL_CLAIM_HELD;
-  if (a == AL_ANSWER_UNAVAILABLE) {
-    self->unavailable++;
-    return false;
-  }
-  if (b == AL_ANSWER_ABSENT && !ours) return true;
-  self->busy++;
-  if (!ours && self->suspect_count < AL_SUSPECTS_MOST) self->suspects[self->suspect_count++] = slot;
-  return false;
-}
-
-typedef enum sight { SIGHT_MORE, SIGHT_FREE, SIGHT_END, SIGHT_UNDECIDED } sight;
-
-/* Reads one window, in order; the first slot that is absent is the end of the semaphore. */
-static sight read_window(acquire *self) {
-  bool ascending = self->semaphore->options.strategy == AL_ASCENDING;
-  for (int i = 0; i < self->width; i++) {
-    size_t index = (size_t)i * 2;
-    al_answer a = self->probes.answers[index], b = self->probes.answers[index + 1];
-    int slot = self->first + i;
-    if (a == AL_ANSWER_ABSENT) return SIGHT_END;
-    if (al_probes_undecided(&self->probes, index) || al_probes_undecided(&self->probes, index + 1))
-      return SIGHT_UNDECIDED;
-    if (consider(self, slot, a, b) && self->slot == 0) self->slot = slot;
-    if (self->slot && ascending) return SIGHT_FREE;
-  }
-  return self->slot ? SIGHT_FREE : SIGHT_MORE;
-}
-
-/* How many slots there are, or are at least, by the whole window: it is remembered for the next look. */
-static void learn(acquire *self) {
-  al_semaphore *semaphore = self->semaphore;
-  for (int i = 0; i < self->width; i++) {
-    int slot = self->first + i;
-    al_answer a = self->probes.answers[i * 2];
-    if (a == AL_ANSWER_ABSENT) semaphore->known = slot - 1;
-    if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
-    if (semaphore->known < slot) semaphore->known = slot;
-  }
-}
+static void wait_until(acquire *self, int64_t wake);
 
 static void remember(acquire *self) {
-  self->last_found = self->found;
-  self->last_busy = self->busy;
-  self->last_unavailable = self->unavailable;
-}
-
-static void none_free(acquire *self) {
-  remember(self);
-  self->graces = 0;
-  no_slot(self);
-}
-
-static void end_of_row(acquire *self, int slot) {
-  if (slot == 1)
-    al_op_fail(&self->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
-               self->semaphore->name);
-  else if (self->start == 1 || self->wrapped)
-    none_free(self);
-  else {
-    self->wrapped = true;
-    ask(self, 1, WINDOW_FIRST);
-  }
-}
-
-static int absent_slot(const acquire *self) {
-  int i = 0;
-  while (self->probes.answers[i * 2] != AL_ANSWER_ABSENT) i++;
-  return self->first + i;
-}
-
-static void look_on(acquire *self) {
-  int next = self->first + self->width, last = self->wrapped ? self->start - 1 : AL_SLOTS_MAX;
-  if (next > last)
-    none_free(self);
-  else
-    ask(self, next, self->width * 2 <= WINDOW_MOST ? self->width * 2 : WINDOW_MOST);
+  self->last_found = self->look.found;
+  self->last_busy = self->look.busy;
+  self->last_unavailable = self->look.unavailable;
 }
 
 /* How much longer the slot must be seen free by one who has no fresh token; 0: long enough. */
@@ -421,20 +291,31 @@ static void found_slot(acquire *self) {
     hesitate(self);
 }
 
-static void look_answered(al_op *op) {
+/* Whoever waits anyway does not mind losing the prober, which holds nothing: the next look opens another. */
+static void lost_prober(acquire *self) {
+  al_session *session = self->op.session;
+  if (self->waits)
+    wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
+  else
+    al_op_fail_link(&self->op, &session->prober);
+}
+
+static void looking(al_op *op) {
   acquire *self = (acquire *)op;
-  if (self->probes.pending > 0) return;
-  al_op_answered(op);
-  if (waits_out_lost_prober(self)) return;
-  learn(self);
-  sight seen = read_window(self);
-  if (seen == SIGHT_END && self->slot) seen = SIGHT_FREE;
-  if (seen == SIGHT_FREE)
-    found_slot(self);
-  else if (seen == SIGHT_END)
-    end_of_row(self, absent_slot(self));
-  else if (seen == SIGHT_MORE)
-    look_on(self);
+  switch (al_look_sight(&self->look)) {
+    case AL_SIGHT_PENDING:
+      return;
+    case AL_SIGHT_LOST:
+      lost_prober(self);
+      return;
+    case AL_SIGHT_FREE:
+      found_slot(self);
+      return;
+    case AL_SIGHT_NONE:
+      remember(self);
+      self->graces = 0;
+      no_slot(self);
+  }
 }
 
 /* ---- no free slot ----------------------------------------------------------------------------------------------- */
@@ -448,19 +329,19 @@ static void give_up(acquire *self) {
       break;
     case AL_DEADLOCK:
       al_op_fail(&self->op, AL_DEADLOCK, "all %d slots of \"%s\" are held by this very connection",
-                 self->found, name);
+                 self->look.found, name);
       break;
     case AL_UNAVAILABLE:
       al_op_fail(&self->op, AL_UNAVAILABLE,
                  "%d of %d slots of \"%s\" are refused by the broker; is a node down, or a "
                  "policy in the way?",
-                 self->unavailable, self->found, name);
+                 self->look.unavailable, self->look.found, name);
       break;
     default:
-      if (self->slot)
+      if (self->look.slot)
         al_op_fail(&self->op, AL_BUSY, "a slot of \"%s\" is free, but others came before", name);
       else
-        al_op_fail(&self->op, AL_BUSY, "all %d slots of \"%s\" are held", self->found, name);
+        al_op_fail(&self->op, AL_BUSY, "all %d slots of \"%s\" are held", self->look.found, name);
   }
 }
 
@@ -521,7 +402,7 @@ static void looking_for_squatters(al_op *op) {
 
 static void suspect_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const acquire *self = context;
-  al_name_holder(out, self->semaphore->name, self->suspects[index]);
+  al_name_holder(out, self->semaphore->name, self->look.suspects[index]);
 }
 
 static bool look_for_squatters(acquire *self) {
@@ -529,15 +410,18 @@ static bool look_for_squatters(acquire *self) {
   int64_t now = self->op.session->now;
   if (now - semaphore->squat_checked < SQUAT_EVERY) return false;
   self->op.step = looking_for_squatters;
-  if (!al_squat_begin(&self->squat, &self->op, (size_t)self->suspect_count, suspect_name, self)) return false;
+  if (!al_squat_begin(&self->squat, &self->op, (size_t)self->look.suspect_count, suspect_name, self))
+    return false;
   semaphore->squat_checked = now;
   return true;
 }
 
 static void no_slot(acquire *self) {
   bool contended = self->attempts >= self->semaphore->options.max_attempts;
-  self->verdict = contended ? AL_CONTENDED : self->busy == 0 && !self->slot ? AL_UNAVAILABLE : AL_BUSY;
-  if (self->waits && !contended && self->mine == self->found) self->verdict = AL_DEADLOCK;
+  self->verdict = contended                                  ? AL_CONTENDED
+                  : self->look.busy == 0 && !self->look.slot ? AL_UNAVAILABLE
+                                                             : AL_BUSY;
+  if (self->waits && !contended && self->look.mine == self->look.found) self->verdict = AL_DEADLOCK;
   if (!look_for_squatters(self)) wait_or_give_up(self);
 }
 

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/look.h"
+
+#include "core/name.h"
+#include "core/random.h"
+#include "core/session.h"
+
+#define WINDOW_FIRST 16
+#define WINDOW_MOST 512
+
+static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_look *look = context;
+  int slot = look->first + (int)(index / 2);
+  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->semaphore->name, slot);
+}
+
+/* Not past the last slot there can be, nor past where the look began. */
+static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : AL_SLOTS_MAX; }
+
+static bool is_prober_lost(const al_look *look) {
+  const al_session *session = look->op->session;
+  return al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
+}
+
+/* Asks for A and B of a window of slots. */
+static void ask(al_look *look, int first, int width) {
+  al_op *op = look->op;
+  al_probing probing = look->semaphore->options.probing;
+  int last = last_slot(look);
+  if (al_probes_publish(op->session, probing) && is_prober_lost(look)) {
+    look->sight = AL_SIGHT_LOST;
+    return;
+  }
+  if (!al_op_has_probing(op, probing)) return;
+  look->first = first;
+  look->width = width <= last - first + 1 ? width : last - first + 1;
+  al_op_ask(op);
+  al_probes_begin(&look->probes, op, probing, (size_t)look->width * 2, probe_name, look);
+}
+
+static int start_slot(const al_look *look) {
+  const al_semaphore *semaphore = look->semaphore;
+  if (semaphore->options.strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
+  if (semaphore->options.strategy == AL_RANDOM)
+    return 1 + (int)al_random_below(&look->op->session->random, semaphore->known);
+  return 1;
+}
+
+void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore) {
+  int known = semaphore->known;
+  look->op = op;
+  look->semaphore = semaphore;
+  look->sight = AL_SIGHT_PENDING;
+  look->start = start_slot(look);
+  look->wrapped = false;
+  look->slot = look->found = look->busy = look->mine = look->unavailable = 0;
+  look->suspect_count = 0;
+  /* Likely to see all slots and the end of the row in one window. */
+  ask(look, look->start, known > 0 && known < WINDOW_FIRST ? known + 1 : WINDOW_FIRST);
+}
+
+/* ---- a window of answers ---------------------------------------------------------------------------------------- */
+
+/* Counts one slot that exists; true if it may be claimed. */
+static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
+  char holder[AL_NAME_SIZE];
+  al_name_holder(holder, look->semaphore->name, slot);
+  /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
+  const al_claim *ours = al_claim_find(look->op->session, holder);
+  look->found++;
+  look->mine += ours && ours->state == AL_CLAIM_HELD;
+  if (a == AL_ANSWER_UNAVAILABLE) {
+    look->unavailable++;
+    return false;
+  }
+  if (b == AL_ANSWER_ABSENT && !ours) return true;
+  look->busy++;
+  if (!ours && look->suspect_count < AL_SUSPECTS_MOST) look->suspects[look->suspect_count++] = slot;
+  return false;
+}
+
+/* How many slots there are, or are at least, by the whole window: it is remembered for the next look. */
+static void learn(const al_look *look) {
+  al_semaphore *semaphore = look->semaphore;
+  for (int i = 0; i < look->width; i++) {
+    int slot = look->first + i;
+    al_answer a = look->probes.answers[i * 2];
+    if (a == AL_ANSWER_ABSENT) semaphore->known = slot - 1;
+    if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
+    if (semaphore->known < slot) semaphore->known = slot;
+  }
+}
+
+/* The row ends before this slot. */
+static void end_of_row(al_look *look, int slot) {
+  if (slot == 1) {
+    al_op_fail(look->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
+               look->semaphore->name);
+  } else if (look->slot) {
+    look->sight = AL_SIGHT_FREE;
+  } else if (look->start == 1 || look->wrapped) {
+    look->sight = AL_SIGHT_NONE;
+  } else {
+    look->wrapped = true;
+    ask(look, 1, WINDOW_FIRST);
+  }
+}
+
+static void look_on(al_look *look) {
+  int next = look->first + look->width;
+  if (look->slot)
+    look->sight = AL_SIGHT_FREE;
+  else if (next > last_slot(look))
+    look->sight = AL_SIGHT_NONE;
+  else
+    ask(look, next, look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST);
+}
+
+/* In order; the first slot that is absent is the end of the semaphore. */
+static void read_window(al_look *look) {
+  bool ascending = look->semaphore->options.strategy == AL_ASCENDING;
+  for (int i = 0; i < look->width; i++) {
+    size_t index = (size_t)i * 2;
+    al_answer a = look->probes.answers[index], b = look->probes.answers[index + 1];
+    int slot = look->first + i;
+    if (a == AL_ANSWER_ABSENT) {
+      end_of_row(look, slot);
+      return;
+    }
+    if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
+    if (consider(look, slot, a, b) && look->slot == 0) look->slot = slot;
+    if (look->slot && ascending) break;
+  }
+  look_on(look);
+}
+
+al_sight al_look_sight(al_look *look) {
+  if (look->op->done || look->sight != AL_SIGHT_PENDING || look->probes.pending > 0) return look->sight;
+  al_op_answered(look->op);
+  if (!look->probes.is_passive && is_prober_lost(look)) {
+    look->sight = AL_SIGHT_LOST;
+  } else {
+    learn(look);
+    read_window(look);
+  }
+  return look->sight;
+}
+
+void al_look_cancel(al_look *look) { al_probes_cancel(&look->probes); }
+
+void al_look_free(al_look *look) { al_probes_free(&look->probes); }
