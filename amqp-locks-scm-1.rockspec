@@ -40,6 +40,7 @@ build = {
         "src/core/look.c",
         "src/core/name.c",
         "src/core/op.c",
+        "src/core/patience.c",
         "src/core/probe.c",
         "src/core/random.c",
         "src/core/released.c",

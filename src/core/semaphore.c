@@ -25,6 +25,7 @@
 #include "core/look.h"
 #include "core/name.h"
 #include "core/op.h"
+#include "core/patience.h"
 #include "core/probe.h"
 #include "core/random.h"
 #include "core/session.h"
@@ -36,16 +37,6 @@
 #define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
 #define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
 
-/* A slot found free by somebody without a token may be somebody else's: his token is on its way, or he is claiming it.
- * Where a slot is handed on all the time it is free again and again for some milliseconds; so it is taken only after it
- * was seen free for longer than that takes. The same goes for a token that did not lead to a slot at once: most likely
- * it is one too many. */
-#define GRACE (35 * AL_MILLISECOND)
-#define GRACE_CHECK (8 * AL_MILLISECOND)
-#define GRACE_CHECKS 2
-#define FAIR_GRACE (100 * AL_MILLISECOND)
-#define TOKEN_FRESH (20 * AL_MILLISECOND) /* in which a dead client's queue follows its token */
-
 typedef struct acquire {
   al_op op;
   al_semaphore *semaphore;
@@ -54,11 +45,9 @@ typedef struct acquire {
   al_wait reconnects; /* between looks for which the prober was lost */
   int attempts;       /* races lost since the last wait */
 
-  al_bell *bell;       /* until the claim has it; NULL */
-  bool bell_went;      /* seen, and looked for slots since */
-  int graces;          /* looks in a row that found a slot, and no token came */
-  int64_t token_since; /* when the first look with the token in hand was in vain; AL_NEVER */
-  al_wait token_wait;  /* between the looks until then */
+  al_bell *bell;  /* until the claim has it; NULL */
+  bool bell_went; /* seen, and looked for slots since */
+  al_patience patience;
 
   al_look look;
   al_claim *claim;
@@ -255,40 +244,22 @@ static void remember(acquire *self) {
   self->last_unavailable = self->look.unavailable;
 }
 
-/* How much longer the slot must be seen free by one who has no fresh token; 0: long enough. */
-static int64_t grace(const acquire *self) {
-  bool has_token = al_bell_has_token(self->bell);
-  if (self->options.fair && !has_token) return self->graces == 0 ? FAIR_GRACE : 0;
-  if (self->graces == 0 && !has_token) return GRACE;
-  return self->graces < GRACE_CHECKS + !has_token ? GRACE_CHECK : 0;
-}
-
 /* A slot is free, but maybe somebody else's. */
-static void hesitate(acquire *self) {
+static void found_slot(acquire *self) {
   al_session *session = self->op.session;
-  int64_t left = grace(self);
-  bool rings = left == 0 && self->options.fair && !al_bell_has_token(self->bell);
-  self->graces = left > 0 ? self->graces + 1 : 0;
+  bool has_token = al_bell_has_token(self->bell), fair = self->options.fair;
+  remember(self);
+  if (al_bell_is_out(self->bell) || !(self->waits || fair)) {
+    claim(self); /* there is nobody to be left a slot to, or no time */
+    return;
+  }
+  int64_t left = al_patience_leave(&self->patience, has_token, session->now);
   if (left > 0)
     wait_until(self, session->now + left);
-  else if (rings && al_prober_ring(&session->probes, self->bell->queue))
+  else if (fair && !has_token && al_prober_ring(&session->probes, self->bell->queue))
     no_slot(self); /* whoever is first is woken, be it us */
   else
     claim(self);
-}
-
-static bool has_fresh_token(const acquire *self) {
-  if (!al_bell_has_token(self->bell)) return false;
-  return self->token_since == AL_NEVER || self->op.session->now < self->token_since + TOKEN_FRESH;
-}
-
-static void found_slot(acquire *self) {
-  bool is_alone = al_bell_is_out(self->bell), looks_once = !self->waits && !self->options.fair;
-  remember(self);
-  if (has_fresh_token(self) || is_alone || looks_once)
-    claim(self);
-  else
-    hesitate(self);
 }
 
 /* Whoever waits anyway does not mind losing the prober, which holds nothing: the next look opens another. */
@@ -313,7 +284,6 @@ static void looking(al_op *op) {
       return;
     case AL_SIGHT_NONE:
       remember(self);
-      self->graces = 0;
       no_slot(self);
   }
 }
@@ -349,7 +319,7 @@ static void give_up(acquire *self) {
 
 static void waiting(al_op *op) {
   acquire *self = (acquire *)op;
-  bool is_rung = al_bell_has_token(self->bell) && self->token_since == AL_NEVER;
+  bool is_rung = al_patience_is_over(&self->patience, al_bell_has_token(self->bell));
   bool bell_went = al_bell_is_out(self->bell) && !self->bell_went; /* and the semaphore with it? */
   if (al_link_is_lost(&op->session->holder)) {
     al_op_fail_link(op, &op->session->holder);
@@ -365,26 +335,16 @@ static void wait_until(acquire *self, int64_t wake) {
   self->op.wake = wake;
 }
 
-/* There is a token in hand. It leads to a slot as soon as a dying client's queue is gone; in the end it is one too many. */
-static int64_t next_look_with_token(acquire *self) {
-  al_session *session = self->op.session;
-  if (self->token_since == AL_NEVER) {
-    self->token_since = session->now;
-    self->token_wait = AL_WAIT_TOKEN;
-  }
-  if (session->now < self->token_since + self->options.poll)
-    return session->now + al_wait_next(&self->token_wait, &session->random);
-  al_bell_waste(self->bell);
-  return AL_NEVER;
-}
-
 /* The one seam behind which waiting for a slot is hidden. */
 static void wait_for_slot(acquire *self) {
   al_session *session = self->op.session;
+  bool has_token = al_bell_has_token(self->bell);
   if (self->op.waits_since == AL_NEVER) self->op.waits_since = session->now;
-  int64_t wake = al_bell_has_token(self->bell) ? next_look_with_token(self) : AL_NEVER;
-  if (!al_bell_has_token(self->bell)) self->token_since = AL_NEVER;
-  if (wake == AL_NEVER) wake = session->now + al_wait_poll(self->options.poll, &session->random);
+  int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
+  if (wake == AL_NEVER) {
+    al_bell_waste(self->bell);
+    wake = al_patience_look(&self->patience, false, session->now, &session->random);
+  }
   wait_until(self, wake);
 }
 
@@ -439,7 +399,7 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
   self->semaphore = semaphore;
   self->waits = self->options.timeout > 0;
   self->reconnects = AL_WAIT_SLOT;
-  self->token_since = AL_NEVER;
+  al_patience_init(&self->patience, &self->options);
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
   self->op.explain = explain;

@@ -25,8 +25,7 @@ typedef struct al_wait {
 /* Seeing a queue go that may not be deleted: mostly gone at the first look, and then seldom worth another. */
 #define AL_WAIT_UNDO ((al_wait){.first = 10 * AL_MILLISECOND, .most = 10 * AL_SECOND})
 
-/* Woken by a token, and no slot is free yet: the broker gives back what a dead client had a little before its queue is
- * gone, and, where that client held hundreds of locks, up to a second before. */
+/* Woken by a token, and no slot is free yet. */
 #define AL_WAIT_TOKEN ((al_wait){.first = 2 * AL_MILLISECOND, .most = 100 * AL_MILLISECOND})
 
 /* The next delay in nanoseconds. */
