@@ -37,8 +37,7 @@ Broker.laws = {
 
 function Broker.new(world, laws)
   return setmetatable({ world = world, random = world.random:fork(), queues = {}, exchanges = {}, connections = {},
-    names = 0, laws = setmetatable(laws or {}, { __index = Broker.laws }), watchers = {},
-    line_watchers = {} }, Broker)
+    names = 0, laws = setmetatable(laws or {}, { __index = Broker.laws }), watchers = {} }, Broker)
 end
 
 function Broker:lag(most) return most * self.random:float() end
@@ -99,14 +98,20 @@ function Broker:watch(fn)
   table.insert(self.watchers, fn)
 end
 
---- Has fn(queue, consumer) called whenever somebody is in the line of a queue.
-function Broker:watch_lines(fn)
-  table.insert(self.line_watchers, fn)
+--- Has arrived(queue, consumer) called whenever somebody is in the line of a queue, and returned(queue, connection)
+-- when a client gives a message back to it.
+function Broker:watch_line(arrived, returned)
+  self.line_watcher = { arrived = arrived, returned = returned }
 end
 
---- For the queue.
+--- For queues.
 function Broker:consumed(queue, consumer)
-  for _, watcher in ipairs(self.line_watchers) do watcher(queue, consumer) end
+  if self.line_watcher then self.line_watcher.arrived(queue, consumer) end
+end
+
+--- For channels.
+function Broker:given_back(queue, connection)
+  if self.line_watcher then self.line_watcher.returned(queue, connection) end
 end
 
 --- Makes a queue; `options` are owner (a connection), durable, auto_delete, arguments.

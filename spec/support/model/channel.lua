@@ -347,6 +347,7 @@ end
 
 local function put_back(self, frame)
   for _, entry in ipairs(settle(self, frame)) do
+    self.broker:given_back(entry.queue, self.connection)
     if frame.requeue then entry.queue:requeue(entry) else entry.queue:ack(entry) end
   end
 end

@@ -130,24 +130,21 @@ local function beat(self)
   self.world:after(half, beat, self)
 end
 
--- Looks once per interval, and so notices after two to three of them.
+-- A client that is silent is given up after two to three of its heartbeats; every other time as soon as may be.
 local function listen(self)
   if self.state ~= "open" then return end
-  if self.heard == self.heard_before and not self.is_stopped then
-    self.silent = self.silent + 1
-  else
-    self.silent = 0
-  end
-  self.heard_before = self.heard
-  if self.silent >= 2 then return hang_up(self) end
-  self.world:after(self.heartbeat, listen, self)
+  if self.is_stopped then self.heard = self.world.now end
+  local due = self.heard + self.patience * self.heartbeat
+  if self.world.now >= due then return hang_up(self) end
+  self.world:at(due, listen, self)
 end
 
 local function start_beating(self)
   if self.heartbeat == 0 then return end
-  self.silent = 0
+  local random = self.broker.random
+  self.patience = 2 + (random:chance(0.5) and 0 or random:float())
   self.world:after(self.heartbeat / 2, beat, self)
-  self.world:after(self.heartbeat * self.broker.random:float(), listen, self)
+  listen(self)
 end
 
 -- Channel 0 ---------------------------------------------------------------------------------------------------------

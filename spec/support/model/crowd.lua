@@ -43,13 +43,15 @@ local function round_trip(self)
 end
 
 --- How long a waiter may sleep beside a free slot, at worst: until its next look, or, if the prober was lost, until it
--- has another; the look, the grace it gives to others, and a second look; a ring, and the look of the one who hears it;
--- and up to eight races lost, after a look for squatters.
+-- has another; four looks, in the time that it leaves the slot to others; a ring, and the look of the one who hears it;
+-- and up to eight races lost, after a look for squatters. While all goes well everybody is rung: who has a token looks
+-- every tenth of a second.
 function Crowd:patience()
   local trip = round_trip(self)
   local look, claim, skew, squatters = trip, trip, 0.01, 2 * trip
-  local reconnecting, grace = 0.5 + 5 * trip, 0.1
-  return self.poll + reconnecting + look + grace + look + trip + 8 * (look + claim + skew) + squatters
+  local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
+  local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
+  return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
 
 -- Members -----------------------------------------------------------------------------------------------------------
@@ -71,12 +73,15 @@ local function finish(self, process, op)
 end
 
 local function let_go(self, process, lock, slot)
-  local how = self.random:pick(LETTING_GO)
+  local how = self.random:pick(self.options.letting_go or LETTING_GO)
   if how == "verify" then finish(self, process, lock:verify()) end
   if self.is_calm and not lock:held() then breach("%s", select(2, lock:held())) end
   process:note("lets go of slot %d (%s)", slot, how)
   self.watch:gives(process, lock)
-  if how == "drop" then return lock:drop() end
+  if how == "drop" then
+    process.drops = true
+    return lock:drop()
+  end
   local name = ("%s-%d-B"):format(NAME, slot)
   local before, released = self.broker.queues[name], finish(self, process, lock:release())
   if released and before and self.broker.queues[name] == before then breach("%s is released and still there", name) end
@@ -112,7 +117,8 @@ local function round(self, process)
   local lock, message, code = finish(self, process, op)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
-  if code == "busy" and not fair then self.watch:was_told_busy(process, began) end
+  -- What it dropped may still be on its way out, and is not free for its own connection before it knows.
+  if code == "busy" and not fair and not process.drops then self.watch:was_told_busy(process, began) end
 end
 
 --- How this member wants its next lock.
@@ -285,8 +291,9 @@ end
 --- A story by its seed. `options`, all of them optional:
 --   troubles, count     the kinds of trouble that may come, none without; how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
---   waiting, fair, priorities, deaf    the ways of waiting to choose from, the share of fair ones, the priorities to
---                       choose from, the share that does without the doorbell
+--   waiting, letting_go, priorities    to choose from
+--   fair, deaf          the share of fair ones, and of those that do without the doorbell
+--   poll, is_rung       how often to look without being rung, and whether nobody should have to
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
 --   heartbeat, paces    of the connections, and of the network to choose from
@@ -301,7 +308,7 @@ function Crowd.new(seed, options, traced)
     closes_late = random:chance(0.5) })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
-  if options.fair then self.fair = options.fair end
+  self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
   self.watch = Watch.new(self.broker, NAME, self:patience())
   if options.in_line then self.watch:minds_line(BELL) end
   return self

@@ -22,7 +22,7 @@ local ROLES = { "holder", "prober" }
 function Process.new(broker, name, settings)
   local world = broker.world
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
-    connecting = {}, programs = {} }, Process)
+    connecting = {}, programs = {}, woke = 0, spins = 0 }, Process)
   self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
     timeout = settings.timeout or 5 })
   self.session = self.peer.session
@@ -82,8 +82,16 @@ end
 
 -- Turns -------------------------------------------------------------------------------------------------------------
 
+-- A session that wants one turn after the other, and does nothing with them, keeps its processor busy for ever.
+local function look_at_pace(self)
+  local is_at_once = self.world.now - self.woke < 3e-6
+  self.woke, self.spins = self.world.now, is_at_once and self.spins + 1 or 0
+  if self.spins > 1000 then error({ breach = self.name .. " spins" }, 0) end
+end
+
 local function wake(self)
   self.waking = nil
+  look_at_pace(self)
   self:turn()
 end
 

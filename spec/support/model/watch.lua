@@ -129,11 +129,22 @@ local function look_at_line(self, process)
   process.place = nil
 end
 
---- From now on slots are got in the order in which those who want one came to the doorbell.
+-- A token is for a slot that is free by then.
+local function look_at_token(self, connection)
+  for slot = 1, self.slots do
+    local queue = self.broker.queues[self.semaphore .. "-" .. slot .. "-B"]
+    if queue and queue.owner == connection then
+      breach("%s gives a token back before slot %d is free", connection.name, slot)
+    end
+  end
+end
+
+--- From now on slots are got in the order in which those who want one came to the doorbell, and nobody gives back a
+-- token who has a slot.
 function Watch:minds_line(bell)
   local places = 0
   self.has_line = true
-  self.broker:watch_lines(function (queue, consumer)
+  self.broker:watch_line(function (queue, consumer)
     for _, wait in ipairs(queue.name == bell and self.waiting or {}) do
       local socket = wait.process.sockets.holder
       if socket and socket.connection == consumer.channel.connection then
@@ -141,13 +152,16 @@ function Watch:minds_line(bell)
         wait.process.place, wait.process.caller = wait.process.place or places, consumer
       end
     end
+  end, function (queue, connection)
+    if queue.name == bell then look_at_token(self, connection) end
   end)
 end
 
---- A process got a slot.
+--- A process got a slot, and may have lost it again before it looked.
 function Watch:got(process, lock, slot)
   if self.has_line then look_at_line(self, process) end
   self.grants = self.grants + 1
+  if not process:holds(lock) then return end
   if not self.was_there[slot] then breach("%s got slot %d, which had been taken away", process.name, slot) end
   self.beliefs[slot] = self.beliefs[slot] or {}
   table.insert(self.beliefs[slot], { process = process, lock = lock })
