@@ -311,7 +311,7 @@ al_claim *al_claim_begin(al_op *op, const char *queue, int looks, char look[][AL
   claim->channel = al_channel_take(&session->holder, claim_event, claim);
   if (!claim->channel) {
     free(claim);
-    al_op_fail(op, AL_LIMIT, "all %d channels of the connection are in use; each lock needs one",
+    al_op_fail(op, AL_LIMIT, "all %d channels of the connection are in use; each lock takes two",
                session->holder.channel_max);
     return NULL;
   }
