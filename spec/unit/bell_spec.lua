@@ -412,6 +412,48 @@ for _, way in ipairs(Peer.all_ways) do
         end
       end)
 
+      -- A probe, or anything, in a queue that was deleted while it was on its way. To answer it costs the channel.
+      it("on a channel where messages for its last owner still come: not answered, and nobody looks", function ()
+        local op, bell = begin(0)
+        deliver(bell)
+        local lock, claim = gets(op)
+        lock:release()
+        peer.holder:delete("images-1-B")
+        cancels(bell)
+        peer.holder:expect("basic.nack")
+        local again, late = sem:acquire(60), arrives()
+        assert.equal(claim.channel, late.channel)
+        for _, type in ipairs{ "", "amqplocks.token" } do
+          deliver({ channel = late.channel, tag = claim.tag }, { type = type })
+          peer.holder:silent()
+        end
+        welcome(late)
+        finds_none()
+        silent()
+        deliver(late)
+        assert.is_true(gets(again):held())
+      end)
+
+      -- RabbitMQ does that: the connection, and every lock on it, is not at stake.
+      it("behind the broker's closing of its channel: not heeded", function ()
+        local op, bell = begin(0)
+        deliver(bell)
+        local lock = gets(op)
+        peer.holder:refuse(bell.channel, 406, "PRECONDITION_FAILED")
+        deliver(bell)
+        silent()
+        assert.is_true(lock:held())
+        peer:pass(0.1)
+        local again = sem:acquire(60)
+        peer.holder:expect("channel.open", { channel = bell.channel })
+        deliver(bell)
+        peer.holder:send{ channel = bell.channel, method = "channel.open-ok" }
+        local new = arrives()
+        assert.equal(bell.channel, new.channel)
+        assert.is_true(lock:held())
+        again:drop()
+      end)
+
       it("with a second token, which the broker may not send: it goes back", function ()
         local _, bell = wait(60)
         deliver(bell)

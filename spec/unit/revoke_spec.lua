@@ -39,6 +39,8 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:send(revoke(claim, properties))
         peer.holder:send(revoke(claim, properties, REVOKE))
       end
+      -- Sent to the last one who used the channel.
+      peer.holder:send(revoke{ channel = claim.channel, tag = "0123456789abcdef", queue = claim.queue })
       assert.is_false(lock:revoked())
       assert.same({}, news(peer))
       assert.is_true(lock:held())

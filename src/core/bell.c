@@ -89,8 +89,10 @@ static void method_arrived(al_bell *bell, const al_event *event) {
   }
 }
 
-/* Anything but a token is nobody's business: it would be in the way of the next one. */
+/* Anything but a token is nobody's business: it would be in the way of the next one. What the channel's last owner
+ * consumed may still come, and is not to be answered: that would cost the channel. */
 static void message_arrived(al_bell *bell, const al_content *content) {
+  if (strcmp(content->consumer_tag, bell->tag) != 0) return;
   if (strcmp(content->type, AL_TYPE_TOKEN) != 0) {
     acknowledge(bell, content->delivery_tag);
   } else if (bell->state == AL_BELL_QUITTING || bell->state == AL_BELL_RUNG) {

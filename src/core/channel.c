@@ -163,8 +163,16 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
   if (on) on(owner, channel, &event);
 }
 
-static void content_begin(al_channel *channel, amqp_method_number_t method, uint64_t delivery_tag) {
-  channel->content = (al_content){.method = method, .delivery_tag = delivery_tag, .expects_header = true};
+static void content_begin(al_channel *channel, amqp_method_number_t method) {
+  channel->content = (al_content){.method = method, .expects_header = true};
+}
+
+static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deliver) {
+  al_content *content = &channel->content;
+  content_begin(channel, AMQP_BASIC_DELIVER_METHOD);
+  content->delivery_tag = deliver->delivery_tag;
+  if (deliver->consumer_tag.len < sizeof content->consumer_tag)
+    memcpy(content->consumer_tag, deliver->consumer_tag.bytes, deliver->consumer_tag.len);
 }
 
 /* False: it breaks the protocol. */
@@ -179,10 +187,10 @@ static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
       channel_free_number(channel);
       return true;
     case AMQP_BASIC_RETURN_METHOD:
-      content_begin(channel, method->id, 0);
+      content_begin(channel, method->id);
       return true;
     case AMQP_BASIC_DELIVER_METHOD:
-      content_begin(channel, method->id, ((amqp_basic_deliver_t *)method->decoded)->delivery_tag);
+      delivery_begin(channel, method->decoded);
       return true;
     default:
       tell(channel, &(al_event){.kind = AL_EVENT_METHOD, .method = method->id, .decoded = method->decoded});
@@ -220,8 +228,16 @@ static bool body_arrived(al_channel *channel, const amqp_frame_t *frame) {
   return true;
 }
 
+/* A delivery behind the broker's own channel.close. When the number is in use again, its owner knows it by the tag. */
+static bool is_stale(const al_channel *channel, const amqp_frame_t *frame) {
+  bool is_method = frame->frame_type == AMQP_FRAME_METHOD;
+  bool is_delivery = !is_method || frame->payload.method.id == AMQP_BASIC_DELIVER_METHOD;
+  return channel->state == AL_CHANNEL_FREE && is_delivery;
+}
+
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {
   al_channel *channel = channel_at(link, frame->channel);
+  if (channel && is_stale(channel, frame)) return true;
   if (!channel || channel->state == AL_CHANNEL_FREE) return false;
   switch (frame->frame_type) {
     case AMQP_FRAME_METHOD:

@@ -9,7 +9,9 @@
  *    │              └─ closed by the broker, the owner told ───┤
  *    └─────────────────────────────────────────────────────────┘
  *
- * A number is used again only once its close is settled, so no answer can reach the wrong owner. */
+ * A number is used again only once its close is settled, so no answer can reach the wrong owner. Deliveries can: from a
+ * consumer whose queue was deleted they may come after delete-ok, to the channel's next owner; and RabbitMQ may still send
+ * one behind its channel.close, which is dropped. */
 #ifndef AL_CORE_CHANNEL_H
 #define AL_CORE_CHANNEL_H
 
@@ -29,7 +31,9 @@ typedef enum al_event_kind {
 typedef struct al_content {
   amqp_method_number_t method; /* AMQP_BASIC_RETURN_METHOD or AMQP_BASIC_DELIVER_METHOD */
   uint64_t delivery_tag;
-  uint64_t left; /* bytes of the body still to come */
+  char consumer_tag
+      [AL_TICKET_SIZE]; /* of a delivery; "" if it is longer than ours are. May be an earlier owner's */
+  uint64_t left;        /* bytes of the body still to come */
   bool expects_header;
   char message_id[40]; /* "" if there is none or it is longer, as ours never are */
   char type[40];

@@ -245,8 +245,10 @@ static void claim_event(void *owner, al_channel *channel, const al_event *event)
     case AL_EVENT_METHOD:
       if (!method_arrived(claim, event) && claim->on) claim->on(claim->on_op, event);
       break;
-    case AL_EVENT_CONTENT: /* mostly a probe, by other software or by us: nothing to do about it */
-      if (strcmp(event->content->type, AL_TYPE_REVOKE) == 0) revoked(claim);
+    case AL_EVENT_CONTENT: /* mostly a probe, by other software or by us, or for the channel's last owner */
+      if (strcmp(event->content->consumer_tag, claim->ticket) == 0 &&
+          strcmp(event->content->type, AL_TYPE_REVOKE) == 0)
+        revoked(claim);
       return;
     case AL_EVENT_CLOSED:
       channel_closed(claim, event);
