@@ -214,11 +214,11 @@ static void wait_a_while(al_session *session, const al_op *op) {
   pump(session);
 }
 
-/* From the first lock on there is something to keep. */
+/* From the first claim on there is something to keep: a lock, or what is undone, whose token somebody waits for. */
 static void mind_keeper(al_session *session) {
   AL_TURN(session);
   al_keeper *keeper = &session->transport->keeper;
-  if (session->holder.pulses == 0 || al_keeper_start(keeper, session) || keeper->has_failed) return;
+  if (!session->claims || al_keeper_start(keeper, session) || keeper->has_failed) return;
   keeper->has_failed = true;
   al_session_note(session, true,
                   "no thread could be started: locks last only while the program calls this library");
