@@ -8,7 +8,8 @@
 --     AMQPLOCKS_SOAK=1 make test SPEC=spec/unit/crowd_spec.lua                 # fifty times as many
 local Crowd = require "spec.support.model.crowd"
 
--- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing.
+-- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So it
+-- is where tokens are too many for a while, too: who throws those away may throw away one that has just come back.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
 local STORIES = {
   { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true },
@@ -16,6 +17,9 @@ local STORIES = {
   { name = "line", text = "in line, on a network that is near", seeds = 100, fair = 1, in_line = true,
     paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
     letting_go = { "release" } },
+  { name = "loss", text = "in line, though tokens are lost", seeds = 60, fair = 1, in_line = true, paces = Crowd.near,
+    waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" }, troubles = { "purge" }, poll = 1,
+    loses_tokens = true },
   { name = "death", text = "while some of them are killed", seeds = 100, troubles = { "death" }, loses_tokens = true },
   { name = "lost", text = "while connections are lost", seeds = 100, troubles = { "lost holder", "lost prober" },
     loses_tokens = true },
@@ -25,9 +29,9 @@ local STORIES = {
   { name = "robbed", text = "while an operator deletes their queues", seeds = 60, troubles = { "robbed" } },
   { name = "bell", text = "while the doorbell is broken", seeds = 150, troubles = BELL, loses_tokens = true },
   { name = "resize", text = "while administrators come, change the slots, and die", seeds = 80,
-    troubles = { "resize" } },
-  { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1,
-    troubles = { "cut off", "stopped" }, loses_tokens = true },
+    troubles = { "resize" }, loses_tokens = true },
+  { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
   { name = "all", text = "while everything happens at once", seeds = 100, heartbeat = 2, count = 12, deaf = 0.1,
     troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "resize", "cut off", "stopped",
       table.unpack(BELL) }, loses_tokens = true },

@@ -29,6 +29,7 @@ local PACES = {
 }
 
 Crowd.near = { PACES[1], PACES[3] }
+Crowd.bad = { PACES[1], PACES[4], { least = 0.001, most = 0.01, spike = 0.3, spikes = 0.2 } }
 
 local function breach(...)
   error({ breach = string.format(...) }, 0)
@@ -293,6 +294,7 @@ end
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   waiting, letting_go, priorities    to choose from
 --   fair, deaf          the share of fair ones, and of those that do without the doorbell
+--   hold                the longest that a lock is held, in seconds
 --   poll, is_rung       how often to look without being rung, and whether nobody should have to
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
@@ -309,6 +311,7 @@ function Crowd.new(seed, options, traced)
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
+  self.hold = options.hold or self.hold
   self.watch = Watch.new(self.broker, NAME, self:patience())
   if options.in_line then self.watch:minds_line(BELL) end
   return self
