@@ -8,8 +8,8 @@
 --     AMQPLOCKS_SOAK=1 make test SPEC=spec/unit/crowd_spec.lua                 # fifty times as many
 local Crowd = require "spec.support.model.crowd"
 
--- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So it
--- is where tokens are too many for a while, too: who throws those away may throw away one that has just come back.
+-- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So
+-- it is where tokens are too many for a while, too: who throws those away may throw away one that has just come back.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
 local STORIES = {
   { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true },
