@@ -71,9 +71,9 @@ function line.semaphore(slots, more)
 end
 
 --- A second process with `take(timeout, fair, priority, poll)`, which keeps what it gets as `lock`, and says when it
--- begins to wait. Options of its connection are Lua source.
-function line.process(name, options)
-  local new = stage.process(name, options)
+-- begins to wait. Options of its connection are Lua source; its broker is $AMQP_URL unless told.
+function line.process(name, options, url)
+  local new = stage.process(name, options, url)
   new.name = name
   new:run([[
     function take(timeout, fair, priority, poll)
@@ -98,6 +98,9 @@ function line.processes(name, count, options)
 end
 
 local function waits_told(one) return select(2, one:output():gsub("waits\n", "")) end
+
+--- Whether a process has begun to wait for the `nth` time (1).
+function line.waits(one, nth) return waits_told(one) >= (nth or 1) end
 
 --- Has a process acquire, without waiting for the end. `options` are those of acquire; `poll` is far away unless given.
 function line.begin(one, options)

@@ -42,10 +42,11 @@ function stage.client(...)
   return new
 end
 
---- A second process, with a connection `conn`, and a semaphore `sem` by this name. Options are Lua source.
-function stage.process(name, options)
+--- A second process, with a connection `conn` to $AMQP_URL unless told and a semaphore `sem` by this name. Options are
+-- Lua source.
+function stage.process(name, options, url)
   local new = process.start()
-  new:run("conn = assert(require('amqplocks').connect(nil, " .. (options or "nil") .. "))")
+  new:run("conn = assert(require('amqplocks').connect(..., " .. (options or "nil") .. "))", url)
   new:run("sem = conn:semaphore(...)", name)
   return new
 end

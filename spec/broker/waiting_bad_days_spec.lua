@@ -1,0 +1,336 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Waiting at the doorbell, on bad days: somebody dies, the bell or the broker goes, operators interfere. Whoever waits
+-- looks by itself only every ten minutes, where nothing else is said: it gets a slot because it was woken.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local line = require "spec.support.line"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local SOAK = os.getenv "AMQPLOCKS_SOAK"
+local operated_it = broker.operated_it(it, pending)
+
+local function soak(short, long) return SOAK and long or short end
+
+local function hold(name) return stage.take(stage.connect():semaphore(name)) end
+
+local function asker() return stage.client() end
+
+-- A process that holds a slot.
+local function holder(name, options)
+  local new = line.process(name, options)
+  assert(new:run("return take(20)"))
+  return new
+end
+
+-- Waits until one is served; gives its slot.
+local function served(one)
+  local slot, message = one:finish()
+  assert.is_truthy(slot, message)
+  return slot
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("when somebody is killed", function()
+  it("that holds, its token comes back by itself: the next one is woken, again and again", function()
+    local name = line.semaphore(1)
+    local held = holder(name)
+    for _ = 1, soak(8, 300) do
+      local waiter = line.join(line.process(name))
+      line.until_at(name, 0, 2)
+      held:kill()
+      assert.equal(1, served(waiter))
+      held = waiter
+    end
+    line.leave(held)
+    line.settled(name, 1)
+  end)
+
+  it("that is first in line, before or while its token comes, the others are served", function()
+    for _ = 1, soak(1, 40) do
+      local name, waiting = line.semaphore(1), {}
+      local held = holder(name)
+      for i, one in ipairs(line.processes(name, 12)) do waiting[i] = line.join(one) end
+      for round = 0, 5 do
+        local victim, heir = table.remove(waiting, 1), table.remove(waiting, 1)
+        if round == 0 then
+          victim:kill()
+          held:begin("return lock:release()")
+        else
+          held:begin("require('socket').sleep(...) return lock:release()", math.random() * 0.006)
+          victim:signal("KILL") -- which takes a few milliseconds itself
+        end
+        victim:await_end()
+        assert.is_true(held:finish())
+        assert.equal(1, served(heir))
+        assert.is_true(line.all_wait(waiting))
+        held = heir
+      end
+      line.leave(held)
+      line.settled(name, 1)
+      stage.clear()
+    end
+  end)
+
+  it("that holds hundreds of slots on one connection, all who wait get one, and no token is wasted", function()
+    local slots = soak(120, 300)
+    local name, waiting = stage.name(), {}
+    stage.connect():admin(name):create(slots)
+    stage.undo(function()
+      line.settled(name, slots)
+      assert.is_true(stage.connect():admin(name):destroy())
+    end)
+    local held = stage.process(name)
+    held:run("locks = {} for i = 1, ... do locks[i] = assert(sem:acquire{ timeout = 20 }) end", slots)
+    line.until_at(name, 0, slots)
+    for i, one in ipairs(line.processes(name, 20)) do waiting[i] = line.join(one) end
+    held:kill()
+    local taken = {}
+    for _, one in ipairs(waiting) do
+      local slot = served(one)
+      assert.is_nil(taken[slot])
+      taken[slot] = true
+    end
+    line.until_at(name, slots - 20, 20)
+  end)
+
+  it("that adds slots, whoever finishes its work wakes those who wait", function()
+    local name, most = stage.name(), 60
+    local admin = stage.connect():admin(name)
+    assert.equal(1, admin:resize(1))
+    stage.undo(function() assert.is_true(stage.connect():admin(name):destroy()) end)
+    local held, waiting, looking = hold(name), {}, asker()
+    for i, one in ipairs(line.processes(name, 3)) do waiting[i] = line.join(one) end
+    local killed = stage.process(name)
+    killed:begin("return conn:admin(...):add(59)", name)
+    until_true(function() return looking:exists(stage.slot(name, 5)) end, 20)
+    killed:kill()
+    assert.equal(most, admin:resize(most))
+    for _, one in ipairs(waiting) do served(one) end
+    assert(held:release())
+  end)
+
+  it("that has added slots and not yet their tokens, a repair wakes those who wait", function()
+    local name, waiting = line.semaphore(1), {}
+    local held = hold(name)
+    for i, one in ipairs(line.processes(name, 2)) do waiting[i] = line.join(one) end
+    stage.add(name, 2, 3) -- as far as it came
+    assert.equal(3, stage.connect():admin(name):repair())
+    assert.equal(5, served(waiting[1]) + served(waiting[2]))
+    line.until_at(name, 0, 3)
+    assert(held:release())
+    for _, one in ipairs(waiting) do line.leave(one) end
+    line.settled(name, 3)
+    assert.equal(1, stage.connect():admin(name):resize(1))
+    local channel = asker():channel()
+    assert.equal("basic.get-ok", channel:call{ method = "basic.get", queue = stage.bell(name), no_ack = true }.method)
+    assert.equal("basic.get-ok", channel:call{ method = "basic.get", queue = stage.bell(name), no_ack = true }.method)
+  end)
+end)
+
+describe("when the bell", function()
+  it("is deleted, who waits looks at once, then by itself, who holds is unharmed, and a repair helps", function()
+    local name = line.semaphore(2)
+    local held, far, near = hold(name), line.process(name), line.process(name)
+    local occupant = stage.occupy(name, 2)
+    line.join(far)
+    line.join(near, { poll = 0.2 })
+    until_true(function() return not occupant:asked() end)
+    stage.delete(stage.bell(name))
+    occupant:await_looks(4) -- near's, and far's
+    assert.is_true(held:held() and held:verify())
+    assert.is_true(line.all_wait{ far, near })
+    assert.is_true(held:release())
+    assert.equal(1, served(near))
+    assert.is_nil(line.at(name))
+    assert.equal(2, stage.connect():admin(name):repair())
+    local fresh = line.join(line.process(name))
+    line.leave(near)
+    assert.equal(1, served(fresh))
+    far:kill()
+    occupant:release()
+    line.leave(fresh)
+    local last = hold(name) -- there was a token for nobody's slot, and one was rung for
+    assert(last:release())
+    line.until_at(name, (line.at(name)), 0)
+    assert.is_true(line.at(name) >= 2)
+    asker():channel():call{ method = "queue.purge", queue = stage.bell(name) }
+    stage.ring(name, 2)
+  end)
+
+  it("is deleted, each who waits looks at once although its own look is far away", function()
+    local name = stage.semaphore(1)
+    local occupant, far = stage.occupy(name, 1), line.process(name)
+    assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(name) })
+    line.join(far)
+    while occupant:asked() do end -- luacheck: ignore 542
+    local channel = asker():channel()
+    assert(channel:call{ method = "queue.delete", queue = stage.bell(name) })
+    occupant:await_looks(1)
+    assert.is_true(line.all_wait{ far })
+  end)
+
+  it("is emptied, nobody sleeps past its next look; and who holds without a token rings", function()
+    local name = line.semaphore(2)
+    assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(name) })
+    local one, two, waiter = holder(name), holder(name), line.process(name)
+    line.until_at(name, 0, 0)
+    line.join(waiter)
+    line.leave(one)
+    assert.equal(1, served(waiter))
+    line.until_at(name, 0, 1)
+    local third = line.join(line.process(name), { poll = 0.3 })
+    two:kill() -- no ring, no token
+    assert.equal(2, served(third))
+    line.leave(third)
+    line.leave(waiter)
+    line.settled(name, 2)
+  end)
+
+  operated_it("is flooded with tokens and other messages, waiting heals it", function()
+    local name, waiting = line.semaphore(2), {}
+    local held, asking = { hold(name), hold(name) }, asker()
+    for i, one in ipairs(line.processes(name, 4)) do waiting[i] = line.join(one, { poll = 0.05 }) end
+    for i = 1, 20 do
+      stage.ring(name, 2)
+      assert.equal("present", asking:probe(stage.bell(name), { type = i % 2 == 0 and "junk" or nil }))
+    end
+    line.until_tokens(name, 2)
+    line.until_at(name, 0, 6)
+    assert.is_true(line.all_wait(waiting))
+    local far = line.process(name)
+    line.join(far)
+    for _, lock in ipairs(held) do assert(lock:release()) end
+    table.insert(waiting, far)
+    line.serve(waiting)
+    line.settled(name, 2, 4)
+    assert(asking:channel():call{ method = "queue.purge", queue = stage.bell(name) })
+    stage.ring(name, 2)
+  end)
+
+  it("goes with the semaphore, and both are made again, nobody is left behind", function()
+    local name, waiting = stage.name(), {}
+    local admin = stage.connect():admin(name)
+    assert.equal(2, admin:create(2))
+    stage.undo(function() assert.is_true(stage.connect():admin(name):destroy()) end)
+    local held, other = hold(name), hold(name)
+    for i, one in ipairs(line.processes(name, 4)) do waiting[i] = line.join(one) end
+    assert.is_true(admin:destroy())
+    assert.equal(2, admin:create(2))
+    assert(held:release())
+    assert(other:release())
+    while #waiting > 0 do
+      local one, _, slot, message, code = line.next(waiting)
+      if slot then line.leave(one) else stage.fails("not_found", slot, message, code) end
+    end
+    line.settled(name, 2, 2)
+  end)
+end)
+
+describe("when an operator", function()
+  operated_it("closes the connection of one who waits, it is told, the others are served, and it may come again",
+    function()
+      local name, label = line.semaphore(1), client.unique("conn")
+      local held, victim, heir = hold(name), line.process(name, ("{ name = %q }"):format(label)), line.process(name)
+      line.join(victim)
+      line.join(heir)
+      broker.suite:close_connection(label .. " holder")
+      stage.fails("unreachable", victim:finish())
+      line.until_at(name, 0, 2)
+      line.join(victim)
+      assert(held:release())
+      assert.equal(1, served(heir))
+      line.leave(heir)
+      assert.equal(1, served(victim))
+      line.leave(victim)
+      line.settled(name, 1)
+    end)
+
+  operated_it("lets tokens be kept for a short time only, the lock is untouched and rings in the end", function()
+    local function limit(milliseconds, tick)
+      broker.suite:tell(("application:set_env(rabbit, consumer_timeout, %d), "):format(milliseconds)
+        .. ("application:set_env(rabbit, channel_tick_interval, %d), ok."):format(tick))
+    end
+    stage.undo(function() limit(1800000, 60000) end)
+    limit(200, 50)
+    local name, told = line.semaphore(1), {}
+    local conn = stage.connect(nil, { on_lost = function(_, code) table.insert(told, code) end })
+    local held = stage.take(conn:semaphore(name))
+    line.until_at(name, 0, 1)
+    line.settled(name, 1) -- the broker took its token back
+    assert.is_true(held:held() and held:verify() and stage.held(name, 1))
+    local waiter, second = line.process(name), line.process(name)
+    line.begin(waiter) -- which is woken by that token, in vain: it is taken back once more
+    line.begin(second)
+    assert.is_true(held:verify())
+    assert.is_true(held:release())
+    local list = { waiter, second }
+    line.serve(list)
+    assert.same({}, told)
+    line.settled(name, 1, 4)
+    assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(name) })
+    stage.ring(name, 1)
+  end)
+
+  operated_it("has too little memory for publishers, tokens are handed over; a ring is not, and found by looking",
+    function()
+      local name, poor = line.semaphore(1), stage.semaphore(1)
+      local held, waiting = hold(name), {}
+      for i, one in ipairs(line.processes(name, 3)) do waiting[i] = line.join(one) end
+      assert(asker():channel():call{ method = "queue.purge", queue = stage.bell(poor) })
+      local without, far = holder(poor), line.process(poor)
+      line.join(far, { poll = 1 })
+      stage.undo(function() broker.suite:alarm(false) end)
+      broker.suite:alarm(true)
+      assert(held:release())
+      assert.same({ 1, 2, 3 }, line.serve(waiting))
+      line.settled(name, 1)
+      line.leave(without)
+      assert.equal(1, served(far))
+      broker.suite:alarm(false)
+      line.leave(far)
+    end)
+end)
+
+describe("when the broker is started again", function()
+  local node
+
+  setup(function() if broker.suite then node = broker.start() end end)
+  teardown(function() if node then node:remove() end end)
+
+  operated_it("who waits is told, locks are lost, and a token for each slot is there for who comes again", function()
+    local name, sides = stage.name(), {}
+    local conn = stage.connect(node.url)
+    assert.equal(2, conn:admin(name):create(2))
+    for i = 1, 4 do
+      sides[i] = line.process(name, nil, node.url)
+      if i <= 2 then assert.equal(i, sides[i]:run("return take(20)")) else line.begin(sides[i]) end
+    end
+    until_true(function() return line.waits(sides[3]) and line.waits(sides[4]) end, 20)
+    node:kill()
+    for i = 3, 4 do stage.fails("unreachable", sides[i]:finish()) end
+    node:restart()
+    for i = 1, 2 do
+      local held, message, code = sides[i]:run("return lock:verify()")
+      stage.fails("lost", held, message, code)
+    end
+    local before = stage.client(node.url)
+    local bell = { method = "queue.declare", queue = stage.bell(name), passive = true }
+    assert.equal(2, assert(before:channel():call(bell)).message_count)
+    for i = 1, 2 do assert.equal(i, sides[i]:run("return take(20)")) end
+    line.begin(sides[3])
+    until_true(function() return line.waits(sides[3], 2) end, 20)
+    line.leave(sides[2])
+    assert.equal(2, (sides[3]:finish()))
+    line.leave(sides[1])
+    line.leave(sides[3])
+    until_true(function()
+      local books = assert(before:channel():call(bell))
+      return books.message_count == 2 and books.consumer_count == 0
+    end, 20)
+  end)
+end)
