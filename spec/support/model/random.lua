@@ -1,30 +1,46 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Chance that a seed decides, and nothing else: the same on every machine and in every run (splitmix64).
+--- Chance that a seed decides, and nothing else: the same on every machine, in every run, and under every Lua. Two
+-- generators in one (L'Ecuyer, "Efficient and portable combined random number generators", 1988): whole numbers that
+-- never leave the 53 bits of a double.
 local Random = {}
 Random.__index = Random
 
-function Random.new(seed)
-  return setmetatable({ state = seed * 0x5851F42D4C957F2D }, Random)
+local A, B = 2147483563, 2147483399  -- their moduli
+
+-- 0 to A - 2
+local function draw(self)
+  local a, b = self.a * 40014 % A, self.b * 40692 % B
+  self.a, self.b = a, b
+  return (a - b) % (A - 1)
 end
 
-local function draw(self)
-  local z = self.state + 0x9E3779B97F4A7C15
-  self.state = z
-  z = (z ~ (z >> 30)) * 0xBF58476D1CE4E5B9
-  z = (z ~ (z >> 27)) * 0x94D049BB133111EB
-  return z ~ (z >> 31)
+--- Another stream: what one part of a story draws then changes nothing for the others.
+function Random:fork()
+  return setmetatable({ a = 1 + draw(self), b = 1 + draw(self) % (B - 1) }, Random)
+end
+
+-- Seeds that are near lead far apart.
+local function stirred(seed)
+  for _ = 1, 8 do seed = (seed * 69069 + math.floor(seed / 65536) + 1) % A end
+  return seed
+end
+
+--- `seed` is a whole number, at least 0.
+function Random.new(seed)
+  local a = stirred(seed % A)
+  return setmetatable({ a = 1 + a % (A - 1), b = 1 + stirred(a) % (B - 1) }, Random)
 end
 
 --- At least 0, less than 1.
 function Random:float()
-  return (draw(self) >> 11) * 2.0 ^ -53
+  return draw(self) / (A - 1)
 end
 
 --- A whole number from 1 to `most`.
 function Random:below(most)
-  return 1 + (draw(self) >> 11) % most
+  return 1 + draw(self) % most
 end
 
 --- A number between two others.
@@ -39,11 +55,6 @@ end
 
 function Random:pick(list)
   return list[self:below(#list)]
-end
-
---- Another stream: what one part of a story draws then changes nothing for the others.
-function Random:fork()
-  return setmetatable({ state = draw(self) }, Random)
 end
 
 return Random
