@@ -10,7 +10,7 @@ local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local unpack = table.unpack or unpack -- luacheck: ignore 113
+local unpack = table.unpack or unpack
 local operated_it = broker.operated_it(it, pending)
 local tls_it = os.getenv "AMQPS_URL" and it or pending
 

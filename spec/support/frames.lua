@@ -5,7 +5,7 @@
 --
 -- The unit specs use it to play the broker against the core, the raw client (client.lua) to play a client against a
 -- broker. It is written from the specification and shares nothing with the library under test, so that the two can
--- be wrong only apart. Needs Lua 5.3 or later (string.pack).
+-- be wrong only apart.
 --
 -- A frame is one of
 --
@@ -17,7 +17,11 @@
 --
 -- Field names are those of the specification with underscores. A field left out is zero, false or empty; a field the
 -- method does not have is an error, since it can only be a slip of the pen.
+local lua53 = require "spec.support.lua53"
+
 local frames = {}
+
+local pack, unpack = lua53.pack, lua53.unpack
 
 --- What a client sends first.
 frames.header = "AMQP\0\0\9\1"
@@ -27,7 +31,7 @@ local BASIC = 60
 
 -- class.method name field:type …, from the specification; RabbitMQ's own are connection.blocked, .unblocked and
 -- .update-secret, basic.nack and all of confirm. Consecutive bits share an octet.
-local methods = {}  -- both by name and by class << 16 | method
+local methods = {}  -- both by name and by class * 65536 + method
 for class, id, name, fields in ([[
   10.10 connection.start        version_major:octet version_minor:octet server_properties:table mechanisms:longstr
                                 locales:longstr
@@ -96,7 +100,7 @@ for class, id, name, fields in ([[
     method.has[field] = true
   end
   methods[name] = method
-  methods[method.class << 16 | method.id] = method
+  methods[method.class * 65536 + method.id] = method
 end
 
 -- The properties of a message, the first having the highest flag bit.
@@ -104,7 +108,7 @@ local PROPERTIES = {}
 for name, kind in ([[content_type:shortstr content_encoding:shortstr headers:table delivery_mode:octet priority:octet
   correlation_id:shortstr reply_to:shortstr expiration:shortstr message_id:shortstr timestamp:longlong type:shortstr
   user_id:shortstr app_id:shortstr cluster_id:shortstr]]):gmatch("([%w_]+):(%w+)") do
-  table.insert(PROPERTIES, { name = name, kind = kind, flag = 1 << (15 - #PROPERTIES) })
+  table.insert(PROPERTIES, { name = name, kind = kind, flag = 2 ^ (15 - #PROPERTIES) })
   PROPERTIES[name] = true
 end
 
@@ -145,7 +149,7 @@ local FIXED = {
 local encode_table, decode_table
 
 local function kind_of(value)
-  local lua_type = math.type(value) or type(value)
+  local lua_type = lua53.math_type(value) or type(value)
   if lua_type == "boolean" then return "t" end
   if lua_type == "integer" then return value >= -0x80000000 and value < 0x80000000 and "I" or "l" end
   if lua_type == "float" then return "d" end
@@ -161,15 +165,15 @@ local function encode_value(value)
   else
     kind = kind_of(value)
   end
-  if FIXED[kind] then return kind .. FIXED[kind]:pack(value) end
+  if FIXED[kind] then return kind .. pack(FIXED[kind], value) end
   if kind == "V" then return kind end
   if kind == "t" then return kind .. (value and "\1" or "\0") end
-  if kind == "D" then return kind .. (">I1i4"):pack(value.scale, value.value) end
+  if kind == "D" then return kind .. pack(">I1i4", value.scale, value.value) end
   if kind == "F" then return kind .. encode_table(value) end
   if kind == "A" then
     local items = {}
     for i, item in ipairs(value) do items[i] = encode_value(item) end
-    return kind .. (">s4"):pack(table.concat(items))
+    return kind .. pack(">s4", table.concat(items))
   end
   error("no such type in a field table: " .. tostring(kind), 0)
 end
@@ -179,23 +183,23 @@ function encode_table(fields)
   local keys, bytes = {}, {}
   for key in pairs(fields) do table.insert(keys, key) end
   table.sort(keys)
-  for i, key in ipairs(keys) do bytes[i] = (">s1"):pack(key) .. encode_value(fields[key]) end
-  return (">s4"):pack(table.concat(bytes))
+  for i, key in ipairs(keys) do bytes[i] = pack(">s1", key) .. encode_value(fields[key]) end
+  return pack(">s4", table.concat(bytes))
 end
 
 local function decode_value(bytes, at)
   local kind = bytes:sub(at, at)
   at = at + 1
-  if FIXED[kind] then return FIXED[kind]:unpack(bytes, at) end
+  if FIXED[kind] then return unpack(FIXED[kind], bytes, at) end
   if kind == "V" then return frames.void, at end
   if kind == "t" then return bytes:byte(at) ~= 0, at + 1 end
   if kind == "F" then return decode_table(bytes, at) end
   if kind == "D" then
-    local scale, value, after = (">I1i4"):unpack(bytes, at)
+    local scale, value, after = unpack(">I1i4", bytes, at)
     return frames.as("D", { scale = scale, value = value }), after
   end
   if kind == "A" then
-    local items, after = (">s4"):unpack(bytes, at)
+    local items, after = unpack(">s4", bytes, at)
     local list, i = {}, 1
     while i <= #items do list[#list + 1], i = decode_value(items, i) end
     return list, after
@@ -204,11 +208,11 @@ local function decode_value(bytes, at)
 end
 
 function decode_table(bytes, at)
-  local items, after = (">s4"):unpack(bytes, at)
+  local items, after = unpack(">s4", bytes, at)
   local fields, i = {}, 1
   while i <= #items do
     local key
-    key, i = (">s1"):unpack(items, i)
+    key, i = unpack(">s1", items, i)
     fields[key], i = decode_value(items, i)
   end
   return fields, after
@@ -222,26 +226,29 @@ local EMPTY = { octet = 0, short = 0, long = 0, longlong = 0, shortstr = "", lon
 local function encode_field(field, value)
   if field.kind == "table" then return encode_table(value or {}) end
   if value == nil then value = EMPTY[field.kind] end
-  local fine, bytes = pcall(string.pack, PLAIN[field.kind], value)
+  local fine, bytes = pcall(pack, PLAIN[field.kind], value)
   if not fine then error(("%s = %s: %s"):format(field.name, value, bytes), 0) end
   return bytes
 end
 
 local function decode_field(field, bytes, at)
   if field.kind == "table" then return decode_table(bytes, at) end
-  return PLAIN[field.kind]:unpack(bytes, at)
+  return unpack(PLAIN[field.kind], bytes, at)
 end
 
+-- Whether a number's bit of this weight is set.
+local function has(number, flag) return number % (2 * flag) >= flag end
+
 local function encode_fields(method, values)
-  local bytes, octet, bits = {}, 0, 0
+  local bytes, octet, flag = {}, 0, 1
   local function end_bits()
-    if bits > 0 then table.insert(bytes, string.char(octet)) end
-    octet, bits = 0, 0
+    if flag > 1 then table.insert(bytes, string.char(octet)) end
+    octet, flag = 0, 1
   end
   for _, field in ipairs(method.fields) do
     if field.kind == "bit" then
-      octet = octet | (values[field.name] and 1 << bits or 0)
-      bits = bits + 1
+      if values[field.name] then octet = octet + flag end
+      flag = 2 * flag
     else
       end_bits()
       table.insert(bytes, encode_field(field, values[field.name]))
@@ -252,13 +259,13 @@ local function encode_fields(method, values)
 end
 
 local function decode_fields(method, bytes, at, values)
-  local bit = 0
+  local flag = 1
   for _, field in ipairs(method.fields) do
     if field.kind == "bit" then
-      values[field.name] = bytes:byte(at) >> bit & 1 == 1
-      bit = bit + 1
+      values[field.name] = has(bytes:byte(at), flag)
+      flag = 2 * flag
     else
-      if bit > 0 then at, bit = at + 1, 0 end
+      if flag > 1 then at, flag = at + 1, 1 end
       values[field.name], at = decode_field(field, bytes, at)
     end
   end
@@ -274,7 +281,7 @@ local function encode_method(frame)
       error(("%s has no field %s"):format(method.name, name), 0)
     end
   end
-  return (">I2I2"):pack(method.class, method.id) .. encode_fields(method, frame)
+  return pack(">I2I2", method.class, method.id) .. encode_fields(method, frame)
 end
 
 local function encode_header(frame)
@@ -286,11 +293,11 @@ local function encode_header(frame)
   for _, property in ipairs(PROPERTIES) do
     local value = properties[property.name]
     if value ~= nil then
-      flags = flags | property.flag
+      flags = flags + property.flag
       table.insert(values, encode_field(property, value))
     end
   end
-  return (">I2I2I8I2"):pack(frame.class or BASIC, 0, frame.size or 0, flags) .. table.concat(values)
+  return pack(">I2I2I8I2", frame.class or BASIC, 0, frame.size or 0, flags) .. table.concat(values)
 end
 
 --- The bytes of one frame. Content is not split into frames here: that is for who knows frame_max.
@@ -309,7 +316,7 @@ function frames.encode(frame)
   else
     error("neither method, header, body nor heartbeat", 2)
   end
-  return (">I1I2s4I1"):pack(kind, frame.channel or 0, payload, FRAME_END)
+  return pack(">I1I2s4I1", kind, frame.channel or 0, payload, FRAME_END)
 end
 
 --- A whole message: the method that brings it (a table as for encode), its header and its body, cut to frame_max.
@@ -326,16 +333,16 @@ function frames.encode_content(method, properties, body, frame_max)
 end
 
 local function decode_method(channel, payload)
-  local class, id = (">I2I2"):unpack(payload)
-  local method = methods[class << 16 | id] or error(("no such method: %d.%d"):format(class, id), 0)
+  local class, id = unpack(">I2I2", payload)
+  local method = methods[class * 65536 + id] or error(("no such method: %d.%d"):format(class, id), 0)
   return decode_fields(method, payload, 5, { channel = channel, method = method.name })
 end
 
 local function decode_header(channel, payload)
-  local class, _, size, flags, at = (">I2I2I8I2"):unpack(payload)
+  local class, _, size, flags, at = unpack(">I2I2I8I2", payload)
   local properties = {}
   for _, property in ipairs(PROPERTIES) do
-    if flags & property.flag ~= 0 then
+    if has(flags, property.flag) then
       properties[property.name], at = decode_field(property, payload, at)
     end
   end
@@ -361,7 +368,7 @@ function frames.decode(bytes)
     frame = { protocol = ("%d-%d-%d"):format(bytes:byte(6, 8)) }
   else
     if bytes:byte(-1) ~= FRAME_END then error("a frame that does not end in 0xCE", 0) end
-    frame = decode((">I1"):unpack(bytes), (">I2"):unpack(bytes, 2), bytes:sub(8, -2))
+    frame = decode(unpack(">I1", bytes), unpack(">I2", bytes, 2), bytes:sub(8, -2))
   end
   if known_count == 10000 then known, known_count = {}, 0 end
   known[bytes], known_count = frame, known_count + 1
@@ -398,7 +405,7 @@ local function decode_at(bytes, at)
   if bytes:byte(at) == 0x41 then
     return { protocol = ("%d-%d-%d"):format(bytes:byte(at + 5, at + 7)) }, at + 8
   end
-  local kind, channel, size, payload_at = (">I1I2I4"):unpack(bytes, at)
+  local kind, channel, size, payload_at = unpack(">I1I2I4", bytes, at)
   local end_at = payload_at + size
   if #bytes < end_at then return nil end
   if bytes:byte(end_at) ~= FRAME_END then error("a frame that does not end in 0xCE", 0) end

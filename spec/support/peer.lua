@@ -18,6 +18,8 @@ local assert = require "luassert"
 local core = require "amqplocks.core"
 local frames = require "spec.support.frames"
 
+local unpack = table.unpack or unpack
+
 local Peer, Link = {}, {}
 Peer.__index, Link.__index = Peer, Link
 
@@ -158,7 +160,7 @@ local ANSWERED = { ["queue.declare"] = { 50, 10 }, ["queue.delete"] = { 50, 40 }
 
 --- The broker closes a channel, in answer to `method` or out of the blue, and the core says close-ok.
 function Link:refuse(channel, code, text, method)
-  local class, id = table.unpack(ANSWERED[method] or { 0, 0 })
+  local class, id = unpack(ANSWERED[method] or { 0, 0 })
   self:send{ channel = channel, method = "channel.close", reply_code = code, reply_text = text, class_id = class,
     method_id = id }
   if self:state() ~= "down" then self:expect("channel.close-ok", { channel = channel }) end
@@ -258,7 +260,7 @@ function Link:answer(probes, states)
     if not exists[probe.queue] and not nack then table.insert(said, self.returned(probe)) end
     table.insert(said, nack and self.nack(probe) or self.ack(probe))
   end
-  self:send(table.unpack(said))
+  self:send(unpack(said))
 end
 
 --- Takes the probes written and answers them. Returns the names asked for, in order.

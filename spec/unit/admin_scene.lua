@@ -4,6 +4,8 @@
 --- What an administrator of the semaphore "images" does, step by step, and the peer's answers: for admin*_spec.
 local assert = require "luassert"
 
+local unpack = table.unpack or unpack
+
 local scene = {}
 
 -- The names of A queues, of the slots given.
@@ -16,7 +18,7 @@ end
 function scene.row(from, to)
   local list = {}
   for slot = from, to do table.insert(list, slot) end
-  return scene.slots(table.unpack(list))
+  return scene.slots(unpack(list))
 end
 
 -- Answers the survey, window after window.

@@ -4,6 +4,8 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin_scene"
 
+local unpack = table.unpack or unpack
+
 local slots, begin, deletes, declares, leaves = scene.slots, scene.begin, scene.deletes, scene.declares, scene.leaves
 
 local function news(peer)
@@ -95,7 +97,7 @@ for _, way in ipairs(Peer.all_ways) do
       end
       local function makes(names, ...)
         local more = { ... }
-        return function (peer, mutex) declares(peer, mutex, names, table.unpack(more)) end
+        return function (peer, mutex) declares(peer, mutex, names, unpack(more)) end
       end
       local function takes(names) return function (peer, mutex)
         deletes(peer, mutex, names)

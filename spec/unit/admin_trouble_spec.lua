@@ -4,6 +4,8 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin_scene"
 
+local unpack = table.unpack or unpack
+
 local slots, begin, deletes, declares, leaves = scene.slots, scene.begin, scene.deletes, scene.declares, scene.leaves
 
 -- The broker tells that the queue of a claim was deleted by somebody else.
@@ -110,7 +112,7 @@ for _, way in ipairs(Peer.all_ways) do
         { 541, "INTERNAL_ERROR", "unreachable" },
       }
       for _, case in ipairs(cases) do
-        local reply, text, code = table.unpack(case)
+        local reply, text, code = unpack(case)
         it(("a declare with %d as %s, the queue named, the mutex's name freed"):format(reply, code), function ()
           local peer = open()
           local op, mutex = begin(peer, "create", 2, {}, {})

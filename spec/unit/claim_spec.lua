@@ -6,14 +6,16 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.claim_scene"
 
+local unpack = table.unpack or unpack
+
 -- All orders of a list.
 local function orders(list)
   if #list == 0 then return { {} } end
   local all = {}
   for i, first in ipairs(list) do
-    local rest = { table.unpack(list) }
+    local rest = { unpack(list) }
     table.remove(rest, i)
-    for _, order in ipairs(orders(rest)) do table.insert(all, { first, table.unpack(order) }) end
+    for _, order in ipairs(orders(rest)) do table.insert(all, { first, unpack(order) }) end
   end
   return all
 end
@@ -75,7 +77,7 @@ for _, way in ipairs(Peer.all_ways) do
         { 406, "PRECONDITION_FAILED - inequivalent arg", "conflict" }, { 541, "INTERNAL_ERROR", "unreachable" },
       }
       for _, case in ipairs(refusals) do
-        local reply, text, code = table.unpack(case)
+        local reply, text, code = unpack(case)
         it(("is GONE when its declare is refused with %d as %s: nothing to undo"):format(reply, code), function ()
           local peer = open()
           local op, claim = claiming(peer)

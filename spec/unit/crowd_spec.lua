@@ -8,6 +8,8 @@
 --     AMQPLOCKS_SOAK=1 make test SPEC=spec/unit/crowd_spec.lua                 # fifty times as many
 local Crowd = require "spec.support.model.crowd"
 
+local unpack = table.unpack or unpack
+
 -- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So
 -- it is where tokens are too many for a while, too: who throws those away may throw away one that has just come back.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
@@ -34,7 +36,7 @@ local STORIES = {
     paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
   { name = "all", text = "while everything happens at once", seeds = 100, heartbeat = 2, count = 12, deaf = 0.1,
     troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "resize", "cut off", "stopped",
-      table.unpack(BELL) }, loses_tokens = true },
+      unpack(BELL) }, loses_tokens = true },
 }
 
 local FACTOR = os.getenv "AMQPLOCKS_SOAK" and 50 or 1
@@ -60,7 +62,7 @@ if ONE_NAME then
     for _, story in ipairs(STORIES) do
       if story.name == ONE_NAME then
         it(ONE_NAME .. " " .. ONE_SEED .. " ends well", function ()
-          local crowd, err = play(story, math.tointeger(ONE_SEED), true)
+          local crowd, err = play(story, tonumber(ONE_SEED), true)
           print(table.concat(crowd.world.trace, "\n"))
           assert.is_nil(err)
         end)

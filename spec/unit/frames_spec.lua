@@ -2,6 +2,9 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 local frames = require "spec.support.frames"
+local lua53 = require "spec.support.lua53"
+
+local unpack = table.unpack or unpack
 
 local function hex(text)
   return (text:gsub("%s", ""):gsub("%x%x", function (byte) return string.char(tonumber(byte, 16)) end))
@@ -18,7 +21,7 @@ local function sample(kind, i)
   if kind == "bit" then return i % 2 == 0 end
   if kind == "table" then return { ["x-max-length"] = i } end
   if kind == "shortstr" or kind == "longstr" then return kind .. i end
-  return ({ octet = 200, short = 60000, long = 4000000000, longlong = 1 << 60 })[kind] + i
+  return ({ octet = 20, short = 6000, long = 400000000, longlong = 0x0800000000000000 })[kind] * i
 end
 
 local function every_method()
@@ -127,7 +130,7 @@ describe("frames", function ()
   it("of a message are method, header and bodies no longer than frame_max", function ()
     local deliver = { channel = 1, method = "basic.deliver" }
     local bytes = frames.encode_content(deliver, { type = "t" }, ("x"):rep(4100), 4096)
-    local method, header, first, second, more = table.unpack(frames.decoder():feed(bytes))
+    local method, header, first, second, more = unpack(frames.decoder():feed(bytes))
     assert.equal("basic.deliver", method.method)
     assert.same({ size = 4100, properties = { type = "t" } }, { size = header.size, properties = header.properties })
     assert.same({ 4088, 12 }, { #first.body, #second.body })
@@ -176,14 +179,16 @@ describe("a field table", function ()
 
   it("keeps every plain Lua value", function ()
     local plain = {
-      yes = true, no = false, zero = 0, small = -5, least = math.mininteger, most = math.maxinteger,
+      yes = true, no = false, zero = 0, small = -5, least = lua53.mininteger, most = lua53.maxinteger,
       half = 0.5, text = "t\0xt", empty = "", list = { 1, "two", { three = 3 }, { 4 } },
       table = { deep = { deeper = true } },
     }
     assert.same(plain, through(plain))
   end)
 
-  it("keeps integers and floats apart", function ()
+  -- Where Lua has one kind of number only, there is nothing to keep apart.
+  local apart_it = math.type and it or pending
+  apart_it("keeps integers and floats apart", function ()
     local values = through{ integer = 2, float = 2.0 }
     assert.equal("integer", math.type(values.integer))
     assert.equal("float", math.type(values.float))
@@ -202,7 +207,7 @@ describe("a field table", function ()
     local kind, value, bytes = case[1], case[2], hex(case[3])
     it("takes and gives type " .. kind, function ()
       local frame = frames.encode{ channel = 1, method = "queue.declare", arguments = { k = frames.as(kind, value) } }
-      assert.equal((">s4"):pack("\1k" .. bytes), frame:sub(-1 - 4 - 2 - #bytes, -2))
+      assert.equal(lua53.pack(">s4", "\1k" .. bytes), frame:sub(-1 - 4 - 2 - #bytes, -2))
       assert.same({ k = value }, decoded(frame).arguments)
     end)
   end

@@ -9,7 +9,11 @@
 -- AMQPLOCKS_SOAK=1 runs many more.
 
 local Peer = require "spec.support.peer"
+local Random = require "spec.support.model.random"
 local frames = require "spec.support.frames"
+local lua53 = require "spec.support.lua53"
+
+local unpack = table.unpack or unpack
 
 local RUNS = os.getenv "AMQPLOCKS_SOAK" and 30000 or 1000
 
@@ -103,7 +107,7 @@ function tapes.alarmed(peer, act)
   peer.prober:handshake()
   act(function (user) user.one = user:semaphore("images"):acquire(30) end)
   local probes = peer.prober:probes()
-  peer.prober:answer({ table.unpack(probes, 1, 10) }, { "images-1-A", "images-1-B" })
+  peer.prober:answer({ unpack(probes, 1, 10) }, { "images-1-A", "images-1-B" })
   peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
   for channel = 1, 16 do
     if peer.holder:next() == "nothing" then break end
@@ -131,11 +135,8 @@ end
 -- Changing ----------------------------------------------------------------------------------------------------------
 
 local function chance(seed)
-  local state = seed * 2654435761 % 4294967296
-  return function (n)  -- 1 to n
-    state = (state * 1103515245 + 12345) % 4294967296
-    return state // 65536 % n + 1
-  end
+  local random = Random.new(seed)
+  return function (n) return random:below(n) end
 end
 
 local BYTES = { "\0", "\1", "\x7F", "\x80", "\xFF", "\xCE", "\3", "\8" }
@@ -156,7 +157,7 @@ local TEXTS = { "", "q", "images-1-A", "images-2-B", "images-admin", ("x"):rep(2
 local function number(kind, random)
   local value = NUMBERS[random(#NUMBERS)]
   if kind == "octet" then return value % 256 end
-  if kind == "longlong" and random(3) == 1 then return random(2) == 1 and -1 or math.maxinteger end
+  if kind == "longlong" and random(3) == 1 then return random(2) == 1 and -1 or lua53.maxinteger end
   return value
 end
 
@@ -288,7 +289,7 @@ describe("a broker gone mad", function ()
 
   it("may say anything at all before a word was said", function ()
     local random = chance(1)
-    for _ = 1, RUNS // 3 do
+    for _ = 1, RUNS / 3 do
       local peer = Peer.new("whole", SETTINGS)
       local op = peer.session:open()
       peer.holder:attach()

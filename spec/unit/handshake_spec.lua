@@ -5,6 +5,8 @@ local Peer = require "spec.support.peer"
 
 local frames = require "spec.support.frames"
 
+local unpack = table.unpack or unpack
+
 -- connection.close
 local function close(reply_code, reply_text)
   return { channel = 0, method = "connection.close", reply_code = reply_code, reply_text = reply_text }
@@ -81,7 +83,7 @@ for _, way in ipairs(Peer.ways) do
         { "our own where it has none", { channel_max = 0, frame_max = 0 }, { channel_max = 2047, frame_max = 8192 } },
       }
       for _, case in ipairs(limits) do
-        local name, theirs, agreed = table.unpack(case)
+        local name, theirs, agreed = unpack(case)
         it("agrees on the lesser limits: " .. name, function ()
           local peer = new()
           local ok = peer.holder:tuned(theirs)

@@ -8,6 +8,7 @@ local frames = require "spec.support.frames"
 local FACTS = { "claim", "exclusive", "probing", "waiting" }
 local ROUNDS = os.getenv "AMQPLOCKS_SOAK" and 20 or 1
 
+local environment = getfenv and getfenv() or _ENV
 local brokers = {
   ["that closes in order"] = { version = "3.10.8" },
   ["that closes at once, and lags"] = { version = "3.10.9", closes_late = false, lags = 0.8, inner = 0.002 },
@@ -17,7 +18,7 @@ for which, laws in pairs(brokers) do
   for round = 1, ROUNDS do
     describe(("the model of a broker %s, round %d:"):format(which, round), function ()
       for i, file in ipairs(FACTS) do
-        Socket.load("spec/broker/facts/" .. file .. "_spec.lua", _ENV, round * #FACTS + i, laws)
+        Socket.load("spec/broker/facts/" .. file .. "_spec.lua", environment, round * #FACTS + i, laws)
       end
     end)
   end

@@ -2,7 +2,9 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 local Peer = require "spec.support.peer"
+local Random = require "spec.support.model.random"
 local core = require "amqplocks.core"
+local lua53 = require "spec.support.lua53"
 
 describe("a lock's name", function ()
   local fine = {
@@ -52,16 +54,12 @@ describe("a lock's name", function ()
   end
 
   it("is judged like Lua's own utf8 does, whatever the bytes", function ()
-    local seed = 42
-    local function random(n)
-      seed = (seed * 1103515245 + 12345) % 2147483648
-      return seed // 65536 % n
-    end
+    local random, utf8 = Random.new(42), lua53.utf8
     local bytes = { 0x20, 0x41, 0x7E, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF,
       0xF0, 0xF4, 0xF5, 0xFF }
     for _ = 1, 5000 do
       local name = {}
-      for i = 1, 1 + random(5) do name[i] = string.char(bytes[1 + random(#bytes)]) end
+      for i = 1, random:below(5) do name[i] = string.char(random:pick(bytes)) end
       name = table.concat(name)
       local is_fine = utf8.len(name) ~= nil
       for _, point in utf8.codes(is_fine and name or "") do

@@ -5,6 +5,8 @@
 
 local Peer = require "spec.support.peer"
 
+local unpack = table.unpack or unpack
+
 local ALARM = { channel = 0, method = "connection.blocked", reason = "low on memory" }
 local NO_ALARM = { channel = 0, method = "connection.unblocked" }
 local ABSENT = { 404, "NOT_FOUND - no queue 'q' in vhost '/'" }
@@ -96,7 +98,7 @@ for _, way in ipairs(Peer.all_ways) do
       { "another code: unreachable", { 541, "INTERNAL_ERROR" }, "unreachable" },
     }
     for _, case in ipairs(answers) do
-      local name, with, code = table.unpack(case)
+      local name, with, code = unpack(case)
       it("of B is answered with " .. name, function ()
         local peer = open()
         local op = passively(peer, 0)
@@ -168,7 +170,7 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal("images-1-B", names[30])  -- whether it is a lock
         assert.equal(30, #names)
         peer:failed(op, "busy")
-        peer.prober:answer({ table.unpack(probes, 4) }, { "images-2-A" })  -- late, and not looked at any more
+        peer.prober:answer({ unpack(probes, 4) }, { "images-2-A" })  -- late, and not looked at any more
         peer.holder:ignore()
         assert.equal("open", peer.prober:state())
       end)

@@ -4,6 +4,10 @@
 -- Probing by publishing. spec/unit/passive_spec.lua is about passive declares.
 
 local Peer = require "spec.support.peer"
+local Random = require "spec.support.model.random"
+local lua53 = require "spec.support.lua53"
+
+local unpack = table.unpack or unpack
 
 -- Looks at the status of "images", which shows every answer: A and B of sixteen slots are asked for.
 local function ask(peer)
@@ -24,11 +28,10 @@ end
 
 -- A order of 1 to n, by chance, always the same.
 local function shuffled(n, seed)
-  local order, random = {}, seed
+  local order, random = {}, Random.new(seed)
   for i = 1, n do order[i] = i end
   for i = n, 2, -1 do
-    random = (random * 1103515245 + 12345) % 2147483648
-    local j = random // 65536 % i + 1
+    local j = random:below(i)
     order[i], order[j] = order[j], order[i]
   end
   return order
@@ -45,7 +48,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.prober:expect("confirm.select", { channel = channel, no_wait = false })
       for i = 1, 32 do
         peer.prober:expect("basic.publish", { channel = channel, exchange = "", mandatory = true, immediate = false,
-          routing_key = ("images-%d-%s"):format((i + 1) // 2, i % 2 == 1 and "A" or "B") })
+          routing_key = ("images-%d-%s"):format(math.floor((i + 1) / 2), i % 2 == 1 and "A" or "B") })
         peer.prober:expect("header", { channel = channel, size = 0,
           properties = { message_id = tostring(i), expiration = "0", delivery_mode = 1 } })
       end
@@ -65,8 +68,8 @@ for _, way in ipairs(Peer.all_ways) do
       local peer = open()
       local op, probes = ask(peer)
       local said = { peer.prober.returned(probes[1]), peer.prober.nack(probes[1]) }
-      peer.prober:send(table.unpack(said))
-      peer.prober:answer({ table.unpack(probes, 2) }, {})
+      peer.prober:send(unpack(said))
+      peer.prober:answer({ unpack(probes, 2) }, {})
       assert.equal("1 A", seen(peer, op))
     end)
 
@@ -93,7 +96,7 @@ for _, way in ipairs(Peer.all_ways) do
         end
         table.insert(said, peer.prober.ack(probes[last], true))
         table.insert(said, peer.prober.ack(probes[32], true))
-        peer.prober:send(table.unpack(said))
+        peer.prober:send(unpack(said))
         assert.equal("1 A, 16 B", seen(peer, op))
       end
     end)
@@ -108,7 +111,7 @@ for _, way in ipairs(Peer.all_ways) do
       table.insert(said, peer.prober.ack(probes[20], true))
       table.insert(said, peer.prober.ack(probes[20], true))
       table.insert(said, peer.prober.ack(probes[32], true))
-      peer.prober:send(table.unpack(said))
+      peer.prober:send(unpack(said))
       assert.equal("", seen(peer, op))
       assert.equal("open", peer.prober:state())
     end)
@@ -117,7 +120,7 @@ for _, way in ipairs(Peer.all_ways) do
       local peer = open()
       local op, probes = ask(peer)
       peer.prober:send(peer.prober.nack(probes[4], true))
-      peer.prober:answer({ table.unpack(probes, 5) }, {})
+      peer.prober:answer({ unpack(probes, 5) }, {})
       assert.equal("1 AB, 2 AB", seen(peer, op))
     end)
 
@@ -144,7 +147,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     -- Tag 33 is the first that was not published.
-    for _, tag in ipairs{ 0, 33, 34, 1 << 32, math.maxinteger, -1 } do
+    for _, tag in ipairs{ 0, 33, 34, 0x100000000, lua53.maxinteger, -1 } do
       for _, multiple in ipairs{ false, true } do
         local named = ("%u%s"):format(tag, multiple and ", multiple," or "")
         it("confirmed with tag " .. named .. " brings the link down: protocol", function ()
@@ -185,7 +188,7 @@ for _, way in ipairs(Peer.all_ways) do
         if i ~= 1 then table.insert(said, peer.prober.returned(first[i])) end
         if i ~= 4 then table.insert(said, peer.prober.returned(second[i])) end
       end
-      peer.prober:send(table.unpack(said))
+      peer.prober:send(unpack(said))
       peer.prober:send(peer.prober.ack(second[32], true))
       peer.prober:look{}  -- the next windows of both
       assert.equal("1 A", seen(peer, one))

@@ -5,6 +5,8 @@
 
 local Peer = require "spec.support.peer"
 
+local unpack = table.unpack or unpack
+
 -- The queues of slots first to last, A and B each, in the order they are asked for.
 local function window(first, last)
   local names = {}
@@ -285,7 +287,7 @@ for _, way in ipairs(Peer.all_ways) do
         gets(peer, op, 2, "images-1-A")
         op = semaphore:acquire(0)
         local probes = peer.prober:probes()  -- 2-A, 2-B, 3-A, …
-        peer.prober:answer({ table.unpack(probes, 1, 3) }, { "images-2-A", "images-2-B" })
+        peer.prober:answer({ unpack(probes, 1, 3) }, { "images-2-A", "images-2-B" })
         peer.prober:down("timed out")
         peer:failed(op, "unreachable", "timed out")
         semaphore:acquire(0)
@@ -337,7 +339,7 @@ describe("an acquire of the only free slot of 1,000", function ()
     local op = peer:semaphore("images"):acquire(0)
     local held, sizes = {}, {}
     for slot = 1, 999 do held[slot] = slot end
-    while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(row(1000, held)) // 2) end
+    while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(row(1000, held)) / 2) end
     assert.same({ 16, 32, 64, 128, 256, 512 }, sizes)
     peer.holder:grant(peer.holder:claim("images-1000-B", "images-1000-A"))
     assert.equal(1000, (peer:result(op):info()))

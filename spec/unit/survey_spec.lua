@@ -4,6 +4,8 @@
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin_scene"
 
+local unpack = table.unpack or unpack
+
 local slots = scene.slots
 
 for _, way in ipairs(Peer.all_ways) do
@@ -92,7 +94,7 @@ for _, way in ipairs(Peer.all_ways) do
       local peer = open()
       local op = peer.session:administer("status", "images", {})
       local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-6-A" })
-      assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { table.unpack(names, 1, 4) })
+      assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
       local function slot(exists, held) return { exists = exists, held = held } end
       assert.same({ slot(true, true), slot(true, false), slot(false, false), slot(false, true), slot(false, false),
         slot(true, false) }, peer:result(op))

@@ -15,6 +15,8 @@ local Connection = require "spec.support.model.connection"
 local Queue = require "spec.support.model.queue"
 local Wire = require "spec.support.model.wire"
 
+local unpack = table.unpack or unpack
+
 local Broker = {}
 Broker.__index = Broker
 
@@ -199,7 +201,7 @@ function Broker:alarm(is_on)
   self.has_alarm = is_on
   self.world:note("broker", is_on and "has an alarm" or "has no alarm any more")
   if is_on then return end
-  for _, connection in ipairs{ table.unpack(self.connections) } do connection:alarm_over() end
+  for _, connection in ipairs{ unpack(self.connections) } do connection:alarm_over() end
 end
 
 --- How many messages of a queue are ready, how many are with consumers, and how many consumers there are.

@@ -7,6 +7,9 @@
 -- answers leave; nothing is in order between two channels. consume-ok comes when it comes, in RabbitMQ from the queue
 -- and not from the channel, but before the first delivery.
 local frames = require "spec.support.frames"
+local lua53 = require "spec.support.lua53"
+
+local unpack = table.unpack or unpack
 
 local Channel = {}
 Channel.__index = Channel
@@ -68,7 +71,7 @@ end
 
 -- The class and the id of a method, which the broker repeats when it refuses one.
 local ids = setmetatable({}, { __index = function (self, method)
-  local class, id = (">I2I2"):unpack(frames.encode{ channel = 1, method = method }, 8)
+  local class, id = lua53.unpack(">I2I2", frames.encode{ channel = 1, method = method }, 8)
   self[method] = { class, id }
   return self[method]
 end })
@@ -77,7 +80,7 @@ end })
 function Channel:fail(code, text, frame)
   if self.state ~= "open" then return end
   local class, id = 0, 0
-  if frame then class, id = table.unpack(ids[frame.method]) end
+  if frame then class, id = unpack(ids[frame.method]) end
   reply(self, { method = "channel.close", reply_code = code, reply_text = text, class_id = class, method_id = id })
   self.state = "closing"
   self:down()
@@ -256,7 +259,7 @@ METHODS["basic.consume"] = function (self, frame)
   if not queue or queue.state ~= "live" then return no_queue(self, frame) end
   if is_foreign(self, queue) then return locked(self, frame) end
   local priority = frame.arguments["x-priority"] or 0
-  if math.type(priority) ~= "integer" then
+  if lua53.math_type(priority) ~= "integer" then
     return self:fail(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue", frame)
   end
   local tag = frame.consumer_tag ~= "" and frame.consumer_tag or self.broker:unique("amq.ctag-")

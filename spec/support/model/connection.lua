@@ -8,6 +8,7 @@
 -- one's slot is free.
 local Channel = require "spec.support.model.channel"
 local frames = require "spec.support.frames"
+local lua53 = require "spec.support.lua53"
 
 local Connection = {}
 Connection.__index = Connection
@@ -262,7 +263,7 @@ end
 local function cut(bytes, at)
   local size
   if #bytes - at + 1 < 8 then return nil end
-  if bytes:byte(at) == 0x41 then size = 8 else size = (">I4"):unpack(bytes, at + 3) + 8 end
+  if bytes:byte(at) == 0x41 then size = 8 else size = lua53.unpack(">I4", bytes, at + 3) + 8 end
   if #bytes < at + size - 1 then return nil end
   return bytes:sub(at, at + size - 1), at + size
 end

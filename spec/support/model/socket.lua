@@ -4,7 +4,7 @@
 --- LuaSocket, as far as the raw client (client.lua) uses it, with the model broker at the other end of every socket and
 -- simulated time for everybody who waits: specs of a real broker's behaviour run against the model without knowing.
 --
---     Socket.load("spec/broker/facts/claim_spec.lua", _ENV, seed)                         -- inside a spec file
+--     Socket.load("spec/broker/facts/claim_spec.lua", getfenv and getfenv() or _ENV, seed) -- inside a spec file
 local Broker = require "spec.support.model.broker"
 local World = require "spec.support.model.world"
 
@@ -89,7 +89,11 @@ end
 --- Runs a spec file with the model in the place of the broker. `environment` is that of the spec file that asks, `laws`
 -- are the broker's.
 function Socket.load(path, environment, seed, laws)
-  lend(Broker.new(World.new(seed), laws), function () assert(loadfile(path, "t", environment))() end)
+  lend(Broker.new(World.new(seed), laws), function ()
+    local chunk = assert(loadfile(path, "t", environment))
+    if setfenv then setfenv(chunk, environment) end  -- Lua 5.1
+    chunk()
+  end)
 end
 
 return Socket

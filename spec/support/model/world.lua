@@ -10,6 +10,8 @@
 -- All of a story comes from the seed, so that one that ends badly can be told again, this time with a trace.
 local Random = require "spec.support.model.random"
 
+local floor = math.floor
+
 local World = {}
 World.__index = World
 
@@ -33,7 +35,7 @@ local function push(self, event)
   local heap, at = self.heap, self.size + 1
   self.size = at
   while at > 1 do
-    local parent = at // 2
+    local parent = floor(at / 2)
     if not earlier(event, heap[parent]) then break end
     heap[at], at = heap[parent], parent
   end

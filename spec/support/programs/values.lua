@@ -6,7 +6,7 @@ local values = {}
 
 local load_text = loadstring or load -- luacheck: ignore 113
 
-values.unpack = table.unpack or unpack -- luacheck: ignore 113
+values.unpack = table.unpack or unpack
 
 --- A list that unpacks with its nils.
 function values.pack(...) return { n = select("#", ...), ... } end
