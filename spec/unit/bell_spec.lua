@@ -25,13 +25,13 @@ for _, way in ipairs(Peer.all_ways) do
     -- The core consumes from the bell, on a channel of its own. Returns { channel =, tag = }.
     local function arrives(priority, again)
       local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
-      if not again then
+      if opened or not again and peer.holder:next() == "basic.qos" then -- once for each channel
         local qos = peer.holder:expect("basic.qos", { prefetch_count = 1, global = false })
         if opened then assert.equal(opened, qos.channel) end
+        peer.holder:send{ channel = qos.channel, method = "basic.qos-ok" }
       end
       local consume = peer.holder:expect("basic.consume", { queue = "images-bell", no_ack = false, exclusive = false,
         arguments = priority and { ["x-priority"] = priority } or {} })
-      if not again then peer.holder:send{ channel = consume.channel, method = "basic.qos-ok" } end
       return { channel = consume.channel, tag = consume.consumer_tag }
     end
 
@@ -58,6 +58,12 @@ for _, way in ipairs(Peer.all_ways) do
 
     local function cancelled(bell)
       peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
+    end
+
+    -- The core, which has the token, gives it back, and needs no answer to be done with the bell.
+    local function returns(bell, token)
+      peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = true })
+      gives_back(bell, token)
     end
 
     -- The core publishes one token, and is told that it was taken.
@@ -127,9 +133,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.delete", { queue = "images-1-B", channel = claim.channel })
         silent()
         peer.holder:deleted(claim.channel)
-        cancels(bell)
-        gives_back(bell, token)
-        cancelled(bell)
+        returns(bell, token)
         silent()
       end)
 
@@ -142,13 +146,20 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = peer:result(op)
         lock:release()
         peer.holder:delete("images-1-B")
-        cancels(bell)
-        gives_back(bell, token)
+        returns(bell, token)
       end)
+
+      -- None has come while the slot was claimed; none lies ready.
+      local function gives_none(bell)
+        assert.equal(bell.channel, peer.holder:expect("basic.qos").channel)
+        silent()
+        peer.holder:send{ channel = bell.channel, method = "basic.qos-ok" }
+      end
 
       it("gives none: the lock consumes no longer, and rings when it is gone", function ()
         local op, bell = begin(0)
         local lock = gets(op)
+        gives_none(bell)
         cancels(bell)
         cancelled(bell)
         silent()
@@ -162,6 +173,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("gives one after it was cancelled: it goes back, and the lock rings all the same", function ()
         local op, bell = begin(0)
         local lock = gets(op)
+        gives_none(bell)
         cancels(bell)
         local token = deliver(bell)
         gives_back(bell, token)
@@ -171,31 +183,73 @@ for _, way in ipairs(Peer.all_ways) do
         rings()
       end)
 
-      it("has not answered when the slot is held: its channel is closed, and the lock rings", function ()
-        local op = sem:acquire(0)
-        local bell = arrives()
+      it("gives one that lay ready, just when the slot is held: the lock keeps it, and rings for nobody", function ()
+        local op, bell = begin(0)
         local lock = gets(op)
-        peer.holder:expect("channel.close", { channel = bell.channel })
-        welcome(bell)
-        deliver(bell)
-        peer.holder:send{ channel = bell.channel, method = "channel.close-ok" }
+        peer.holder:expect("basic.qos")
+        local token = deliver(bell)
+        peer.holder:send{ channel = bell.channel, method = "basic.qos-ok" }
         silent()
         lock:release()
         peer.holder:delete("images-1-B")
-        rings()
+        returns(bell, token)
+        silent()
       end)
+
+      it("is left alone by a lock that waited for its slot and was given none", function ()
+        local op, bell = begin(5)
+        for _, seconds in ipairs{ 0.035, 0.008, 0.008 } do
+          peer.prober:look(ONE)
+          peer:pass(seconds)
+        end
+        gets(op)
+        cancels(bell)
+      end)
+
+      it("has not answered when the slot is held: the lock still hears what it has to say", function ()
+        for _, has_token in ipairs{ true, false } do
+          open()
+          local op = sem:acquire(0)
+          local bell = arrives()
+          local lock = gets(op)
+          silent()
+          welcome(bell)
+          local token = has_token and deliver(bell)
+          gives_none(bell)
+          if not has_token then
+            cancels(bell)
+            cancelled(bell)
+          end
+          lock:release()
+          peer.holder:delete("images-1-B")
+          if has_token then returns(bell, token) else rings() end
+          silent()
+        end
+      end)
+
+      it("has not answered when the slot is given back: its channel is closed, nothing cancelled, and it is rung",
+        function ()
+          local op = sem:acquire(0)
+          local bell = arrives()
+          local lock = gets(op)
+          lock:release()
+          peer.holder:delete("images-1-B")
+          peer.holder:expect("channel.close", { channel = bell.channel })
+          rings()
+          welcome(bell)
+          deliver(bell)
+          silent()
+        end)
 
       it("uses the channel again that the last one gave back", function ()
         for _ = 1, 3 do
           local op, bell = begin(0)
-          deliver(bell)
+          local token = deliver(bell)
           local lock, claim = gets(op)
           assert.same({ 1, 2 }, { math.min(bell.channel, claim.channel), math.max(bell.channel, claim.channel) })
           lock:release()
           peer.holder:delete("images-1-B")
-          peer.holder:expect("basic.cancel")
-          peer.holder:expect("basic.nack")
-          cancelled(bell)
+          returns(bell, token)
           silent()
         end
       end)
@@ -244,12 +298,9 @@ for _, way in ipairs(Peer.all_ways) do
         gets((begin(0)))
       end)
 
-      it("is rung by a fair one that has twice found a slot, 100 ms apart, and that waits for it", function ()
+      it("is rung by a fair one that has seen a slot free for more than 100 ms, and that waits for it", function ()
         local op, bell = begin(60, true)
-        peer.prober:look(ONE)
-        peer:pass(0.099)
-        silent()
-        peer:pass(0.001)
+        sees_free(100, 8, 8)
         peer.prober:look(ONE)
         peer.holder:silent()
         rings()
@@ -271,8 +322,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("lets a fair one that looks once be busy", function ()
         local op, bell = begin(0, true)
-        peer.prober:look(ONE)
-        peer:pass(0.1)
+        sees_free(100, 8, 8)
         peer.prober:look(ONE)
         rings()
         peer:failed(op, "busy", "a slot of \"images\" is free, but others came before")
@@ -308,8 +358,10 @@ for _, way in ipairs(Peer.all_ways) do
             end
           end
         end
-        assert.is_nil(finds())
-        peer:pass(0.1)
+        for _, seconds in ipairs{ 0.1, 0.008, 0.008 } do
+          assert.is_nil(finds())
+          peer:pass(seconds)
+        end
         assert.equal("images-1-B", finds())
       end)
     end)
@@ -358,7 +410,7 @@ for _, way in ipairs(Peer.all_ways) do
         gets(op)
       end)
 
-      it("for nothing: after one poll the token and all that nobody has are thrown away; the waiter is first in line",
+      it("for nothing: after one poll the token is thrown away, and the waiter is first in line again",
         function ()
         local op, bell = wait(60)
         local token = deliver(bell)
@@ -369,12 +421,10 @@ for _, way in ipairs(Peer.all_ways) do
         end)
         cancels(bell)
         peer.holder:expect("basic.ack", { channel = bell.channel, delivery_tag = token, multiple = false })
-        peer.holder:expect("queue.purge", { channel = bell.channel, queue = "images-bell", no_wait = false })
         local again = arrives(1, true)
         assert.equal(bell.channel, again.channel)
         assert.are_not.equal(bell.tag, again.tag)
         cancelled(bell)
-        peer.holder:send{ channel = bell.channel, method = "queue.purge-ok", message_count = 1 }
         welcome(again)
         silent()
         peer:pass(4)
@@ -394,13 +444,38 @@ for _, way in ipairs(Peer.all_ways) do
           end)
           cancels(bell)
           peer.holder:expect("basic.ack")
-          peer.holder:expect("queue.purge")
           local again = arrives(priority, true)
           cancelled(bell)
-          peer.holder:send{ channel = bell.channel, method = "queue.purge-ok", message_count = 0 }
           welcome(again)
           bell = again
         end
+      end)
+
+      it("for nothing, and many more lie ready: they get one look each", function ()
+        local op, bell = wait(60)
+        deliver(bell)
+        peer:live(5.2, function ()
+          if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end
+          return peer.holder:next() == "basic.cancel"
+        end)
+        for priority = 1, 4 do
+          cancels(bell)
+          peer.holder:expect("basic.ack")
+          local again = arrives(priority, true)
+          cancelled(bell)
+          welcome(again)
+          silent()
+          bell = again
+          deliver(bell)
+          peer.prober:look(priority < 4 and ONE_HELD or ONE)
+        end
+        for _ = 1, 2 do -- the last one's slot is free, but for how long?
+          peer.holder:silent()
+          peer:pass(0.008)
+          peer.prober:look(ONE)
+        end
+        peer.holder:grant(claims())
+        assert.is_true((peer:result(op):held()))
       end)
 
       it("with anything but a token: it is acknowledged away, and nobody looks", function ()
@@ -415,12 +490,13 @@ for _, way in ipairs(Peer.all_ways) do
       -- A probe, or anything, in a queue that was deleted while it was on its way. To answer it costs the channel.
       it("on a channel where messages for its last owner still come: not answered, and nobody looks", function ()
         local op, bell = begin(0)
-        deliver(bell)
+        local token = deliver(bell)
         local lock, claim = gets(op)
         lock:release()
         peer.holder:delete("images-1-B")
-        cancels(bell)
-        peer.holder:expect("basic.nack")
+        peer.holder:next()
+        returns(bell, token)
+        peer:acquire("other") -- has the bell's channel
         local again, late = sem:acquire(60), arrives()
         assert.equal(claim.channel, late.channel)
         for _, type in ipairs{ "", "amqplocks.token" } do
@@ -546,16 +622,23 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("while it was being cancelled: cancel-ok comes all the same", function ()
-        local op, bell = begin(0)
-        deliver(bell)
-        local lock = gets(op)
-        lock:release()
-        peer.holder:delete("images-1-B")
+        local op, bell = wait(3)
+        peer:pass(3)
+        peer:failed(op, "timeout")
         cancels(bell)
-        peer.holder:expect("basic.nack")
         peer.holder:send{ channel = bell.channel, method = "basic.cancel", consumer_tag = bell.tag, no_wait = true }
         silent()
         cancelled(bell)
+        silent()
+      end)
+
+      it("when it was done with: nothing happens", function ()
+        local op, bell = begin(0)
+        local token = deliver(bell)
+        gets(op):drop()
+        peer.holder:delete("images-1-B")
+        returns(bell, token)
+        peer.holder:send{ channel = bell.channel, method = "basic.cancel", consumer_tag = bell.tag, no_wait = true }
         silent()
       end)
 
@@ -657,8 +740,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:look(ONE_HELD)
         peer:pass(3)
         peer:failed(op, "timeout")
-        cancels(bell)
-        gives_back(bell, token)
+        returns(bell, token)
       end)
 
       it("one who is abandoned before the bell has answered: by closing the channel", function ()
@@ -690,8 +772,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:grant(claim)
         silent()
         peer.holder:deleted(claim.channel)
-        cancels(bell)
-        gives_back(bell, token)
+        returns(bell, token)
       end)
 
       it("one who is abandoned in the middle of a claim without a token: rings if there was anything to claim",
@@ -733,8 +814,7 @@ for _, way in ipairs(Peer.all_ways) do
         local _, claim = gets(op)
         peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
         peer.holder:expect("channel.close", { channel = claim.channel })
-        cancels(bell)
-        gives_back(bell, token)
+        returns(bell, token)
       end)
 
       it("a lock that is dropped", function ()
@@ -742,8 +822,7 @@ for _, way in ipairs(Peer.all_ways) do
         local token = deliver(bell)
         gets(op):drop()
         peer.holder:delete("images-1-B")
-        cancels(bell)
-        gives_back(bell, token)
+        returns(bell, token)
       end)
 
       it("the session's end: what is held is deleted first, then tokens go back, then it says goodbye", function ()
@@ -752,8 +831,7 @@ for _, way in ipairs(Peer.all_ways) do
         gets(op)
         peer.session:close()
         peer.holder:delete("images-1-B")
-        cancels(bell)
-        gives_back(bell, token)
+        returns(bell, token)
         peer.holder:expect("connection.close")
       end)
 

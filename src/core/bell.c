@@ -36,9 +36,15 @@ static void consume(al_bell *bell) {
   al_channel_call(bell->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
 }
 
-static void cancel(al_bell *bell) {
+static void cancel(const al_bell *bell) {
   amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(bell->tag)};
   al_channel_call(bell->channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
+}
+
+/* With the token in hand there is no room for another one, so nothing can come that would have to be waited for. */
+static void cancel_and_go(const al_bell *bell) {
+  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(bell->tag), .nowait = 1};
+  al_link_method(bell->channel->link, bell->channel->number, AMQP_BASIC_CANCEL_METHOD, &cancel);
 }
 
 static void acknowledge(al_bell *bell, uint64_t token) {
@@ -50,6 +56,9 @@ static void give_back(al_bell *bell, uint64_t token) {
   amqp_basic_nack_t nack = {.delivery_tag = token, .requeue = 1};
   al_link_method(bell->channel->link, bell->channel->number, AMQP_BASIC_NACK_METHOD, &nack);
 }
+
+static void stop(al_bell *bell);
+static void wait_for_ready_token(al_bell *bell);
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
@@ -81,6 +90,9 @@ static void method_arrived(al_bell *bell, const al_event *event) {
   const amqp_basic_cancel_t *notice = event->decoded;
   if (event->method == AMQP_BASIC_CONSUME_OK_METHOD && bell->state == AL_BELL_ARRIVING) {
     bell->state = AL_BELL_WAITING;
+    if (bell->stays) wait_for_ready_token(bell);
+  } else if (event->method == AMQP_BASIC_QOS_OK_METHOD && bell->state == AL_BELL_WAITING && bell->stays) {
+    stop(bell);
   } else if (event->method == AMQP_BASIC_CANCEL_OK_METHOD && bell->state == AL_BELL_QUITTING) {
     quit(bell);
   } else if (event->method == AMQP_BASIC_CANCEL_METHOD && notice->consumer_tag.len == strlen(bell->tag) &&
@@ -133,24 +145,20 @@ static void bell_event(void *owner, al_channel *channel, const al_event *event) 
 /* ---- coming and going ------------------------------------------------------------------------------------------- */
 
 void al_bell_arrive(al_bell *bell) {
-  amqp_basic_qos_t qos = {.prefetch_count = 1};
   if (bell->state != AL_BELL_OUT) return;
   bell->channel = al_channel_take(&bell->session->holder, bell_event, bell);
   if (!bell->channel) return;
   bell->is_missing = false;
   bell->owes = true;
-  al_channel_call(bell->channel, AMQP_BASIC_QOS_METHOD, &qos);
+  al_channel_take_one(bell->channel);
   consume(bell);
 }
 
-/* Cancelled first: acknowledged first, the old consumer might be given the next token. What lies in the bell now leads
- * nowhere either, or somebody would have been waiting for it. */
+/* Cancelled first: acknowledged first, the old consumer might be given the next token. */
 void al_bell_waste(al_bell *bell) {
-  amqp_queue_purge_t purge = {.queue = amqp_cstring_bytes(bell->queue)};
   if (bell->state != AL_BELL_RUNG) return;
   cancel(bell);
   acknowledge(bell, bell->token);
-  al_channel_call(bell->channel, AMQP_QUEUE_PURGE_METHOD, &purge);
   bell->priority++;
   consume(bell);
 }
@@ -161,16 +169,31 @@ static void stop(al_bell *bell) {
     al_channel_close(bell->channel);
     bell->channel = NULL;
     bell->state = AL_BELL_OUT;
-  } else if (bell->state == AL_BELL_WAITING || bell->state == AL_BELL_RUNG) {
+  } else if (bell->state == AL_BELL_RUNG) {
+    cancel_and_go(bell);
+    give_back(bell, bell->token);
+    al_channel_give(bell->channel);
+    bell->channel = NULL;
+    bell->state = AL_BELL_OUT;
+  } else if (bell->state == AL_BELL_WAITING) {
     cancel(bell);
-    if (bell->state == AL_BELL_RUNG) give_back(bell, bell->token);
     bell->state = AL_BELL_QUITTING;
   }
 }
 
-void al_bell_stay(al_bell *bell) {
+/* What is answered after consume-ok is answered after a token that lay ready. */
+static void wait_for_ready_token(al_bell *bell) {
+  amqp_basic_qos_t qos = {.prefetch_count = 1};
+  al_channel_call(bell->channel, AMQP_BASIC_QOS_METHOD, &qos);
+}
+
+void al_bell_stay(al_bell *bell, bool was_quick) {
   bell->op = NULL;
-  if (bell->state != AL_BELL_RUNG) stop(bell);
+  bell->stays = true;
+  if (bell->state == AL_BELL_WAITING && was_quick)
+    wait_for_ready_token(bell);
+  else if (bell->state != AL_BELL_RUNG && !(bell->state == AL_BELL_ARRIVING && was_quick))
+    stop(bell);
 }
 
 void al_bell_leave(al_bell *bell, bool freed) {

@@ -14,12 +14,12 @@
  *   OUT         arrive                                            ARRIVING
  *   ARRIVING    consume-ok                                        WAITING
  *   WAITING     a token                                           RUNG
- *   RUNG        waste: cancel, ack, purge, consume once more      ARRIVING, its priority raised by one
+ *   RUNG        waste: cancel, ack, consume once more             ARRIVING, its priority raised by one
  *   any         the broker closes the channel, or cancels         OUT      (404: there is no bell)
- *   WAITING     stay: cancel                                      QUITTING
- *   any         leave: cancel, and nack what it has               QUITTING, then freed
+ *   WAITING     stay, leave: cancel                               QUITTING
+ *   RUNG        leave: cancel, and nack what it has               OUT, the channel back in the pool
  *   QUITTING    a token that was on its way: nack                 QUITTING
- *               cancel-ok: the channel back in the pool           OUT
+ *               cancel-ok                                         OUT, the channel back in the pool
  *
  * basic.cancel is never written before consume-ok was read, which RabbitMQ 3.10 answers by closing the connection: who
  * gives up earlier closes the channel. */
@@ -40,6 +40,7 @@ typedef struct al_bell {
   int priority;
   bool is_missing; /* there is none by this name, or the broker denies reading it */
   bool owes;       /* a token or a ring, to those who wait: there is a bell, as far as is known */
+  bool stays;      /* holds a slot: consumes only until it is clear whether a token lay ready */
   bool has_left;   /* freed as soon as nothing can arrive any more */
 } al_bell;
 
@@ -52,11 +53,12 @@ void al_bell_arrive(al_bell *bell);
 bool al_bell_is_out(const al_bell *bell);
 bool al_bell_has_token(const al_bell *bell);
 
-/* The token led to no slot for too long: there are too many. It is thrown away, and all those that nobody has in hand. */
+/* The token led to no slot for too long: there are too many. */
 void al_bell_waste(al_bell *bell);
 
-/* The caller holds a slot, and waits no longer. */
-void al_bell_stay(al_bell *bell);
+/* The caller holds a slot, and waits no longer. `was_quick`: so quickly that a token which lay ready for it may still be
+ * on its way; left behind it would be one too many, as soon as the caller rings. */
+void al_bell_stay(al_bell *bell, bool was_quick);
 
 /* The end of it; NULL is fine. `freed`: a slot came free, which somebody who waits must learn by a token or a ring. */
 void al_bell_leave(al_bell *bell, bool freed);

@@ -42,6 +42,7 @@ static al_channel *channel_free(al_link *link) {
 static void channel_open(al_channel *channel) {
   amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
   channel->state = AL_CHANNEL_OPEN;
+  channel->takes_one = false;
   channel->unanswered = 0;
   memset(&channel->content, 0, sizeof channel->content);
   al_channel_call(channel, AMQP_CHANNEL_OPEN_METHOD, &open);
@@ -65,12 +66,13 @@ al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
 
 void al_channel_give(al_channel *channel) {
   al_link *link = channel->link;
+  channel->on = NULL;
+  channel->owner = NULL;
+  if (!al_link_is_open(link)) return; /* going down, and its channels with it */
   if (channel->unanswered > 0 || link->idle_count >= IDLE_MAX) {
     al_channel_close(channel);
     return;
   }
-  channel->on = NULL;
-  channel->owner = NULL;
   channel->next_idle = link->idle;
   link->idle = channel;
   link->idle_count++;
@@ -87,6 +89,12 @@ void al_channel_close(al_channel *channel) {
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded) {
   if (channel->unanswered++ == 0) channel->asked_at = channel->link->now;
   al_link_method(channel->link, channel->number, method, decoded);
+}
+
+void al_channel_take_one(al_channel *channel) {
+  amqp_basic_qos_t qos = {.prefetch_count = 1};
+  if (!channel->takes_one) al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
+  channel->takes_one = true;
 }
 
 al_code al_event_refusal(const al_event *event) {
@@ -112,7 +120,6 @@ static bool is_answer(amqp_method_number_t method) {
     case AMQP_CHANNEL_CLOSE_OK_METHOD:
     case AMQP_QUEUE_DECLARE_OK_METHOD:
     case AMQP_QUEUE_DELETE_OK_METHOD:
-    case AMQP_QUEUE_PURGE_OK_METHOD:
     case AMQP_BASIC_CONSUME_OK_METHOD:
     case AMQP_BASIC_CANCEL_OK_METHOD:
     case AMQP_BASIC_QOS_OK_METHOD:

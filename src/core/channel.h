@@ -60,6 +60,7 @@ struct al_channel {
   enum { AL_CHANNEL_FREE, AL_CHANNEL_OPEN, AL_CHANNEL_CLOSING } state;
   al_channel_fn *on; /* NULL: idle, or nobody cares */
   void *owner;
+  bool takes_one;   /* its consumers to come have room for one message; see al_channel_take_one */
   int unanswered;   /* requests sent and not answered yet */
   int64_t asked_at; /* when the oldest of them was sent, or one before it */
   al_content content;
@@ -77,6 +78,9 @@ void al_channel_close(al_channel *channel);
 
 /* Sends a request that the broker answers. */
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded);
+
+/* Whoever consumes on it from now on gets one message at a time. */
+void al_channel_take_one(al_channel *channel);
 
 /* For the link: a frame of a channel other than 0; false if it breaks the protocol. */
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame);

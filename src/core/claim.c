@@ -345,8 +345,8 @@ int al_claim_confirm(al_claim *claim) {
   return ++claim->asked;
 }
 
-void al_claim_ring(al_claim *claim, al_bell *bell) {
-  al_bell_stay(bell);
+void al_claim_ring(al_claim *claim, al_bell *bell, bool was_quick) {
+  al_bell_stay(bell, was_quick);
   if (claim->state == AL_CLAIM_GONE)
     al_bell_leave(bell, claim->is_declared);
   else

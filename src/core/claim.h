@@ -101,8 +101,8 @@ int al_claim_confirm(al_claim *claim);
 /* Deletes another queue on the held claim's own channel; the answer goes to `on`. */
 void al_claim_delete_other(al_claim *claim, const char *queue);
 
-/* Takes over a caller at the doorbell, who is told when the claim is gone. */
-void al_claim_ring(al_claim *claim, al_bell *bell);
+/* Takes over a caller at the doorbell, who is told when the claim is gone; see al_bell_stay(). */
+void al_claim_ring(al_claim *claim, al_bell *bell, bool was_quick);
 
 void al_claim_use(al_claim *claim);
 void al_claim_leave(

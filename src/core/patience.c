@@ -6,20 +6,26 @@
 #define CHECK (8 * AL_MILLISECOND) /* longer than a hand-over takes */
 #define CHECKS 2
 #define FAIR_GRACE (100 * AL_MILLISECOND)
-#define DOUBT (20 * AL_MILLISECOND) /* in which a dead client's only queue follows its token */
+#define DOUBT (20 * AL_MILLISECOND)    /* in which a dead client's only queue follows its token */
+#define AT_ONCE (100 * AL_MILLISECOND) /* in which tokens follow that lay ready behind the one thrown away */
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options) {
-  *patience = (al_patience){.fair = options->fair, .poll = options->poll, .doubted_since = AL_NEVER};
+  *patience = (al_patience){
+      .fair = options->fair, .poll = options->poll, .doubted_since = AL_NEVER, .wasted_at = -AT_ONCE};
+}
+
+static bool is_one_of_many(const al_patience *patience, int64_t now) {
+  return now < patience->wasted_at + AT_ONCE;
 }
 
 static bool is_believed(const al_patience *patience, int64_t now) {
-  return patience->doubted_since == AL_NEVER || now < patience->doubted_since + DOUBT;
+  if (patience->doubted_since == AL_NEVER) return !is_one_of_many(patience, now);
+  return now < patience->doubted_since + DOUBT;
 }
 
 static int64_t grace(const al_patience *patience, bool has_token) {
   int seen = patience->sightings;
-  if (patience->fair && !has_token) return seen == 0 ? FAIR_GRACE : 0;
-  if (seen == 0 && !has_token) return GRACE;
+  if (seen == 0 && !has_token) return patience->fair ? FAIR_GRACE : GRACE;
   return seen < CHECKS + !has_token ? CHECK : 0;
 }
 
@@ -37,10 +43,13 @@ int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uin
     return now + al_wait_poll(patience->poll, random);
   }
   if (patience->doubted_since == AL_NEVER) {
-    patience->doubted_since = now;
+    patience->doubted_since = is_one_of_many(patience, now) ? now - patience->poll : now;
     patience->looks = AL_WAIT_TOKEN;
   }
-  if (now >= patience->doubted_since + patience->poll) return AL_NEVER;
+  if (now >= patience->doubted_since + patience->poll) {
+    patience->wasted_at = now;
+    return AL_NEVER;
+  }
   return now + al_wait_next(&patience->looks, random);
 }
 

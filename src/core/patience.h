@@ -10,7 +10,8 @@
  * likely it is one too many, and whoever took a slot with it would take somebody else's.
  *
  * A token may arrive before its slot is free, as a dead client's messages go back before its queues go: some milliseconds
- * before, and up to a second where it held hundreds. So looks follow in quick succession, and it is believed for a poll. */
+ * before, and up to a second where it held hundreds. So looks follow in quick succession, for a poll; then it is thrown
+ * away. Where one was too many more may be: those that follow at once get one look each. */
 #ifndef AL_CORE_PATIENCE_H
 #define AL_CORE_PATIENCE_H
 
@@ -22,6 +23,7 @@ typedef struct al_patience {
   int64_t poll;
   int sightings;         /* looks in a row that found a slot which was left to others */
   int64_t doubted_since; /* the first look with the token in hand was in vain then; AL_NEVER */
+  int64_t wasted_at;     /* the last token was thrown away then */
   al_wait looks;         /* with the token in hand */
 } al_patience;
 

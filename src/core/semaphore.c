@@ -108,7 +108,7 @@ static void acquire_stop(al_op *op) {
   al_look_cancel(&self->look);
   if (self->claim) {
     al_claim_release(self->claim);
-    al_claim_ring(self->claim, self->bell);
+    al_claim_ring(self->claim, self->bell, false);
     al_claim_leave(self->claim);
   } else {
     al_bell_leave(self->bell, false);
@@ -160,7 +160,7 @@ static void got(acquire *self) {
   }
   semaphore->last = self->look.slot;
   note_missing_bell(self);
-  al_claim_ring(self->claim, self->bell);
+  al_claim_ring(self->claim, self->bell, !self->waits);
   self->bell = NULL;
   al_claim_leave(self->claim);
   self->claim = NULL;
