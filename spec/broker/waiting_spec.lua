@@ -503,8 +503,8 @@ describe("eight processes", function()
     return counts.got, counts.late, counts.busy
   ]]
 
-  -- A token is never lost. Who claims without one, as its slot's is on its way to one who is slow, rings in the end: one
-  -- too many, which whoever is woken by it in vain throws away.
+  -- A token is never lost. Who claims without one, as its slot's is on its way to one who is slow, rings in the end:
+  -- one too many, which whoever is woken by it in vain throws away.
   for tries, how in pairs{ [false] = "or not for long", [true] = "or not at all" } do
     operated_it("that wait, " .. how .. ", lose no token, and throw away those too many", function()
       local name, rounds, got, refused = line.semaphore(3), soak(40, 2000), 0, 0

@@ -11,7 +11,7 @@ local Crowd = require "spec.support.model.crowd"
 local unpack = table.unpack or unpack
 
 -- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So
--- it is where tokens are too many for a while, too: who throws those away may throw away one that has just come back.
+-- it is, too, where an administrator may die between the slots it makes and their tokens.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
 local STORIES = {
   { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true },

@@ -284,7 +284,7 @@ METHODS["basic.cancel"] = function (self, frame)
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
   end
-  reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag })
+  if not frame.no_wait then reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag }) end
 end
 
 --- A queue has something for one of the consumers.
