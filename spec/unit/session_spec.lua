@@ -64,6 +64,18 @@ for _, way in ipairs(Peer.ways) do
         assert.equal("not_held", select(3, lock:held()))
       end)
 
+      it("has let go of everything, even if the connection breaks before the broker has said so", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        local op = peer.session:close()
+        peer.holder:expect("queue.delete", { queue = claim.queue })
+        peer.holder:down("connection reset by peer")
+        assert.equal("not_held", select(3, lock:held()))
+        peer.prober:expect("connection.close")
+        peer.prober:send(GOODBYE)
+        assert.is_true(peer:result(op))
+      end)
+
       it("does not wait for a broker that answers nothing longer than the timeout", function ()
         local peer = open()
         local lock, claim = peer:acquire("images")

@@ -43,7 +43,6 @@ static void enter(al_claim *claim, al_claim_state state) {
   bool held = state == AL_CLAIM_HELD;
   if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
   claim->is_pulsed = held;
-  claim->was_held = claim->was_held || held;
   claim->state = state;
   if (state != AL_CLAIM_GONE) return;
   name_remove(claim);
@@ -329,6 +328,7 @@ al_claim *al_claim_begin(al_op *op, const char *queue, int looks, char look[][AL
 
 void al_claim_release(al_claim *claim) {
   if (claim->state != AL_CLAIM_CLAIMING && claim->state != AL_CLAIM_HELD) return;
+  claim->was_let_go = true;
   send_delete(claim); /* behind whatever is still under way on this channel: the broker takes them in order */
   enter(claim, AL_CLAIM_RELEASING);
 }

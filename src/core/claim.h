@@ -72,7 +72,7 @@ struct al_claim {
   al_code
       code; /* why it is not held. CONTENDED: the queue was another's (405). REMOVED: a look found nothing */
   char why[160];
-  bool was_held;
+  bool was_let_go;         /* by its owner, or with its session */
   _Atomic bool is_revoked; /* an administrator asked for it back; it stays so */
 
   int users;            /* who still look at it; it is freed when GONE and unused */
