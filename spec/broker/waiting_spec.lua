@@ -6,6 +6,7 @@
 local broker = require "spec.support.broker"
 local line = require "spec.support.line"
 local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -200,14 +201,14 @@ describe("an administrator", function()
     local name, waiting = create(2), {}
     local kept, held = hold(name), hold(name)
     waiting[1] = line.join(line.process(name), { poll = 0.3 })
+    local second = line.join(line.process(name))
+    waiting[2] = second
     assert.equal(1, admin:remove(1))
     admin.left = 1
     assert(held:release())
     line.until_tokens(name, 1)
-    line.until_at(name, 0, 2)
+    line.until_at(name, 0, 3)
     assert.is_true(line.all_wait(waiting))
-    local second = line.process(name)
-    table.insert(waiting, line.join(second))
     assert.equal(2, admin:add(1))
     admin.left = 2
     local one, place, slot = line.next(waiting)
@@ -268,6 +269,24 @@ describe("waiting that is given up", function()
     busy:finish()
     assert.is_true(got > 0 and late > 0, got .. " were in time, " .. late .. " late")
     line.settled(name, 1, 3) -- and all of them are still there
+  end)
+
+  it("gives back a token that was sent before the broker knew", function()
+    local name, between = line.semaphore(1), proxy.start()
+    local held, hasty, heir = hold(name), line.process(name, nil, between.url), line.process(name)
+    hasty:run("plain = take function take(...) return pcall(plain, ...) end")
+    line.join(hasty)
+    line.join(heir)
+    between:switch("down", "hold")
+    assert(held:release())
+    line.until_at(name, 0, 2) -- it is sent, and does not arrive
+    hasty:signal("INT")
+    assert.is_false((hasty:finish()))
+    between:switch("down", "pass")
+    stage.fails("not_found", hasty:run("return conn:semaphore('spec.nothing'):try_acquire()"))
+    assert.equal(1, (heir:finish()))
+    line.leave(heir)
+    line.settled(name, 1)
   end)
 
   it("at any step, with the token on its way, gives it to the next", function()
@@ -503,8 +522,8 @@ describe("eight processes", function()
     return counts.got, counts.late, counts.busy
   ]]
 
-  -- A token is never lost. Who claims without one, as its slot's is on its way to one who is slow, rings in the end:
-  -- one too many, which whoever is woken by it in vain throws away.
+  -- No token is lost. Who claims without one, as its slot's is on its way to one who is slow, rings in the end: one too
+  -- many, which whoever is woken by it in vain throws away.
   for tries, how in pairs{ [false] = "or not for long", [true] = "or not at all" } do
     operated_it("that wait, " .. how .. ", lose no token, and throw away those too many", function()
       local name, rounds, got, refused = line.semaphore(3), soak(40, 2000), 0, 0
