@@ -7,6 +7,7 @@
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local frames = require "spec.support.frames"
+local lua53 = require "spec.support.lua53"
 local scene = require "spec.broker.facts.scene"
 local socket = require "socket"
 local until_true = require "spec.support.until"
@@ -66,7 +67,7 @@ end
 -- Hands on one frame, and gives it; nil when no whole one is here.
 local function hand_on(link)
   local bytes = link.bytes
-  local size = bytes:sub(1, 4) == "AMQP" and 8 or #bytes >= 7 and string.unpack(">I4", bytes, 4) + 8
+  local size = bytes:sub(1, 4) == "AMQP" and 8 or #bytes >= 7 and lua53.unpack(">I4", bytes, 4) + 8
   if not size or #bytes < size then return nil end
   local frame = bytes:sub(1, size)
   link.bytes = bytes:sub(size + 1)

@@ -149,8 +149,9 @@ describe("the child of a fork", function()
       function in_child(fn)
         local pid = fork.fork()
         if pid == 0 then
-          local text = values.encode(fn())
-          assert(io.open(file, "w")):write(text):close()
+          local text, results = values.encode(fn()), assert(io.open(file, "w"))
+          results:write(text)
+          results:close()
           fork.exit(0)
         end
         local status, written = fork.wait(pid), io.open(file)
