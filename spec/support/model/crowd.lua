@@ -388,9 +388,9 @@ end
 
 --- Plays it. Throws what was wrong, as text.
 function Crowd:play()
-  local fine, err = xpcall(tell, function (err)
+  local fine, err = xpcall(function () tell(self) end, function (err)
     return type(err) == "table" and err.breach or debug.traceback(tostring(err), 2)
-  end, self)
+  end)
   for _, process in ipairs(self.processes) do process:bury() end
   if not fine then error(err, 0) end
 end
