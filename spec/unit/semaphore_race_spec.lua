@@ -56,6 +56,21 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(skews[1] ~= skews[2] or skews[2] ~= skews[3])
       end)
 
+      it("and its prober, which holds nothing: looks again on another one", function ()
+        for _, timeout in ipairs{ 0, 60 } do
+          local peer = open()
+          local op = peer:semaphore("images"):acquire(timeout)
+          loses(peer)
+          peer.prober:down()
+          peer:pass(0.01)
+          assert.is_false(op:done())
+          peer:pass(peer.prober:pause())
+          assert.is_true(peer.prober:due())
+          peer.prober:handshake()
+          gets(peer, op)
+        end
+      end)
+
       it("as often as it may: contended", function ()
         for _, attempts in ipairs{ 1, 2, 8 } do
           local peer = open()

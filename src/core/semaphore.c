@@ -168,8 +168,14 @@ static void got(acquire *self) {
   al_op_finish(&self->op);
 }
 
+/* A new look. The prober, lost meanwhile, holds nothing: another one is as good. */
+static void look_anew(al_op *op) {
+  al_link_forget(&op->session->prober);
+  al_op_next(op, look);
+}
+
 static void skew(al_op *op) {
-  if (op->wake == AL_NEVER) al_op_next(op, look);
+  if (op->wake == AL_NEVER) look_anew(op);
 }
 
 /* Somebody was faster, or the slot was taken away under the claim. One random skew, so that the same clients do not
@@ -325,8 +331,7 @@ static void waiting(al_op *op) {
     al_op_fail_link(op, &op->session->holder);
   } else if (op->wake == AL_NEVER || is_rung || bell_went) {
     self->attempts = 0;
-    al_link_forget(&op->session->prober); /* lost meanwhile, it holds nothing: a new one is as good */
-    al_op_next(op, look);
+    look_anew(op);
   }
 }
 
