@@ -692,11 +692,17 @@ for _, way in ipairs(Peer.all_ways) do
         end
       end)
 
-      it("or may not be read: the same", function ()
-        local op = sem:acquire(0)
-        local bell = arrives()
-        peer.holder:refuse(bell.channel, 403, "ACCESS_REFUSED", "basic.consume")
-        gets(op)
+      it("or may not be read, or is another client's own queue: the same", function ()
+        for _, refusal in ipairs{ { 403, "ACCESS_REFUSED" }, { 405, "RESOURCE_LOCKED" } } do
+          open()
+          local op = sem:acquire(0)
+          local bell = arrives()
+          peer.holder:refuse(bell.channel, refusal[1], refusal[2], "basic.consume")
+          local lock = gets(op)
+          lock:release()
+          peer.holder:delete("images-1-B")
+          silent()
+        end
       end)
 
       it("makes a waiter look, and look again in a poll", function ()
@@ -704,6 +710,17 @@ for _, way in ipairs(Peer.all_ways) do
         local bell = arrives()
         finds_none()
         misses(bell)
+        peer.prober:look(ONE_HELD)
+        silent()
+        peer:pass(5)
+        gets(op)
+      end)
+
+      it("being another client's own queue: a waiter asks for it no more than for one that is not there", function ()
+        local op = sem:acquire(60)
+        local bell = arrives()
+        finds_none()
+        peer.holder:refuse(bell.channel, 405, "RESOURCE_LOCKED", "basic.consume")
         peer.prober:look(ONE_HELD)
         silent()
         peer:pass(5)

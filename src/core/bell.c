@@ -127,8 +127,7 @@ static void bell_event(void *owner, al_channel *channel, const al_event *event) 
       message_arrived(bell, event->content);
       break;
     case AL_EVENT_CLOSED: {
-      bool is_denied = event->reply_code == AMQP_NOT_FOUND || event->reply_code == AMQP_ACCESS_REFUSED;
-      bell->is_missing = bell->state == AL_BELL_ARRIVING && is_denied;
+      bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD; /* whatever is there is no bell to us */
       bell->owes = !bell->is_missing;
       al_op *op = bell->op;
       out(bell);

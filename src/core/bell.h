@@ -15,7 +15,7 @@
  *   ARRIVING    consume-ok                                        WAITING
  *   WAITING     a token                                           RUNG
  *   RUNG        waste: cancel, ack, consume once more             ARRIVING, its priority raised by one
- *   any         the broker closes the channel, or cancels         OUT      (404: there is no bell)
+ *   any         the broker closes the channel, or cancels         OUT      (refusing to be consumed: there is no bell)
  *   WAITING     stay, leave: cancel                               QUITTING
  *   RUNG        leave: cancel, and nack what it has               OUT, the channel back in the pool
  *   QUITTING    a token that was on its way: nack                 QUITTING
@@ -38,7 +38,7 @@ typedef struct al_bell {
   char tag[AL_TICKET_SIZE]; /* the consumer's: never used twice */
   uint64_t token;           /* RUNG: its delivery tag */
   int priority;
-  bool is_missing; /* there is none by this name, or the broker denies reading it */
+  bool is_missing; /* there is none by this name, or none that we may consume from */
   bool owes;       /* a token or a ring, to those who wait: there is a bell, as far as is known */
   bool stays;      /* holds a slot: consumes only until it is clear whether a token lay ready */
   bool has_left;   /* freed as soon as nothing can arrive any more */
