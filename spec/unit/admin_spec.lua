@@ -393,6 +393,24 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
       end)
 
+      it("does without tokens for which the connection was lost, before or while they are published", function ()
+        for _, is_ringing in ipairs{ false, true } do
+          local peer = open()
+          local op, mutex = begin(peer, "add", 1, {}, slots(1))
+          scene.finds_bell(peer, 1)
+          peer.holder:expect("queue.declare", { queue = "images-2-A" })
+          if not is_ringing then peer.prober:down() end
+          peer.holder:declared(mutex.channel, "images-2-A")
+          if is_ringing then
+            peer.prober:probes()
+            peer.prober:down()
+          end
+          leaves(peer, mutex)
+          assert.equal(2, peer:result(op))
+          assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
+        end
+      end)
+
       it("can be abandoned while it looks for it, and while it rings", function ()
         for _, is_ringing in ipairs{ false, true } do
           local peer = open()

@@ -83,7 +83,9 @@ static void publish_some(al_admin_bell *bell) {
   int some = bell->missing < TOKENS_AT_ONCE ? bell->missing : TOKENS_AT_ONCE;
   if (bell->missing > 0 && !al_probes_publish(session, AL_PROBE_AUTO))
     give_up(bell, "the broker reads no publishers");
-  if (bell->missing <= 0 || !al_op_has(bell->op, &session->prober)) return;
+  if (bell->missing > 0 && !al_link_is_open(&session->prober))
+    give_up(bell, "the connection to publish them is lost");
+  if (bell->missing <= 0) return;
   bell->missing -= some;
   bell->is_ringing = true;
   bell->tokens.message = AL_MESSAGE_TOKEN;
