@@ -393,6 +393,20 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
       end)
 
+      it("does not declare one whose node is down, which would cost the mutex", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "add", 1, {}, slots(1))
+        peer.holder:opened()
+        local look = peer.holder:expect("queue.declare", { queue = "images-bell", passive = true })
+        peer.holder:refuse(look.channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-bell' "
+          .. "in vhost '/' is down or inaccessible", "queue.declare")
+        peer.holder:expect("queue.declare", { queue = "images-2-A" })
+        peer.holder:declared(mutex.channel, "images-2-A")
+        peer.prober:answer(peer.prober:probes(), {})
+        leaves(peer, mutex)
+        assert.equal(2, peer:result(op))
+      end)
+
       it("does without tokens for which the connection was lost, before or while they are published", function ()
         for _, is_ringing in ipairs{ false, true } do
           local peer = open()

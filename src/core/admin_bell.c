@@ -20,9 +20,9 @@ static void find_event(void *owner, al_channel *channel, const al_event *event) 
   bool is_declared = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD;
   if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !is_declared)) return;
   bell->channel = NULL;
+  bell->exists = is_declared || !al_event_is_absent(event); /* down with its node, it is not to be declared */
   al_op_answered(bell->op);
   if (is_declared) {
-    bell->exists = true;
     bell->ready = (int)declared->message_count;
     al_channel_give(channel);
   } else if (event->kind == AL_EVENT_DOWN) {

@@ -108,6 +108,10 @@ al_code al_event_refusal(const al_event *event) {
   }
 }
 
+bool al_event_is_absent(const al_event *event) {
+  return event->reply_code == AMQP_NOT_FOUND && strstr(event->text, "no queue");
+}
+
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
 static void tell(al_channel *channel, const al_event *event) {

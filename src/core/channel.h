@@ -52,6 +52,10 @@ typedef struct al_event {
  * CONFLICT, else UNREACHABLE. */
 al_code al_event_refusal(const al_event *event);
 
+/* CLOSED by a passive declare: there is no such queue. 404 is also what a queue whose node is down gives; only the words
+ * tell them apart. */
+bool al_event_is_absent(const al_event *event);
+
 typedef void al_channel_fn(void *owner, al_channel *channel, const al_event *event);
 
 struct al_channel {

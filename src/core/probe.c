@@ -45,11 +45,10 @@ bool al_probes_undecided(al_probes *batch, size_t index) {
 
 /* ---- passive declares ------------------------------------------------------------------------------------------- */
 
-/* 404 is also what a queue whose node is down gives; only the words tell it from one that is not there. */
 static al_answer passive_answer(const al_event *event) {
   switch (event->reply_code) {
     case AMQP_NOT_FOUND:
-      return strstr(event->text, "no queue") ? AL_ANSWER_ABSENT : AL_ANSWER_UNAVAILABLE;
+      return al_event_is_absent(event) ? AL_ANSWER_ABSENT : AL_ANSWER_UNAVAILABLE;
     case AMQP_RESOURCE_LOCKED:
       return AL_ANSWER_PRESENT;
     case AMQP_ACCESS_REFUSED:
