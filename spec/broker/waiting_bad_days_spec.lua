@@ -114,22 +114,25 @@ describe("when somebody is killed", function()
     assert(held:release())
   end)
 
-  it("that has added slots and not yet their tokens, a repair wakes those who wait", function()
-    local name, waiting = line.semaphore(1), {}
-    local held = hold(name)
-    for i, one in ipairs(line.processes(name, 2)) do waiting[i] = line.join(one) end
-    stage.add(name, 2, 3) -- as far as it came
-    assert.equal(3, stage.connect():admin(name):repair())
-    assert.equal(5, served(waiting[1]) + served(waiting[2]))
-    line.until_at(name, 0, 3)
-    assert(held:release())
-    for _, one in ipairs(waiting) do line.leave(one) end
-    line.settled(name, 3)
-    assert.equal(1, stage.connect():admin(name):resize(1))
-    local channel = asker():channel()
-    assert.equal("basic.get-ok", channel:call{ method = "basic.get", queue = stage.bell(name), no_ack = true }.method)
-    assert.equal("basic.get-ok", channel:call{ method = "basic.get", queue = stage.bell(name), no_ack = true }.method)
-  end)
+  for action, slots in pairs{ repair = false, resize = 3 } do
+    it("that has added slots and not yet their tokens, a " .. action .. " wakes those who wait", function()
+      local name, waiting = line.semaphore(1), {}
+      local held = hold(name)
+      for i, one in ipairs(line.processes(name, 2)) do waiting[i] = line.join(one) end
+      stage.add(name, 2, 3) -- as far as it came
+      local admin = stage.connect():admin(name)
+      assert.equal(3, admin[action](admin, slots or nil))
+      assert.equal(5, served(waiting[1]) + served(waiting[2]))
+      line.until_at(name, 0, 3)
+      assert(held:release())
+      for _, one in ipairs(waiting) do line.leave(one) end
+      line.settled(name, 3)
+      assert.equal(1, stage.connect():admin(name):resize(1))
+      local channel = asker():channel()
+      assert.equal("basic.get-ok", channel:call{ method = "basic.get", queue = stage.bell(name), no_ack = true }.method)
+      assert.equal("basic.get-ok", channel:call{ method = "basic.get", queue = stage.bell(name), no_ack = true }.method)
+    end)
+  end
 end)
 
 describe("when the bell", function()

@@ -99,9 +99,9 @@ for _, way in ipairs(Peer.all_ways) do
         local more = { ... }
         return function (peer, mutex) declares(peer, mutex, names, unpack(more)) end
       end
-      local function takes(names) return function (peer, mutex)
+      local function takes(names, ready) return function (peer, mutex)
         deletes(peer, mutex, names)
-        declares(peer, mutex, {})
+        declares(peer, mutex, {}, ready)
       end end
       local function takes_all(names) return function (peer, mutex) deletes(peer, mutex, names, true) end end
 
@@ -115,10 +115,13 @@ for _, way in ipairs(Peer.all_ways) do
       it("removes no more than there are", function ()
         assert.equal(0, done("remove", 9, {}, takes_all(slots(3, 2, 1))))
       end)
-      it("resizes to more", function () assert.equal(4, done("resize", 4, {}, makes(slots(4)))) end)
-      it("resizes to fewer", function () assert.equal(2, done("resize", 2, {}, takes(slots(3)))) end)
-      it("resizes to as many", function () assert.equal(3, done("resize", 3, {}, makes{})) end)
+      it("resizes to more", function () assert.equal(4, done("resize", 4, {}, makes(slots(4), 3, 1))) end)
+      it("resizes to fewer", function () assert.equal(2, done("resize", 2, {}, takes(slots(3), 3))) end)
+      it("resizes to as many", function () assert.equal(3, done("resize", 3, {}, makes({}, 3))) end)
       it("destroys", function () assert.is_true(done("destroy", nil, {}, takes_all(slots(3, 2, 1)))) end)
+      it("finishes what another began: resizes a bell that lacks tokens", function ()
+        assert.equal(3, done("resize", 3, {}, makes({}, 1, 2)))
+      end)
       it("finds nothing to repair", function () assert.equal(3, done("repair", nil, {}, makes({}, 3, 0))) end)
       it("repairs a bell that has lost tokens", function ()
         assert.equal(3, done("repair", nil, {}, makes({}, 1, 2)))
@@ -185,7 +188,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local op, mutex = begin(peer, "resize", 4, {}, slots(1, 3, 6, 7))
         deletes(peer, mutex, slots(7, 6))
-        declares(peer, mutex, slots(2, 4))
+        declares(peer, mutex, slots(2, 4), 2)
         leaves(peer, mutex)
         assert.equal(4, peer:result(op))
       end)
@@ -254,7 +257,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.declare", { queue = "images-2-A", passive = true })
         peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-2-A' in vhost '/'", "queue.declare")
         peer.holder:delete("images-2-A", mutex.channel)
-        declares(peer, mutex, {})
+        declares(peer, mutex, {}, 1)
         leaves(peer, mutex)
         assert.equal(1, peer:result(op))
       end)

@@ -491,7 +491,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op, mutex = begin(peer, action or "remove", amount or 2, options, slots(1, 2, 3))
         local is_all = action == "destroy"
         deletes(peer, mutex, is_all and slots(3, 2, 1) or slots(3, 2), is_all)
-        if not is_all then scene.finds_bell(peer, 0) end
+        if not is_all then scene.finds_bell(peer, 3) end
         peer.prober:silent()
         peer.holder:delete("images-admin", mutex.channel)
         return op
@@ -591,7 +591,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("does not happen when nothing was removed", function ()
         local peer = open()
         local op, mutex = begin(peer, "resize", 3, { revoke = true, wait = 5 }, slots(1, 2, 3))
-        scene.finds_bell(peer, 0)
+        scene.finds_bell(peer, 3)
         scene.leaves(peer, mutex)
         assert.equal(3, peer:result(op))
       end)

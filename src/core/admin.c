@@ -218,13 +218,17 @@ static void declare_slot(admin *self, int slot) {
   al_channel_call(self->mutex.claim->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
 }
 
-/* Nobody may have a token in hand where nobody could hold a slot. Otherwise only the new slots' are certain to be
- * lacking; a repair also makes up for what was lost, as far as can be seen: who is woken in vain throws it away. */
+static bool makes_up(const admin *self) {
+  return self->change.kind == AL_REPAIR || self->change.kind == AL_RESIZE;
+}
+
+/* Repairing and resizing finish what another began, and make up for what was lost: as many tokens as slots are free, but
+ * for those that lie in the bell. What waiters have in hand cannot be seen; who is woken in vain throws it away. */
 static int tokens_lacking(const admin *self) {
   int target = self->change.target, ready = self->bell.ready, held = 0;
   if (!self->bell.exists) return target;
   if (self->survey.highest == 0) return target - ready;
-  if (self->change.kind != AL_REPAIR) return self->declared;
+  if (!makes_up(self)) return self->declared;
   for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
   return target - held - ready;
 }
@@ -353,7 +357,7 @@ static void passing_barrier(al_op *op) {
   int amount = self->change.amount, overshoot = self->options.overshoot;
   int beyond = kind == AL_ADD && amount > overshoot ? amount : overshoot;
   int least = kind == AL_CREATE || kind == AL_RESIZE ? amount + 1 : 0;
-  al_survey_begin(&self->survey, op, self->name, kind == AL_REPAIR, beyond, least);
+  al_survey_begin(&self->survey, op, self->name, makes_up(self), beyond, least);
 }
 
 /* ---- the mutex -------------------------------------------------------------------------------------------------- */
