@@ -310,6 +310,16 @@ for _, way in ipairs(Peer.all_ways) do
         gets(op)
       end)
 
+      it("is rung on another channel, when the look ends with the broker closing the one it was asked on", function ()
+        begin(60, true)
+        sees_free(100, 8, 8)
+        local probes = peer.prober:probes()
+        peer.prober:send(peer.prober.ack(probes[1]), peer.prober.returned(probes[2]), peer.prober.ack(probes[2]))
+        peer.prober:refuse(probes[1].channel, 541, "INTERNAL_ERROR", "basic.publish")
+        rings()
+        assert.equal("open", peer.prober:state())
+      end)
+
       it("lets a fair one be told: timeout, as others came before", function ()
         local op = begin(3, true)
         peer.prober:look(ONE)

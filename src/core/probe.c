@@ -203,9 +203,11 @@ static void returned(al_prober *prober, const al_content *content) {
     question_at(prober, (size_t)(id - prober->first_id))->returned = true;
 }
 
-/* Nobody will answer what is under way by publishing. Batches that may are asked anew, passively. */
-static void questions_give_up(al_prober *prober, bool passively, al_answer otherwise, const char *text) {
-  for (size_t i = 0; i < prober->count; i++) {
+/* Nobody will answer what is under way by publishing. Batches that may are asked anew, passively. Whoever is told may
+ * publish something else, which is not given up. Returns how many were under way. */
+static size_t questions_give_up(al_prober *prober, bool passively, al_answer otherwise, const char *text) {
+  size_t count = prober->count;
+  for (size_t i = 0; i < count; i++) {
     struct al_question *question = question_at(prober, i);
     al_probes *batch = question->batch;
     size_t index = question->index;
@@ -216,12 +218,14 @@ static void questions_give_up(al_prober *prober, bool passively, al_answer other
     else
       answer(batch, index, otherwise, text);
   }
+  return count;
 }
 
-static void questions_forget_all(al_prober *prober) {
-  prober->first_id += prober->count;
-  prober->count = 0;
-  prober->start = 0;
+static void questions_forget(al_prober *prober, size_t count) {
+  if (count == 0) return;
+  prober->first_id += count;
+  prober->count -= count;
+  prober->start = (prober->start + count) % prober->size;
 }
 
 static void prober_event(void *owner, al_channel *channel, const al_event *event) {
@@ -238,8 +242,8 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
     bool denied = event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_ACCESS_REFUSED;
     prober->channel = NULL;
     prober->denied = prober->denied || denied;
-    questions_give_up(prober, denied, denied ? AL_ANSWER_DENIED : AL_ANSWER_UNKNOWN, event->text);
-    questions_forget_all(prober);
+    al_answer otherwise = denied ? AL_ANSWER_DENIED : AL_ANSWER_UNKNOWN;
+    questions_forget(prober, questions_give_up(prober, denied, otherwise, event->text));
   }
 }
 
