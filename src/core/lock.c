@@ -49,9 +49,7 @@ double al_lock_acquired_at(const al_lock *lock) { return lock->claim->acquired_a
 const char *al_lock_reason(const al_lock *lock) { return lock->claim->why; }
 
 /* By its owner, or with everything else when the session was closed. */
-static bool is_let_go(const al_lock *lock) {
-  return lock->released || lock->claim->was_let_go;
-}
+static bool is_let_go(const al_lock *lock) { return lock->released || lock->claim->was_let_go; }
 
 /* With the turn, so that a loss of which the keeper is just taking note is not called a doubt. */
 static al_code why_not(const al_lock *lock) {

@@ -210,7 +210,8 @@ static void wait_a_while(al_session *session, const al_op *op) {
   AL_TURN(session);
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
   if (op->done || al_link_is_due(&session->holder) || al_link_is_due(&session->prober)) return;
-  if (op->waits_since == session->now) return; /* it has just begun to: whoever calls may want to say so first */
+  if (op->waits_since == session->now)
+    return; /* it has just begun to: whoever calls may want to say so first */
   poll_links(session);
   pump(session);
 }
