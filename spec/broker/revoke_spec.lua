@@ -311,7 +311,7 @@ describe("an administrator", function()
   operated_it("needs no more permissions than the guide names to administer", function()
     local user = client.unique("user")
     stage.undo(function() broker.suite:delete_user(user) end)
-    local configure = "^" .. name .. "-(admin|scratch-[0-9a-f]+|[0-9]+-A)$"
+    local configure = "^" .. name .. "-(admin|bell|scratch-[0-9a-f]+|[0-9]+-A)$"
     local url = broker.suite:add_user(user, configure, "^amq\\.default$", "^" .. name .. "-admin$")
     local theirs = stage.connect(url):admin(name)
     stage.fails("not_held", theirs:revoke(3))

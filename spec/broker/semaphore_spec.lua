@@ -534,7 +534,7 @@ describe("two semaphores", function()
 
   it("may have any name that is UTF-8 without control characters", function()
     local conn = stage.connect()
-    for _, suffix in ipairs{ " with spaces ", " Größe 漢字 🔒", "%s%d %n", "\"'`$(x)\\", "#*./:?&=", "-0-A" } do
+    for _, suffix in ipairs{ " with spaces ", " ß漢🔒", "%s%d %n", "\"'`$(x)\\", "#*./:?&=", "-0-A" } do
       local name = stage.semaphore(1, suffix)
       local lock = stage.take(conn:semaphore(name))
       assert.equal(name, lock.name)
