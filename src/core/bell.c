@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/bell.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,7 +159,7 @@ void al_bell_waste(al_bell *bell) {
   if (bell->state != AL_BELL_RUNG) return;
   cancel(bell);
   acknowledge(bell, bell->token);
-  bell->priority++;
+  if (bell->priority < INT_MAX) bell->priority++;
   consume(bell);
 }
 

@@ -10,8 +10,12 @@
  * likely it is one too many, and whoever took a slot with it would take somebody else's.
  *
  * A token may arrive before its slot is free, as a dead client's messages go back before its queues go: some milliseconds
- * before, and up to a second where it held hundreds. So looks follow in quick succession, for a poll; then it is thrown
- * away. Where one was too many more may be: those that follow at once get one look each. */
+ * before, and up to a second where it held hundreds. So looks follow in quick succession, for two seconds, or a poll
+ * if that is less; then it is thrown away. Where one was too many more may be: those that follow at once get one look
+ * each.
+ *
+ * Whoever has left free slots to others again and again, and found them taken each time, takes the next one at sight:
+ * callers that do not wait would keep it waiting for ever. */
 #ifndef AL_CORE_PATIENCE_H
 #define AL_CORE_PATIENCE_H
 
@@ -22,6 +26,7 @@ typedef struct al_patience {
   bool fair;
   int64_t poll;
   int sightings;         /* looks in a row that found a slot which was left to others */
+  int slighted;          /* how often such a slot was another's at the next look */
   int64_t doubted_since; /* the first look with the token in hand was in vain then; AL_NEVER */
   int64_t wasted_at;     /* the last token was thrown away then */
   al_wait looks;         /* with the token in hand */

@@ -128,7 +128,12 @@ static void acquire_free(al_op *op) {
 /* ---- at the doorbell -------------------------------------------------------------------------------------------- */
 
 static void note_missing_bell(acquire *self) {
-  if (self->bell->is_missing) self->semaphore->bell_missed = self->op.session->now;
+  if (self->bell->is_missing) {
+    self->semaphore->bell_missed = self->op.session->now;
+    al_session_note(self->op.session, false,
+                    "there is no \"%s\", or it may not be read: who waits looks by itself",
+                    self->bell->queue);
+  }
   self->bell->is_missing = false;
 }
 
