@@ -294,6 +294,17 @@ for _, way in ipairs(Peer.all_ways) do
         gets(op)
       end)
 
+      it("is given no more time by one that has been overtaken eight times", function ()
+        local op = begin(60, false, 0, 0.05)
+        for turn = 1, 8 do
+          sees_free(35)
+          if turn == 1 then finds_none() else peer.prober:look(ONE_HELD) end
+          silent()
+          peer:pass(0.05)
+        end
+        gets(op)
+      end)
+
       it("is given no time by who may not wait", function ()
         gets((begin(0)))
       end)
