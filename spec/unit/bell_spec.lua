@@ -295,7 +295,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is given no more time by one that has been overtaken eight times", function ()
-        local op = begin(60, false, 0, 0.05)
+        local op = begin(60, false, nil, 0.05)
         for turn = 1, 8 do
           sees_free(35)
           if turn == 1 then finds_none() else peer.prober:look(ONE_HELD) end
