@@ -59,7 +59,6 @@ static void give_back(al_bell *bell, uint64_t token) {
 }
 
 static void stop(al_bell *bell);
-static void wait_for_ready_token(al_bell *bell);
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
@@ -91,7 +90,7 @@ static void method_arrived(al_bell *bell, const al_event *event) {
   const amqp_basic_cancel_t *notice = event->decoded;
   if (event->method == AMQP_BASIC_CONSUME_OK_METHOD && bell->state == AL_BELL_ARRIVING) {
     bell->state = AL_BELL_WAITING;
-    if (bell->stays) wait_for_ready_token(bell);
+    if (bell->stays) al_channel_ping(bell->channel);
   } else if (event->method == AMQP_BASIC_QOS_OK_METHOD && bell->state == AL_BELL_WAITING && bell->stays) {
     stop(bell);
   } else if (event->method == AMQP_BASIC_CANCEL_OK_METHOD && bell->state == AL_BELL_QUITTING) {
@@ -167,31 +166,23 @@ void al_bell_waste(al_bell *bell) {
 static void stop(al_bell *bell) {
   if (bell->state == AL_BELL_ARRIVING) {
     al_channel_close(bell->channel);
-    bell->channel = NULL;
-    bell->state = AL_BELL_OUT;
+    out(bell);
   } else if (bell->state == AL_BELL_RUNG) {
     cancel_and_go(bell);
     give_back(bell, bell->token);
-    al_channel_give(bell->channel);
-    bell->channel = NULL;
-    bell->state = AL_BELL_OUT;
+    quit(bell);
   } else if (bell->state == AL_BELL_WAITING) {
     cancel(bell);
     bell->state = AL_BELL_QUITTING;
   }
 }
 
-/* What is answered after consume-ok is answered after a token that lay ready. */
-static void wait_for_ready_token(al_bell *bell) {
-  amqp_basic_qos_t qos = {.prefetch_count = 1};
-  al_channel_call(bell->channel, AMQP_BASIC_QOS_METHOD, &qos);
-}
-
+/* What is asked after consume-ok is answered after a token that lay ready. */
 void al_bell_stay(al_bell *bell, bool was_quick) {
   bell->op = NULL;
   bell->stays = true;
   if (bell->state == AL_BELL_WAITING && was_quick)
-    wait_for_ready_token(bell);
+    al_channel_ping(bell->channel);
   else if (bell->state != AL_BELL_RUNG && !(bell->state == AL_BELL_ARRIVING && was_quick))
     stop(bell);
 }
@@ -200,7 +191,7 @@ void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
   if (freed && bell->owes && bell->state != AL_BELL_RUNG) al_prober_ring(&bell->session->probes, bell->queue);
   bell->op = NULL;
-  bell->has_left = true;
   stop(bell);
+  bell->has_left = true;
   if (bell->state == AL_BELL_OUT) free(bell);
 }

@@ -91,10 +91,14 @@ void al_channel_call(al_channel *channel, amqp_method_number_t method, void *dec
   al_link_method(channel->link, channel->number, method, decoded);
 }
 
-void al_channel_take_one(al_channel *channel) {
+void al_channel_ping(al_channel *channel) {
   amqp_basic_qos_t qos = {.prefetch_count = 1};
-  if (!channel->takes_one) al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
+  al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
   channel->takes_one = true;
+}
+
+void al_channel_take_one(al_channel *channel) {
+  if (!channel->takes_one) al_channel_ping(channel);
 }
 
 al_code al_event_refusal(const al_event *event) {

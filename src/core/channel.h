@@ -86,6 +86,10 @@ void al_channel_call(al_channel *channel, amqp_method_number_t method, void *dec
 /* Whoever consumes on it from now on gets one message at a time. */
 void al_channel_take_one(al_channel *channel);
 
+/* Asks for nothing, and is answered: basic.qos says again what al_channel_take_one() says. It changes nothing for consumers
+ * that exist or need no acknowledgements. */
+void al_channel_ping(al_channel *channel);
+
 /* For the link: a frame of a channel other than 0; false if it breaks the protocol. */
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame);
 void al_channels_down(al_link *link); /* tells every owner, and forgets them all */

@@ -231,14 +231,12 @@ static al_channel *pulse_channel(al_link *link) {
   return NULL;
 }
 
-/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. basic.qos asks
- * for nothing, and changes nothing for consumers that exist or need no acknowledgements. */
+/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. */
 static void pulse(al_link *link) {
-  amqp_basic_qos_t qos = {.prefetch_count = 1};
   if (link->pulses == 0 || link->now < link->pulsed_at + heartbeat(link) / 2) return;
   link->pulsed_at = link->now;
   al_channel *channel = pulse_channel(link);
-  if (channel && channel->unanswered <= 1) al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
+  if (channel && channel->unanswered <= 1) al_channel_ping(channel);
 }
 
 static void keep_time(al_link *link) {
