@@ -19,17 +19,6 @@ after_each(stage.clear)
 teardown(stage.check)
 
 describe("a memory alarm", function()
-  local function alarm()
-    stage.undo(function() broker.suite:alarm(false) end)
-    broker.suite:alarm(true)
-    local probing = stage.client()
-    until_true(function() -- it reaches the connections a moment later
-      probing:channel():publish{ routing_key = "none" }
-      return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
-    end)
-    probing:abort() -- it would not be heard saying goodbye
-  end
-
   -- A process with the lock on slot 1, which has published before.
   local function holder(name)
     local new = witness.start()
@@ -46,7 +35,7 @@ describe("a memory alarm", function()
     local conn, fresh = stage.connect(nil, { timeout = 2 }), stage.connect(nil, { timeout = 2 })
     local sem = conn:semaphore(name)
     local lock = stage.take(sem)
-    alarm()
+    stage.alarm()
     assert.is_true(lock:held() and lock:verify() and stage.held(name, 1))
     for _, one in ipairs{ sem, fresh:semaphore(name) } do
       local second = assert(one:try_acquire())
@@ -69,7 +58,7 @@ describe("a memory alarm", function()
   operated_it("may last for many heartbeats: locks are kept, and certain, though who holds them is blocked", function()
     local name = stage.semaphore(1)
     local one = holder(name)
-    alarm()
+    stage.alarm()
     stage.fails("busy", one:run("return sem:try_acquire()")) -- it has published, and is not read any more
     one:begin([[
       local stop, doubts = clock.now() + ..., 0
@@ -88,7 +77,7 @@ describe("a memory alarm", function()
   operated_it("does not keep a dead holder's slot, though its connection for asking was blocked", function()
     local name = stage.semaphore(1)
     local one = holder(name)
-    alarm()
+    stage.alarm()
     stage.fails("busy", one:run("return sem:try_acquire()"))
     one:kill()
     stage.until_free(name, 1)
@@ -106,7 +95,7 @@ describe("a memory alarm", function()
     local told = stage.process("none")
     told:begin("return conn:semaphore(..., { probe = 'publish' }):acquire()", name)
     occupant:await_looks(6)
-    alarm()
+    stage.alarm()
     stage.fails("blocked", told:finish())
     stage.fails("timeout", told:run("return conn:semaphore(...):acquire{ timeout = 0.2 }", name))
     assert.is_false(waiters[1]:finished() or waiters[2]:finished())

@@ -322,21 +322,10 @@ describe("an administrator", function()
   end)
 
   describe("under a memory alarm", function()
-    local function alarm()
-      stage.undo(function() broker.suite:alarm(false) end)
-      broker.suite:alarm(true)
-      local probing = stage.client()
-      until_true(function() -- it reaches the connections a moment later
-        probing:channel():publish{ routing_key = "none" }
-        return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
-      end)
-      probing:abort() -- it would not be heard saying goodbye
-    end
-
     operated_it("cannot ask, sees who lets go all the same, and asks when it is over", function()
       local first, second = stage.take(conn:semaphore(name)), stage.take(conn:semaphore(name))
       assert.equal(3, admin:slots()) -- the connection that asks has published
-      alarm()
+      stage.alarm()
       local message = stage.fails("blocked", admin:revoke(1))
       assert.matches("memory or disk alarm", message, 1, true)
       message = stage.fails("timeout", admin:revoke(2, { wait = 0.3 }))

@@ -169,6 +169,18 @@ end
 --- Has something done at the end of the test, however it ends, the last thing first.
 function stage.undo(fn) table.insert(undone, fn) end
 
+--- Raises a memory alarm until the end of the test, and waits until it has reached the connections.
+function stage.alarm()
+  stage.undo(function() broker.suite:alarm(false) end)
+  broker.suite:alarm(true)
+  local probing = stage.client()
+  until_true(function()
+    probing:channel():publish{ routing_key = "none" }
+    return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
+  end)
+  probing:abort() -- it would not be heard saying goodbye
+end
+
 local function clear_semaphore(name, slots)
   for i = 1, slots do
     stage.until_free(name, i)
