@@ -33,6 +33,7 @@ build = {
         "src/core/channel.c",
         "src/core/claim.c",
         "src/core/code.c",
+        "src/core/exclusive.c",
         "src/core/field.c",
         "src/core/handshake.c",
         "src/core/link.c",

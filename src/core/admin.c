@@ -205,7 +205,7 @@ static void mutex_event(al_op *op, const al_event *event) {
 static void declare_slot(admin *self, int slot) {
   char queue[AL_NAME_SIZE];
   if (slot == BELL) {
-    al_admin_bell_declare(&self->bell, self->mutex.claim->channel, self->options.quorum);
+    al_admin_bell_declare(&self->bell, self->mutex.own->channel, self->options.quorum);
     return;
   }
   self->declared++;
@@ -215,7 +215,7 @@ static void declare_slot(admin *self, int slot) {
                                   al_field_number("x-max-length", 0)};
   amqp_queue_declare_t declare = {
       .queue = amqp_cstring_bytes(queue), .durable = 1, .arguments = {.num_entries = 3, .entries = entries}};
-  al_channel_call(self->mutex.claim->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_channel_call(self->mutex.own->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
 }
 
 static bool makes_up(const admin *self) {
@@ -287,7 +287,7 @@ static void deleting(al_op *op) {
   self->checked = self->deleted + 1;
   queue_name(self, delete_at(self, self->deleted), queue);
   al_op_ask(op);
-  al_claim_delete_other(self->mutex.claim, queue);
+  al_exclusive_delete_other(self->mutex.own, queue);
 }
 
 /* ---- looking before deleting ------------------------------------------------------------------------------------ */
@@ -365,8 +365,8 @@ static void passing_barrier(al_op *op) {
 static void taking_mutex(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_taken(&self->mutex)) return;
-  self->mutex.claim->on = mutex_event;
-  self->mutex.claim->on_op = op;
+  self->mutex.own->on = mutex_event;
+  self->mutex.own->on_op = op;
   op->step = passing_barrier;
   al_barrier_begin(&self->barrier, op, self->name);
 }

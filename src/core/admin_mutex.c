@@ -15,13 +15,13 @@ static void look_again_later(al_admin_mutex *mutex) {
 static void claim(al_admin_mutex *mutex) {
   char queue[AL_NAME_SIZE];
   al_name_admin(queue, mutex->name);
-  if (al_claim_find(mutex->op->session, queue)) { /* another caller on this very connection */
+  if (al_exclusive_find(mutex->op->session, queue)) { /* another caller on this very connection */
     look_again_later(mutex);
     return;
   }
   if (!al_op_has(mutex->op, &mutex->op->session->holder)) return;
   al_op_ask(mutex->op);
-  mutex->claim = al_claim_begin(mutex->op, queue, 0, NULL);
+  mutex->own = al_exclusive_begin(mutex->op, &(al_exclusive_plan){.queue = queue});
 }
 
 void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name) {
@@ -30,8 +30,8 @@ void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name) {
 }
 
 static void forget(al_admin_mutex *mutex) {
-  al_claim_leave(mutex->claim);
-  mutex->claim = NULL;
+  al_claim_leave(&mutex->own->claim);
+  mutex->own = NULL;
   mutex->op->claim = NULL;
 }
 
@@ -49,9 +49,9 @@ static void found_taken(al_admin_mutex *mutex) {
 }
 
 static void missed(al_admin_mutex *mutex) {
-  al_code code = mutex->claim->code;
-  char why[sizeof mutex->claim->why];
-  memcpy(why, mutex->claim->why, sizeof why);
+  al_code code = mutex->own->claim.code;
+  char why[sizeof mutex->own->claim.why];
+  memcpy(why, mutex->own->claim.why, sizeof why);
   forget(mutex);
   if (al_link_is_lost(&mutex->op->session->holder))
     al_op_fail_link(mutex->op, &mutex->op->session->holder);
@@ -63,10 +63,10 @@ static void missed(al_admin_mutex *mutex) {
 
 bool al_admin_mutex_taken(al_admin_mutex *mutex) {
   al_op *op = mutex->op;
-  if (mutex->claim && mutex->claim->state == AL_CLAIM_CLAIMING) return false;
-  if (mutex->claim) {
+  if (mutex->own && mutex->own->claim.state == AL_CLAIM_CLAIMING) return false;
+  if (mutex->own) {
     al_op_answered(op);
-    if (mutex->claim->state == AL_CLAIM_HELD) return true;
+    if (mutex->own->claim.state == AL_CLAIM_HELD) return true;
     missed(mutex);
   } else if (al_link_is_lost(&op->session->holder)) {
     al_op_fail_link(op, &op->session->holder);
@@ -78,19 +78,20 @@ bool al_admin_mutex_taken(al_admin_mutex *mutex) {
 
 bool al_admin_mutex_held(al_admin_mutex *mutex) {
   if (mutex->op->done) return false;
-  if (mutex->claim->state == AL_CLAIM_HELD) return true;
-  al_op_fail(mutex->op, AL_LOST, "the administration mutex of \"%s\": %s", mutex->name, mutex->claim->why);
+  if (mutex->own->claim.state == AL_CLAIM_HELD) return true;
+  al_op_fail(mutex->op, AL_LOST, "the administration mutex of \"%s\": %s", mutex->name,
+             mutex->own->claim.why);
   return false;
 }
 
 void al_admin_mutex_release(al_admin_mutex *mutex) {
   al_op_ask(mutex->op);
-  mutex->claim->on = NULL;
-  al_claim_release(mutex->claim);
+  mutex->own->on = NULL;
+  al_claim_release(&mutex->own->claim);
 }
 
 bool al_admin_mutex_released(al_admin_mutex *mutex) {
-  if (mutex->claim->state != AL_CLAIM_GONE && !mutex->claim->is_denied)
+  if (mutex->own->claim.state != AL_CLAIM_GONE && !mutex->own->claim.is_denied)
     return false; /* it goes with its channel */
   al_op_answered(mutex->op);
   forget(mutex);
@@ -99,8 +100,8 @@ bool al_admin_mutex_released(al_admin_mutex *mutex) {
 
 void al_admin_mutex_drop(al_admin_mutex *mutex) {
   al_squat_cancel(&mutex->squat);
-  if (!mutex->claim) return;
-  mutex->claim->on = NULL;
-  al_claim_release(mutex->claim);
+  if (!mutex->own) return;
+  mutex->own->on = NULL;
+  al_claim_release(&mutex->own->claim);
   forget(mutex);
 }

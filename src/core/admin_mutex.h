@@ -6,7 +6,7 @@
 #ifndef AL_CORE_ADMIN_MUTEX_H
 #define AL_CORE_ADMIN_MUTEX_H
 
-#include "core/claim.h"
+#include "core/exclusive.h"
 #include "core/op.h"
 #include "core/squat.h"
 #include "core/wait.h"
@@ -14,7 +14,7 @@
 typedef struct al_admin_mutex {
   al_op *op;
   const char *name;
-  al_claim *claim; /* NULL: waiting for another administrator, or let go */
+  al_exclusive *own; /* NULL: waiting for another administrator, or let go */
   al_wait wait;
   al_squat squat; /* once, when the queue was found taken */
   bool is_suspected;

@@ -132,6 +132,7 @@ static bool is_answer(amqp_method_number_t method) {
     case AMQP_BASIC_CANCEL_OK_METHOD:
     case AMQP_BASIC_QOS_OK_METHOD:
     case AMQP_CONFIRM_SELECT_OK_METHOD:
+    case AMQP_QUEUE_BIND_OK_METHOD:
       return true;
     default:
       return false;

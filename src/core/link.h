@@ -38,7 +38,7 @@ typedef enum al_link_change {
 
 #define AL_NAME_BUCKETS 64
 
-struct al_claim;
+struct al_exclusive;
 
 struct al_link {
   const al_settings *settings;
@@ -71,7 +71,7 @@ struct al_link {
   al_channel *idle; /* open and clean */
   int idle_count;
 
-  struct al_claim *names[AL_NAME_BUCKETS]; /* what this connection holds or may hold, by queue name */
+  struct al_exclusive *names[AL_NAME_BUCKETS]; /* what this connection holds or may hold, by queue name */
 
   al_code code; /* why it is DOWN */
   char why[AL_MESSAGE_SIZE];

@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/look.h"
 
+#include "core/exclusive.h"
 #include "core/name.h"
 #include "core/random.h"
 #include "core/session.h"
@@ -67,9 +68,9 @@ static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
   char holder[AL_NAME_SIZE];
   al_name_holder(holder, look->semaphore->name, slot);
   /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
-  const al_claim *ours = al_claim_find(look->op->session, holder);
+  const al_exclusive *ours = al_exclusive_find(look->op->session, holder);
   look->found++;
-  look->mine += ours && ours->state == AL_CLAIM_HELD;
+  look->mine += ours && ours->claim.state == AL_CLAIM_HELD;
   if (a == AL_ANSWER_UNAVAILABLE) {
     look->unavailable++;
     return false;

@@ -37,6 +37,9 @@ typedef enum al_message {
 #define AL_TYPE_REVOKE "amqplocks.revoke"
 #define AL_TYPE_TOKEN "amqplocks.token"
 
+/* To which those who read are bound: it is always there, and nobody can delete it under them. */
+#define AL_READERS_EXCHANGE "amq.direct"
+
 typedef struct al_probes al_probes;
 
 /* Writes the name of the queue that question `index` is about. */

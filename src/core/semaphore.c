@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "core/bell.h"
+#include "core/exclusive.h"
 #include "core/lock.h"
 #include "core/look.h"
 #include "core/name.h"
@@ -50,7 +51,7 @@ typedef struct acquire {
   al_patience patience;
 
   al_look look;
-  al_claim *claim;
+  al_exclusive *own;                           /* what is being claimed; NULL */
   int last_found, last_busy, last_unavailable; /* by the last look that was brought to its end */
   al_squat squat;
   al_code verdict; /* what to fail with when squatters do not explain it */
@@ -106,15 +107,15 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 static void acquire_stop(al_op *op) {
   acquire *self = (acquire *)op;
   al_look_cancel(&self->look);
-  if (self->claim) {
-    al_claim_release(self->claim);
-    al_claim_ring(self->claim, self->bell, false);
-    al_claim_leave(self->claim);
+  if (self->own) {
+    al_claim_release(&self->own->claim);
+    al_exclusive_ring(self->own, self->bell, false);
+    al_claim_leave(&self->own->claim);
   } else {
     al_bell_leave(self->bell, false);
   }
   self->bell = NULL;
-  self->claim = NULL;
+  self->own = NULL;
   op->claim = NULL;
   al_squat_cancel(&self->squat);
 }
@@ -156,7 +157,7 @@ static bool mind_bell(acquire *self) {
 
 static void got(acquire *self) {
   al_semaphore *semaphore = self->semaphore;
-  self->op.lock = al_lock_new(self->op.session, self->claim, semaphore->name, self->look.slot,
+  self->op.lock = al_lock_new(self->op.session, &self->own->claim, semaphore->name, self->look.slot,
                               semaphore->options.probing);
   if (!self->op.lock) {
     al_op_fail(&self->op, AL_NO_MEMORY, "slot %d of \"%s\" was let go again", self->look.slot,
@@ -165,10 +166,10 @@ static void got(acquire *self) {
   }
   semaphore->last = self->look.slot;
   note_missing_bell(self);
-  al_claim_ring(self->claim, self->bell, !self->waits);
+  al_exclusive_ring(self->own, self->bell, !self->waits);
   self->bell = NULL;
-  al_claim_leave(self->claim);
-  self->claim = NULL;
+  al_claim_leave(&self->own->claim);
+  self->own = NULL;
   self->op.claim = NULL;
   al_op_finish(&self->op);
 }
@@ -198,7 +199,7 @@ static void lost_race(acquire *self) {
 
 static void claimed(al_op *op) {
   acquire *self = (acquire *)op;
-  al_claim *claim = self->claim;
+  al_claim *claim = &self->own->claim;
   if (claim->state == AL_CLAIM_CLAIMING) return;
   al_op_answered(op);
   if (claim->state == AL_CLAIM_HELD) {
@@ -209,7 +210,7 @@ static void claimed(al_op *op) {
   char why[sizeof claim->why];
   memcpy(why, claim->why, sizeof why);
   al_claim_leave(claim);
-  self->claim = NULL;
+  self->own = NULL;
   op->claim = NULL;
   if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
@@ -232,7 +233,8 @@ static void claim(acquire *self) {
   al_name_slot(slots[1], name, 1);
   al_op_ask(&self->op);
   self->op.step = claimed;
-  self->claim = al_claim_begin(&self->op, holder, both ? 2 : 1, slots);
+  self->own = al_exclusive_begin(&self->op,
+                                 &(al_exclusive_plan){.queue = holder, .looks = both ? 2 : 1, .look = slots});
 }
 
 /* ---- steps 1 to 4: the look ------------------------------------------------------------------------------------- */

@@ -71,11 +71,7 @@ static void session_free(al_session *session) {
   al_session_abort(session);
   if (al_session_forked(session)) return;
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
-  for (al_claim *claim = session->claims, *next; claim; claim = next) {
-    next = claim->next;
-    al_bell_leave(claim->bell, false);
-    free(claim);
-  }
+  al_claims_free(session);
   al_link_free(&session->holder);
   al_link_free(&session->prober);
   al_prober_free(&session->probes);

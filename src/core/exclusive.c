@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/exclusive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/field.h"
+#include "core/link.h"
+#include "core/op.h"
+#include "core/probe.h"
+#include "core/session.h"
+
+/* ---- the table of names ----------------------------------------------------------------------------------------- */
+
+static al_exclusive **bucket(al_session *session, const char *queue) {
+  uint32_t hash = 2166136261u; /* FNV-1a */
+  for (const char *c = queue; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+  return &session->holder.names[hash % AL_NAME_BUCKETS];
+}
+
+al_exclusive *al_exclusive_find(al_session *session, const char *queue) {
+  al_exclusive *own = *bucket(session, queue);
+  while (own && strcmp(own->claim.queue, queue) != 0) own = own->next_name;
+  return own;
+}
+
+static void name_enter(al_exclusive *own) {
+  al_exclusive **first = bucket(own->claim.session, own->claim.queue);
+  own->next_name = *first;
+  *first = own;
+}
+
+static void name_remove(al_exclusive *own) {
+  al_exclusive **at = bucket(own->claim.session, own->claim.queue);
+  while (*at && *at != own) at = &(*at)->next_name;
+  if (*at) *at = own->next_name;
+}
+
+/* ---- what is sent ----------------------------------------------------------------------------------------------- */
+
+static void send_declare(al_exclusive *own) {
+  al_session *session = own->claim.session;
+  int64_t wall = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
+                                  al_field_number("x-max-length", 0),
+                                  al_field_text("x-overflow", "drop-head"),
+                                  al_field_text("x-amqplocks-ticket", own->claim.ticket),
+                                  al_field_text("x-amqplocks-holder", session->settings.name),
+                                  al_field_number("x-amqplocks-acquired-at", wall)};
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(own->claim.queue),
+                                  .exclusive = 1,
+                                  .auto_delete = 1,
+                                  .arguments = {.num_entries = 6, .entries = entries}};
+  al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+}
+
+static void send_bind(al_exclusive *own) {
+  amqp_queue_bind_t bind = {.queue = amqp_cstring_bytes(own->claim.queue),
+                            .exchange = amqp_cstring_bytes(AL_READERS_EXCHANGE),
+                            .routing_key = amqp_cstring_bytes(own->key)};
+  al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
+}
+
+static void send_look(al_exclusive *own, const char *queue) {
+  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
+  al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+}
+
+static void send_claim(al_exclusive *own) {
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(own->claim.queue),
+                                  .consumer_tag = amqp_cstring_bytes(own->claim.ticket),
+                                  .no_ack = 1};
+  send_declare(own);
+  al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
+  if (own->key[0]) send_bind(own);
+  for (int i = 0; i < own->looks; i++) send_look(own, own->look[i]);
+}
+
+static void send_delete(al_exclusive *own) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->claim.queue)};
+  al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
+}
+
+/* ---- undoing ---------------------------------------------------------------------------------------------------- */
+
+static void undo_settled(al_exclusive *own, al_channel *channel) {
+  own->channel = NULL;
+  if (channel) al_channel_give(channel);
+  al_claim_enter(&own->claim, AL_CLAIM_GONE);
+}
+
+/* Nothing more can be done than to see the queue go with its channel; how soon to look (again), is backed off. */
+static void undo_later(al_exclusive *own) {
+  al_session *session = own->claim.session;
+  own->channel = NULL;
+  own->undo_at = session->now + al_wait_next(&own->undo_wait, &session->random);
+}
+
+static void undo_refused(al_exclusive *own, const al_event *event) {
+  al_claim *claim = &own->claim;
+  /* 405: it is somebody else's by now. 404: it is going away. */
+  if (event->reply_code == AMQP_RESOURCE_LOCKED || event->reply_code == AMQP_NOT_FOUND) {
+    undo_settled(own, NULL);
+    return;
+  }
+  if (!claim->is_denied) snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
+  claim->is_denied = true;
+  undo_later(own);
+}
+
+static void undo_event(void *owner, al_channel *channel, const al_event *event) {
+  al_exclusive *own = owner;
+  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD) {
+    undo_settled(own, channel);
+  } else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD) {
+    al_channel_give(channel); /* it is still there */
+    undo_later(own);
+  } else if (event->kind == AL_EVENT_CLOSED) {
+    undo_refused(own, event);
+  } else if (event->kind == AL_EVENT_DOWN) {
+    undo_settled(own, NULL);
+  } else {
+    return;
+  }
+  al_claim_notify(&own->claim);
+}
+
+/* The channel is gone, the queue may not be: a refused consume, for one, leaves it standing. It is deleted from another
+ * channel; where that is denied it is looked for until it is gone. */
+static void undo(al_exclusive *own) {
+  own->channel = al_channel_take(&own->claim.session->holder, undo_event, own);
+  if (own->channel && own->claim.is_denied)
+    send_look(own, own->claim.queue);
+  else if (own->channel)
+    send_delete(own);
+  al_claim_enter(&own->claim, AL_CLAIM_UNDOING);
+}
+
+static void exclusive_sweep(al_claim *claim) {
+  al_exclusive *own = (al_exclusive *)claim;
+  if (claim->state == AL_CLAIM_UNDOING && !own->channel && claim->session->now >= own->undo_at) undo(own);
+}
+
+static void exclusive_down(al_claim *claim) {
+  if (claim->state == AL_CLAIM_UNDOING && !((al_exclusive *)claim)->channel)
+    al_claim_enter(claim, AL_CLAIM_GONE);
+}
+
+/* ---- events of the claim's own channel -------------------------------------------------------------------------- */
+
+static bool same(amqp_bytes_t bytes, const char *text) {
+  return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
+}
+
+static void settle(al_exclusive *own) {
+  if (own->claim.state != AL_CLAIM_CLAIMING) return;
+  if (own->is_declared && own->is_consumed && own->is_bound && own->looks_ok == own->looks)
+    al_claim_got(&own->claim);
+}
+
+static void cancelled(al_exclusive *own) {
+  al_channel *channel = own->channel;
+  if (own->claim.state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows, or came before */
+  own->channel = NULL;
+  al_channel_close(channel);
+  al_claim_lose(&own->claim, "its queue was deleted by somebody else");
+  al_claim_enter(&own->claim, AL_CLAIM_GONE);
+}
+
+static void declared(al_exclusive *own, bool ours) {
+  if (own->claim.state == AL_CLAIM_HELD)
+    own->claim.confirmed++;
+  else if (ours)
+    own->is_declared = true;
+  else
+    own->looks_ok++;
+  settle(own);
+}
+
+static void deleted(al_exclusive *own) {
+  al_channel_give(own->channel);
+  own->channel = NULL;
+  al_claim_enter(&own->claim, AL_CLAIM_GONE);
+}
+
+/* True if the method was the claim's own business. */
+static bool method_arrived(al_exclusive *own, const al_event *event) {
+  switch (event->method) {
+    case AMQP_CHANNEL_OPEN_OK_METHOD:
+      return true;
+    case AMQP_QUEUE_DECLARE_OK_METHOD: {
+      bool ours = same(((amqp_queue_declare_ok_t *)event->decoded)->queue, own->claim.queue);
+      if (own->claim.state == AL_CLAIM_HELD && !ours) return false;
+      declared(own, ours);
+      return true;
+    }
+    case AMQP_BASIC_CONSUME_OK_METHOD:
+      own->is_consumed = true;
+      settle(own);
+      return true;
+    case AMQP_QUEUE_BIND_OK_METHOD:
+      own->is_bound = true;
+      settle(own);
+      return true;
+    case AMQP_BASIC_CANCEL_METHOD:
+      if (same(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, own->claim.ticket)) cancelled(own);
+      return true;
+    case AMQP_QUEUE_DELETE_OK_METHOD:
+      if (own->other_deletes > 0) {
+        own->other_deletes--;
+        return false;
+      }
+      if (own->claim.state == AL_CLAIM_RELEASING) deleted(own);
+      return true;
+    default:
+      return false;
+  }
+}
+
+/* What the broker's words mean for a claim that was not yet held. */
+static void refused(al_exclusive *own, const al_event *event) {
+  al_code code = al_event_refusal(event);
+  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_CONTENDED;
+  if (event->reply_code == AMQP_NOT_FOUND) code = AL_REMOVED;
+  al_claim_blame(&own->claim, code, event->text);
+}
+
+static void channel_closed(al_exclusive *own, const al_event *event) {
+  bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
+  bool made_nothing = !own->is_declared && event->method == AMQP_QUEUE_DECLARE_METHOD;
+  own->channel = NULL;
+  if (was_claiming) refused(own, event);
+  if (was_held) al_claim_lose(&own->claim, event->text);
+  if (made_nothing)
+    al_claim_enter(&own->claim, AL_CLAIM_GONE);
+  else
+    undo(own);
+  if (own->on && was_held)
+    own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
+}
+
+/* Mostly a probe, by other software or by us, or for the channel's last owner. */
+static void message_arrived(al_exclusive *own, const al_content *content) {
+  if (strcmp(content->consumer_tag, own->claim.ticket) != 0) return;
+  if (strcmp(content->type, AL_TYPE_REVOKE) == 0) al_claim_revoke(&own->claim);
+  if (strcmp(content->type, AL_TYPE_TOKEN) != 0) return;
+  own->woken++;
+  al_claim_notify(&own->claim);
+}
+
+static void exclusive_event(void *owner, al_channel *channel, const al_event *event) {
+  al_exclusive *own = owner;
+  (void)channel;
+  switch (event->kind) {
+    case AL_EVENT_METHOD:
+      if (!method_arrived(own, event) && own->on) own->on(own->on_op, event);
+      break;
+    case AL_EVENT_CONTENT:
+      message_arrived(own, event->content);
+      return;
+    case AL_EVENT_CLOSED:
+      channel_closed(own, event);
+      break;
+    case AL_EVENT_DOWN:
+      own->channel = NULL;
+      al_claim_lose(&own->claim, own->claim.session->holder.why);
+      al_claim_enter(&own->claim, AL_CLAIM_GONE);
+      break;
+  }
+  al_claim_notify(&own->claim);
+}
+
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
+
+static void exclusive_release(al_claim *claim) {
+  send_delete(
+      (al_exclusive *)claim); /* behind whatever is still under way on this channel: it is taken in order */
+  al_claim_enter(claim, AL_CLAIM_RELEASING);
+}
+
+static void exclusive_confirm(al_claim *claim) { send_look((al_exclusive *)claim, claim->queue); }
+
+static void exclusive_gone(al_claim *claim) {
+  al_exclusive *own = (al_exclusive *)claim;
+  name_remove(own);
+  al_bell_leave(own->bell, own->is_declared);
+  own->bell = NULL;
+  if (own->wakes[0] && own->is_declared) al_prober_ring(&claim->session->probes, own->wakes);
+}
+
+static void exclusive_free(al_claim *claim) {
+  al_bell_leave(((al_exclusive *)claim)->bell, false);
+  free(claim);
+}
+
+static const al_claim_kind exclusive_kind = {.release = exclusive_release,
+                                             .confirm = exclusive_confirm,
+                                             .sweep = exclusive_sweep,
+                                             .down = exclusive_down,
+                                             .gone = exclusive_gone,
+                                             .free = exclusive_free};
+
+static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan *plan) {
+  al_exclusive *own = calloc(1, sizeof *own);
+  if (!own) return NULL;
+  al_claim_init(&own->claim, &exclusive_kind, session, plan->queue);
+  if (plan->ticket) memcpy(own->claim.ticket, plan->ticket, sizeof own->claim.ticket);
+  own->undo_wait = AL_WAIT_UNDO;
+  own->looks = plan->looks;
+  for (int i = 0; i < plan->looks; i++) memcpy(own->look[i], plan->look[i], AL_NAME_SIZE);
+  if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);
+  if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
+  own->is_bound = !plan->key;
+  return own;
+}
+
+al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
+  al_session *session = op->session;
+  al_exclusive *own = exclusive_new(session, plan);
+  if (!own) {
+    al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);
+    return NULL;
+  }
+  own->channel = al_channel_take(&session->holder, exclusive_event, own);
+  if (!own->channel) {
+    free(own);
+    al_op_fail(op, AL_LIMIT, "all %d channels of the connection are in use; each lock takes two",
+               session->holder.channel_max);
+    return NULL;
+  }
+  al_claim_list(&own->claim);
+  name_enter(own);
+  op->claim = &own->claim;
+  send_claim(own);
+  return own;
+}
+
+void al_exclusive_delete_other(al_exclusive *own, const char *queue) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(queue)};
+  own->other_deletes++;
+  al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
+}
+
+void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
+  al_bell_stay(bell, was_quick);
+  if (own->claim.state == AL_CLAIM_GONE)
+    al_bell_leave(bell, own->is_declared);
+  else
+    own->bell = bell;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The claim on one exclusive queue, from its first declare until it is certainly gone.
+ *
+ * The queue is declared exclusive and auto-delete and is consumed on a channel of its own, so that closing that channel
+ * releases it, its deletion by anybody is told by basic.cancel, and an administrator can leave a message in it. On the
+ * same channel, behind it, it may be bound, and the queues that must still exist are looked at by passive declares: if one
+ * is gone, the broker's own answer (it closes the channel) undoes the claim. All of it is written at once and takes one
+ * round trip.
+ *
+ *   state        what happens                                         next
+ *   ---------    --------------------------------------------------   ---------------------------------------------
+ *   CLAIMING     declare-ok, consume-ok, bind-ok, every look ok       HELD
+ *                closed, answering our declare                        GONE, nothing was made     (code says why)
+ *                closed, answering anything else                      UNDOING                    (code says why)
+ *                release                                              RELEASING
+ *   HELD         basic.cancel: somebody deleted the queue             GONE, lost
+ *                closed by the broker                                 UNDOING, lost
+ *                release                                              RELEASING
+ *   RELEASING    delete-ok                                            GONE, the channel back in the pool
+ *                closed by the broker                                 UNDOING
+ *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
+ *   any          the link goes down                                   GONE, lost if it was HELD
+ *
+ * A message of type AL_TYPE_REVOKE asks for the claim back. It is noted, and changes no state: nobody takes a claim away
+ * from its holder. One of type AL_TYPE_TOKEN wakes whoever waits with the claim in hand. Messages of other types, and
+ * those without one, are probes and mean nothing.
+ *
+ * Once it is GONE its doorbell is told, whichever way it went: only now does waking somebody lead to a free slot.
+ *
+ * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in the
+ * connection's table: RabbitMQ lets a connection declare its own exclusive queue again, so nothing but this table keeps
+ * two callers on one connection apart, and a queue still going away must not be met by a new claim. */
+#ifndef AL_CORE_EXCLUSIVE_H
+#define AL_CORE_EXCLUSIVE_H
+
+#include "core/bell.h"
+#include "core/channel.h"
+#include "core/claim.h"
+#include "core/wait.h"
+
+#define AL_LOOKS_MAX 2
+
+typedef struct al_exclusive al_exclusive;
+struct al_exclusive {
+  al_claim claim;          /* first */
+  al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
+  al_channel *channel;
+
+  bool is_declared, is_consumed, is_bound;
+  char key[AL_NAME_SIZE]; /* what it is bound to amq.direct with; "" if it is not */
+  int looks, looks_ok;
+  char look[AL_LOOKS_MAX][AL_NAME_SIZE];
+
+  int64_t undo_at; /* when to ask again */
+  al_wait undo_wait;
+
+  int other_deletes; /* deletes of other queues on our channel that are still to be answered */
+  int woken;         /* tokens that have come */
+
+  al_bell *bell;            /* leaves when the claim is GONE: its token goes back, or it is rung; NULL */
+  char wakes[AL_NAME_SIZE]; /* the queue that gets a token when the claim is GONE; "" */
+
+  /* Methods and the closing of a held claim's channel that are not the claim's own business. NULL: nobody's. */
+  void (*on)(al_op *op, const al_event *event);
+  al_op *on_op;
+};
+
+typedef struct al_exclusive_plan {
+  const char *queue;
+  const char *ticket; /* NULL: a fresh one */
+  int looks;          /* queues that must exist */
+  char (*look)[AL_NAME_SIZE];
+  const char *key;   /* to bind it to amq.direct with; NULL: it is not bound */
+  const char *wakes; /* the queue that gets a token when the claim is gone; NULL */
+} al_exclusive_plan;
+
+/* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open, and the queue not
+ * in its table of names. NULL: no channel or no memory, and the operation has failed. */
+al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan);
+
+/* Deletes another queue on the held claim's own channel; the answer goes to `on`. */
+void al_exclusive_delete_other(al_exclusive *own, const char *queue);
+
+/* Takes over a caller at the doorbell, who is told when the claim is gone; see al_bell_stay(). */
+void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick);
+
+/* What this connection holds or may hold by this name; NULL if nothing. */
+al_exclusive *al_exclusive_find(al_session *session, const char *queue);
+
+#endif
