@@ -218,8 +218,17 @@ void al_acquire_options_init(al_acquire_options *options);
  * AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays claimed. */
 al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options);
 
-int al_lock_slot(const al_lock *lock);
-const char *al_lock_name(const al_lock *lock);   /* the semaphore's */
+typedef enum al_lock_kind {
+  AL_LOCK_SLOT,
+  AL_LOCK_MUTEX,
+  AL_LOCK_PERMIT,
+  AL_LOCK_READ,
+  AL_LOCK_WRITE
+} al_lock_kind;
+
+al_lock_kind al_lock_kind_of(const al_lock *lock);
+int al_lock_slot(const al_lock *lock);           /* 0 unless it is AL_LOCK_SLOT */
+const char *al_lock_name(const al_lock *lock);   /* the semaphore's, the mutex's, … */
 const char *al_lock_ticket(const al_lock *lock); /* random, one for every claim */
 double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
 

@@ -5,8 +5,9 @@
 local await = require "amqplocks.await"
 
 ---@class amqplocks.Lock
----@field slot integer the slot that is held
----@field name string the semaphore's name
+---@field kind "slot"|"mutex"|"permit"|"read"|"write" what is held
+---@field name string of the semaphore, mutex or lock
+---@field slot integer|nil which slot, of a persistent semaphore
 ---@field ticket string 16 hexadecimal digits, different for every lock ever taken
 ---@field acquired_at number seconds since the epoch, by this machine's clock
 local Lock = {}
@@ -14,7 +15,8 @@ local metatable = { __index = Lock, __name = "amqplocks.lock" }
 
 function metatable.__tostring(self)
   local held, _, code = self._core:held()
-  return ('amqplocks.lock ("%s", slot %d, %s)'):format(self.name, self.slot, held and "held" or code)
+  local what = self.slot and ("slot %d"):format(self.slot) or self.kind
+  return ('amqplocks.lock ("%s", %s, %s)'):format(self.name, what, held and "held" or code)
 end
 
 --- Is it still ours, as far as this process can know without asking? No I/O.
@@ -47,9 +49,9 @@ end
 local lock = {}
 
 function lock.new(connection, core_lock)
-  local slot, name, ticket, acquired_at = core_lock:info()
+  local slot, name, ticket, acquired_at, kind = core_lock:info()
   local self = setmetatable({
-    slot = slot, name = name, ticket = ticket, acquired_at = acquired_at,
+    kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at,
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
   }, metatable)
   connection._driver.losses:watch(self)

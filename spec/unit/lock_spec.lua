@@ -22,7 +22,7 @@ for _, way in ipairs(Peer.all_ways) do
       local peer = open()
       local lock, claim = peer:acquire("images")
       assert.same({ true }, { lock:held() })
-      assert.same({ 1, "images", claim.tag, 1700001000 }, { lock:info() })
+      assert.same({ 1, "images", claim.tag, 1700001000, "slot" }, { lock:info() })
     end)
 
     describe("verified", function ()

@@ -9,20 +9,34 @@
 #include "core/session.h"
 #include "core/turn.h"
 
-al_lock *al_lock_new(al_session *session, al_claim *claim, const char *name, int slot, al_probing probing) {
+al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int slot, al_probing probing) {
   al_lock *lock = calloc(1, sizeof *lock);
   if (!lock) return NULL;
-  *lock = (al_lock){.refs = 1, .session = session, .claim = claim, .slot = slot, .probing = probing};
+  lock->refs = 1;
+  lock->session = claim->session;
+  lock->claim = claim;
+  lock->kind = kind;
+  lock->slot = slot;
+  lock->probing = probing;
   snprintf(lock->name, sizeof lock->name, "%s", name);
   al_claim_use(claim);
-  al_session_ref(session);
+  al_session_ref(lock->session);
   return lock;
+}
+
+void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind) {
+  al_claim_leave(lock->former);
+  lock->former = lock->claim;
+  al_claim_use(claim);
+  lock->claim = claim;
+  lock->kind = kind;
 }
 
 static void lock_unref(al_lock *lock) {
   if (--lock->refs > 0) return;
   al_session *session = lock->session;
   al_claim_leave(lock->claim);
+  al_claim_leave(lock->former);
   free(lock);
   al_session_unref(session);
 }
@@ -42,6 +56,18 @@ void al_lock_drop(al_lock *lock) {
 
 /* ---- what it says ----------------------------------------------------------------------------------------------- */
 
+void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {
+  static const char *const words[] = {[AL_LOCK_MUTEX] = "mutex",
+                                      [AL_LOCK_PERMIT] = "a permit of",
+                                      [AL_LOCK_READ] = "the read lock on",
+                                      [AL_LOCK_WRITE] = "the write lock on"};
+  if (lock->kind == AL_LOCK_SLOT)
+    snprintf(out, AL_LOCK_WORDS, "slot %d of \"%s\"", lock->slot, lock->name);
+  else
+    snprintf(out, AL_LOCK_WORDS, "%s \"%s\"", words[lock->kind], lock->name);
+}
+
+al_lock_kind al_lock_kind_of(const al_lock *lock) { return lock->kind; }
 int al_lock_slot(const al_lock *lock) { return lock->slot; }
 const char *al_lock_name(const al_lock *lock) { return lock->name; }
 const char *al_lock_ticket(const al_lock *lock) { return lock->claim->ticket; }
@@ -104,19 +130,23 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
 
 /* True if there is still a lock; otherwise the operation fails with what became of it. */
 static bool is_still_held(al_op *op, const al_lock *lock) {
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
   if (is_let_go(lock))
-    al_op_fail(op, AL_NOT_HELD, "slot %d of \"%s\" was released before", lock->slot, lock->name);
+    al_op_fail(op, AL_NOT_HELD, "%s was released before", words);
   else if (lock->claim->state != AL_CLAIM_HELD)
-    al_op_fail(op, AL_LOST, "slot %d of \"%s\": %s", lock->slot, lock->name, lock->claim->why);
+    al_op_fail(op, AL_LOST, "%s: %s", words, lock->claim->why);
   return !op->done;
 }
 
 /* "Relinquishing a Lock": delete B, and know that it is gone. */
 static void releasing(al_op *op) {
-  const al_claim *claim = ((lock_op *)op)->lock->claim;
+  const al_lock *lock = ((lock_op *)op)->lock;
+  const al_claim *claim = lock->claim;
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
   if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK) /* the connection went, and the answer with it */
-    al_op_fail(op, AL_UNREACHABLE, "slot %d of \"%s\" was let go, but nobody said so: %s",
-               ((lock_op *)op)->lock->slot, ((lock_op *)op)->lock->name, claim->why);
+    al_op_fail(op, AL_UNREACHABLE, "%s was let go, but nobody said so: %s", words, claim->why);
   else if (claim->state == AL_CLAIM_GONE)
     al_op_finish(op);
   else if (claim->is_denied)
@@ -146,7 +176,12 @@ static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE])
 
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
-  if (!is_still_held(op, self->lock) || self->lock->claim->confirmed < self->confirmed) return;
+  al_claim *claim = self->lock->claim;
+  if (!is_still_held(op, self->lock) || claim->confirmed < self->confirmed) return;
+  if (self->lock->kind != AL_LOCK_SLOT) {
+    al_op_finish(op);
+    return;
+  }
   if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
   if (self->probes.answers[0] == AL_ANSWER_ABSENT)
     al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
@@ -158,12 +193,13 @@ static void verifying(al_op *op) {
 static void verify_begin(al_op *op) {
   lock_op *self = (lock_op *)op;
   al_lock *lock = self->lock;
+  bool is_slot = lock->kind == AL_LOCK_SLOT; /* the others need nothing beside themselves */
   if (!is_still_held(op, lock)) return;
-  if (!al_op_needs_probing(op, lock->probing)) return;
+  if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
   al_op_ask(op);
   self->confirmed = al_claim_confirm(lock->claim);
   op->step = verifying;
-  al_probes_begin(&self->probes, op, lock->probing, 1, slot_name, lock);
+  if (is_slot) al_probes_begin(&self->probes, op, lock->probing, 1, slot_name, lock);
 }
 
 al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, verify_begin); }

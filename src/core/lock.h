@@ -12,14 +12,24 @@
 struct al_lock {
   int refs; /* the owner outside, and operations under way */
   al_session *session;
-  al_claim *claim;
+  _Atomic(al_claim *) claim;
+  al_claim
+      *former; /* the claim before it was exchanged for another: somebody may still be looking at it; NULL */
+  _Atomic al_lock_kind kind;
   char name[AL_NAME_SIZE];
   int slot;
   al_probing probing;
   bool released; /* the owner let it go: from then on nothing else is said about it */
 };
 
-/* Takes over a claim that is HELD. NULL: no memory. */
-al_lock *al_lock_new(al_session *session, al_claim *claim, const char *name, int slot, al_probing probing);
+/* Uses a claim that is HELD. `slot`: 0, if it is no slot's. NULL: no memory. */
+al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int slot, al_probing probing);
+
+/* From now on it is held by another claim, as what else it may be. The claim before is no longer the lock's. */
+void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);
+
+/* What is held, for messages: slot 3 of "N". */
+#define AL_LOCK_WORDS (AL_NAME_SIZE + 32)
+void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]);
 
 #endif

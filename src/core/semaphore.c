@@ -157,7 +157,7 @@ static bool mind_bell(acquire *self) {
 
 static void got(acquire *self) {
   al_semaphore *semaphore = self->semaphore;
-  self->op.lock = al_lock_new(self->op.session, &self->own->claim, semaphore->name, self->look.slot,
+  self->op.lock = al_lock_new(&self->own->claim, AL_LOCK_SLOT, semaphore->name, self->look.slot,
                               semaphore->options.probing);
   if (!self->op.lock) {
     al_op_fail(&self->op, AL_NO_MEMORY, "slot %d of \"%s\" was let go again", self->look.slot,

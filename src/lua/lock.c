@@ -47,8 +47,9 @@ static int lock_held(lua_State *L) {
   al_code code = al_lock_held(lock, box->is_native ? al_native_now() : lock->session->now);
   lua_pushboolean(L, code == AL_OK);
   if (code == AL_OK) return 1;
-  lua_pushfstring(L, "%s: slot %d of \"%s\": %s", al_code_name(code), al_lock_slot(lock), al_lock_name(lock),
-                  why(lock, code));
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
+  lua_pushfstring(L, "%s: %s: %s", al_code_name(code), words, why(lock, code));
   lua_pushstring(L, al_code_name(code));
   return 3;
 }
@@ -59,14 +60,19 @@ static int lock_revoked(lua_State *L) {
   return 1;
 }
 
-/* lock:info() -> slot, name, ticket, acquired_at */
+/* lock:info() -> slot or nil, name, ticket, acquired_at, kind */
 static int lock_info(lua_State *L) {
+  static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write"};
   al_lock *lock = check_box(L)->lock;
-  lua_pushinteger(L, al_lock_slot(lock));
+  if (al_lock_slot(lock) > 0)
+    lua_pushinteger(L, al_lock_slot(lock));
+  else
+    lua_pushnil(L);
   lua_pushstring(L, al_lock_name(lock));
   lua_pushstring(L, al_lock_ticket(lock));
   lua_pushnumber(L, al_lock_acquired_at(lock));
-  return 4;
+  lua_pushstring(L, kinds[al_lock_kind_of(lock)]);
+  return 5;
 }
 
 static al_lock *check_fresh(lua_State *L) {
