@@ -5,7 +5,7 @@
 local Socket = require "spec.support.model.socket"
 local frames = require "spec.support.frames"
 
-local FACTS = { "claim", "exclusive", "probing", "waiting" }
+local FACTS = { "claim", "exclusive", "probing", "queue", "routing", "waiting" }
 local ROUNDS = os.getenv "AMQPLOCKS_SOAK" and 20 or 1
 
 local environment = getfenv and getfenv() or _ENV
@@ -111,6 +111,55 @@ describe("the model broker", function ()
       local took = broker.world.now - began
       assert.is_true(took >= 4 and took <= 6.1, took .. " s")
     end
+  end)
+
+  for how, in_order in pairs{ ["in order"] = true, ["without a word"] = false } do
+    it("stops " .. how .. ", and has what was to last when it is back", function ()
+      broker, client = Socket.broker(1, { lags = 1, inner = 1 })
+      local one, two = client.connect(), client.connect()
+      assert(one:declare("durable", { durable = true }))
+      assert(one:declare("mine", { durable = true, exclusive = true }))
+      assert(one:declare("passing"))
+      local channel = one:channel():confirm()
+      for id = 1, 4 do
+        channel:publish{ routing_key = "durable",
+          properties = { message_id = tostring(id), delivery_mode = id == 3 and 1 or 2 } }
+      end
+      assert.equal("1", channel:call{ method = "basic.get", queue = "durable" }.properties.message_id)
+      two:channel():send{ method = "queue.declare", queue = "late" }
+      two:flush()
+      broker.world:run(0.01)  -- it has come, and is not done yet
+      broker:stop(in_order)
+      local reason = one:await_end()
+      assert.equal(in_order and 320 or nil, reason.code)
+      local refused, why = pcall(client.connect)
+      assert.is_false(refused)
+      assert.matches("closed", why)
+      broker:start()
+      local asking = client.connect()
+      for name, lasts in pairs{ durable = true, passing = false, mine = false, late = false } do
+        assert.equal(lasts, asking:exists(name))
+      end
+      channel = asking:channel()
+      local got = {}
+      for i = 1, 3 do got[i] = channel:call{ method = "basic.get", queue = "durable", no_ack = true } end
+      assert.same({ "1", "2", "4" }, { got[1].properties.message_id, got[2].properties.message_id,
+        got[3].properties.message_id })
+      assert.is_true(got[1].redelivered)
+      assert.equal("basic.get-empty", channel:call{ method = "basic.get", queue = "durable" }.method)
+      asking:close()
+      broker.world:run(10)
+      assert.equal(0, #broker.connections)
+    end)
+  end
+
+  it("gives up who does not get through the handshake", function ()
+    local socket = broker:connect(function () end, function () end)
+    broker.world:run(9.9)
+    assert.equal(1, #broker.connections)
+    broker.world:run(0.2)
+    assert.equal(0, #broker.connections)
+    socket:close()
   end)
 
   it("throws at what it does not know, and at what no client may say", function ()

@@ -9,6 +9,7 @@
 --     local socket = broker:connect(arrived, ended)          -- bytes come back to arrived(), the end to ended()
 --     socket:send(bytes)
 --     broker:delete("images-bell")                           -- an operator's hand
+--     broker:stop() broker:start()
 --
 -- Anything that it does not know it refuses loudly, so that it cannot be right about something by chance.
 local Connection = require "spec.support.model.connection"
@@ -28,6 +29,7 @@ Broker.laws = {
   inner = 0.0005,       -- so long at most
   consume_ok = 0.0005,  -- a consumer's way into the line
   confirm = 0.0005,     -- messages that come together are confirmed together
+  handshake = 10,       -- it must be done by then
   notice = 0.002,       -- until a consumer hears that its queue is gone
   down = 0.001,         -- until a queue hears that a channel is gone
   exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
@@ -38,8 +40,9 @@ Broker.laws = {
 }
 
 function Broker.new(world, laws)
-  return setmetatable({ world = world, random = world.random:fork(), queues = {}, exchanges = {}, connections = {},
-    names = 0, laws = setmetatable(laws or {}, { __index = Broker.laws }), watchers = {} }, Broker)
+  return setmetatable({ world = world, random = world.random:fork(), queues = {}, connections = {}, names = 0,
+    exchanges = { ["amq.direct"] = { type = "direct", bindings = {} } }, remains = {}, watchers = {},
+    laws = setmetatable(laws or {}, { __index = Broker.laws }) }, Broker)
 end
 
 function Broker:lag(most) return most * self.random:float() end
@@ -61,6 +64,8 @@ function Broker:connect(arrived, ended, pace)
   local up = Wire.new(self.world, pace, function (bytes, sent_at) connection:feed(bytes, sent_at) end,
     function () connection:ended() end)
   connection = Connection.new(self, down)
+  table.insert(self.connections, connection)
+  if self.is_down then connection:abort() end
   return {
     connection = connection,
     send = function (_, bytes) up:send(bytes) end,
@@ -77,10 +82,6 @@ function Broker:connect(arrived, ended, pace)
       if direction ~= "up" then down:cut() end
     end,
   }
-end
-
-function Broker:connected(connection)
-  table.insert(self.connections, connection)
 end
 
 function Broker:disconnected(connection)
@@ -130,7 +131,7 @@ end
 function Broker:forget(queue)
   self.world:note("broker", "%s is gone", queue.name)
   self.queues[queue.name] = nil
-  for _, exchange in pairs(self.exchanges) do exchange.bindings[queue] = nil end
+  for name in pairs(self.exchanges) do self:unbind(queue, name) end
   if queue.owner then
     for i, other in ipairs(queue.owner.exclusive) do
       if other == queue then table.remove(queue.owner.exclusive, i) end
@@ -139,30 +140,43 @@ function Broker:forget(queue)
   changed(self, queue)
 end
 
-function Broker:bind(queue, exchange, key)
-  if exchange == "amq.direct" and not self.exchanges[exchange] then
-    self.exchanges[exchange] = { type = "direct", bindings = {} }
+--- Takes away the binding of a queue with a key, or all that the queue has there.
+function Broker:unbind(queue, exchange, key)
+  local bindings = self.exchanges[exchange].bindings
+  for i = #bindings, 1, -1 do
+    local is_meant = bindings[i].queue == queue and (not key or bindings[i].key == key)
+    if is_meant then table.remove(bindings, i) end
   end
-  self.exchanges[exchange].bindings[queue] = key
+end
+
+function Broker:bind(queue, exchange, key)
+  self:unbind(queue, exchange, key)
+  table.insert(self.exchanges[exchange].bindings, { queue = queue, key = key })
 end
 
 -- The queues that a message goes to.
 local function route(self, message)
   if message.exchange == "" then return { self.queues[message.routing_key] } end
-  local exchange, found = self.exchanges[message.exchange], {}
-  for queue, key in pairs(exchange and exchange.bindings or {}) do
-    if exchange.type == "fanout" or key == message.routing_key then table.insert(found, queue) end
+  local exchange, found, seen = self.exchanges[message.exchange], {}, {}
+  if not exchange then error("the model broker knows no publish to an exchange that is not there", 0) end
+  for _, binding in ipairs(exchange.bindings) do
+    local is_meant = exchange.type == "fanout" or binding.key == message.routing_key
+    if is_meant and not seen[binding.queue] then table.insert(found, binding.queue) end
+    seen[binding.queue] = seen[binding.queue] or is_meant
   end
-  if #found > 1 then error("the model broker routes to one queue at most", 0) end
   return found
 end
 
---- A message is published. Gives whether it went anywhere, and whether it was taken there.
+local function publish(self, queue, message)
+  if queue.state == "ending" then return not self.random:chance(self.laws.nacks) end
+  return queue:publish(message)
+end
+
+--- A message is published. Gives whether it went anywhere, and whether it was taken everywhere.
 function Broker:publish(message)
-  local queue = route(self, message)[1]
-  if not queue then return false, true end
-  if queue.state == "ending" then return true, not self.random:chance(self.laws.nacks) end
-  return true, queue:publish(message)
+  local found, taken = route(self, message), true
+  for _, queue in ipairs(found) do taken = publish(self, queue, message) and taken end
+  return #found > 0, taken
 end
 
 -- An operator's hands -----------------------------------------------------------------------------------------------
@@ -204,18 +218,34 @@ function Broker:alarm(is_on)
   for _, connection in ipairs{ unpack(self.connections) } do connection:alarm_over() end
 end
 
+--- It stops, in order or (as by SIGKILL) without a word. Of the queues only the durable ones are back at start(), and
+-- of their messages the persistent ones.
+function Broker:stop(in_order)
+  self.world:note("broker", in_order and "stops" or "dies")
+  self.is_down, self.remains = true, {}
+  for _, connection in ipairs{ unpack(self.connections) } do connection:vanish(in_order) end
+  for _, name in ipairs(self:names_of_queues()) do
+    local queue = self.queues[name]
+    if queue.durable and not queue.owner then table.insert(self.remains, queue) end
+    queue:remove()
+  end
+end
+
+--- It serves again.
+function Broker:start()
+  self.world:note("broker", "starts")
+  self.is_down = false
+  for _, queue in ipairs(self.remains) do
+    self:declare(queue.name, { durable = true, auto_delete = queue.auto_delete, arguments = queue.arguments,
+      messages = queue:what_lasts() })
+  end
+end
+
 --- How many messages of a queue are ready, how many are with consumers, and how many consumers there are.
 function Broker:count(name)
-  local queue, unacked, consumers = self.queues[name], 0, 0
-  for _, connection in ipairs(self.connections) do
-    for _, channel in ipairs(connection.channels) do
-      for _, entry in ipairs(channel.unacked) do
-        if entry.queue == queue then unacked = unacked + 1 end
-      end
-    end
-  end
-  if queue then consumers = #queue.consumers end
-  return queue and #queue.messages or 0, unacked, consumers
+  local queue = self.queues[name]
+  if not queue then return 0, 0, 0 end
+  return #queue.messages, queue.unacked_count, #queue.consumers
 end
 
 --- The names of all queues, sorted.

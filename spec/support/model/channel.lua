@@ -162,10 +162,11 @@ end
 local function declared(self, queue)
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
     consumer_count = #queue.consumers })
+  queue:used()
 end
 
 -- The arguments that must be the same when a queue is declared again; others do not matter.
-local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl" }
+local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit" }
 
 local function is_another(queue, frame)
   if queue.durable ~= frame.durable or queue.auto_delete ~= frame.auto_delete then return true end
@@ -177,6 +178,7 @@ local function is_another(queue, frame)
 end
 
 METHODS["queue.declare"] = function (self, frame)
+  if frame.no_wait then error("the model broker answers every declare", 0) end
   local name = frame.queue:gsub("[\r\n]", "")
   local queue = self.broker.queues[name]
   if frame.passive then
@@ -197,10 +199,16 @@ METHODS["queue.declare"] = function (self, frame)
   end
 end
 
+local function in_use(self, frame, how)
+  self:fail(406, ("PRECONDITION_FAILED - queue '%s' in vhost '/' %s"):format(frame.queue, how), frame)
+end
+
 METHODS["queue.delete"] = function (self, frame)
   local queue = self.broker.queues[frame.queue]
   if queue and is_foreign(self, queue) then return locked(self, frame) end
   local count = queue and #queue.messages or 0
+  if frame.if_unused and queue and #queue.consumers > 0 then return in_use(self, frame, "in use") end
+  if frame.if_empty and count > 0 then return in_use(self, frame, "not empty") end
   if queue then queue:remove() end
   reply(self, { method = "queue.delete-ok", message_count = count })
 end
@@ -210,19 +218,35 @@ METHODS["queue.purge"] = function (self, frame)
   if queue then reply(self, { method = "queue.purge-ok", message_count = queue:purge() }) end
 end
 
+local function bindable(self, frame)
+  if self.broker.exchanges[frame.exchange] then return usable(self, frame) end
+  self:fail(404, ("NOT_FOUND - no exchange '%s' in vhost '/'"):format(frame.exchange), frame)
+end
+
 METHODS["queue.bind"] = function (self, frame)
-  local queue = usable(self, frame)
+  local queue = bindable(self, frame)
   if not queue then return end
   self.broker:bind(queue, frame.exchange, frame.routing_key)
   reply(self, { method = "queue.bind-ok" })
 end
 
+METHODS["queue.unbind"] = function (self, frame)
+  local queue = bindable(self, frame)
+  if not queue then return end
+  self.broker:unbind(queue, frame.exchange, frame.routing_key)
+  reply(self, { method = "queue.unbind-ok" })
+end
+
 METHODS["exchange.declare"] = function (self, frame)
-  self.broker.exchanges[frame.exchange] = { type = frame.type, bindings = {} }
+  local exchanges = self.broker.exchanges
+  exchanges[frame.exchange] = exchanges[frame.exchange] or { type = frame.type, bindings = {} }
   reply(self, { method = "exchange.declare-ok" })
 end
 
 METHODS["exchange.delete"] = function (self, frame)
+  if frame.exchange:find("^amq%.") then
+    return self:fail(403, "ACCESS_REFUSED - operation not permitted on exchange '" .. frame.exchange .. "'", frame)
+  end
   self.broker.exchanges[frame.exchange] = nil
   reply(self, { method = "exchange.delete-ok" })
 end
@@ -290,7 +314,6 @@ end
 --- A queue has something for one of the consumers.
 function Channel:deliver(consumer, message)
   local is_up = self.state == "open" and not self.is_down
-  local redelivered = message.redelivered or false
   self.tags = self.tags + 1
   if not consumer.no_ack then
     table.insert(self.unacked, { tag = self.tags, queue = consumer.queue, message = message, consumer = consumer })
@@ -301,7 +324,7 @@ function Channel:deliver(consumer, message)
   end
   told(consumer)
   send_content(self, { method = "basic.deliver", consumer_tag = consumer.tag, delivery_tag = self.tags,
-    redelivered = redelivered, exchange = message.exchange, routing_key = message.routing_key }, message)
+    redelivered = message.redelivered, exchange = message.exchange, routing_key = message.routing_key }, message)
 end
 
 local function notify_gone(self, consumer)
@@ -322,7 +345,7 @@ end
 
 METHODS["basic.get"] = function (self, frame)
   local queue = usable(self, frame)
-  local message = queue and queue:take()
+  local message = queue and queue:take(frame.no_ack)
   if not queue then return end
   if not message then return reply(self, { method = "basic.get-empty" }) end
   self.tags = self.tags + 1
@@ -386,12 +409,10 @@ local function confirm(self)
 end
 
 METHODS["basic.publish"] = function (self, frame)
-  local message = { properties = frame.properties, body = frame.body, exchange = frame.exchange,
-    routing_key = frame.routing_key }
-  local routed, taken = self.broker:publish(message)
+  local routed, taken = self.broker:publish(frame)
   if not routed and frame.mandatory then
     send_content(self, { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
-      exchange = frame.exchange, routing_key = frame.routing_key }, message)
+      exchange = frame.exchange, routing_key = frame.routing_key }, frame)
   end
   if not self.published then return end
   self.published = self.published + 1

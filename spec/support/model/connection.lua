@@ -18,6 +18,7 @@ function Connection.new(broker, wire, name)
   local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
     bytes = "", out = {}, told = {}, channels = {}, partial = {}, exclusive = {}, can = {}, state = "greeting",
     frame_max = 131072, heard = broker.world.now, wrote = broker.world.now }, Connection)
+  broker.world:after(broker.laws.handshake, self.look_at_handshake, self)
   return self
 end
 
@@ -74,6 +75,7 @@ local function remove_exclusive(self)
 end
 
 local function end_channels(self)
+  self.broker:disconnected(self)
   for _, channel in ipairs(self.channels) do channel:over() end
   self.channels = {}
   local gone = remove_exclusive(self)
@@ -87,7 +89,6 @@ end
 local function finish(self, closing)
   if self.ending then return end
   self.ending, self.closing = true, closing
-  self.broker:disconnected(self)
   self.world:at(when_idle(self), end_channels, self)
 end
 
@@ -112,6 +113,22 @@ end
 
 --- The broker ends the connection without a word.
 Connection.abort = hang_up
+
+--- Who is not through the handshake by now never will be.
+function Connection:look_at_handshake()
+  if self.state == "greeting" then hang_up(self) end
+end
+
+--- The broker ends, and does nothing any more of what it was asked.
+function Connection:vanish(in_order)
+  for _, channel in ipairs(self.channels) do channel:over() end
+  if in_order and self.state == "open" then
+    say(self, { method = "connection.close", reply_code = 320,
+      reply_text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'" })
+  end
+  hang_up(self)
+  self.broker:disconnected(self)
+end
 
 --- The client's end of the socket is closed. A connection that is not read is not seen to end either.
 function Connection:ended()
@@ -165,7 +182,6 @@ end
 METHODS["connection.open"] = function (self)
   self.state = "open"
   say(self, { method = "connection.open-ok" })
-  self.broker:connected(self)
   start_beating(self)
 end
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A queue of the model broker: messages in their places, consumers in their line.
+--- A queue of the model broker: messages in their places, consumers in their line. Every queue has its own copy of a
+-- message: { place =, redelivered =, properties =, … }, in `messages` when it is ready, in `unacked` with a client.
 --
 -- What a queue learns of the end of a channel or a connection it learns late, as RabbitMQ's do: until then the dead
 -- one's consumers are in line, and may be served. A queue that goes away is "ending" for a while before it is gone:
@@ -11,11 +12,22 @@ Queue.__index = Queue
 
 function Queue.new(broker, name, options)
   local self = setmetatable({ broker = broker, name = name, owner = options.owner, durable = options.durable or false,
-    auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = {}, consumers = {},
-    places = 0, turns = 0, state = "live", is_alive = true }, Queue)
-  self.keeps_nothing = self.arguments["x-max-length"] == 0
-  self.rejects = self.keeps_nothing and self.arguments["x-overflow"] == "reject-publish"
+    auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = options.messages or {},
+    unacked = {}, unacked_count = 0, consumers = {}, places = 0, turns = 0, state = "live", is_alive = true }, Queue)
+  for _, message in ipairs(self.messages) do self.places = math.max(self.places, message.place) end
+  self.max_length = self.arguments["x-max-length"] or math.huge
+  self.rejects = self.arguments["x-overflow"] == "reject-publish"
+  if self.rejects and self.max_length ~= 0 then error("the model broker rejects everything or nothing", 0) end
+  self:used()
   return self
+end
+
+--- It is declared, asked for or left by its last consumer: it expires so long after that.
+function Queue:used()
+  local expires = self.arguments["x-expires"]
+  if not expires or not self.is_alive then return end
+  if self.expiry then self.expiry.fn, self.expiry = nil, nil end
+  if #self.consumers == 0 then self.expiry = self.broker.world:after(expires / 1000, self.remove, self) end
 end
 
 -- Messages ----------------------------------------------------------------------------------------------------------
@@ -53,6 +65,22 @@ local function drop_expired(self)
   while self.messages[1] and expires(self.messages[1]) do table.remove(self.messages, 1) end
 end
 
+-- A message is with a client.
+local function hand_out(self, message)
+  self.unacked[message], self.unacked_count = true, self.unacked_count + 1
+end
+
+-- It is so no longer. False: that was known.
+local function take_back(self, message)
+  if not self.unacked[message] then return false end
+  self.unacked[message], self.unacked_count = nil, self.unacked_count - 1
+  return true
+end
+
+local function drop_head(self)
+  while #self.messages > self.max_length do table.remove(self.messages, 1) end
+end
+
 local function serve(self)
   while #self.messages > 0 do
     local consumer = next_consumer(self)
@@ -61,30 +89,42 @@ local function serve(self)
     local is_late = expires(message) and not message.is_fresh and self.broker.random:chance(0.5)
     if not is_late then
       to_the_end(self, consumer)
-      if not consumer.no_ack then consumer.unacked = consumer.unacked + 1 end
+      if not consumer.no_ack then
+        consumer.unacked = consumer.unacked + 1
+        hand_out(self, message)
+      end
       consumer.channel:deliver(consumer, message)
     end
   end
   drop_expired(self)
-  if self.keeps_nothing then self.messages = {} end
+end
+
+-- Messages are back in their places. A queue that is too long by that drops its head before it serves anybody.
+local function serve_again(self)
+  drop_head(self)
+  serve(self)
 end
 
 --- A message comes. False: it was refused.
 function Queue:publish(message)
   if self.rejects then return false end
   self.places = self.places + 1
-  message.place, message.is_fresh = self.places, true
-  table.insert(self.messages, message)
+  local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
+    body = message.body, exchange = message.exchange, routing_key = message.routing_key }
+  table.insert(self.messages, own)
   serve(self)
-  message.is_fresh = false
+  drop_head(self)
+  own.is_fresh = false
   return true
 end
 
 --- Takes the first message, for basic.get.
-function Queue:take()
+function Queue:take(no_ack)
   drop_expired(self)
   local message = table.remove(self.messages, 1)
   drop_expired(self)
+  self:used()
+  if message and not no_ack then hand_out(self, message) end
   return message
 end
 
@@ -97,17 +137,23 @@ end
 --- An unacknowledged message is done with.
 function Queue:ack(entry)
   if not self.is_alive then return end
+  take_back(self, entry.message)
   make_room(self, entry.consumer)
   serve(self)
+end
+
+local function put_back(self, entry)
+  if not take_back(self, entry.message) then return end
+  entry.message.redelivered = true
+  put_in_place(self, entry.message)
 end
 
 --- An unacknowledged message goes back to its old place.
 function Queue:requeue(entry)
   if not self.is_alive then return end
   make_room(self, entry.consumer)
-  entry.message.redelivered = true
-  put_in_place(self, entry.message)
-  serve(self)
+  put_back(self, entry)
+  serve_again(self)
 end
 
 function Queue:purge()
@@ -122,6 +168,7 @@ function Queue:consume(consumer)
   consumer.unacked = 0
   to_the_end(self, consumer)
   table.insert(self.consumers, consumer)
+  self:used()
   self.broker:consumed(self, consumer)
 end
 
@@ -135,7 +182,9 @@ local function remove(self, gone)
   end
   local had = #kept < #self.consumers
   self.consumers = kept
-  if had and #kept == 0 and self.auto_delete then self:finish() end
+  if not had or #kept > 0 then return end
+  self:used()
+  if self.auto_delete then self:finish() end
 end
 
 function Queue:cancel(gone)
@@ -145,12 +194,9 @@ end
 --- The queue hears that a channel is no more: its unacknowledged messages (`entries`, the oldest first) are back.
 function Queue:channel_down(channel, entries)
   if not self.is_alive then return end
-  for _, entry in ipairs(entries) do
-    entry.message.redelivered = true
-    put_in_place(self, entry.message)
-  end
+  for _, entry in ipairs(entries) do put_back(self, entry) end
   remove(self, function (consumer) return consumer.channel == channel end)
-  serve(self)
+  serve_again(self)
 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
@@ -169,6 +215,19 @@ function Queue:remove()
   self.broker:forget(self)
   for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
   self.consumers = {}
+end
+
+--- What it has, if it is durable, when the broker that ended with it is back: a list of messages.
+function Queue:what_lasts()
+  local list = {}
+  for message in pairs(self.unacked) do
+    message.redelivered = true
+    put_in_place(self, message)
+  end
+  for _, message in ipairs(self.messages) do
+    if message.properties.delivery_mode == 2 then table.insert(list, message) end
+  end
+  return list
 end
 
 return Queue
