@@ -24,6 +24,7 @@ build = {
     ["amqplocks.core"] = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
+        "src/core/acquire.c",
         "src/core/admin.c",
         "src/core/admin_bell.c",
         "src/core/admin_mutex.c",

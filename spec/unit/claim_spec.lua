@@ -106,7 +106,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op, claim = claiming(peer)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
-        peer:failed(op, "refused", "slot 1", DENIED)
+        peer:failed(op, "refused", "images-1-B", DENIED)
         local channel = peer.holder:opened()
         peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
         assert_taken(peer)

@@ -3,29 +3,45 @@
 #include "core/bell.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/field.h"
-#include "core/name.h"
 #include "core/op.h"
 #include "core/session.h"
 
-al_bell *al_bell_new(al_op *op, const char *name, int priority) {
+#define EXPIRES 60000 /* milliseconds */
+
+al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
   al_bell *bell = calloc(1, sizeof *bell);
   if (!bell) return NULL;
   bell->session = op->session;
   bell->op = op;
   bell->priority = priority;
-  al_name_bell(bell->queue, name);
+  bell->makes = bell->owes = makes;
+  snprintf(bell->queue, sizeof bell->queue, "%s", queue);
   return bell;
 }
 
 bool al_bell_is_out(const al_bell *bell) { return bell->state == AL_BELL_OUT; }
 
+bool al_bell_is_arriving(const al_bell *bell) { return bell->state == AL_BELL_ARRIVING; }
+
 bool al_bell_has_token(const al_bell *bell) { return bell->state == AL_BELL_RUNG; }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
+
+/* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
+static void declare(const al_bell *bell) {
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
+                                  al_field_number("x-expires", EXPIRES), al_field_number("x-max-length", 1),
+                                  al_field_text("x-overflow", "drop-head")};
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bell->queue),
+                                  .durable = 1,
+                                  .arguments = {.num_entries = 4, .entries = entries}};
+  al_channel_call(bell->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+}
 
 static void consume(al_bell *bell) {
   amqp_table_entry_t priority = al_field_number("x-priority", bell->priority);
@@ -91,6 +107,7 @@ static void method_arrived(al_bell *bell, const al_event *event) {
   if (event->method == AMQP_BASIC_CONSUME_OK_METHOD && bell->state == AL_BELL_ARRIVING) {
     bell->state = AL_BELL_WAITING;
     if (bell->stays) al_channel_ping(bell->channel);
+    if (bell->makes) tell(bell);
   } else if (event->method == AMQP_BASIC_QOS_OK_METHOD && bell->state == AL_BELL_WAITING && bell->stays) {
     stop(bell);
   } else if (event->method == AMQP_BASIC_CANCEL_OK_METHOD && bell->state == AL_BELL_QUITTING) {
@@ -127,8 +144,9 @@ static void bell_event(void *owner, al_channel *channel, const al_event *event) 
       message_arrived(bell, event->content);
       break;
     case AL_EVENT_CLOSED: {
-      bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD; /* whatever is there is no bell to us */
-      bell->owes = !bell->is_missing;
+      bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD ||
+                         event->method == AMQP_QUEUE_DECLARE_METHOD; /* whatever is there is no bell to us */
+      bell->owes = bell->makes || !bell->is_missing;
       al_op *op = bell->op;
       out(bell);
       if (op) op->step(op);
@@ -150,6 +168,7 @@ void al_bell_arrive(al_bell *bell) {
   bell->is_missing = false;
   bell->owes = true;
   al_channel_take_one(bell->channel);
+  if (bell->makes) declare(bell);
   consume(bell);
 }
 

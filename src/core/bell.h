@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * The doorbell: N-bell, a queue of tokens, about as many as there are slots. It wakes, and never decides who holds: a
- * token is a reason to look, and a wrong one costs a look, never more.
+ * token is a reason to look, and a wrong one costs a look, never more. An administrator makes it; or, where there is none,
+ * whoever waits (N-mutexbell, N-rwbell): then it is empty at first, and whoever leaves rings.
  *
  * An al_bell is one caller at it, from its acquire to the end of its lock: a consumer with room for one message, so that
  * the broker serves those who wait in their order, by priority. Whoever holds a slot with a token keeps the token
@@ -38,19 +39,21 @@ typedef struct al_bell {
   char tag[AL_TICKET_SIZE]; /* the consumer's: never used twice */
   uint64_t token;           /* RUNG: its delivery tag */
   int priority;
+  bool makes;      /* it is those who wait that declare it */
   bool is_missing; /* there is none by this name, or none that we may consume from */
   bool owes;       /* a token or a ring, to those who wait: there is a bell, as far as is known */
   bool stays;      /* holds a slot: consumes only until it is clear whether a token lay ready */
   bool has_left;   /* freed as soon as nothing can arrive any more */
 } al_bell;
 
-/* A caller at the bell of semaphore `name`, who has not arrived there yet. NULL: no memory. */
-al_bell *al_bell_new(al_op *op, const char *name, int priority);
+/* A caller at the bell by this queue, who has not arrived there yet. `makes`: declares it when arriving. NULL: no memory. */
+al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes);
 
 /* Consumes from now on, if it is OUT. The holder must be open; without a free channel it stays OUT. */
 void al_bell_arrive(al_bell *bell);
 
 bool al_bell_is_out(const al_bell *bell);
+bool al_bell_is_arriving(const al_bell *bell); /* the broker has not said yet that it is at the bell */
 bool al_bell_has_token(const al_bell *bell);
 
 /* The token led to no slot for too long: there are too many. */

@@ -13,7 +13,7 @@
 static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_look *look = context;
   int slot = look->first + (int)(index / 2);
-  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->semaphore->name, slot);
+  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->semaphore->resource.name, slot);
 }
 
 /* Not past the last slot there can be, nor past where the look began. */
@@ -27,10 +27,10 @@ static bool is_prober_lost(const al_look *look) {
 /* Asks for A and B of a window of slots. */
 static void ask(al_look *look, int first, int width) {
   al_op *op = look->op;
-  al_probing probing = look->semaphore->options.probing;
+  al_probing probing = look->semaphore->resource.probing;
   int last = last_slot(look);
   if (al_probes_publish(op->session, probing) && is_prober_lost(look)) {
-    look->sight = AL_SIGHT_LOST;
+    look->view->sight = AL_SIGHT_LOST;
     return;
   }
   if (!al_op_has_probing(op, probing)) return;
@@ -42,21 +42,19 @@ static void ask(al_look *look, int first, int width) {
 
 static int start_slot(const al_look *look) {
   const al_semaphore *semaphore = look->semaphore;
-  if (semaphore->options.strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
-  if (semaphore->options.strategy == AL_RANDOM)
+  if (semaphore->strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
+  if (semaphore->strategy == AL_RANDOM)
     return 1 + (int)al_random_below(&look->op->session->random, semaphore->known);
   return 1;
 }
 
-void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore) {
+void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *view) {
   int known = semaphore->known;
   look->op = op;
   look->semaphore = semaphore;
-  look->sight = AL_SIGHT_PENDING;
+  look->view = view;
   look->start = start_slot(look);
   look->wrapped = false;
-  look->slot = look->found = look->busy = look->mine = look->unavailable = 0;
-  look->suspect_count = 0;
   /* Likely to see all slots and the end of the row in one window. */
   ask(look, look->start, known > 0 && known < WINDOW_FIRST ? known + 1 : WINDOW_FIRST);
 }
@@ -66,18 +64,19 @@ void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore) {
 /* Counts one slot that exists; true if it may be claimed. */
 static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
   char holder[AL_NAME_SIZE];
-  al_name_holder(holder, look->semaphore->name, slot);
+  al_name_holder(holder, look->semaphore->resource.name, slot);
   /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
   const al_exclusive *ours = al_exclusive_find(look->op->session, holder);
-  look->found++;
-  look->mine += ours && ours->claim.state == AL_CLAIM_HELD;
+  look->view->found++;
+  look->view->mine += ours && ours->claim.state == AL_CLAIM_HELD;
   if (a == AL_ANSWER_UNAVAILABLE) {
-    look->unavailable++;
+    look->view->unavailable++;
     return false;
   }
   if (b == AL_ANSWER_ABSENT && !ours) return true;
-  look->busy++;
-  if (!ours && look->suspect_count < AL_SUSPECTS_MOST) look->suspects[look->suspect_count++] = slot;
+  look->view->busy++;
+  if (!ours && look->view->suspect_count < AL_SUSPECTS_MOST)
+    look->view->suspects[look->view->suspect_count++] = slot;
   return false;
 }
 
@@ -97,11 +96,11 @@ static void learn(const al_look *look) {
 static void end_of_row(al_look *look, int slot) {
   if (slot == 1) {
     al_op_fail(look->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
-               look->semaphore->name);
-  } else if (look->slot) {
-    look->sight = AL_SIGHT_FREE;
+               look->semaphore->resource.name);
+  } else if (look->view->slot) {
+    look->view->sight = AL_SIGHT_FREE;
   } else if (look->start == 1 || look->wrapped) {
-    look->sight = AL_SIGHT_NONE;
+    look->view->sight = AL_SIGHT_NONE;
   } else {
     look->wrapped = true;
     ask(look, 1, WINDOW_FIRST);
@@ -110,17 +109,17 @@ static void end_of_row(al_look *look, int slot) {
 
 static void look_on(al_look *look) {
   int next = look->first + look->width;
-  if (look->slot)
-    look->sight = AL_SIGHT_FREE;
+  if (look->view->slot)
+    look->view->sight = AL_SIGHT_FREE;
   else if (next > last_slot(look))
-    look->sight = AL_SIGHT_NONE;
+    look->view->sight = AL_SIGHT_NONE;
   else
     ask(look, next, look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST);
 }
 
 /* In order; the first slot that is absent is the end of the semaphore. */
 static void read_window(al_look *look) {
-  bool ascending = look->semaphore->options.strategy == AL_ASCENDING;
+  bool ascending = look->semaphore->strategy == AL_ASCENDING;
   for (int i = 0; i < look->width; i++) {
     size_t index = (size_t)i * 2;
     al_answer a = look->probes.answers[index], b = look->probes.answers[index + 1];
@@ -130,22 +129,23 @@ static void read_window(al_look *look) {
       return;
     }
     if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
-    if (consider(look, slot, a, b) && look->slot == 0) look->slot = slot;
-    if (look->slot && ascending) break;
+    if (consider(look, slot, a, b) && look->view->slot == 0) look->view->slot = slot;
+    if (look->view->slot && ascending) break;
   }
   look_on(look);
 }
 
 al_sight al_look_sight(al_look *look) {
-  if (look->op->done || look->sight != AL_SIGHT_PENDING || look->probes.pending > 0) return look->sight;
+  if (look->op->done || look->view->sight != AL_SIGHT_PENDING || look->probes.pending > 0)
+    return look->view->sight;
   al_op_answered(look->op);
   if (!look->probes.is_passive && is_prober_lost(look)) {
-    look->sight = AL_SIGHT_LOST;
+    look->view->sight = AL_SIGHT_LOST;
   } else {
     learn(look);
     read_window(look);
   }
-  return look->sight;
+  return look->view->sight;
 }
 
 void al_look_cancel(al_look *look) { al_probes_cancel(&look->probes); }

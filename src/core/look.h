@@ -10,30 +10,18 @@
 #include "core/op.h"
 #include "core/probe.h"
 #include "core/semaphore.h"
-#include "core/squat.h"
-
-typedef enum al_sight {
-  AL_SIGHT_PENDING, /* or the operation has failed */
-  AL_SIGHT_FREE,    /* look->slot */
-  AL_SIGHT_NONE,    /* every slot is held, or refuses */
-  AL_SIGHT_LOST     /* the prober's connection was lost on the way */
-} al_sight;
 
 typedef struct al_look {
   al_op *op;
   al_semaphore *semaphore;
+  al_view *view;
   al_probes probes;
-  al_sight sight;
   int start, first, width; /* where it began, and the window being asked for */
   bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
-
-  int slot;                                      /* free, to be claimed; 0 */
-  int found, busy, mine, unavailable;            /* so far; ascending, it ends with the first free slot */
-  int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
 } al_look;
 
-/* Begins, or begins anew. The links needed to ask must be open. */
-void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore);
+/* Begins, or begins anew, with an empty view, which it fills in. The links needed to ask must be open. */
+void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *view);
 
 /* To be looked at in every step of the operation. Without a first slot the operation fails: AL_NOT_FOUND. */
 al_sight al_look_sight(al_look *look);

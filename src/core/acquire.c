@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/acquire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/lock.h"
+#include "core/random.h"
+#include "core/session.h"
+#include "core/turn.h"
+#include "core/wait.h"
+
+#define SKEW_MOST (10 * AL_MILLISECOND)
+#define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
+#define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
+
+static void look(al_op *op);
+static void nothing_free(al_acquire *self);
+
+/* ---- what is acquired ------------------------------------------------------------------------------------------- */
+
+void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,
+                      al_probing probing) {
+  resource->refs = 1;
+  resource->session = session;
+  resource->max_attempts = max_attempts;
+  resource->probing = probing;
+  resource->squat_checked = -SQUAT_EVERY;
+  resource->bell_missed = -BELL_EVERY;
+  snprintf(resource->name, sizeof resource->name, "%s", name);
+  al_session_ref(session);
+}
+
+void al_resource_drop(al_resource *resource) {
+  if (!resource || al_session_forked(resource->session) || --resource->refs > 0) return;
+  al_session_unref(resource->session);
+  free(resource);
+}
+
+/* ---- the end of an acquire -------------------------------------------------------------------------------------- */
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_acquire *self = (const al_acquire *)op;
+  char standing[AL_MESSAGE_SIZE];
+  self->kind->words(self, AL_TIMEOUT, out);
+  self->kind->describe(op, standing);
+  size_t used = strlen(out);
+  snprintf(out + used, AL_MESSAGE_SIZE - used, " within %g s (%.128s)",
+           (double)self->options.timeout / (double)AL_SECOND, standing);
+}
+
+/* Where others are beside us, our leaving makes room for nobody at the bell. */
+static void leave_bell(al_acquire *self, bool was_quick) {
+  if (self->own && !self->kind->is_shared)
+    al_exclusive_ring(self->own, self->bell, was_quick);
+  else
+    al_bell_leave(self->bell, false);
+  self->bell = NULL;
+}
+
+static void leave_claim(al_acquire *self) {
+  if (self->own) al_claim_leave(&self->own->claim);
+  self->own = NULL;
+  self->op.claim = NULL;
+}
+
+static void acquire_stop(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  self->kind->cancel(self);
+  if (self->own) al_claim_release(&self->own->claim);
+  leave_bell(self, false);
+  leave_claim(self);
+  al_squat_cancel(&self->squat);
+}
+
+static void acquire_free(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  self->kind->free(self);
+  al_resource_drop(self->resource);
+}
+
+/* ---- at the doorbell -------------------------------------------------------------------------------------------- */
+
+static void note_missing_bell(al_acquire *self) {
+  if (self->bell->is_missing) {
+    self->resource->bell_missed = self->op.session->now;
+    al_session_note(self->op.session, false,
+                    "there is no \"%s\", or it may not be read: who waits looks by itself",
+                    self->bell->queue);
+  }
+  self->bell->is_missing = false;
+}
+
+static void arrive(al_acquire *self) {
+  const al_resource *resource = self->resource;
+  bool is_silent = resource->is_silent || self->op.session->now - resource->bell_missed < BELL_EVERY;
+  if (!is_silent) al_bell_arrive(self->bell);
+}
+
+/* Before every look: what rings after that is not missed, and costs no round trip of its own. */
+static bool mind_bell(al_acquire *self) {
+  const al_resource *resource = self->resource;
+  if (!self->bell)
+    self->bell = al_bell_new(&self->op, resource->bell, self->options.priority, self->kind->makes_bell);
+  if (!self->bell) {
+    al_op_fail(&self->op, AL_NO_MEMORY, "waiting for \"%s\"", resource->name);
+    return false;
+  }
+  note_missing_bell(self);
+  if (!self->kind->makes_bell || self->queues_up) arrive(self);
+  self->bell_went = al_bell_is_out(self->bell);
+  return true;
+}
+
+/* ---- the claim -------------------------------------------------------------------------------------------------- */
+
+void al_acquire_got(al_acquire *self) {
+  const al_resource *resource = self->resource;
+  self->op.lock =
+      al_lock_new(&self->own->claim, self->kind->lock, resource->name, self->view.slot, resource->probing);
+  if (!self->op.lock) {
+    al_op_fail(&self->op, AL_NO_MEMORY, "\"%s\" was let go again", self->own->claim.queue);
+    return;
+  }
+  note_missing_bell(self);
+  leave_bell(self, !self->waits);
+  leave_claim(self);
+  al_op_finish(&self->op);
+}
+
+/* A new look. The prober, lost meanwhile, holds nothing: another one is as good. */
+static void look_anew(al_op *op) {
+  al_link_forget(&op->session->prober);
+  al_op_next(op, look);
+}
+
+static void skew(al_op *op) {
+  if (op->wake == AL_NEVER) look_anew(op);
+}
+
+/* Somebody was faster, or the slot was taken away under the claim. One random skew, so that the same clients do not
+ * meet again at once, then all over. */
+static void lost_race(al_acquire *self) {
+  al_session *session = self->op.session;
+  self->attempts++;
+  if (self->attempts >= self->resource->max_attempts) {
+    nothing_free(self);
+    return;
+  }
+  self->op.step = skew;
+  self->op.wake = session->now + al_random_below(&session->random, SKEW_MOST);
+}
+
+void al_acquire_missed(al_acquire *self) {
+  al_op *op = &self->op;
+  al_code code = self->own->claim.code;
+  char why[sizeof self->own->claim.why], queue[AL_NAME_SIZE];
+  memcpy(why, self->own->claim.why, sizeof why);
+  memcpy(queue, self->own->claim.queue, sizeof queue);
+  leave_claim(self);
+  if (al_link_is_lost(&op->session->holder))
+    al_op_fail_link(op, &op->session->holder);
+  else if (code == AL_CONTENDED || code == AL_REMOVED || code == AL_LOST)
+    lost_race(self);
+  else
+    al_op_fail(op, code, "\"%s\" could not be claimed: %s", queue, why);
+}
+
+static void claimed(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  al_claim_state state = self->own->claim.state;
+  if (state == AL_CLAIM_CLAIMING) return;
+  al_op_answered(op);
+  if (state != AL_CLAIM_HELD)
+    al_acquire_missed(self);
+  else if (self->kind->claimed)
+    self->kind->claimed(self);
+  else
+    al_acquire_got(self);
+}
+
+static void claim(al_acquire *self) {
+  if (!al_op_has(&self->op, &self->op.session->holder)) return;
+  al_op_ask(&self->op);
+  self->op.step = claimed;
+  self->own = self->kind->claim(self);
+}
+
+/* ---- the look --------------------------------------------------------------------------------------------------- */
+
+static void looking(al_op *op);
+
+static void look(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  if (!al_op_needs_probing(op, self->resource->probing) || !mind_bell(self)) return;
+  op->step = looking;
+  self->view = (al_view){.sight = AL_SIGHT_PENDING};
+  self->kind->look(self);
+  if (self->view.sight != AL_SIGHT_PENDING) looking(op);
+}
+
+static void wait_until(al_acquire *self, int64_t wake);
+
+/* Those who wait, or did, made the bell: we line up with them, and go no further before they had their chance. */
+static void line_up(al_acquire *self) {
+  bool has_bell = self->view.has_bell && (self->waits || self->options.fair);
+  if (!self->kind->makes_bell || self->queues_up || !(has_bell || self->options.fair)) return;
+  self->queues_up = true;
+  arrive(self);
+}
+
+/* Something is free, but maybe somebody else's. */
+static void found_free(al_acquire *self) {
+  al_session *session = self->op.session;
+  bool fair = self->options.fair;
+  self->last = self->view;
+  if (fair || !self->kind->is_shared) line_up(self);
+  if (al_bell_is_out(self->bell) || !(self->waits || fair) || (self->kind->is_shared && !fair)) {
+    claim(self); /* there is nobody to be left it to, or no time */
+    return;
+  }
+  bool has_token = al_bell_has_token(self->bell);
+  int64_t left = al_patience_leave(&self->patience, has_token, session->now);
+  if (left > 0)
+    wait_until(self, session->now + left);
+  else if (fair && !has_token && al_prober_ring(&session->probes, self->bell->queue))
+    nothing_free(self); /* whoever is first is woken, be it us */
+  else
+    claim(self);
+}
+
+/* Whoever waits anyway does not mind losing the prober, which holds nothing: the next look opens another. */
+static void lost_prober(al_acquire *self) {
+  al_session *session = self->op.session;
+  if (self->waits)
+    wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
+  else
+    al_op_fail_link(&self->op, &session->prober);
+}
+
+static void looking(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  switch (self->kind->sight(self)) {
+    case AL_SIGHT_PENDING:
+      return;
+    case AL_SIGHT_LOST:
+      lost_prober(self);
+      return;
+    case AL_SIGHT_FREE:
+      found_free(self);
+      return;
+    case AL_SIGHT_NONE:
+      self->last = self->view;
+      nothing_free(self);
+  }
+}
+
+/* ---- nothing free ----------------------------------------------------------------------------------------------- */
+
+static void give_up(al_acquire *self) {
+  char words[AL_MESSAGE_SIZE];
+  if (self->verdict == AL_CONTENDED)
+    snprintf(words, sizeof words, "others were faster at \"%s\" %d times in a row", self->resource->name,
+             self->attempts);
+  else
+    self->kind->words(self, self->verdict, words);
+  al_op_fail(&self->op, self->verdict, "%s", words);
+}
+
+static void waiting(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  bool is_rung = al_patience_is_over(&self->patience, al_bell_has_token(self->bell));
+  bool bell_went = al_bell_is_out(self->bell) && !self->bell_went; /* and the semaphore with it? */
+  if (al_link_is_lost(&op->session->holder)) {
+    al_op_fail_link(op, &op->session->holder);
+  } else if (op->wake == AL_NEVER || is_rung || bell_went) {
+    self->attempts = 0;
+    look_anew(op);
+  }
+}
+
+static void wait_until(al_acquire *self, int64_t wake) {
+  self->op.step = waiting;
+  self->op.wake = wake;
+}
+
+/* Nobody could ring for us before the bell was there and we at it: so one more look. */
+static void arriving(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  if (al_bell_is_arriving(self->bell)) return;
+  al_op_answered(op);
+  look_anew(op);
+}
+
+static bool make_bell(al_acquire *self) {
+  if (!self->kind->makes_bell || self->queues_up) return false;
+  self->queues_up = true;
+  arrive(self);
+  if (al_bell_is_out(self->bell)) return false;
+  self->op.step = arriving;
+  al_op_ask(&self->op);
+  return true;
+}
+
+bool al_acquire_may_wait(al_acquire *self) {
+  if (self->waits && self->op.waits_since == AL_NEVER) self->op.waits_since = self->op.session->now;
+  if (self->waits) return true;
+  self->verdict = AL_BUSY;
+  give_up(self);
+  return false;
+}
+
+static void wait_for_it(al_acquire *self) {
+  al_session *session = self->op.session;
+  bool has_token = al_bell_has_token(self->bell);
+  al_acquire_may_wait(self);
+  if (make_bell(self)) return;
+  int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
+  if (wake == AL_NEVER) {
+    al_bell_waste(self->bell);
+    wake = al_patience_look(&self->patience, false, session->now, &session->random);
+  }
+  wait_until(self, wake);
+}
+
+static void wait_or_give_up(al_acquire *self) {
+  if (self->waits && self->verdict != AL_DEADLOCK)
+    wait_for_it(self);
+  else
+    give_up(self);
+}
+
+static void looking_for_squatters(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  if (al_squat_cleared(&self->squat)) wait_or_give_up(self);
+}
+
+static bool look_for_squatters(al_acquire *self) {
+  al_resource *resource = self->resource;
+  int64_t now = self->op.session->now;
+  if (now - resource->squat_checked < SQUAT_EVERY) return false;
+  self->op.step = looking_for_squatters;
+  if (!al_squat_begin(&self->squat, &self->op, (size_t)self->view.suspect_count, self->kind->suspect, self))
+    return false;
+  resource->squat_checked = now;
+  return true;
+}
+
+static void nothing_free(al_acquire *self) {
+  const al_view *view = &self->view;
+  bool contended = self->attempts >= self->resource->max_attempts;
+  self->verdict = contended                                         ? AL_CONTENDED
+                  : view->busy == 0 && view->sight == AL_SIGHT_NONE ? AL_UNAVAILABLE
+                                                                    : AL_BUSY;
+  if (self->waits && !contended && view->mine == view->found) self->verdict = AL_DEADLOCK;
+  if (!look_for_squatters(self)) wait_or_give_up(self);
+}
+
+/* ---- beginning -------------------------------------------------------------------------------------------------- */
+
+void al_acquire_options_init(al_acquire_options *options) {
+  *options = (al_acquire_options){.timeout = AL_NEVER, .poll = 5 * AL_SECOND};
+}
+
+al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
+                        const al_acquire_options *options) {
+  AL_TURN(resource->session);
+  al_acquire *self = (al_acquire *)al_op_new(resource->session, size);
+  if (!self) return NULL;
+  al_acquire_options_init(&self->options);
+  if (options) self->options = *options;
+  resource->refs++;
+  self->kind = kind;
+  self->resource = resource;
+  self->waits = self->options.timeout > 0;
+  self->reconnects = AL_WAIT_SLOT;
+  al_patience_init(&self->patience, &self->options);
+  self->op.stop = acquire_stop;
+  self->op.free = acquire_free;
+  self->op.explain = explain;
+  self->op.describe = kind->describe;
+  int64_t now = resource->session->now;
+  bool is_bounded = self->waits && self->options.timeout < AL_NEVER - now;
+  return al_op_start(&self->op, look, is_bounded ? now + self->options.timeout : AL_NEVER);
+}
