@@ -51,6 +51,7 @@ build = {
         "src/core/settings.c",
         "src/core/squat.c",
         "src/core/survey.c",
+        "src/core/taker.c",
         "src/core/wait.c",
         "src/transport/bytes.c",
         "src/transport/fork.c",
