@@ -75,6 +75,7 @@ build = {
       libraries = { "rabbitmq", "ssl", "crypto", "pthread" },
     },
     -- begin: modules (`make rockspec` writes what stands here)
+    ["amqplocks.acquiring"] = "lua/amqplocks/acquiring.lua",
     ["amqplocks.admin"] = "lua/amqplocks/admin.lua",
     ["amqplocks.await"] = "lua/amqplocks/await.lua",
     ["amqplocks.connection"] = "lua/amqplocks/connection.lua",

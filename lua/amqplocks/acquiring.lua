@@ -1,0 +1,60 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Acquiring, whatever it is: the same options, the same waiting, the same lock object, the same `with`. What is
+-- acquired is an object with a `_connection` and a `_core`; `method` is the core object's method that begins the
+-- operation, and also what people call.
+local await = require "amqplocks.await"
+local lock = require "amqplocks.lock"
+local options = require "amqplocks.options"
+local scope = require "amqplocks.scope"
+
+local checks = options.checks
+
+local schema = {
+  timeout = checks.seconds,
+  fair = checks.boolean,
+  priority = checks.whole(-32768, 32767),
+  poll = checks.timeout,
+  on_wait = checks.callable,
+}
+
+---@class amqplocks.AcquireOptions
+---@field timeout? number seconds; none: until it is had or the broker is lost; 0: once, without waiting
+---@field fair? boolean never before those who wait already (false)
+---@field priority? integer -32768 to 32767; those who wait with a higher one are served first (0)
+---@field poll? number seconds between looks of its own, for what comes free without a sign (5)
+---@field on_wait? fun(seconds: number, reason: string) called when waiting starts and about every second, with the
+---  seconds waited and how things stand, such as "3 of 3 held"
+
+local NONE = {}
+local ONCE = { timeout = 0 }
+
+local function acquire(self, method, opts)
+  local core = self._core
+  local operation = core[method](core, opts.timeout, opts.fair, opts.priority, opts.poll)
+  local core_lock, message, code = await(self._connection._driver, operation, opts.on_wait)
+  if not core_lock then return nil, message, code end
+  return lock.new(self._connection, core_lock)
+end
+
+local acquiring = {}
+
+--- Now or not at all.
+---@return amqplocks.Lock|nil, string? message, string? code
+function acquiring.try(self, method) return acquire(self, method, ONCE) end
+
+---@param opts? amqplocks.AcquireOptions
+---@return amqplocks.Lock|nil, string? message, string? code
+function acquiring.acquire(self, method, opts)
+  if opts ~= nil then options.check(opts, schema, method) end
+  return acquire(self, method, opts or NONE)
+end
+
+--- `where` is what people call this one.
+---@param ... any an optional table of options, the function, and further arguments for it
+function acquiring.with(self, method, where, ...)
+  return scope.with(where, function(opts) return acquiring.acquire(self, method, opts) end, ...)
+end
+
+return acquiring
