@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A story: a few processes that want the few slots of a semaphore, and what befalls them, all decided by one seed.
+--- A story: a few processes that want locks of one kind (see kinds/), and what befalls them, all decided by one seed.
 --
 --     local crowd = Crowd.new(seed, { troubles = { "death", "alarm" } })
 --     crowd:play()                                   -- throws when something was not as it must be
@@ -17,8 +17,6 @@ local World = require "spec.support.model.world"
 local Crowd = {}
 Crowd.__index = Crowd
 
-local NAME, BELL = "images", "images-bell"
-local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 local SECONDS = 600  -- no story is longer
 
 local PACES = {
@@ -43,7 +41,7 @@ local function round_trip(self)
   return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok)
 end
 
---- How long a waiter may sleep beside a free slot, at worst: until its next look, or, if the prober was lost, until it
+--- How long a waiter may sleep beside a free lock, at worst: until its next look, or, if the prober was lost, until it
 -- has another; four looks, in the time that it leaves the slot to others; a ring, and the look of the one who hears it;
 -- and up to eight races lost, after a look for squatters. While all goes well everybody is rung: who has a token looks
 -- every tenth of a second.
@@ -73,27 +71,28 @@ local function finish(self, process, op)
   return result, message, code
 end
 
-local function let_go(self, process, lock, slot)
+local function let_go(self, process, lock, queue)
   local how = self.random:pick(self.options.letting_go or LETTING_GO)
   if how == "verify" then finish(self, process, lock:verify()) end
   if self.is_calm and not lock:held() then breach("%s", select(2, lock:held())) end
-  process:note("lets go of slot %d (%s)", slot, how)
+  process:note("lets go (%s)", how)
   self.watch:gives(process, lock)
   if how == "drop" then
     process.drops = true
     return lock:drop()
   end
-  local name = ("%s-%d-B"):format(NAME, slot)
-  local before, released = self.broker.queues[name], finish(self, process, lock:release())
-  if released and before and self.broker.queues[name] == before then breach("%s is released and still there", name) end
+  local before, released = self.broker.queues[queue], finish(self, process, lock:release())
+  if released and before and self.broker.queues[queue] == before then
+    breach("%s is released and still there", queue)
+  end
 end
 
 local function hold(self, process, lock)
-  local slot = lock:info()
-  process:note("holds slot %d", slot)
-  self.watch:got(process, lock, slot)
+  local queue = self.kind:queue_of(lock)
+  process:note("holds %s", queue)
+  self.watch:got(process, lock)
   process:sleep(self.random:between(0, self.hold))
-  let_go(self, process, lock, slot)
+  let_go(self, process, lock, queue)
 end
 
 local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
@@ -102,10 +101,11 @@ local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
 local function round(self, process)
   local how, began = self.random:pick(self.options.waiting or WAITING), self.world.now
   local timeout = how == "a while" and self.random:between(0, 2 * self.hold) or how == "at once" and 0 or nil
-  process:note("waits, %s", how)
+  local wish = self.kind:wish()
+  process:note("wants a %s, waits %s", wish, how)
   local fair, priority = self.random:chance(self.fair), self.random:pick(self.priorities)
-  local op = process.peer:semaphore(NAME, self:choices()):acquire(timeout, fair, priority, self.poll)
-  if how ~= "at once" and not process:is_cut_off() then self.watch:waits(process, op) end
+  local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll))
+  if how ~= "at once" and not process:is_cut_off() then self.watch:waits(process, op, wish) end
   if how == "and gives up" then
     process:sleep(self.random:between(0, self.hold))
     if not op:done() then
@@ -119,13 +119,7 @@ local function round(self, process)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
   -- What it dropped may still be on its way out, and is not free for its own connection before it knows.
-  if code == "busy" and not fair and not process.drops then self.watch:was_told_busy(process, began) end
-end
-
---- How this member wants its next lock.
-function Crowd:choices()
-  local is_deaf = self.random:chance(self.options.deaf or 0)
-  return { bell = not is_deaf, strategy = self.random:pick{ "ascending", "ascending", "random", "last" } }
+  if code == "busy" and not fair and not process.drops then self.watch:was_told_busy(process, wish, began) end
 end
 
 local function live(self, member)
@@ -133,6 +127,7 @@ local function live(self, member)
     while member.rounds > 0 do
       member.rounds = member.rounds - 1
       process:sleep(self.random:between(0, self.idle))
+      while self.broker.is_down and self.random:chance(0.8) do process:sleep(self.random:between(0, 1)) end
       round(self, process)
     end
     process:note("wants nothing any more")
@@ -189,9 +184,9 @@ troubles["robbed"] = function (self)
   local process = anybody(self).process
   for _, belief in ipairs(self.watch:locks_of(process)) do
     local laws = self.broker.laws
-    process:note("is robbed of slot %d", belief.slot)
+    process:note("is robbed of %s", belief.queue)
     self.watch:robbed(process, belief.lock, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
-    self.broker:delete(("%s-%d-B"):format(NAME, belief.slot))
+    self.broker:delete(belief.queue)
   end
 end
 
@@ -223,33 +218,43 @@ function troubles.alarm(self)
   self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:alarm(false) end)
 end
 
--- Somebody who holds a slot in a way of his own.
+-- Somebody who holds a lock in a way of his own.
 function troubles.stranger(self)
-  local slot = self.random:below(self.slots)
-  local name = ("%s-%d-B"):format(NAME, slot)
+  local name = self.kind:prey()
   if self.broker.queues[name] then return end
-  self.world:note("a stranger", "holds slot %d", slot)
+  self.world:note("a stranger", "holds %s", name)
   local queue = self.broker:declare(name, { owner = { exclusive = {} }, auto_delete = true })
   self.world:after(self.random:between(0, self.hold), function () queue:remove() end)
 end
 
 -- The doorbell: it may be off by any number, gone, new, or full of other things. None of that may matter for long.
-function troubles.purge(self) self.broker:purge(BELL) end
+function troubles.purge(self) self.broker:purge(self.kind.bell) end
 
-function troubles.surplus(self) self.broker:put(BELL, self.random:below(5), TOKEN) end
+function troubles.surplus(self) self.kind:ring(self.random:below(5)) end
 
-function troubles.rubbish(self) self.broker:put(BELL, self.random:below(5)) end
+function troubles.rubbish(self) self.broker:put(self.kind.bell, self.random:below(5)) end
 
-troubles["no bell"] = function (self) self.broker:delete(BELL) end
+troubles["no bell"] = function (self) self.broker:delete(self.kind.bell) end
 
 troubles["new bell"] = function (self)
-  if self.broker.queues[BELL] then self.broker:delete(BELL) end
-  self.broker:declare(BELL, { durable = true, arguments = { ["x-queue-type"] = "classic" } })
-  self.broker:put(BELL, self.random:below(self.slots + 1) - 1, TOKEN)
+  if self.broker.queues[self.kind.bell] then self.broker:delete(self.kind.bell) end
+  self.kind:make_bell()
 end
 
 -- Who has a token too long loses its channel at the bell, and nothing else.
-troubles["consumer timeout"] = function (self) self.broker:time_out(BELL) end
+troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.bell) end
+
+-- The broker is gone for a while, and nothing is left but what lasts.
+function troubles.restart(self)
+  for _, member in ipairs(self.members) do
+    self.watch:excuses(member.process)
+    for _, belief in ipairs(self.watch:locks_of(member.process)) do
+      self.watch:robbed(member.process, belief.lock, Wire.longest(self.pace) + 1e-6)
+    end
+  end
+  self.broker:stop(self.random:chance(0.5))
+  self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
+end
 
 -- An administrator changes the number of slots, and sometimes dies of it; the next one finishes the work.
 function troubles.resize(self)
@@ -258,7 +263,7 @@ function troubles.resize(self)
   local slots, last = self.random:below(self.slots + 2), self.admin
   last:note("resizes to %d", slots)
   last:start(function ()
-    if finish(self, last, last.session:administer("resize", NAME, {}, slots)) then self.slots = slots end
+    if finish(self, last, self.kind:resize(last, slots)) then self.slots = slots end
     last.is_busy = false
   end)
   if not self.random:chance(0.2) then return end
@@ -269,7 +274,7 @@ function troubles.resize(self)
     table.insert(self.processes, self.admin)
     self.admin.is_busy = true
     self.admin:start(function (admin)
-      assert(admin:finish(admin.session:administer("repair", NAME, {})))
+      assert(admin:finish(self.kind:repair(admin)))
       admin.is_busy = false
     end)
   end)
@@ -282,7 +287,7 @@ local function plan(self)
   for _ = 1, self.options.count or 6 do
     local trouble = self.random:pick(list)
     self.world:after(self.random:between(0, self.rounds * (self.hold + self.idle)), function ()
-      if not self.is_over then troubles[trouble](self) end
+      if not self.is_over and not self.broker.is_down then troubles[trouble](self) end
     end)
   end
 end
@@ -290,6 +295,7 @@ end
 -- The story ---------------------------------------------------------------------------------------------------------
 
 --- A story by its seed. `options`, all of them optional:
+--   kind                of lock: "semaphore" (the default), or another of kinds/
 --   troubles, count     the kinds of trouble that may come, none without; how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   waiting, letting_go, priorities    to choose from
@@ -312,8 +318,9 @@ function Crowd.new(seed, options, traced)
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
   self.hold = options.hold or self.hold
-  self.watch = Watch.new(self.broker, NAME, self:patience())
-  if options.in_line then self.watch:minds_line(BELL) end
+  self.kind = require("spec.support.model.kinds." .. (options.kind or "semaphore")).new(self)
+  self.watch = Watch.new(self.broker, self.kind, self:patience())
+  if options.in_line then self.watch:minds_line(self.kind.bell) end
   return self
 end
 
@@ -330,10 +337,10 @@ local function create(self)
   table.insert(self.processes, admin)
   self.admin = admin
   admin:start(function ()
-    assert(admin:finish(admin.session:administer("create", NAME, {}, self.slots)))
+    if self.kind.create then assert(admin:finish(self.kind:create(admin))) end
     created = true
   end)
-  run(self, "the semaphore is there", 60, function () return created end)
+  run(self, "what is wanted is there", 60, function () return created end)
 end
 
 local function all_done(self)
@@ -347,8 +354,7 @@ end
 local function look_for_leftovers(self, when)
   for _, name in ipairs(self.broker:names_of_queues()) do
     local ready, unacked, consumers = self.broker:count(name)
-    local stays = name:find("^" .. NAME .. "%-%d+%-A$") or name == NAME .. "-bell"
-    if not stays then breach("%s: %s is left", when, name) end
+    if not self.kind:stays(name) then breach("%s: %s is left", when, name) end
     if unacked > 0 or consumers > 0 then
       breach("%s: %s has %d consumers, %d messages with them, %d ready", when, name, consumers, unacked, ready)
     end
@@ -378,10 +384,8 @@ local function tell(self)
   self.watch:look()
   self.world:run(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat)
   look_for_leftovers(self, "when nobody wants anything any more")
-  self.tokens = self.broker:count(BELL)
-  if self.tokens < self.slots and not self.options.loses_tokens then
-    breach("%d tokens are left of %d", self.tokens, self.slots)
-  end
+  local flaw = self.kind:flaw()
+  if flaw then breach("%s", flaw) end
   close_all(self)
   look_for_leftovers(self, "when everybody is gone")
 end

@@ -182,6 +182,11 @@ function Process:sleep(seconds)
   coroutine.yield()
 end
 
+--- For programs: what they hold on to, an operation or a lock, even if they forget it.
+function Process:keep(thing)
+  return self.peer:keep(thing)
+end
+
 function Process:note(...)
   self.world:note(self.name, ...)
 end

@@ -1,15 +1,24 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What must always hold of a semaphore in the model, and is watched while a story goes on:
+--- What must always hold of locks in the model, of whatever kind, and is watched while a story goes on:
 --
--- * no two are told at one time that they hold a slot;
--- * nobody is told to hold a slot whose queue is gone, unless the news could not be there yet, and then not for long;
--- * nobody gets a slot that was not there any more when it was claimed;
--- * nobody waits while a slot is free, for longer than `patience` seconds;
--- * nobody is told that all slots are held while one was free all the time.
+-- * no two are told at one time that they hold what only one of them can have;
+-- * nobody is told to hold a lock whose queue is gone, unless the news could not be there yet, and then not for long;
+-- * nobody gets what was not there any more when it was claimed;
+-- * nobody waits beside a free lock for longer than `patience` seconds;
+-- * nobody is told that nothing is free while something was all the time.
 --
--- A breach is an error of the story.
+-- A breach is an error of the story. What "free" and "two" mean is for the kind to say (see kinds/): it has
+--
+--   seats                what can be waited for: { name =, is_free = function () …, wakes = nil or function (wait) …,
+--                        tells = nil or function (wish) … }; free seats wake everybody and are told of to everybody,
+--                        unless these two say otherwise
+--   clash(beliefs)       what is wrong, as text, if these are all held at once; they are of one `group`
+--   group_of(lock), queue_of(lock), wish_of(lock)
+--   changed(queue)       a queue was made, or is gone
+--   refuses(belief)      nil, or what is wrong with having got this
+--   held_by(connection)  nil, or the name of something that it holds
 local Watch = {}
 Watch.__index = Watch
 
@@ -17,58 +26,51 @@ local function breach(...)
   error({ breach = string.format(...) }, 0)
 end
 
-local function slot_of(self, queue_name)
-  local slot, kind = queue_name:match("^" .. self.semaphore .. "%-(%d+)%-([AB])$")
-  return tonumber(slot), kind
-end
-
-local function is_free(self, slot)
-  local queues = self.broker.queues
-  return queues[self.semaphore .. "-" .. slot .. "-A"] ~= nil and not queues[self.semaphore .. "-" .. slot .. "-B"]
-end
-
 -- Waiting -----------------------------------------------------------------------------------------------------------
 
-local function look_at_patience(self, slot, wait)
-  local from = math.max(self.free_since[slot], wait.since)
-  local slept = self.world.now - from
+local function look_at_patience(self, seat, wait)
+  if seat.wakes and not seat.wakes(wait) then return end
+  local slept = self.world.now - math.max(seat.free_since, wait.since)
   if slept > 0 then self.longest = math.max(self.longest, slept) end
   if slept > self.patience then
-    breach("%s slept for %.3f s, more than %.3f s, while slot %d was free", wait.process.name, slept, self.patience,
-      slot)
+    breach("%s slept for %.3f s, more than %.3f s, while %s was free", wait.process.name, slept, self.patience,
+      seat.name)
   end
 end
 
-local function look_at_all(self, slot)
-  for _, wait in ipairs(self.waiting) do look_at_patience(self, slot, wait) end
+local function look_at_all(self, seat)
+  for _, wait in ipairs(self.waiting) do look_at_patience(self, seat, wait) end
 end
 
-local function note_free(self, slot)
-  local free = is_free(self, slot)
-  if not free and self.free_since[slot] then
-    look_at_all(self, slot)
-    self.free_since[slot] = nil
-  elseif free and not self.free_since[slot] then
-    self.free_since[slot] = self.world.now
+local function note_free(self, seat)
+  local free = seat.is_free()
+  if not free and seat.free_since then
+    look_at_all(self, seat)
+    seat.free_since = nil
+  elseif free and not seat.free_since then
+    seat.free_since = self.world.now
   end
 end
 
---- A process waits, by an operation, from now until that is done. Gives what to end it with before.
-function Watch:waits(process, op)
-  local wait = { process = process, op = op, since = self.world.now }
-  table.insert(self.waiting, wait)
-  return wait
+--- Something may be free that was not, or the other way round.
+function Watch:note()
+  for _, seat in ipairs(self.kind.seats) do note_free(self, seat) end
+end
+
+--- A process waits, by an operation that is to give it what it wishes, from now until that is done.
+function Watch:waits(process, op, wish)
+  table.insert(self.waiting, { process = process, op = op, wish = wish, since = self.world.now })
 end
 
 local function each_free(self, fn)
-  for slot = 1, self.slots do
-    if self.free_since[slot] then fn(slot) end
+  for _, seat in ipairs(self.kind.seats) do
+    if seat.free_since then fn(seat) end
   end
 end
 
---- It waits no more, or cannot be expected to do so well.
-function Watch:ends(wait)
-  each_free(self, function (slot) look_at_patience(self, slot, wait) end)
+-- It waits no more, or cannot be expected to do so well.
+local function ends(self, wait)
+  each_free(self, function (seat) look_at_patience(self, seat, wait) end)
   for i, other in ipairs(self.waiting) do
     if other == wait then table.remove(self.waiting, i) end
   end
@@ -77,15 +79,15 @@ end
 --- The operation is abandoned.
 function Watch:gives_up(op)
   for _, wait in ipairs(self.waiting) do
-    if wait.op == op then return self:ends(wait) end
+    if wait.op == op then return ends(self, wait) end
   end
 end
 
---- A process was told that no slot is free, asking since `since`.
-function Watch:was_told_busy(process, since)
-  each_free(self, function (slot)
-    if self.free_since[slot] < since then
-      breach("%s was told that no slot is free, and slot %d was free all the time", process.name, slot)
+--- A process was told that nothing is free, asking since `since`.
+function Watch:was_told_busy(process, wish, since)
+  each_free(self, function (seat)
+    if seat.free_since < since and (not seat.tells or seat.tells(wish)) then
+      breach("%s was told that nothing is free, and %s was all the time", process.name, seat.name)
     end
   end)
 end
@@ -93,30 +95,33 @@ end
 --- Whatever this process waits for, it cannot be expected to do so well.
 function Watch:excuses(process)
   for i = #self.waiting, 1, -1 do
-    if self.waiting[i].process == process then self:ends(self.waiting[i]) end
+    if self.waiting[i].process == process then ends(self, self.waiting[i]) end
   end
 end
 
 --- For the end of a story: who waits by now has waited well so far.
 function Watch:look()
-  each_free(self, function (slot) look_at_all(self, slot) end)
+  each_free(self, function (seat) look_at_all(self, seat) end)
 end
 
 -- Holding -----------------------------------------------------------------------------------------------------------
 
 local function believes(belief) return belief.process:holds(belief.lock) end
 
--- Two who believe: both are asked, now and whenever one of them has heard something.
-local function look_at_beliefs(self, slot)
-  local believer
-  for _, belief in ipairs(self.beliefs[slot]) do
-    if believes(belief) then
-      if believer then
-        breach("slot %d is held by %s and by %s", slot, believer.process.name, belief.process.name)
-      end
-      believer = belief
-    end
+local function chosen(list, fn)
+  local some = {}
+  for _, item in ipairs(list) do
+    if fn(item) then table.insert(some, item) end
   end
+  return some
+end
+
+-- Two who believe: both are asked, now and whenever one of them has heard something.
+local function look_at_beliefs(self, group)
+  local beliefs = chosen(self.beliefs, function (belief) return belief.group == group end)
+  if not self.kind:clash(beliefs) then return end
+  local clash = self.kind:clash(chosen(beliefs, believes))
+  if clash then breach("%s", clash) end
 end
 
 -- Who came before, and has not even been rung, is overtaken.
@@ -129,18 +134,14 @@ local function look_at_line(self, process)
   process.place = nil
 end
 
--- A token is for a slot that is free by then.
+-- A token is for what is free by then.
 local function look_at_token(self, connection)
-  for slot = 1, self.slots do
-    local queue = self.broker.queues[self.semaphore .. "-" .. slot .. "-B"]
-    if queue and queue.owner == connection then
-      breach("%s gives a token back before slot %d is free", connection.name, slot)
-    end
-  end
+  local held = self.kind:held_by(connection)
+  if held then breach("%s gives a token back before %s is free", connection.name, held) end
 end
 
---- From now on slots are got in the order in which those who want one came to the doorbell, and nobody gives back a
--- token who has a slot.
+--- From now on locks are got in the order in which those who want one came to the doorbell, and nobody gives back a
+-- token who has a lock.
 function Watch:minds_line(bell)
   local places = 0
   self.has_line = true
@@ -157,25 +158,35 @@ function Watch:minds_line(bell)
   end)
 end
 
---- A process got a slot, and may have lost it again before it looked.
-function Watch:got(process, lock, slot)
+--- A process got a lock, and may have lost it again before it looked.
+function Watch:got(process, lock)
   if self.has_line then look_at_line(self, process) end
   self.grants = self.grants + 1
   if not process:holds(lock) then return end
-  if not self.was_there[slot] then breach("%s got slot %d, which had been taken away", process.name, slot) end
-  self.beliefs[slot] = self.beliefs[slot] or {}
-  table.insert(self.beliefs[slot], { process = process, lock = lock })
-  if #self.beliefs[slot] > 1 then look_at_beliefs(self, slot) end
+  local kind = self.kind
+  local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
+    wish = kind:wish_of(lock) }
+  local wrong = kind:refuses(belief)
+  if wrong then breach("%s got %s", process.name, wrong) end
+  table.insert(self.beliefs, belief)
+  self:note()
+  look_at_beliefs(self, belief.group)
 end
 
---- It gives it back, or cannot know (yet) that it was taken away.
+--- It gives it back, or cannot know (yet) that it was taken away; without a lock: whatever it has.
 function Watch:gives(process, lock)
-  for slot = 1, self.slots do
-    for i, belief in ipairs(self.beliefs[slot] or {}) do
-      if belief.process == process and (belief.lock == lock or lock == nil) then
-        table.remove(self.beliefs[slot], i)
-        break
-      end
+  self.beliefs = chosen(self.beliefs, function (belief)
+    return belief.process ~= process or lock and belief.lock ~= lock
+  end)
+  self:note()
+end
+
+--- A lock becomes another one without ever being free; nil: any moment now.
+function Watch:turns(lock, wish, queue)
+  for _, belief in ipairs(self.beliefs) do
+    if belief.lock == lock then
+      belief.wish, belief.queue = wish, queue
+      look_at_beliefs(self, belief.group)
     end
   end
 end
@@ -189,60 +200,41 @@ function Watch:robbed(process, lock, news)
   end)
 end
 
---- The locks that a process is told to have: a list of { lock =, slot = }.
+--- The locks that a process is told to have: a list of { lock =, queue = }.
 function Watch:locks_of(process)
-  local list = {}
-  for slot = 1, self.slots do
-    for _, belief in ipairs(self.beliefs[slot] or {}) do
-      if belief.process == process then table.insert(list, { lock = belief.lock, slot = slot }) end
-    end
-  end
-  return list
+  return chosen(self.beliefs, function (belief) return belief.process == process end)
 end
 
 --- A process has heard something.
 function Watch:heard(process)
   for i = #self.waiting, 1, -1 do
     local wait = self.waiting[i]
-    if wait.process == process and wait.op:done() then self:ends(wait) end
+    if wait.process == process and wait.op:done() then ends(self, wait) end
   end
-  for slot = 1, self.slots do
-    local beliefs = self.beliefs[slot]
-    if beliefs and #beliefs > 1 then
-      for _, belief in ipairs(beliefs) do
-        if belief.process == process then
-          look_at_beliefs(self, slot)
-          break
-        end
-      end
+  if #self.beliefs < 2 then return end
+  for _, belief in ipairs(self.beliefs) do
+    if belief.process == process then look_at_beliefs(self, belief.group) end
+  end
+end
+
+local function note_gone(self, name)
+  if self.broker.queues[name] then return end
+  for _, belief in ipairs(self.beliefs) do
+    if belief.queue == name and believes(belief) then
+      breach("%s is gone while %s is told that it holds it", name, belief.process.name)
     end
   end
 end
 
-local function note_gone(self, slot, name)
-  if self.broker.queues[name] then return end
-  for _, belief in ipairs(self.beliefs[slot] or {}) do
-    if believes(belief) then breach("%s is gone while %s is told that it holds it", name, belief.process.name) end
-  end
-end
-
--- A queue was made, or is gone.
-local function changed(self, queue)
-  local slot, kind = slot_of(self, queue.name)
-  if not slot then return end
-  if slot > self.slots then self.slots = slot end
-  note_free(self, slot)
-  if kind == "B" then note_gone(self, slot, queue.name) end
-  -- Whether A was there at any moment since B was made.
-  local is_there = self.broker.queues[self.semaphore .. "-" .. slot .. "-A"] ~= nil
-  if kind == "B" or is_there then self.was_there[slot] = is_there end
-end
-
---- Watches a semaphore. Counts `grants`, and knows the `longest` that anybody slept beside a free slot.
-function Watch.new(broker, semaphore, patience)
-  local self = setmetatable({ broker = broker, world = broker.world, semaphore = semaphore, patience = patience,
-    free_since = {}, was_there = {}, waiting = {}, beliefs = {}, slots = 0, grants = 0, longest = 0 }, Watch)
-  broker:watch(function (queue) changed(self, queue) end)
+--- Watches locks of a kind. Counts `grants`, and knows the `longest` that anybody slept beside a free one.
+function Watch.new(broker, kind, patience)
+  local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
+    beliefs = {}, grants = 0, longest = 0 }, Watch)
+  broker:watch(function (queue)
+    kind:changed(queue)
+    self:note()
+    note_gone(self, queue.name)
+  end)
   return self
 end
 

@@ -1,0 +1,61 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Stories about a mutex: there is one, and it is nobody's until somebody wants it.
+local Mutex = {}
+Mutex.__index = Mutex
+
+local NAME, QUEUE = "db", "db-mutex"
+local BELL = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000, ["x-max-length"] = 1,
+  ["x-overflow"] = "drop-head" } }
+local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
+
+function Mutex.new(crowd)
+  local broker = crowd.broker
+  return setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", seats = {
+    { name = "the mutex", is_free = function () return not broker.queues[QUEUE] end },
+  } }, Mutex)
+end
+
+-- For the story -----------------------------------------------------------------------------------------------------
+
+function Mutex.ask(_, process, _, ...)
+  return process:keep(process.session:mutex(NAME, 8, "auto")):acquire(...)
+end
+
+function Mutex.wish() return "mutex" end
+
+--- A queue that a stranger takes to have the lock.
+function Mutex.prey() return QUEUE end
+
+function Mutex:make_bell() self.broker:declare(self.bell, BELL) end
+
+function Mutex:ring(count) self.broker:put(self.bell, count, TOKEN) end
+
+function Mutex:stays(queue) return queue == self.bell end
+
+function Mutex.flaw() return nil end
+
+-- For the watch -----------------------------------------------------------------------------------------------------
+
+function Mutex.changed() end
+
+function Mutex.group_of() return 1 end
+
+function Mutex.queue_of() return QUEUE end
+
+function Mutex.wish_of() return "mutex" end
+
+function Mutex.refuses() return nil end
+
+function Mutex.clash(_, beliefs)
+  if #beliefs < 2 then return nil end
+  return ("the mutex is held by %s and by %s"):format(beliefs[1].process.name, beliefs[2].process.name)
+end
+
+function Mutex:held_by(connection)
+  local queue = self.broker.queues[QUEUE]
+  if queue and queue.owner == connection then return "the mutex" end
+end
+
+return Mutex
