@@ -374,8 +374,10 @@ static void taking_mutex(al_op *op) {
 static void wanting_links(al_op *op) {
   admin *self = (admin *)op;
   if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
+  char queue[AL_NAME_SIZE];
   op->step = taking_mutex;
-  al_admin_mutex_begin(&self->mutex, op, self->name);
+  al_name_admin(queue, self->name);
+  al_admin_mutex_begin(&self->mutex, op, self->name, queue);
 }
 
 /* ---- beginning -------------------------------------------------------------------------------------------------- */

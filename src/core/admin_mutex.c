@@ -2,9 +2,9 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/admin_mutex.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "core/name.h"
 #include "core/session.h"
 
 static void look_again_later(al_admin_mutex *mutex) {
@@ -13,19 +13,18 @@ static void look_again_later(al_admin_mutex *mutex) {
 }
 
 static void claim(al_admin_mutex *mutex) {
-  char queue[AL_NAME_SIZE];
-  al_name_admin(queue, mutex->name);
-  if (al_exclusive_find(mutex->op->session, queue)) { /* another caller on this very connection */
+  if (al_exclusive_find(mutex->op->session, mutex->queue)) { /* another caller on this very connection */
     look_again_later(mutex);
     return;
   }
   if (!al_op_has(mutex->op, &mutex->op->session->holder)) return;
   al_op_ask(mutex->op);
-  mutex->own = al_exclusive_begin(mutex->op, &(al_exclusive_plan){.queue = queue});
+  mutex->own = al_exclusive_begin(mutex->op, &(al_exclusive_plan){.queue = mutex->queue});
 }
 
-void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name) {
+void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name, const char *queue) {
   *mutex = (al_admin_mutex){.op = op, .name = name, .wait = AL_WAIT_ADMIN};
+  snprintf(mutex->queue, sizeof mutex->queue, "%s", queue);
   claim(mutex);
 }
 
@@ -37,7 +36,7 @@ static void forget(al_admin_mutex *mutex) {
 
 static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   (void)index;
-  al_name_admin(out, ((const al_admin_mutex *)context)->name);
+  snprintf(out, AL_NAME_SIZE, "%s", ((const al_admin_mutex *)context)->queue);
 }
 
 /* By another administrator, or by a plain queue that will never go. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The administration mutex ("Administration Mutex"): the claim `N-admin`, for the length of one change. Whoever finds it
- * taken looks again, with a backoff, until the operation's deadline. */
+ * The administration mutex ("Administration Mutex"): a claim, `N-admin` or `N-tokenadmin`, for the length of one change.
+ * Whoever finds it taken looks again, with a backoff, until the operation's deadline. */
 #ifndef AL_CORE_ADMIN_MUTEX_H
 #define AL_CORE_ADMIN_MUTEX_H
 
@@ -13,15 +13,17 @@
 
 typedef struct al_admin_mutex {
   al_op *op;
-  const char *name;
+  const char *name; /* the semaphore's, for people */
+  char queue[AL_NAME_SIZE];
   al_exclusive *own; /* NULL: waiting for another administrator, or let go */
   al_wait wait;
   al_squat squat; /* once, when the queue was found taken */
   bool is_suspected;
 } al_admin_mutex;
 
-/* Wants it for `op`. The links must be open. Look with al_admin_mutex_taken() in every step of `op`, until it is. */
-void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name);
+/* Wants the mutex `queue` of semaphore `name` for `op`. The links must be open. Look with al_admin_mutex_taken() in every
+ * step of `op`, until it is. */
+void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name, const char *queue);
 
 /* True once, when it is ours. False: not yet, or the operation has failed. */
 bool al_admin_mutex_taken(al_admin_mutex *mutex);

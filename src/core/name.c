@@ -61,3 +61,15 @@ void al_name_bell(char out[AL_NAME_SIZE], const char *name) { snprintf(out, AL_N
 void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket) {
   snprintf(out, AL_NAME_SIZE, "%s-scratch-%s", name, ticket);
 }
+
+void al_name_permits(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s.semaphore", name);
+}
+
+void al_name_permit_count(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s.semaphore-count", name);
+}
+
+void al_name_token_admin(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-tokenadmin", name);
+}

@@ -19,4 +19,9 @@ void al_name_admin(char out[AL_NAME_SIZE], const char *name);            /* N-ad
 void al_name_bell(char out[AL_NAME_SIZE], const char *name);             /* the doorbell: N-bell */
 void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticket);
 
+void al_name_permits(char out[AL_NAME_SIZE], const char *name); /* N.semaphore, as others call it too */
+void al_name_permit_count(char out[AL_NAME_SIZE],
+                          const char *name);                        /* a mark per permit: N.semaphore-count */
+void al_name_token_admin(char out[AL_NAME_SIZE], const char *name); /* N-tokenadmin */
+
 #endif
