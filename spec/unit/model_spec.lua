@@ -4,6 +4,7 @@
 -- The model broker against the facts about real ones: the same specs, word for word.
 local Socket = require "spec.support.model.socket"
 local frames = require "spec.support.frames"
+local scene = require "spec.broker.facts.scene"
 
 local FACTS = { "claim", "exclusive", "probing", "queue", "routing", "waiting" }
 local ROUNDS = os.getenv "AMQPLOCKS_SOAK" and 20 or 1
@@ -152,6 +153,40 @@ describe("the model broker", function ()
       assert.equal(0, #broker.connections)
     end)
   end
+
+  -- As in a cluster, where the one is connected to this node and the other to that.
+  it("lets a connection see late what others change, unless it has changed something itself since", function ()
+    broker, client = Socket.broker(1, { stale = 0.1 })
+    local bound, missed, lingers = client.connect():channel(), 0, 0
+    local function call(method, more)
+      local frame = { method = method, queue = "reader" }
+      for key, value in pairs(more or {}) do frame[key] = value end
+      assert(bound:call(frame))
+    end
+    local function routed(prober)
+      return not select(2, scene.publish(prober, { exchange = "amq.direct", routing_key = "key", mandatory = true }))
+    end
+    for _ = 1, 20 do
+      local prober = client.connect():channel():confirm()
+      local function sees_all()
+        assert(prober:call{ method = "queue.declare", queue = "scratch", exclusive = true })
+        assert(prober:call{ method = "queue.delete", queue = "scratch" })
+      end
+      call("queue.declare", { exclusive = true })
+      call("queue.bind", { exchange = "amq.direct", routing_key = "key" })
+      assert.is_true(bound.client:exists("reader"))
+      if not routed(prober) or prober.client:probe("reader") == "absent" then missed = missed + 1 end
+      sees_all()
+      assert.is_true(routed(prober))
+      call("queue.delete")
+      assert.is_false(bound.client:exists("reader"))
+      if routed(prober) or prober.client:probe("reader") == "present" then lingers = lingers + 1 end
+      sees_all()
+      assert.is_false(routed(prober))
+      prober.client:close()
+    end
+    assert.is_true(missed > 10 and lingers > 10, missed .. " and " .. lingers)
+  end)
 
   it("gives up who does not get through the handshake", function ()
     local socket = broker:connect(function () end, function () end)

@@ -35,6 +35,7 @@ Broker.laws = {
   exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
   ending = 0.002,       -- a queue that goes by itself takes its time
   nacks = 0.3,          -- a queue that is going away refuses this share of all messages
+  stale = 0,            -- what others changed is seen so late, as through another node of a cluster
   closes_late = true,   -- close-ok for a connection comes when its queues are gone, as up to 4.1
   pace = { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- of the network
 }
@@ -42,6 +43,7 @@ Broker.laws = {
 function Broker.new(world, laws)
   return setmetatable({ world = world, random = world.random:fork(), queues = {}, connections = {}, names = 0,
     exchanges = { ["amq.direct"] = { type = "direct", bindings = {} } }, remains = {}, watchers = {},
+    past = { queues = {}, bindings = {} },
     laws = setmetatable(laws or {}, { __index = Broker.laws }) }, Broker)
 end
 
@@ -127,10 +129,20 @@ function Broker:declare(name, options)
   return queue
 end
 
+-- What is gone may still be seen for a while.
+local function keep_past(self, list, thing)
+  local now, stale = self.world.now, self.laws.stale
+  thing.gone_at = now
+  if stale == 0 then return end
+  while list[1] and list[1].gone_at < now - stale do table.remove(list, 1) end
+  table.insert(list, thing)
+end
+
 --- For the queue: it is gone.
 function Broker:forget(queue)
   self.world:note("broker", "%s is gone", queue.name)
   self.queues[queue.name] = nil
+  keep_past(self, self.past.queues, queue)
   for name in pairs(self.exchanges) do self:unbind(queue, name) end
   if queue.owner then
     for i, other in ipairs(queue.owner.exclusive) do
@@ -145,36 +157,58 @@ function Broker:unbind(queue, exchange, key)
   local bindings = self.exchanges[exchange].bindings
   for i = #bindings, 1, -1 do
     local is_meant = bindings[i].queue == queue and (not key or bindings[i].key == key)
-    if is_meant then table.remove(bindings, i) end
+    if is_meant then keep_past(self, self.past.bindings, table.remove(bindings, i)) end
   end
 end
 
 function Broker:bind(queue, exchange, key)
-  self:unbind(queue, exchange, key)
-  table.insert(self.exchanges[exchange].bindings, { queue = queue, key = key })
+  local bindings = self.exchanges[exchange].bindings
+  for _, binding in ipairs(bindings) do
+    if binding.queue == queue and binding.key == key then return end
+  end
+  table.insert(bindings, { exchange = exchange, queue = queue, key = key, made_at = self.world.now })
 end
 
--- The queues that a message goes to.
-local function route(self, message)
-  if message.exchange == "" then return { self.queues[message.routing_key] } end
-  local exchange, found, seen = self.exchanges[message.exchange], {}, {}
+-- Things that are or were there, as they were at a time.
+local function seen(time, now, past)
+  local list = {}
+  for _, things in ipairs{ now, past } do
+    for _, thing in ipairs(things) do
+      if thing.made_at <= time and (not thing.gone_at or thing.gone_at > time) then table.insert(list, thing) end
+    end
+  end
+  return list
+end
+
+-- The queues that a message goes to, as one sees it who sees what was so at a time.
+local function route(self, message, time)
+  local found, has = {}, {}
+  if message.exchange == "" then
+    for _, queue in ipairs(seen(time, { self.queues[message.routing_key] }, self.past.queues)) do
+      if queue.name == message.routing_key then table.insert(found, queue) end
+    end
+    return found
+  end
+  local exchange = self.exchanges[message.exchange]
   if not exchange then error("the model broker knows no publish to an exchange that is not there", 0) end
-  for _, binding in ipairs(exchange.bindings) do
-    local is_meant = exchange.type == "fanout" or binding.key == message.routing_key
-    if is_meant and not seen[binding.queue] then table.insert(found, binding.queue) end
-    seen[binding.queue] = seen[binding.queue] or is_meant
+  for _, binding in ipairs(seen(time, exchange.bindings, self.past.bindings)) do
+    local is_meant = binding.exchange == message.exchange
+      and (exchange.type == "fanout" or binding.key == message.routing_key)
+    if is_meant and not has[binding.queue] then table.insert(found, binding.queue) end
+    has[binding.queue] = has[binding.queue] or is_meant
   end
   return found
 end
 
 local function publish(self, queue, message)
-  if queue.state == "ending" then return not self.random:chance(self.laws.nacks) end
+  if queue.state ~= "live" then return not self.random:chance(self.laws.nacks) end
   return queue:publish(message)
 end
 
---- A message is published. Gives whether it went anywhere, and whether it was taken everywhere.
-function Broker:publish(message)
-  local found, taken = route(self, message), true
+--- A message is published by one who sees what was so at a time. Gives whether it went anywhere, and whether it was
+-- taken everywhere.
+function Broker:publish(message, time)
+  local found, taken = route(self, message, time or self.world.now), true
   for _, queue in ipairs(found) do taken = publish(self, queue, message) and taken end
   return #found > 0, taken
 end

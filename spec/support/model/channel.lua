@@ -153,7 +153,7 @@ local function is_foreign(self, queue) return queue.owner and queue.owner ~= sel
 
 -- The queue named, if there is one and this connection may use it; else the channel is closed.
 local function usable(self, frame)
-  local queue = self.broker.queues[frame.queue]
+  local queue = self.connection:sees(frame.queue)
   if not queue then return no_queue(self, frame) end
   if is_foreign(self, queue) then return locked(self, frame) end
   return queue
@@ -190,6 +190,7 @@ METHODS["queue.declare"] = function (self, frame)
     if name == "" then error("the model broker makes up no names", 0) end
     declared(self, self.broker:declare(name, { owner = frame.exclusive and self.connection or nil,
       durable = frame.durable, auto_delete = frame.auto_delete, arguments = frame.arguments }))
+    self.connection:wrote_metadata()
   elseif is_foreign(self, queue) or frame.exclusive ~= (queue.owner ~= nil) then
     locked(self, frame)
   elseif is_another(queue, frame) then
@@ -204,12 +205,15 @@ local function in_use(self, frame, how)
 end
 
 METHODS["queue.delete"] = function (self, frame)
-  local queue = self.broker.queues[frame.queue]
+  local queue = self.connection:sees(frame.queue)
   if queue and is_foreign(self, queue) then return locked(self, frame) end
   local count = queue and #queue.messages or 0
   if frame.if_unused and queue and #queue.consumers > 0 then return in_use(self, frame, "in use") end
   if frame.if_empty and count > 0 then return in_use(self, frame, "not empty") end
-  if queue then queue:remove() end
+  if queue then
+    queue:remove()
+    self.connection:wrote_metadata()
+  end
   reply(self, { method = "queue.delete-ok", message_count = count })
 end
 
@@ -227,6 +231,7 @@ METHODS["queue.bind"] = function (self, frame)
   local queue = bindable(self, frame)
   if not queue then return end
   self.broker:bind(queue, frame.exchange, frame.routing_key)
+  self.connection:wrote_metadata()
   reply(self, { method = "queue.bind-ok" })
 end
 
@@ -234,6 +239,7 @@ METHODS["queue.unbind"] = function (self, frame)
   local queue = bindable(self, frame)
   if not queue then return end
   self.broker:unbind(queue, frame.exchange, frame.routing_key)
+  self.connection:wrote_metadata()
   reply(self, { method = "queue.unbind-ok" })
 end
 
@@ -279,7 +285,7 @@ local function begin(consumer)
 end
 
 METHODS["basic.consume"] = function (self, frame)
-  local queue = self.broker.queues[frame.queue]
+  local queue = self.connection:sees(frame.queue)
   if not queue or queue.state ~= "live" then return no_queue(self, frame) end
   if is_foreign(self, queue) then return locked(self, frame) end
   local priority = frame.arguments["x-priority"] or 0
@@ -409,7 +415,7 @@ local function confirm(self)
 end
 
 METHODS["basic.publish"] = function (self, frame)
-  local routed, taken = self.broker:publish(frame)
+  local routed, taken = self.broker:publish(frame, self.connection:view())
   if not routed and frame.mandatory then
     send_content(self, { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
       exchange = frame.exchange, routing_key = frame.routing_key }, frame)

@@ -17,7 +17,8 @@ Connection.__index = Connection
 function Connection.new(broker, wire, name)
   local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
     bytes = "", out = {}, told = {}, channels = {}, partial = {}, exclusive = {}, can = {}, state = "greeting",
-    frame_max = 131072, heard = broker.world.now, wrote = broker.world.now }, Connection)
+    frame_max = 131072, heard = broker.world.now, wrote = broker.world.now, viewed = 0,
+    stale = broker:lag(broker.laws.stale) }, Connection)
   broker.world:after(broker.laws.handshake, self.look_at_handshake, self)
   return self
 end
@@ -301,6 +302,25 @@ function Connection:feed(bytes, sent_at)
   self.heard = self.world.now
   self.bytes = self.bytes .. bytes
   read(self, sent_at)
+end
+
+-- What it sees ----------------------------------------------------------------------------------------------------
+
+--- It has changed what there is, and sees all that was changed before that.
+function Connection:wrote_metadata()
+  self.viewed = self.world.now
+end
+
+--- Everything was so at this time that it sees.
+function Connection:view()
+  self.viewed = math.max(self.viewed, self.world.now - self.stale)
+  return self.viewed
+end
+
+--- The queue of that name, if it sees one.
+function Connection:sees(name)
+  local queue = self.broker.queues[name]
+  if queue and queue.made_at <= self:view() then return queue end
 end
 
 -- Alarms ------------------------------------------------------------------------------------------------------------

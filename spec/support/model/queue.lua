@@ -13,7 +13,8 @@ Queue.__index = Queue
 function Queue.new(broker, name, options)
   local self = setmetatable({ broker = broker, name = name, owner = options.owner, durable = options.durable or false,
     auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = options.messages or {},
-    unacked = {}, unacked_count = 0, consumers = {}, places = 0, turns = 0, state = "live", is_alive = true }, Queue)
+    unacked = {}, unacked_count = 0, consumers = {}, places = 0, turns = 0, made_at = broker.world.now, state = "live",
+    is_alive = true }, Queue)
   for _, message in ipairs(self.messages) do self.places = math.max(self.places, message.place) end
   self.max_length = self.arguments["x-max-length"] or math.huge
   self.rejects = self.arguments["x-overflow"] == "reject-publish"
