@@ -101,6 +101,8 @@ bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE
 
 typedef struct al_session al_session;
 typedef struct al_semaphore al_semaphore;
+typedef struct al_mutex al_mutex;
+typedef struct al_rwlock al_rwlock;
 typedef struct al_lock al_lock;
 typedef struct al_op al_op;
 
@@ -217,6 +219,37 @@ void al_acquire_options_init(al_acquire_options *options);
  * (timeout 0), AL_CONTENDED (timeout 0), AL_DEADLOCK, AL_NOT_FOUND, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE,
  * AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays claimed. */
 al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options);
+
+/* ---- the mutex ------------------------------------------------------------------------------------------------- */
+
+/* A true mutex: it exists while it is held, and nobody has to create it. (One that an administrator creates, destroys and
+ * revokes is a semaphore of one slot.) Asks the broker nothing. `max_attempts`: races lost before a look counts as busy, at
+ * least 1. Owned by the caller. NULL: no memory. */
+al_mutex *al_mutex_new(al_session *session, const char *name, int max_attempts, al_probing probing);
+void al_mutex_drop(al_mutex *mutex);
+
+/* As al_semaphore_acquire(); AL_NOT_FOUND does not occur, and AL_DEADLOCK means that this very session holds it. */
+al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
+
+/* ---- the readers–writer lock ----------------------------------------------------------------------------------- */
+
+/* As al_mutex_new(). */
+al_rwlock *al_rwlock_new(al_session *session, const char *name, int max_attempts, al_probing probing);
+void al_rwlock_drop(al_rwlock *rwlock);
+
+/* As al_mutex_acquire(). Readers are inside together, a writer is alone; once a writer waits no more readers are let in.
+ * AL_DEADLOCK: this very session reads or writes it already. Writing also fails with AL_BLOCKED, and waits no longer, while
+ * the broker reads no publishers, and with AL_CONFLICT where an alternate exchange hides who reads. */
+al_op *al_rwlock_read(al_rwlock *rwlock, const al_acquire_options *options);
+al_op *al_rwlock_write(al_rwlock *rwlock, const al_acquire_options *options);
+
+/* Turns a write lock into a read lock, with no gap in which another writer fits; of a read lock nothing is changed. The lock
+ * has then another ticket. Fails with AL_LOST, AL_NOT_HELD; with AL_UNREACHABLE, AL_REFUSED, AL_LIMIT, AL_NO_MEMORY, which
+ * leave it what it was, or, if only the answer to the door's opening is missing, a read lock: al_lock_kind_of() tells. Only
+ * for read and write locks. */
+al_op *al_lock_downgrade(al_lock *lock);
+
+/* ---- locks ------------------------------------------------------------------------------------------------------ */
 
 typedef enum al_lock_kind {
   AL_LOCK_SLOT,

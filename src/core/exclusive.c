@@ -68,6 +68,14 @@ static void send_look(al_exclusive *own, const char *queue) {
   al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
 }
 
+/* Never anything but another's exclusive queue: one that is in use, or holds messages, is not deleted; and what else may
+ * stand there has been looked for before. */
+static void go_through(al_exclusive *own) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->door), .if_unused = 1, .if_empty = 1};
+  own->other_deletes++;
+  al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
+}
+
 static void send_claim(al_exclusive *own) {
   amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(own->claim.queue),
                                   .consumer_tag = amqp_cstring_bytes(own->claim.ticket),
@@ -75,6 +83,7 @@ static void send_claim(al_exclusive *own) {
   send_declare(own);
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
+  if (own->door[0]) go_through(own);
   for (int i = 0; i < own->looks; i++) send_look(own, own->look[i]);
 }
 
@@ -156,8 +165,8 @@ static bool same(amqp_bytes_t bytes, const char *text) {
 
 static void settle(al_exclusive *own) {
   if (own->claim.state != AL_CLAIM_CLAIMING) return;
-  if (own->is_declared && own->is_consumed && own->is_bound && own->looks_ok == own->looks)
-    al_claim_got(&own->claim);
+  bool is_made = own->is_declared && own->is_consumed && own->is_bound;
+  if (is_made && own->is_through && own->looks_ok == own->looks) al_claim_got(&own->claim);
 }
 
 static void cancelled(al_exclusive *own) {
@@ -185,6 +194,18 @@ static void deleted(al_exclusive *own) {
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
+static bool delete_answered(al_exclusive *own) {
+  bool was_through = own->is_through, is_other = own->other_deletes > 0;
+  if (is_other) {
+    own->other_deletes--;
+    own->is_through = true;
+    settle(own);
+  } else if (own->claim.state == AL_CLAIM_RELEASING) {
+    deleted(own);
+  }
+  return !is_other || !was_through;
+}
+
 /* True if the method was the claim's own business. */
 static bool method_arrived(al_exclusive *own, const al_event *event) {
   switch (event->method) {
@@ -208,12 +229,7 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
       if (same(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, own->claim.ticket)) cancelled(own);
       return true;
     case AMQP_QUEUE_DELETE_OK_METHOD:
-      if (own->other_deletes > 0) {
-        own->other_deletes--;
-        return false;
-      }
-      if (own->claim.state == AL_CLAIM_RELEASING) deleted(own);
-      return true;
+      return delete_answered(own);
     default:
       return false;
   }
@@ -312,7 +328,9 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   for (int i = 0; i < plan->looks; i++) memcpy(own->look[i], plan->look[i], AL_NAME_SIZE);
   if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);
   if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
+  if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
   own->is_bound = !plan->key;
+  own->is_through = !plan->door;
   return own;
 }
 
@@ -349,4 +367,13 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
     al_bell_leave(bell, own->is_declared);
   else
     own->bell = bell;
+}
+
+al_exclusive *al_exclusive_find_bound(al_session *session, const char *key) {
+  for (al_claim *claim = session->claims; claim; claim = claim->next) {
+    al_exclusive *own = (al_exclusive *)claim;
+    bool is_ours = claim->state == AL_CLAIM_CLAIMING || claim->state == AL_CLAIM_HELD;
+    if (claim->kind == &exclusive_kind && is_ours && strcmp(own->key, key) == 0) return own;
+  }
+  return NULL;
 }

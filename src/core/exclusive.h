@@ -9,9 +9,14 @@
  * is gone, the broker's own answer (it closes the channel) undoes the claim. All of it is written at once and takes one
  * round trip.
  *
+ * A queue that must not be there (`door`) is another's exclusive one if it is: to delete it is refused with 405, which undoes
+ * the claim as well, and answered with delete-ok if there is none. A passive declare would say the same the wrong way round,
+ * and cost the channel, and two lines in the broker's log, whenever all is well.
+ *
  *   state        what happens                                         next
  *   ---------    --------------------------------------------------   ---------------------------------------------
- *   CLAIMING     declare-ok, consume-ok, bind-ok, every look ok       HELD
+ *   CLAIMING     declare-ok, consume-ok, bind-ok, delete-ok of the    HELD
+ *                door, every look ok
  *                closed, answering our declare                        GONE, nothing was made     (code says why)
  *                closed, answering anything else                      UNDOING                    (code says why)
  *                release                                              RELEASING
@@ -48,8 +53,9 @@ struct al_exclusive {
   al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
   al_channel *channel;
 
-  bool is_declared, is_consumed, is_bound;
-  char key[AL_NAME_SIZE]; /* what it is bound to amq.direct with; "" if it is not */
+  bool is_declared, is_consumed, is_bound, is_through;
+  char key[AL_NAME_SIZE];  /* what it is bound to amq.direct with; "" if it is not */
+  char door[AL_NAME_SIZE]; /* must not be there; "" if there is none to go through */
   int looks, looks_ok;
   char look[AL_LOOKS_MAX][AL_NAME_SIZE];
 
@@ -73,6 +79,7 @@ typedef struct al_exclusive_plan {
   int looks;          /* queues that must exist */
   char (*look)[AL_NAME_SIZE];
   const char *key;   /* to bind it to amq.direct with; NULL: it is not bound */
+  const char *door;  /* another's exclusive queue, which must not be there once we are bound; NULL */
   const char *wakes; /* the queue that gets a token when the claim is gone; NULL */
 } al_exclusive_plan;
 
@@ -88,5 +95,8 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick);
 
 /* What this connection holds or may hold by this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(al_session *session, const char *queue);
+
+/* What this connection holds, or is about to, bound by this key; NULL if nothing. */
+al_exclusive *al_exclusive_find_bound(al_session *session, const char *key);
 
 #endif

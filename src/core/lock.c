@@ -32,7 +32,12 @@ void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind) {
   lock->kind = kind;
 }
 
-static void lock_unref(al_lock *lock) {
+al_lock *al_lock_ref(al_lock *lock) {
+  lock->refs++;
+  return lock;
+}
+
+void al_lock_unref(al_lock *lock) {
   if (--lock->refs > 0) return;
   al_session *session = lock->session;
   al_claim_leave(lock->claim);
@@ -49,7 +54,7 @@ void al_lock_drop(al_lock *lock) {
     AL_TURN(session);
     al_claim_release(lock->claim);
     al_session_flush(session);
-    lock_unref(lock);
+    al_lock_unref(lock);
   }
   al_session_unref(session);
 }
@@ -108,18 +113,17 @@ static void lock_op_stop(al_op *op) { al_probes_cancel(&((lock_op *)op)->probes)
 static void lock_op_free(al_op *op) {
   lock_op *self = (lock_op *)op;
   al_probes_free(&self->probes);
-  lock_unref(self->lock);
+  al_lock_unref(self->lock);
 }
 
 static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   AL_TURN(lock->session);
   lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self);
   if (!self) return NULL;
-  self->lock = lock;
+  self->lock = al_lock_ref(lock);
   self->op.claim = lock->claim;
   self->op.stop = lock_op_stop;
   self->op.free = lock_op_free;
-  lock->refs++;
   bool closed =
       lock->session->closed && is_let_go(lock); /* it went with everything else: say that of the lock */
   lock->session->closed = lock->session->closed && !closed;
@@ -128,8 +132,7 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   return &self->op;
 }
 
-/* True if there is still a lock; otherwise the operation fails with what became of it. */
-static bool is_still_held(al_op *op, const al_lock *lock) {
+bool al_lock_is_still_held(al_op *op, const al_lock *lock) {
   char words[AL_LOCK_WORDS];
   al_lock_words(lock, words);
   if (is_let_go(lock))
@@ -156,7 +159,7 @@ static void releasing(al_op *op) {
 
 static void release_begin(al_op *op) {
   al_lock *lock = ((lock_op *)op)->lock;
-  bool held = is_still_held(op, lock);
+  bool held = al_lock_is_still_held(op, lock);
   lock->released = true;
   if (!held) return;
   al_op_ask(op);
@@ -176,8 +179,7 @@ static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE])
 
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
-  al_claim *claim = self->lock->claim;
-  if (!is_still_held(op, self->lock) || claim->confirmed < self->confirmed) return;
+  if (!al_lock_is_still_held(op, self->lock) || op->claim->confirmed < self->confirmed) return;
   if (self->lock->kind != AL_LOCK_SLOT) {
     al_op_finish(op);
     return;
@@ -194,7 +196,7 @@ static void verify_begin(al_op *op) {
   lock_op *self = (lock_op *)op;
   al_lock *lock = self->lock;
   bool is_slot = lock->kind == AL_LOCK_SLOT; /* the others need nothing beside themselves */
-  if (!is_still_held(op, lock)) return;
+  if (!al_lock_is_still_held(op, lock)) return;
   if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
   al_op_ask(op);
   self->confirmed = al_claim_confirm(lock->claim);

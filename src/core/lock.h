@@ -28,6 +28,12 @@ al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int s
 /* From now on it is held by another claim, as what else it may be. The claim before is no longer the lock's. */
 void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);
 
+al_lock *al_lock_ref(al_lock *lock); /* returns it */
+void al_lock_unref(al_lock *lock);
+
+/* True if there is still a lock; otherwise the operation fails with what became of it. */
+bool al_lock_is_still_held(al_op *op, const al_lock *lock);
+
 /* What is held, for messages: slot 3 of "N". */
 #define AL_LOCK_WORDS (AL_NAME_SIZE + 32)
 void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]);

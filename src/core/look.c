@@ -19,17 +19,12 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 /* Not past the last slot there can be, nor past where the look began. */
 static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : AL_SLOTS_MAX; }
 
-static bool is_prober_lost(const al_look *look) {
-  const al_session *session = look->op->session;
-  return al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
-}
-
 /* Asks for A and B of a window of slots. */
 static void ask(al_look *look, int first, int width) {
   al_op *op = look->op;
   al_probing probing = look->semaphore->resource.probing;
   int last = last_slot(look);
-  if (al_probes_publish(op->session, probing) && is_prober_lost(look)) {
+  if (al_probes_publish(op->session, probing) && al_op_lost_prober(op)) {
     look->view->sight = AL_SIGHT_LOST;
     return;
   }
@@ -139,7 +134,7 @@ al_sight al_look_sight(al_look *look) {
   if (look->op->done || look->view->sight != AL_SIGHT_PENDING || look->probes.pending > 0)
     return look->view->sight;
   al_op_answered(look->op);
-  if (!look->probes.is_passive && is_prober_lost(look)) {
+  if (!look->probes.is_passive && al_op_lost_prober(look->op)) {
     look->view->sight = AL_SIGHT_LOST;
   } else {
     learn(look);

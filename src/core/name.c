@@ -73,3 +73,27 @@ void al_name_permit_count(char out[AL_NAME_SIZE], const char *name) {
 void al_name_token_admin(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-tokenadmin", name);
 }
+
+void al_name_mutex(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-mutex", name);
+}
+
+void al_name_mutex_bell(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-mutexbell", name);
+}
+
+void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket) {
+  snprintf(out, AL_NAME_SIZE, "%s-reader-%s", name, ticket);
+}
+
+void al_name_readers(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-readers", name);
+}
+
+void al_name_door(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-writer", name);
+}
+
+void al_name_rw_bell(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-rwbell", name);
+}

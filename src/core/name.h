@@ -24,4 +24,14 @@ void al_name_permit_count(char out[AL_NAME_SIZE],
                           const char *name);                        /* a mark per permit: N.semaphore-count */
 void al_name_token_admin(char out[AL_NAME_SIZE], const char *name); /* N-tokenadmin */
 
+void al_name_mutex(char out[AL_NAME_SIZE], const char *name); /* N-mutex */
+void al_name_mutex_bell(char out[AL_NAME_SIZE],
+                        const char *name); /* N-mutexbell; N-mutex-bell is another lock's */
+
+void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket);
+void al_name_readers(char out[AL_NAME_SIZE], const char *name); /* what every reader is bound with */
+void al_name_door(char out[AL_NAME_SIZE],
+                  const char *name); /* N-writer: a writer is in it, or waits for readers */
+void al_name_rw_bell(char out[AL_NAME_SIZE], const char *name); /* N-rwbell */
+
 #endif

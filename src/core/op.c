@@ -113,6 +113,11 @@ bool al_op_has_probing(al_op *op, al_probing probing) {
          (!al_probes_publish(session, probing) || al_op_has(op, &session->prober));
 }
 
+bool al_op_lost_prober(const al_op *op) {
+  const al_session *session = op->session;
+  return al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
+}
+
 static void expire(al_op *op) {
   char words[AL_MESSAGE_SIZE] = "the time given was not enough";
   if (op->explain) op->explain(op, words);

@@ -69,6 +69,8 @@ bool al_op_needs_probing(al_op *op, al_probing probing);
 /* For an operation under way: the same links must still be open. False: one is not, and the operation has failed. */
 bool al_op_has(al_op *op, const al_link *link);
 bool al_op_has_probing(al_op *op, al_probing probing);
+/* The prober is lost, which holds nothing, and the holder is not. */
+bool al_op_lost_prober(const al_op *op);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 

@@ -241,7 +241,8 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
   } else {
     bool denied = event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_ACCESS_REFUSED;
     prober->channel = NULL;
-    prober->denied = prober->denied || denied;
+    bool is_other = denied && strstr(event->text, "'" AL_READERS_EXCHANGE "'");
+    prober->denied = prober->denied || (denied && !is_other);
     al_answer otherwise = denied ? AL_ANSWER_DENIED : AL_ANSWER_UNKNOWN;
     questions_forget(prober, questions_give_up(prober, denied, otherwise, event->text));
   }
@@ -263,7 +264,7 @@ static bool prober_ready(al_prober *prober) {
 }
 
 static const char *const message_types[] = {
-    [AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE, [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN};
+    [AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE, [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN, [AL_MESSAGE_READERS] = NULL};
 
 /* A token stays, whatever happens to the broker; everything else is worth nothing a moment later. */
 static amqp_basic_properties_t properties_of(al_message message, const char *id) {
@@ -275,7 +276,7 @@ static amqp_basic_properties_t properties_of(al_message message, const char *id)
     properties.delivery_mode = AMQP_DELIVERY_PERSISTENT;
   else
     properties._flags |= AMQP_BASIC_EXPIRATION_FLAG;
-  if (message != AL_MESSAGE_PROBE) {
+  if (message_types[message]) {
     properties._flags |= AMQP_BASIC_TYPE_FLAG;
     properties.type = amqp_cstring_bytes(message_types[message]);
   }
@@ -287,8 +288,11 @@ static void question_publish(al_prober *prober, al_message message, const char *
                              struct al_question question) {
   char id[24];
   snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
-  amqp_basic_publish_t publish = {
-      .exchange = amqp_empty_bytes, .routing_key = amqp_cstring_bytes(queue), .mandatory = 1};
+  bool is_key = message == AL_MESSAGE_READERS;
+  amqp_basic_publish_t publish = {.exchange =
+                                      is_key ? amqp_cstring_bytes(AL_READERS_EXCHANGE) : amqp_empty_bytes,
+                                  .routing_key = amqp_cstring_bytes(queue),
+                                  .mandatory = 1};
   amqp_basic_properties_t properties = properties_of(message, id);
   amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
   header.payload.properties.class_id = AMQP_BASIC_CLASS;

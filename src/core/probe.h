@@ -30,7 +30,8 @@ typedef enum al_answer {
 typedef enum al_message {
   AL_MESSAGE_PROBE,  /* nothing but the question */
   AL_MESSAGE_REVOKE, /* to B: whoever holds it is asked to let go */
-  AL_MESSAGE_TOKEN   /* to a doorbell: stays until somebody is woken by it */
+  AL_MESSAGE_TOKEN,  /* to a doorbell: stays until somebody is woken by it */
+  AL_MESSAGE_READERS /* nothing but the question whether anybody is bound to AL_READERS_EXCHANGE by this key */
 } al_message;
 
 /* The types these messages bear; a probe has none. */

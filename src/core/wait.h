@@ -25,6 +25,9 @@ typedef struct al_wait {
 /* Seeing a queue go that may not be deleted: mostly gone at the first look, and then seldom worth another. */
 #define AL_WAIT_UNDO ((al_wait){.first = 10 * AL_MILLISECOND, .most = 10 * AL_SECOND})
 
+/* Readers who die tell nobody. */
+#define AL_WAIT_READERS ((al_wait){.first = 10 * AL_MILLISECOND, .most = 1 * AL_SECOND})
+
 /* Woken by a token, and no slot is free yet. */
 #define AL_WAIT_TOKEN ((al_wait){.first = 2 * AL_MILLISECOND, .most = 100 * AL_MILLISECOND})
 

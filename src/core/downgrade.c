@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Downgrading: the writer becomes a reader behind its own door, which is opened only then. There is no moment at which
+ * another writer could get in.
+ *
+ *   claiming ─> opening ─> done          while claiming, whatever fails leaves the writer what it was */
+#include "core/lock.h"
+#include "core/rwlock.h"
+#include "core/session.h"
+#include "core/turn.h"
+
+typedef struct downgrade {
+  al_op op;
+  al_lock *lock;
+  al_claim *door;       /* once the lock is held by the other claim; NULL */
+  al_exclusive *reader; /* until then; NULL */
+} downgrade;
+
+static void drop_reader(downgrade *self) {
+  if (!self->reader) return;
+  al_claim_release(&self->reader->claim);
+  al_claim_leave(&self->reader->claim);
+  self->reader = NULL;
+}
+
+static void downgrade_stop(al_op *op) { drop_reader((downgrade *)op); }
+
+static void downgrade_free(al_op *op) {
+  al_claim_leave(((downgrade *)op)->door);
+  al_lock_unref(((downgrade *)op)->lock);
+}
+
+/* The writer's place is given up when the broker says so, as in every release. The lock is a reader's by now: whatever
+ * becomes of the door, it goes with its channel. */
+static void opening(al_op *op) {
+  const downgrade *self = (downgrade *)op;
+  bool is_open = self->door->state == AL_CLAIM_GONE || self->door->is_denied;
+  if (is_open && al_lock_is_still_held(op, self->lock)) al_op_finish(op);
+}
+
+static void exchange(downgrade *self) {
+  self->door = self->lock->claim;
+  al_claim_use(self->door);
+  al_lock_exchange(self->lock, &self->reader->claim, AL_LOCK_READ);
+  al_claim_leave(&self->reader->claim);
+  self->reader = NULL;
+  al_op_ask(&self->op);
+  self->op.claim = self->door;
+  al_claim_release(self->door);
+  al_op_next(&self->op, opening);
+}
+
+static void claiming(al_op *op) {
+  downgrade *self = (downgrade *)op;
+  const al_claim *reader = &self->reader->claim;
+  if (!al_lock_is_still_held(op, self->lock) || reader->state == AL_CLAIM_CLAIMING) return;
+  al_op_answered(op);
+  if (reader->state == AL_CLAIM_HELD)
+    exchange(self);
+  else if (al_link_is_lost(&op->session->holder))
+    al_op_fail_link(op, &op->session->holder);
+  else
+    al_op_fail(op, reader->code, "\"%s\" could not be claimed: %s", reader->queue, reader->why);
+}
+
+static void begin(al_op *op) {
+  downgrade *self = (downgrade *)op;
+  if (!al_lock_is_still_held(op, self->lock)) return;
+  if (self->lock->kind == AL_LOCK_READ) {
+    al_op_finish(op);
+    return;
+  }
+  al_op_ask(op);
+  op->step = claiming;
+  self->reader = al_rw_claim_reader(op, self->lock->name, NULL);
+}
+
+al_op *al_lock_downgrade(al_lock *lock) {
+  AL_TURN(lock->session);
+  downgrade *self = (downgrade *)al_op_new(lock->session, sizeof *self);
+  if (!self) return NULL;
+  self->lock = al_lock_ref(lock);
+  self->op.stop = downgrade_stop;
+  self->op.free = downgrade_free;
+  return al_op_start(&self->op, begin, AL_NEVER);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/gate.h"
+
+#include <stdio.h>
+
+#include "core/session.h"
+
+enum { QUEUE, BELL, QUESTIONS };
+
+static void question_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_acquire *self = context;
+  if (index == BELL)
+    snprintf(out, AL_NAME_SIZE, "%s", self->resource->bell);
+  else
+    self->kind->suspect(context, 0, out);
+}
+
+void al_gate_look(al_gate *gate, al_acquire *self) {
+  al_op *op = &self->op;
+  al_probing probing = self->resource->probing;
+  if (al_probes_publish(op->session, probing) && al_op_lost_prober(op)) {
+    self->view.sight = AL_SIGHT_LOST;
+    return;
+  }
+  if (!al_op_has_probing(op, probing)) return;
+  al_op_ask(op);
+  al_probes_begin(&gate->probes, op, probing, QUESTIONS, question_name, self);
+}
+
+/* What this very connection holds, claims or is still undoing, the broker would let us declare again. */
+static void read_answers(al_gate *gate, al_acquire *self) {
+  al_view *view = &self->view;
+  const al_exclusive *ours = al_exclusive_find(self->op.session, gate->queue);
+  bool is_free = gate->probes.answers[QUEUE] == AL_ANSWER_ABSENT && !ours;
+  view->has_bell = gate->probes.answers[BELL] == AL_ANSWER_PRESENT;
+  view->found = 1;
+  view->busy = !is_free;
+  view->mine = ours && ours->claim.state == AL_CLAIM_HELD;
+  view->suspect_count = !is_free && !ours;
+  view->sight = is_free ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+}
+
+al_sight al_gate_sight(al_gate *gate, al_acquire *self) {
+  if (self->op.done || self->view.sight != AL_SIGHT_PENDING || gate->probes.pending > 0)
+    return self->view.sight;
+  al_op_answered(&self->op);
+  if (!gate->probes.is_passive && al_op_lost_prober(&self->op))
+    self->view.sight = AL_SIGHT_LOST;
+  else if (!al_probes_undecided(&gate->probes, QUEUE))
+    read_answers(gate, self);
+  return self->view.sight;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Reading: in, unless the door is shut. Nobody who reads keeps another reader out, or a writer from shutting the door, so
+ * nobody is to be left anything, and the bell's token is passed on as soon as we are inside. */
+#include <stdio.h>
+
+#include "core/rwlock.h"
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_view *last = &((const al_acquire *)op)->last;
+  if (last->found == 0)
+    snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
+  else
+    snprintf(out, AL_MESSAGE_SIZE, "%s",
+             last->busy ? "somebody writes, or waits to write" : "the door opens and shuts all the time");
+}
+
+static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
+  const char *format =
+      code == AL_TIMEOUT ? "\"%s\" could not be read" : "somebody writes \"%s\", or waits to write it";
+  snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
+}
+
+static al_exclusive *claim(al_acquire *self) {
+  return al_rw_claim_reader(&self->op, self->resource->name, ((al_rw_acquire *)self)->gate.queue);
+}
+
+const al_acquire_kind al_rw_reader = {.look = al_rw_look,
+                                      .sight = al_rw_sight,
+                                      .cancel = al_rw_cancel,
+                                      .free = al_rw_free,
+                                      .claim = claim,
+                                      .lock = AL_LOCK_READ,
+                                      .makes_bell = true,
+                                      .is_shared = true,
+                                      .suspect = al_rw_door_name,
+                                      .describe = describe,
+                                      .words = words};
