@@ -40,6 +40,12 @@ end
 
 local acquiring = {}
 
+--- Options of what is held by an exclusive queue.
+acquiring.resource_schema = {
+  max_attempts = checks.whole(1, 1000),
+  probe = checks.one_of("auto", "publish", "passive"),
+}
+
 --- Now or not at all.
 ---@return amqplocks.Lock|nil, string? message, string? code
 function acquiring.try(self, method) return acquire(self, method, ONCE) end

@@ -4,7 +4,9 @@
 --- A connection to a broker, on which locks live.
 local admin = require "amqplocks.admin"
 local await = require "amqplocks.await"
+local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
+local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
 
 ---@class amqplocks.Connection
@@ -69,6 +71,19 @@ function Connection:semaphore(name, opts) return semaphore.new(self, options.nam
 ---  ascending?: boolean } defaults for each of its calls
 ---@return amqplocks.Admin
 function Connection:admin(name, opts) return admin.new(self, options.name(name, "admin"), opts) end
+
+--- A mutex. Asks the broker nothing.
+---@param name string as for conn:semaphore
+---@param opts? { persistent?: boolean, max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
+---  `persistent` (false): it must be created, and can be destroyed and revoked
+---@return amqplocks.Mutex
+function Connection:mutex(name, opts) return mutex.new(self, options.name(name, "mutex"), opts) end
+
+--- A readers–writer lock. Asks the broker nothing.
+---@param name string as for conn:semaphore
+---@param opts? { max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
+---@return amqplocks.RWLock
+function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name, "rwlock"), opts) end
 
 local connection = {}
 

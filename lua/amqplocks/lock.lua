@@ -39,6 +39,19 @@ function Lock:verify() return await(self._connection._driver, self._core:verify(
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release() return await(self._connection._driver, self._core:release()) end
 
+--- Turns writing into reading ("write" into "read"), with no gap in which another writer fits; nothing if it reads
+-- already. The lock has then another ticket.
+---@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit": `lock.kind` tells
+---  whether it still writes
+function Lock:downgrade()
+  if self.kind ~= "write" and self.kind ~= "read" then
+    error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
+  end
+  local done, message, code = await(self._connection._driver, self._core:downgrade())
+  self.ticket, self.acquired_at, self.kind = select(3, self._core:info())
+  return done, message, code
+end
+
 -- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own.
 function metatable.__close(self)
   pcall(self.release, self)

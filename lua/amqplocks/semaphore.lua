@@ -5,13 +5,9 @@
 local acquiring = require "amqplocks.acquiring"
 local options = require "amqplocks.options"
 
-local checks = options.checks
-
-local schema = {
-  strategy = checks.one_of("ascending", "random", "last"),
-  max_attempts = checks.whole(1, 1000),
-  probe = checks.one_of("auto", "publish", "passive"),
-}
+local schema = options.merge(acquiring.resource_schema, {
+  strategy = options.checks.one_of("ascending", "random", "last"),
+})
 
 ---@class amqplocks.Semaphore
 ---@field name string

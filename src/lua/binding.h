@@ -14,6 +14,8 @@
 
 #define AL_LUA_SESSION "amqplocks.core.session"
 #define AL_LUA_SEMAPHORE "amqplocks.core.semaphore"
+#define AL_LUA_MUTEX "amqplocks.core.mutex"
+#define AL_LUA_RWLOCK "amqplocks.core.rwlock"
 #define AL_LUA_LOCK "amqplocks.core.lock"
 #define AL_LUA_OP "amqplocks.core.operation"
 
@@ -36,8 +38,15 @@ int al_lua_begun(lua_State *L, const al_op *op); /* returns the box; NULL throws
 al_op *al_lua_check_op(lua_State *L, int index);
 void al_lua_open_op(lua_State *L);
 
-void al_lua_open_semaphore(lua_State *L); /* semaphore.c */
-void al_lua_open_admin(lua_State *L);     /* admin.c: methods of sessions */
+/* semaphore.c: also what every acquire is given, from the argument `first` on: timeout, fair, priority, poll; without a
+ * timeout it waits for ever, with 0 it looks once. Times are seconds. */
+al_acquire_options al_lua_acquire_options(lua_State *L, int first);
+al_probing al_lua_probing(lua_State *L, int index);
+void al_lua_open_semaphore(lua_State *L);
+
+void al_lua_open_mutex(lua_State *L);  /* mutex.c */
+void al_lua_open_rwlock(lua_State *L); /* rwlock.c */
+void al_lua_open_admin(lua_State *L);  /* admin.c: methods of sessions */
 
 /* lock.c: an empty box, filled by al_lua_fill_lock. */
 void al_lua_push_lock(lua_State *L);

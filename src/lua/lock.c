@@ -96,6 +96,15 @@ static int lock_release(lua_State *L) {
   return al_lua_begun(L, *op);
 }
 
+static int lock_downgrade(lua_State *L) {
+  al_lock *lock = check_fresh(L);
+  al_lock_kind kind = al_lock_kind_of(lock);
+  luaL_argcheck(L, kind == AL_LOCK_READ || kind == AL_LOCK_WRITE, 1, "not a lock that writes");
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  *op = al_lock_downgrade(lock);
+  return al_lua_begun(L, *op);
+}
+
 static int lock_gc(lua_State *L) {
   lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
   al_lock *lock = box->lock;
@@ -106,7 +115,7 @@ static int lock_gc(lua_State *L) {
 
 void al_lua_open_lock(lua_State *L) {
   static const luaL_Reg methods[] = {
-      {"held", lock_held},       {"revoked", lock_revoked}, {"info", lock_info}, {"verify", lock_verify},
-      {"release", lock_release}, {"drop", lock_gc},         {NULL, NULL}};
+      {"held", lock_held},       {"revoked", lock_revoked},     {"info", lock_info}, {"verify", lock_verify},
+      {"release", lock_release}, {"downgrade", lock_downgrade}, {"drop", lock_gc},   {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }

@@ -8,15 +8,29 @@ typedef struct semaphore_box {
   al_semaphore *semaphore;
 } semaphore_box;
 
+al_acquire_options al_lua_acquire_options(lua_State *L, int first) {
+  al_acquire_options options;
+  al_acquire_options_init(&options);
+  options.timeout = al_lua_time(L, first, options.timeout);
+  options.fair = lua_toboolean(L, first + 1);
+  options.priority = (int)luaL_optnumber(L, first + 2, 0);
+  options.poll = al_lua_time(L, first + 3, options.poll);
+  return options;
+}
+
+al_probing al_lua_probing(lua_State *L, int index) {
+  static const char *const probings[] = {"auto", "publish", "passive", NULL};
+  return (al_probing)luaL_checkoption(L, index, NULL, probings);
+}
+
 /* session:semaphore(name, strategy, max_attempts, probe [, silent]) -> semaphore */
 static int session_semaphore(lua_State *L) {
   static const char *const strategies[] = {"ascending", "random", "last", NULL};
-  static const char *const probings[] = {"auto", "publish", "passive", NULL};
   al_lua_session *session = al_lua_check_session(L, 1);
   const char *name = luaL_checkstring(L, 2);
   al_semaphore_options options = {.strategy = (al_strategy)luaL_checkoption(L, 3, NULL, strategies),
                                   .max_attempts = (int)luaL_checknumber(L, 4),
-                                  .probing = (al_probing)luaL_checkoption(L, 5, NULL, probings),
+                                  .probing = al_lua_probing(L, 5),
                                   .silent = lua_toboolean(L, 6)};
   semaphore_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_SEMAPHORE);
   al_lua_keep(L, lua_gettop(L), 1);
@@ -24,17 +38,11 @@ static int session_semaphore(lua_State *L) {
   return box->semaphore ? 1 : luaL_error(L, "out of memory");
 }
 
-/* semaphore:acquire([timeout [, fair [, priority [, poll]]]]) -> operation; without a timeout it waits for ever, with 0
- * it looks once. Times are seconds. */
+/* semaphore:acquire([timeout [, fair [, priority [, poll]]]]) -> operation */
 static int semaphore_acquire(lua_State *L) {
   semaphore_box *box = luaL_checkudata(L, 1, AL_LUA_SEMAPHORE);
   luaL_argcheck(L, box->semaphore, 1, "the semaphore was given back");
-  al_acquire_options options;
-  al_acquire_options_init(&options);
-  options.timeout = al_lua_time(L, 2, options.timeout);
-  options.fair = lua_toboolean(L, 3);
-  options.priority = (int)luaL_optnumber(L, 4, 0);
-  options.poll = al_lua_time(L, 5, options.poll);
+  al_acquire_options options = al_lua_acquire_options(L, 2);
   al_lua_kept(L, 1);
   int session = lua_gettop(L);
   al_lua_check_session(L, session);

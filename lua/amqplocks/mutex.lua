@@ -1,0 +1,81 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The mutex: one owner. By default nobody has to create it, and nothing of it is there while nobody holds it. With
+-- `persistent = true` it is a semaphore of one slot, the same one that conn:semaphore and conn:admin know by its name:
+-- there when it was created, and not there when it was destroyed.
+local acquiring = require "amqplocks.acquiring"
+local admin = require "amqplocks.admin"
+local options = require "amqplocks.options"
+
+local schema = options.merge(acquiring.resource_schema, { persistent = options.checks.boolean })
+
+---@class amqplocks.Mutex
+---@field name string
+---@field persistent boolean
+local Mutex = {}
+local metatable = { __index = Mutex, __name = "amqplocks.mutex" }
+
+function metatable.__tostring(self)
+  return ('amqplocks.mutex ("%s"%s)'):format(self.name, self.persistent and ", persistent" or "")
+end
+
+--- Takes it, or returns at once.
+---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "refused", "unreachable", "squatted",
+---  "limit", "closed"; persistent: "not_found", "unavailable"
+function Mutex:try_acquire() return acquiring.try(self, "acquire") end
+
+--- Takes it, waiting as semaphore:acquire does.
+---@param opts? amqplocks.AcquireOptions
+---@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock" (this very connection holds it), and
+---  those of try_acquire but "busy"
+function Mutex:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
+
+--- Calls fn(lock, …) while holding it, and returns its results; see semaphore:with.
+---@param ... any an optional table of acquire's options, the function, and further arguments for it
+function Mutex:with(...) return acquiring.with(self, "acquire", "with", ...) end
+
+local function administer(self, action, ...)
+  if not self.persistent then
+    error(action .. ": only a persistent mutex can be administered; this one is there while it is held", 0)
+  end
+  local administration = admin.new(self._connection, self.name)
+  return administration[action](administration, ...)
+end
+
+local function one(...)
+  if (...) then return true end
+  return ...
+end
+
+--- Creates it. Only persistent.
+---@param opts? amqplocks.AdminOptions
+---@return true|nil, string? message, string? code "exists", and those of admin:create
+function Mutex:create(opts) return one(administer(self, "create", 1, opts)) end
+
+--- Destroys it. Whoever holds it keeps it until letting go. Only persistent.
+---@param opts? amqplocks.AdminOptions
+---@return true|nil, string? message, string? code "not_found", and those of admin:destroy
+function Mutex:destroy(opts) return administer(self, "destroy", opts) end
+
+--- Asks whoever holds it to let go; see admin:revoke. Only persistent.
+---@param opts? amqplocks.AdminOptions
+---@return true|nil, string? message, string? code "not_held", and those of admin:revoke
+function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end
+
+local mutex = {}
+
+function mutex.new(connection, name, opts)
+  opts = opts or {}
+  options.check(opts, schema, "mutex")
+  local session, attempts, probe = connection._session, opts.max_attempts or 8, opts.probe or "auto"
+  return setmetatable({
+    name = name,
+    persistent = opts.persistent or false,
+    _connection = connection,
+    _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe)
+      or session:mutex(name, attempts, probe),
+  }, metatable)
+end
+
+return mutex
