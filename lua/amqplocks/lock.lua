@@ -41,8 +41,8 @@ function Lock:release() return await(self._connection._driver, self._core:releas
 
 --- Turns writing into reading ("write" into "read"), with no gap in which another writer fits; nothing if it reads
 -- already. The lock has then another ticket.
----@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit": `lock.kind` tells
----  whether it still writes
+---@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit": `lock.kind`
+---  tells whether it still writes
 function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)

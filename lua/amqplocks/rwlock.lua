@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The readers–writer lock: any number of readers, or one writer. Nobody has to create it. A writer that waits keeps new
--- readers out, so that the readers inside are all it waits for; and readers do not starve, as they wait in one line with
--- the writers.
+--- The readers–writer lock: any number of readers, or one writer. Nobody has to create it. A writer that waits keeps
+-- new readers out, so that those inside are all it waits for; readers who wait stand in one line with the writers.
 --
 -- Whoever reads or writes a lock cannot read or write it once more on the same connection before it has let go:
 -- "deadlock". (A reader that waited to read again, behind a writer that waits for that reader, would wait for ever.)
@@ -22,8 +21,8 @@ function metatable.__tostring(self) return ('amqplocks.rwlock ("%s")'):format(se
 ---  "contended", "refused", "unreachable", "conflict", "squatted", "limit", "closed"
 function RWLock:try_read() return acquiring.try(self, "read") end
 
---- Reads, waiting until nobody writes or waits to write. Among readers nobody waits for anybody, so `fair` and `priority`
--- matter only while the door is shut.
+--- Reads, waiting until nobody writes or waits to write. Readers do not wait for one another, so `fair` and `priority`
+-- matter only while somebody writes.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_read but "busy"
 function RWLock:read(opts) return acquiring.acquire(self, "read", opts) end
@@ -33,8 +32,8 @@ function RWLock:read(opts) return acquiring.acquire(self, "read", opts) end
 ---  broker reads no publishers, so nobody can tell who reads), and those of try_read
 function RWLock:try_write() return acquiring.try(self, "write") end
 
---- Writes, waiting for whoever writes, and then, with the door shut, for whoever reads. `lock:downgrade()` turns it into
--- reading.
+--- Writes, waiting for whoever writes, and then, with the door shut to others, for whoever reads. `lock:downgrade()`
+-- turns it into reading.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_write but "busy"
 function RWLock:write(opts) return acquiring.acquire(self, "write", opts) end

@@ -16,7 +16,13 @@ static void question_name(const void *context, size_t index, char out[AL_NAME_SI
     self->kind->suspect(context, 0, out);
 }
 
-void al_gate_look(al_gate *gate, al_acquire *self) {
+/* Let go of, and not gone yet. */
+static bool is_leaving(const al_exclusive *ours) {
+  if (!ours || ours->claim.is_denied) return false;
+  return ours->claim.state == AL_CLAIM_RELEASING || ours->claim.state == AL_CLAIM_UNDOING;
+}
+
+static void ask(al_gate *gate, al_acquire *self) {
   al_op *op = &self->op;
   al_probing probing = self->resource->probing;
   if (al_probes_publish(op->session, probing) && al_op_lost_prober(op)) {
@@ -24,8 +30,24 @@ void al_gate_look(al_gate *gate, al_acquire *self) {
     return;
   }
   if (!al_op_has_probing(op, probing)) return;
+  gate->is_asked = true;
   al_op_ask(op);
   al_probes_begin(&gate->probes, op, probing, QUESTIONS, question_name, self);
+}
+
+static void ask_in_time(al_gate *gate, al_acquire *self) {
+  al_exclusive *ours = al_exclusive_find(self->op.session, gate->queue);
+  bool is_early = is_leaving(ours);
+  self->op.claim = is_early ? &ours->claim : NULL;
+  if (!is_early)
+    ask(gate, self);
+  else if (self->op.reply_by == AL_NEVER)
+    al_op_ask(&self->op);
+}
+
+void al_gate_look(al_gate *gate, al_acquire *self) {
+  gate->is_asked = false;
+  ask_in_time(gate, self);
 }
 
 /* What this very connection holds, claims or is still undoing, the broker would let us declare again. */
@@ -42,7 +64,8 @@ static void read_answers(al_gate *gate, al_acquire *self) {
 }
 
 al_sight al_gate_sight(al_gate *gate, al_acquire *self) {
-  if (self->op.done || self->view.sight != AL_SIGHT_PENDING || gate->probes.pending > 0)
+  if (!gate->is_asked && !self->op.done) ask_in_time(gate, self);
+  if (!gate->is_asked || self->op.done || self->view.sight != AL_SIGHT_PENDING || gate->probes.pending > 0)
     return self->view.sight;
   al_op_answered(&self->op);
   if (!gate->probes.is_passive && al_op_lost_prober(&self->op))
