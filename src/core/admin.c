@@ -225,8 +225,8 @@ static bool makes_up(const admin *self) {
 /* Repairing and resizing finish what another began, and make up for what was lost: as many tokens as slots are free, but
  * for those that lie in the bell. What waiters have in hand cannot be seen; who is woken in vain throws it away. */
 static int tokens_lacking(const admin *self) {
-  int target = self->change.target, ready = self->bell.ready, held = 0;
-  if (!self->bell.exists) return target;
+  int target = self->change.target, ready = al_admin_bell_ready(&self->bell), held = 0;
+  if (!al_admin_bell_exists(&self->bell)) return target;
   if (self->survey.highest == 0) return target - ready;
   if (!makes_up(self)) return self->declared;
   for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
@@ -244,7 +244,7 @@ static void declaring(al_op *op) {
   if (!al_admin_mutex_held(&self->mutex)) return;
   while (self->declare_next <= self->change.target && self->declares_under_way < DECLARES_AT_ONCE) {
     int slot = self->declare_next++;
-    if (slot == BELL ? self->bell.exists : al_survey_exists(&self->survey, slot)) continue;
+    if (slot == BELL ? al_admin_bell_exists(&self->bell) : al_survey_exists(&self->survey, slot)) continue;
     self->under_way[self->declares_under_way++] = slot;
     declare_slot(self, slot);
   }

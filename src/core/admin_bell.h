@@ -7,26 +7,23 @@
 #ifndef AL_CORE_ADMIN_BELL_H
 #define AL_CORE_ADMIN_BELL_H
 
-#include "core/op.h"
-#include "core/probe.h"
+#include "core/mint.h"
+#include "core/sight.h"
 
 typedef struct al_admin_bell {
   al_op *op;
-  char queue[AL_NAME_SIZE];
-  al_channel *channel; /* on which it is looked for; NULL: answered */
-  bool exists;
-  int ready; /* tokens in it that nobody has in hand */
-
-  al_probes tokens;
-  int missing; /* tokens still to be published */
-  bool is_ringing;
+  al_sight sight;
+  al_mint tokens;
 } al_admin_bell;
 
 /* Looks whether there is one; al_admin_bell_found() is then looked at in every step of `op`. */
 void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name);
 bool al_admin_bell_found(const al_admin_bell *bell); /* false also when the operation has failed */
+bool al_admin_bell_exists(
+    const al_admin_bell *bell); /* true also if it is down with its node: not to be declared */
+int al_admin_bell_ready(const al_admin_bell *bell); /* tokens in it that nobody has in hand */
 
-/* Declares it, durable, on the channel given; the answer goes to that channel's owner. */
+/* Declares it on the channel given; the answer goes to that channel's owner. */
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel, bool quorum);
 
 /* Publishes so many tokens; al_admin_bell_rung() is then looked at in every step of `op`. */

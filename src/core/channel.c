@@ -229,6 +229,8 @@ static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
   if (!content->expects_header || frame->payload.properties.class_id != AMQP_BASIC_CLASS) return false;
   const amqp_basic_properties_t *properties = frame->payload.properties.decoded;
   keep_short(content->message_id, properties->message_id, properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG);
+  keep_short(content->correlation_id, properties->correlation_id,
+             properties->_flags & AMQP_BASIC_CORRELATION_ID_FLAG);
   keep_short(content->type, properties->type, properties->_flags & AMQP_BASIC_TYPE_FLAG);
   content->expects_header = false;
   content->left = frame->payload.properties.body_size;

@@ -36,6 +36,7 @@ typedef struct al_content {
   uint64_t left;        /* bytes of the body still to come */
   bool expects_header;
   char message_id[40]; /* "" if there is none or it is longer, as ours never are */
+  char correlation_id[40];
   char type[40];
 } al_content;
 

@@ -11,8 +11,6 @@
 #include "core/op.h"
 #include "core/session.h"
 
-static const char no_publishers[] = "the broker reads no publishers (memory or disk alarm)";
-
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static void passive_done(al_probes *batch);
@@ -198,7 +196,8 @@ static void confirmed(al_prober *prober, uint64_t tag, bool multiple, bool ackno
 }
 
 static void returned(al_prober *prober, const al_content *content) {
-  uint64_t id = strtoull(content->message_id, NULL, 10);
+  bool is_permit = strcmp(content->type, AL_TYPE_PERMIT) == 0;
+  uint64_t id = strtoull(is_permit ? content->correlation_id : content->message_id, NULL, 10);
   if (id >= prober->first_id && id - prober->first_id < prober->count)
     question_at(prober, (size_t)(id - prober->first_id))->returned = true;
 }
@@ -249,7 +248,7 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
 }
 
 void al_prober_changed(al_prober *prober) {
-  if (prober->link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, no_publishers);
+  if (prober->link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
   if (al_link_is_open(prober->link) && !prober->channel) prober->denied = false;
 }
 
@@ -263,16 +262,23 @@ static bool prober_ready(al_prober *prober) {
   return true;
 }
 
-static const char *const message_types[] = {
-    [AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE, [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN, [AL_MESSAGE_READERS] = NULL};
+static const char *const message_types[] = {[AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE,
+                                            [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN,
+                                            [AL_MESSAGE_READERS] = NULL,
+                                            [AL_MESSAGE_PERMIT] = AL_TYPE_PERMIT,
+                                            [AL_MESSAGE_MARK] = AL_TYPE_MARK};
 
-/* A token stays, whatever happens to the broker; everything else is worth nothing a moment later. */
+static bool stays(al_message message) {
+  return message == AL_MESSAGE_TOKEN || message == AL_MESSAGE_PERMIT || message == AL_MESSAGE_MARK;
+}
+
+/* What does not stay, whatever happens to the broker, is worth nothing a moment later. */
 static amqp_basic_properties_t properties_of(al_message message, const char *id) {
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG,
                                         .message_id = amqp_cstring_bytes(id),
                                         .expiration = amqp_cstring_bytes("0"),
                                         .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
-  if (message == AL_MESSAGE_TOKEN)
+  if (stays(message))
     properties.delivery_mode = AMQP_DELIVERY_PERSISTENT;
   else
     properties._flags |= AMQP_BASIC_EXPIRATION_FLAG;
@@ -283,10 +289,16 @@ static amqp_basic_properties_t properties_of(al_message message, const char *id)
   return properties;
 }
 
+static void give_life_id(amqp_basic_properties_t *properties, const char *ticket) {
+  properties->_flags |= AMQP_BASIC_CORRELATION_ID_FLAG;
+  properties->correlation_id = properties->message_id;
+  properties->message_id = amqp_cstring_bytes(ticket);
+}
+
 /* There is room for one more question. */
 static void question_publish(al_prober *prober, al_message message, const char *queue,
                              struct al_question question) {
-  char id[24];
+  char id[24], ticket[AL_TICKET_SIZE];
   snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
   bool is_key = message == AL_MESSAGE_READERS;
   amqp_basic_publish_t publish = {.exchange =
@@ -294,6 +306,10 @@ static void question_publish(al_prober *prober, al_message message, const char *
                                   .routing_key = amqp_cstring_bytes(queue),
                                   .mandatory = 1};
   amqp_basic_properties_t properties = properties_of(message, id);
+  if (message == AL_MESSAGE_PERMIT) {
+    al_session_ticket(question.batch->op->session, ticket);
+    give_life_id(&properties, ticket);
+  }
   amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
   header.payload.properties.class_id = AMQP_BASIC_CLASS;
   header.payload.properties.decoded = &properties;
@@ -312,7 +328,7 @@ bool al_prober_ring(al_prober *prober, const char *bell) {
 static bool publish_begin(al_probes *batch) {
   al_prober *prober = &batch->op->session->probes;
   if (prober->link->blocked) {
-    al_op_fail(batch->op, AL_BLOCKED, "%s", no_publishers);
+    al_op_fail(batch->op, AL_BLOCKED, AL_NO_PUBLISHERS);
     return false;
   }
   if (!prober_ready(prober)) {

@@ -5,7 +5,8 @@
  * is returned if the queue is absent and then acknowledged; only acknowledged if it is present; nacked if it exists but
  * refuses or is going away. A batch of questions is written at once and answered in one round trip. Confirms come out
  * of order and many at a time, and a return carries no delivery tag, so a return is matched by its message id, a
- * counter that is never used twice on a connection.
+ * counter that is never used twice on a connection. (A permit, which has a message id for life, has the counter in its
+ * correlation id.)
  *
  * The messages expire at once, so a plain queue made by other software, without x-max-length=0, keeps none of them.
  *
@@ -31,12 +32,18 @@ typedef enum al_message {
   AL_MESSAGE_PROBE,  /* nothing but the question */
   AL_MESSAGE_REVOKE, /* to B: whoever holds it is asked to let go */
   AL_MESSAGE_TOKEN,  /* to a doorbell: stays until somebody is woken by it */
-  AL_MESSAGE_READERS /* nothing but the question whether anybody is bound to AL_READERS_EXCHANGE by this key */
+  AL_MESSAGE_READERS, /* nothing but the question whether anybody is bound to AL_READERS_EXCHANGE by this key */
+  AL_MESSAGE_PERMIT, /* of a token semaphore: stays for ever, and has an id of its own */
+  AL_MESSAGE_MARK    /* one for each of those, beside them */
 } al_message;
 
 /* The types these messages bear; a probe has none. */
 #define AL_TYPE_REVOKE "amqplocks.revoke"
 #define AL_TYPE_TOKEN "amqplocks.token"
+#define AL_TYPE_PERMIT "amqplocks.permit"
+#define AL_TYPE_MARK "amqplocks.mark"
+
+#define AL_NO_PUBLISHERS "the broker reads no publishers (memory or disk alarm)"
 
 /* To which those who read are bound: it is always there, and nobody can delete it under them. */
 #define AL_READERS_EXCHANGE "amq.direct"

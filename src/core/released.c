@@ -15,8 +15,6 @@ static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE
   al_name_holder(out, released->name, released->slots[index]);
 }
 
-static const char no_publishers[] = "the broker reads no publishers (memory or disk alarm)";
-
 /* A request is published or not made at all: also by who was denied publishing before, and may be permitted by now. */
 static al_probing probing(const al_session *session, al_request request) {
   return request == AL_REQUEST_NOTHING || session->prober.blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
@@ -104,7 +102,7 @@ static void fail_once(al_released *released, al_code code, al_answer of_others, 
 /* They are there, but the question came without the request. */
 static void present_unheard(al_released *released) {
   if (released->op->session->prober.blocked)
-    fail_once(released, AL_BLOCKED, AL_ANSWER_ABSENT, no_publishers);
+    fail_once(released, AL_BLOCKED, AL_ANSWER_ABSENT, AL_NO_PUBLISHERS);
   else
     al_op_next(released->op, wanted);
 }
@@ -197,7 +195,7 @@ static const char *explain_request(const al_released *released, const char **why
   if (released->request == AL_REQUEST_NOTHING) return "";
   if (released->was_heard)
     return released->count == 1 ? "; its holder was asked to let go" : "; holders were asked to let go";
-  if (is_blocked) *why = no_publishers;
+  if (is_blocked) *why = AL_NO_PUBLISHERS;
   return is_blocked ? "; nobody is known to have been asked to let go, as "
                     : "; nobody is known to have been asked to let go";
 }
