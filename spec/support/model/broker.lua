@@ -230,6 +230,16 @@ function Broker:put(name, count, properties)
   end
 end
 
+--- A client that nobody knows has an exclusive queue of that name, bound to amq.direct if there is a key. Gives what
+-- ends it; nil if there is such a queue.
+function Broker:intrude(name, key)
+  if self.queues[name] then return nil end
+  self.world:note("a stranger", "has %s", name)
+  local queue = self:declare(name, { owner = { exclusive = {} }, auto_delete = true })
+  if key then self:bind(queue, "amq.direct", key) end
+  return function () queue:remove() end
+end
+
 --- The consumer timeout, whenever one likes: closes the channels that have unacknowledged messages of a queue.
 function Broker:time_out(name)
   for _, connection in ipairs(self.connections) do

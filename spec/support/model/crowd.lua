@@ -71,7 +71,8 @@ local function finish(self, process, op)
   return result, message, code
 end
 
-local function let_go(self, process, lock, queue)
+local function let_go(self, process, lock)
+  local queue = self.kind:queue_of(lock)
   local how = self.random:pick(self.options.letting_go or LETTING_GO)
   if how == "verify" then finish(self, process, lock:verify()) end
   if self.is_calm and not lock:held() then breach("%s", select(2, lock:held())) end
@@ -82,17 +83,27 @@ local function let_go(self, process, lock, queue)
     return lock:drop()
   end
   local before, released = self.broker.queues[queue], finish(self, process, lock:release())
-  if released and before and self.broker.queues[queue] == before then
+  if released and before and before.owner and self.broker.queues[queue] == before then
     breach("%s is released and still there", queue)
   end
 end
 
+local function downgrade(self, process, lock)
+  process:note("downgrades")
+  self.watch:turns(lock, "read", nil)
+  if not finish(self, process, process:keep(lock:downgrade())) then return end
+  self.watch:turns(lock, "read", self.kind:queue_of(lock))
+end
+
 local function hold(self, process, lock)
-  local queue = self.kind:queue_of(lock)
-  process:note("holds %s", queue)
+  process:note("holds %s", self.kind:queue_of(lock))
   self.watch:got(process, lock)
   process:sleep(self.random:between(0, self.hold))
-  let_go(self, process, lock, queue)
+  if self.kind:wish_of(lock) == "write" and self.random:chance(self.options.downgrades or 0) then
+    downgrade(self, process, lock)
+    process:sleep(self.random:between(0, self.hold))
+  end
+  let_go(self, process, lock)
 end
 
 local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
@@ -220,11 +231,8 @@ end
 
 -- Somebody who holds a lock in a way of his own.
 function troubles.stranger(self)
-  local name = self.kind:prey()
-  if self.broker.queues[name] then return end
-  self.world:note("a stranger", "holds %s", name)
-  local queue = self.broker:declare(name, { owner = { exclusive = {} }, auto_delete = true })
-  self.world:after(self.random:between(0, self.hold), function () queue:remove() end)
+  local over = self.kind:intrude()
+  if over then self.world:after(self.random:between(0, self.hold), over) end
 end
 
 -- The doorbell: it may be off by any number, gone, new, or full of other things. None of that may matter for long.
@@ -300,6 +308,7 @@ end
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   waiting, letting_go, priorities    to choose from
 --   fair, deaf          the share of fair ones, and of those that do without the doorbell
+--   writers, downgrades the share of those that want to write, and of writers that become readers
 --   hold                the longest that a lock is held, in seconds
 --   poll, is_rung       how often to look without being rung, and whether nobody should have to
 --   in_line             whether those who came first must be served first

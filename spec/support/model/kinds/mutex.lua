@@ -25,8 +25,8 @@ end
 
 function Mutex.wish() return "mutex" end
 
---- A queue that a stranger takes to have the lock.
-function Mutex.prey() return QUEUE end
+--- A stranger has the lock. Gives what ends it.
+function Mutex:intrude() return self.broker:intrude(QUEUE) end
 
 function Mutex:make_bell() self.broker:declare(self.bell, BELL) end
 

@@ -36,9 +36,9 @@ end
 
 function Semaphore.wish() return "slot" end
 
---- A queue that a stranger takes to have a lock.
-function Semaphore:prey()
-  return ("%s-%d-B"):format(NAME, self.crowd.random:below(self.crowd.slots))
+--- A stranger has a slot. Gives what ends it.
+function Semaphore:intrude()
+  return self.broker:intrude(("%s-%d-B"):format(NAME, self.crowd.random:below(self.crowd.slots)))
 end
 
 function Semaphore:make_bell()
