@@ -38,7 +38,7 @@ end
 -- The longest that a round trip can take, and what is made of round trips.
 local function round_trip(self)
   local laws = self.broker.laws
-  return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok)
+  return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok) + laws.stale
 end
 
 --- How long a waiter may sleep beside a free lock, at worst: until its next look, or, if the prober was lost, until it
@@ -130,7 +130,9 @@ local function round(self, process)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
   -- What it dropped may still be on its way out, and is not free for its own connection before it knows.
-  if code == "busy" and not fair and not process.drops then self.watch:was_told_busy(process, wish, began) end
+  if code == "busy" and not fair and not process.drops then
+    self.watch:was_told_busy(process, wish, began - self.broker.laws.stale)
+  end
 end
 
 local function live(self, member)
@@ -313,6 +315,7 @@ end
 --   poll, is_rung       how often to look without being rung, and whether nobody should have to
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
+--   stale               how late a connection may see what others changed, in seconds
 --   heartbeat, paces    of the connections, and of the network to choose from
 function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
@@ -321,7 +324,7 @@ function Crowd.new(seed, options, traced)
     processes = {}, births = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
-  self.broker = Broker.new(world, { strict = true, pace = self.pace, lags = random:pick{ 0, 0.1, 0.5 },
+  self.broker = Broker.new(world, { strict = true, pace = self.pace, lags = random:pick{ 0, 0.1, 0.5 }, stale = options.stale,
     closes_late = random:chance(0.5) })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }

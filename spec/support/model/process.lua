@@ -229,7 +229,7 @@ end
 --- A connection is reset somewhere between: both ends hear of it.
 function Process:lose(role)
   local socket = self.sockets[role]
-  if not socket then return end
+  if not socket or self.is_dead then return end
   self:note("loses its %s connection", role)
   socket:reset()
   hangs_up(self, role, "connection reset by peer")
@@ -237,7 +237,7 @@ end
 
 --- The network swallows everything from now on, "up" to the broker, "down" from it, or "both", and nobody hears of it.
 function Process:cut(role, direction)
-  if not self.sockets[role] then return end
+  if not self.sockets[role] or self.is_dead then return end
   self:note("is cut off: %s, %s", role, direction)
   self.sockets[role].is_cut = true
   self.sockets[role]:cut(direction)

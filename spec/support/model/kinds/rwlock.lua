@@ -22,7 +22,7 @@ function RWLock.new(crowd)
   end
   local function has_shut_it(wait)
     local socket = wait.process.sockets.holder
-    return wait.wish == "write" and socket and queues[DOOR].owner == socket.connection
+    return wait.wish == "write" and socket and self.shut_by == socket.connection
   end
   self.seats = {
     { name = "the door", is_free = function () return not queues[DOOR] end,
@@ -63,6 +63,7 @@ function RWLock.flaw() return nil end
 -- For the watch -----------------------------------------------------------------------------------------------------
 
 function RWLock:changed(queue)
+  if queue.name == DOOR then self.shut_by = queue.owner end
   if not queue.name:find("^" .. NAME .. "%-reader%-") then return end
   self.reader_count = self.reader_count + (self.broker.queues[queue.name] and 1 or -1)
 end
