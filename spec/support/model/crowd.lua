@@ -129,8 +129,10 @@ local function round(self, process)
   local lock, message, code = finish(self, process, op)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
-  -- What it dropped may still be on its way out, and is not free for its own connection before it knows.
-  if code == "busy" and not fair and not process.drops then
+  -- What it dropped may still be on its way out, and is not free for its own connection before it knows; what another
+  -- program claims is not either.
+  local is_alone = not process.drops and not self.options.programs
+  if code == "busy" and not fair and is_alone then
     self.watch:was_told_busy(process, wish, began - self.broker.laws.stale)
   end
 end
@@ -324,8 +326,8 @@ function Crowd.new(seed, options, traced)
     processes = {}, births = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
-  self.broker = Broker.new(world, { strict = true, pace = self.pace, lags = random:pick{ 0, 0.1, 0.5 }, stale = options.stale,
-    closes_late = random:chance(0.5) })
+  self.broker = Broker.new(world, { strict = true, pace = self.pace, lags = random:pick{ 0, 0.1, 0.5 },
+    closes_late = random:chance(0.5), stale = options.stale })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
