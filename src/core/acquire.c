@@ -35,8 +35,13 @@ void al_resource_init(al_resource *resource, al_session *session, const char *na
 
 void al_resource_drop(al_resource *resource) {
   if (!resource || al_session_forked(resource->session) || --resource->refs > 0) return;
-  al_session_unref(resource->session);
+  al_session *session = resource->session;
+  {
+    AL_TURN(session);
+    if (resource->former) al_claim_leave(&resource->former->claim);
+  }
   free(resource);
+  al_session_unref(session);
 }
 
 /* ---- the end of an acquire -------------------------------------------------------------------------------------- */
@@ -53,7 +58,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 
 /* Where others are beside us, our leaving makes room for nobody at the bell. */
 static void leave_bell(al_acquire *self, bool was_quick) {
-  if (self->own && !self->kind->is_shared)
+  if (self->bell && self->own && !self->kind->is_shared)
     al_exclusive_ring(self->own, self->bell, was_quick);
   else
     al_bell_leave(self->bell, false);
@@ -124,8 +129,6 @@ void al_acquire_got(al_acquire *self) {
     al_op_fail(&self->op, AL_NO_MEMORY, "\"%s\" was let go again", self->own->claim.queue);
     return;
   }
-  note_missing_bell(self);
-  leave_bell(self, !self->waits);
   leave_claim(self);
   al_op_finish(&self->op);
 }
@@ -168,14 +171,28 @@ void al_acquire_missed(al_acquire *self) {
     al_op_fail(op, code, "\"%s\" could not be claimed: %s", queue, why);
 }
 
+/* Whether others wait for it is told to the claim. */
+static void remember(al_acquire *self) {
+  al_resource *resource = self->resource;
+  if (!self->kind->makes_bell || self->kind->is_shared) return;
+  if (resource->former) al_claim_leave(&resource->former->claim);
+  al_claim_use(&self->own->claim);
+  resource->former = self->own;
+}
+
 static void claimed(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   al_claim_state state = self->own->claim.state;
   if (state == AL_CLAIM_CLAIMING) return;
   al_op_answered(op);
-  if (state != AL_CLAIM_HELD)
+  if (state != AL_CLAIM_HELD) {
     al_acquire_missed(self);
-  else if (self->kind->claimed)
+    return;
+  }
+  remember(self);
+  note_missing_bell(self);
+  leave_bell(self, !self->waits);
+  if (self->kind->claimed)
     self->kind->claimed(self);
   else
     al_acquire_got(self);
@@ -203,10 +220,15 @@ static void look(al_op *op) {
 
 static void wait_until(al_acquire *self, int64_t wake);
 
-/* Those who wait, or did, made the bell: we line up with them, and go no further before they had their chance. */
+static bool was_awaited(const al_acquire *self) {
+  const al_exclusive *former = self->resource->former;
+  return former && former->is_awaited && self->op.session->now - former->awaited_at < BELL_EVERY;
+}
+
+/* Others waited when we had it last, and may do so still: we line up with them, and they have their chance first. */
 static void line_up(al_acquire *self) {
-  bool has_bell = self->view.has_bell && (self->waits || self->options.fair);
-  if (!self->kind->makes_bell || self->queues_up || !(has_bell || self->options.fair)) return;
+  bool is_polite = self->options.fair || (self->waits && !self->kind->is_shared && was_awaited(self));
+  if (!self->kind->makes_bell || self->queues_up || !is_polite) return;
   self->queues_up = true;
   arrive(self);
 }
@@ -216,7 +238,7 @@ static void found_free(al_acquire *self) {
   al_session *session = self->op.session;
   bool fair = self->options.fair;
   self->last = self->view;
-  if (fair || !self->kind->is_shared) line_up(self);
+  line_up(self);
   if (al_bell_is_out(self->bell) || !(self->waits || fair) || (self->kind->is_shared && !fair)) {
     claim(self); /* there is nobody to be left it to, or no time */
     return;

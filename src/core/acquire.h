@@ -15,9 +15,9 @@
  * with a token, or with the next look of its own, whichever comes first; a token that leads to nothing is followed by looks
  * in quick succession, as what it stands for may come free a little after it, and in the end is thrown away as one too many.
  *
- * A doorbell that an administrator made is called at from the first look on. Where nobody makes one but those who wait,
- * the look tells whether there is one: a caller that finds no bell, and what it wants free, takes it; others make the bell,
- * look once more, as nobody could ring for them before, and wait. */
+ * A doorbell that an administrator made is called at from the first look on. Where nobody makes one but those who wait, a
+ * caller that finds what it wants free takes it, unless others waited for it when it had it last; who does not makes the
+ * bell, looks once more, as nobody could ring before, and waits. */
 #ifndef AL_CORE_ACQUIRE_H
 #define AL_CORE_ACQUIRE_H
 
@@ -41,7 +41,6 @@ typedef struct al_view {
   int slot;                                      /* free, to be claimed; 0 */
   int found, busy, mine, unavailable;            /* so far; ascending, it ends with the first free slot */
   int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
-  bool has_bell;                                 /* of those that waiters make: somebody waits, or did */
 } al_view;
 
 typedef struct al_acquire al_acquire;
@@ -74,6 +73,7 @@ typedef struct al_resource {
   bool is_silent;        /* there is no doorbell, and none is to be asked for */
   int64_t squat_checked; /* when squatters were last looked for */
   int64_t bell_missed;   /* when there was no doorbell, or none to be listened to */
+  al_exclusive *former;  /* the last claim, where those who wait make the bell; NULL */
 } al_resource;
 
 struct al_acquire {

@@ -52,7 +52,10 @@ static void bell_told(al_taker *taker, al_taker_news news, const al_event *event
   al_bell *bell = (al_bell *)taker;
   al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
   if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
-  if (news == AL_TAKER_EMPTY) al_taker_quit(taker);
+  if (news == AL_TAKER_EMPTY && bell->keeps)
+    al_prober_ring(&taker->session->probes, bell->queue);
+  else if (news == AL_TAKER_EMPTY)
+    al_taker_quit(taker);
   if (news == AL_TAKER_CLOSED) bell_closed(bell, event);
   if (news == AL_TAKER_DOWN) bell->owes = !taker->had; /* a token goes back by itself */
   if (bell->has_left && al_bell_is_out(bell)) free(bell);
@@ -92,6 +95,13 @@ void al_bell_stay(al_bell *bell, bool was_quick) {
     al_taker_ask(taker);
   else if (taker->state != AL_TAKER_HAS && !(taker->state == AL_TAKER_ARRIVING && was_quick))
     al_taker_quit(taker);
+}
+
+void al_bell_keep(al_bell *bell) {
+  if (!bell || !bell->makes || !al_bell_is_out(bell)) return;
+  bell->keeps = true;
+  bell->taker.priority = INT_MAX;
+  al_bell_arrive(bell);
 }
 
 void al_bell_leave(al_bell *bell, bool freed) {

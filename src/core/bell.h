@@ -27,6 +27,7 @@ typedef struct al_bell {
   bool is_missing; /* there is none by this name, or none that we may consume from */
   bool owes;       /* a token or a ring, to those who wait: there is a bell, as far as is known */
   bool stays;      /* holds a slot: consumes only until it is clear whether a token lay ready */
+  bool keeps;      /* holds what others wait for: takes a token, before them, or rings for one */
   bool has_left;   /* freed as soon as nothing can arrive any more */
 } al_bell;
 
@@ -46,6 +47,9 @@ void al_bell_waste(al_bell *bell);
 /* The caller holds a slot, and waits no longer. `was_quick`: so quickly that a token which lay ready for it may still be
  * on its way; left behind it would be one too many, as soon as the caller rings. */
 void al_bell_stay(al_bell *bell, bool was_quick);
+
+/* The caller holds what others wait for at a bell they made: it has to have a token, for them to get should it die. */
+void al_bell_keep(al_bell *bell);
 
 /* The end of it; NULL is fine. `freed`: a slot came free, which somebody who waits must learn by a token or a ring. */
 void al_bell_leave(al_bell *bell, bool freed);

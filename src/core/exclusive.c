@@ -257,10 +257,17 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
     own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
 }
 
+static void awaited(al_exclusive *own) {
+  own->is_awaited = true;
+  own->awaited_at = own->claim.session->now;
+  al_bell_keep(own->bell);
+}
+
 /* Mostly a probe, by other software or by us, or for the channel's last owner. */
 static void message_arrived(al_exclusive *own, const al_content *content) {
   if (strcmp(content->consumer_tag, own->claim.ticket) != 0) return;
   if (strcmp(content->type, AL_TYPE_REVOKE) == 0) al_claim_revoke(&own->claim);
+  if (strcmp(content->type, AL_TYPE_WAITING) == 0) awaited(own);
   if (strcmp(content->type, AL_TYPE_TOKEN) != 0) return;
   own->woken++;
   al_claim_notify(&own->claim);
@@ -367,6 +374,7 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
     al_bell_leave(bell, own->is_declared);
   else
     own->bell = bell;
+  if (own->bell && own->is_awaited) al_bell_keep(bell);
 }
 
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key) {

@@ -29,8 +29,8 @@
  *   any          the link goes down                                   GONE, lost if it was HELD
  *
  * A message of type AL_TYPE_REVOKE asks for the claim back. It is noted, and changes no state: nobody takes a claim away
- * from its holder. One of type AL_TYPE_TOKEN wakes whoever waits with the claim in hand. Messages of other types, and
- * those without one, are probes and mean nothing.
+ * from its holder. One of type AL_TYPE_TOKEN wakes whoever waits with the claim in hand, one of type AL_TYPE_WAITING tells
+ * that others wait for the claim. Messages of other types, and those without one, are probes and mean nothing.
  *
  * Once it is GONE its doorbell is told, whichever way it went: only now does waking somebody lead to a free slot.
  *
@@ -62,8 +62,10 @@ struct al_exclusive {
   int64_t undo_at; /* when to ask again */
   al_wait undo_wait;
 
-  int other_deletes; /* deletes of other queues on our channel that are still to be answered */
-  int woken;         /* tokens that have come */
+  int other_deletes;  /* deletes of other queues on our channel that are still to be answered */
+  int woken;          /* tokens that have come */
+  bool is_awaited;    /* somebody waits for it, */
+  int64_t awaited_at; /* or did then */
 
   al_bell *bell;            /* leaves when the claim is GONE: its token goes back, or it is rung; NULL */
   char wakes[AL_NAME_SIZE]; /* the queue that gets a token when the claim is GONE; "" */

@@ -6,14 +6,9 @@
 
 #include "core/session.h"
 
-enum { QUEUE, BELL, QUESTIONS };
-
-static void question_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_acquire *self = context;
-  if (index == BELL)
-    snprintf(out, AL_NAME_SIZE, "%s", self->resource->bell);
-  else
-    self->kind->suspect(context, 0, out);
+static void queue_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  snprintf(out, AL_NAME_SIZE, "%s", ((const al_gate *)context)->queue);
 }
 
 /* Let go of, and not gone yet. */
@@ -32,7 +27,8 @@ static void ask(al_gate *gate, al_acquire *self) {
   if (!al_op_has_probing(op, probing)) return;
   gate->is_asked = true;
   al_op_ask(op);
-  al_probes_begin(&gate->probes, op, probing, QUESTIONS, question_name, self);
+  gate->probes.message = self->queues_up ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;
+  al_probes_begin(&gate->probes, op, probing, 1, queue_name, gate);
 }
 
 static void ask_in_time(al_gate *gate, al_acquire *self) {
@@ -54,8 +50,7 @@ void al_gate_look(al_gate *gate, al_acquire *self) {
 static void read_answers(al_gate *gate, al_acquire *self) {
   al_view *view = &self->view;
   const al_exclusive *ours = al_exclusive_find(self->op.session, gate->queue);
-  bool is_free = gate->probes.answers[QUEUE] == AL_ANSWER_ABSENT && !ours;
-  view->has_bell = gate->probes.answers[BELL] == AL_ANSWER_PRESENT;
+  bool is_free = gate->probes.answers[0] == AL_ANSWER_ABSENT && !ours;
   view->found = 1;
   view->busy = !is_free;
   view->mine = ours && ours->claim.state == AL_CLAIM_HELD;
@@ -70,7 +65,7 @@ al_sight al_gate_sight(al_gate *gate, al_acquire *self) {
   al_op_answered(&self->op);
   if (!gate->probes.is_passive && al_op_lost_prober(&self->op))
     self->view.sight = AL_SIGHT_LOST;
-  else if (!al_probes_undecided(&gate->probes, QUEUE))
+  else if (!al_probes_undecided(&gate->probes, 0))
     read_answers(gate, self);
   return self->view.sight;
 }

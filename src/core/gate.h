@@ -2,8 +2,10 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A gate: one exclusive queue that is there as long as somebody holds it, a mutex or the door of a readers–writer lock.
- * A look at it asks for the queue and, in the same round trip, for the bell that those who wait for it make. While a claim of
- * this very session is on its way out, the look waits for that: it is nobody's any more. */
+ *
+ * A look asks whether the queue is there; by those who have made the bell, and wait, with the word that they do. Whoever
+ * holds the gate takes a token from their bell then, so that its death wakes the next; and lines up with them when it comes
+ * again. While a claim of this very session is on its way out, a look waits for that: it is nobody's any more. */
 #ifndef AL_CORE_GATE_H
 #define AL_CORE_GATE_H
 

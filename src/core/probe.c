@@ -262,11 +262,10 @@ static bool prober_ready(al_prober *prober) {
   return true;
 }
 
-static const char *const message_types[] = {[AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE,
-                                            [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN,
-                                            [AL_MESSAGE_READERS] = NULL,
-                                            [AL_MESSAGE_PERMIT] = AL_TYPE_PERMIT,
-                                            [AL_MESSAGE_MARK] = AL_TYPE_MARK};
+static const char *const message_types[] = {
+    [AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE,   [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN,
+    [AL_MESSAGE_WAITING] = AL_TYPE_WAITING, [AL_MESSAGE_READERS] = NULL,
+    [AL_MESSAGE_PERMIT] = AL_TYPE_PERMIT,   [AL_MESSAGE_MARK] = AL_TYPE_MARK};
 
 static bool stays(al_message message) {
   return message == AL_MESSAGE_TOKEN || message == AL_MESSAGE_PERMIT || message == AL_MESSAGE_MARK;

@@ -32,6 +32,7 @@ typedef enum al_message {
   AL_MESSAGE_PROBE,  /* nothing but the question */
   AL_MESSAGE_REVOKE, /* to B: whoever holds it is asked to let go */
   AL_MESSAGE_TOKEN,  /* to a doorbell: stays until somebody is woken by it */
+  AL_MESSAGE_WAITING, /* to B, where those who wait make the bell: whoever holds it learns that somebody does */
   AL_MESSAGE_READERS, /* nothing but the question whether anybody is bound to AL_READERS_EXCHANGE by this key */
   AL_MESSAGE_PERMIT, /* of a token semaphore: stays for ever, and has an id of its own */
   AL_MESSAGE_MARK    /* one for each of those, beside them */
@@ -40,6 +41,7 @@ typedef enum al_message {
 /* The types these messages bear; a probe has none. */
 #define AL_TYPE_REVOKE "amqplocks.revoke"
 #define AL_TYPE_TOKEN "amqplocks.token"
+#define AL_TYPE_WAITING "amqplocks.waiting"
 #define AL_TYPE_PERMIT "amqplocks.permit"
 #define AL_TYPE_MARK "amqplocks.mark"
 
