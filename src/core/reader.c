@@ -23,6 +23,7 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 }
 
 static al_exclusive *claim(al_acquire *self) {
+  if (!al_rw_may_enter(self)) return NULL;
   return al_rw_claim_reader(&self->op, self->resource->name, ((al_rw_acquire *)self)->gate.queue);
 }
 

@@ -18,20 +18,21 @@ static bool is_ours(const al_exclusive *own) {
 
 /* Whoever reads, and waits to read once more behind a writer that waits for it, would wait for ever. So that this shows at
  * once, and not only when there is a writer, nobody gets in twice. */
-static bool is_inside(al_session *session, const char *name, const char *door) {
-  char key[AL_NAME_SIZE];
+bool al_rw_may_enter(al_acquire *self) {
+  al_session *session = self->op.session;
+  const char *name = self->resource->name;
+  char key[AL_NAME_SIZE], door[AL_NAME_SIZE];
   al_name_readers(key, name);
-  return is_ours(al_exclusive_find(session, door)) || is_ours(al_exclusive_find_bound(session, key));
+  al_name_door(door, name);
+  if (is_ours(al_exclusive_find(session, door)) || is_ours(al_exclusive_find_bound(session, key)))
+    al_op_fail(&self->op, AL_DEADLOCK, "this very connection reads or writes \"%s\" already", name);
+  return !self->op.done;
 }
 
 void al_rw_look(al_acquire *self) {
-  const char *name = self->resource->name;
   al_gate *gate = &((al_rw_acquire *)self)->gate;
   al_rw_door_name(self, 0, gate->queue);
-  if (is_inside(self->op.session, name, gate->queue))
-    al_op_fail(&self->op, AL_DEADLOCK, "this very connection reads or writes \"%s\" already", name);
-  else
-    al_gate_look(gate, self);
+  if (al_rw_may_enter(self)) al_gate_look(gate, self);
 }
 
 al_sight al_rw_sight(al_acquire *self) { return al_gate_sight(&((al_rw_acquire *)self)->gate, self); }

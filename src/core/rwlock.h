@@ -41,7 +41,9 @@ typedef struct al_rw_acquire {
 } al_rw_acquire;
 
 /* For both kinds. */
-void al_rw_look(al_acquire *self); /* fails with AL_DEADLOCK if this session reads or writes already */
+bool al_rw_may_enter(
+    al_acquire *self); /* false: this session reads or writes already, and it has failed with AL_DEADLOCK */
+void al_rw_look(al_acquire *self);
 al_sight al_rw_sight(al_acquire *self);
 void al_rw_cancel(al_acquire *self);
 void al_rw_free(al_acquire *self);

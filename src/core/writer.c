@@ -152,6 +152,7 @@ static void counting(al_op *op) {
 /* ---- the kind --------------------------------------------------------------------------------------------------- */
 
 static al_exclusive *claim(al_acquire *self) {
+  if (!al_rw_may_enter(self)) return NULL;
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((al_rw_acquire *)self)->gate.queue});
 }
 
