@@ -130,7 +130,7 @@ $(BUILD)/bench/%.so: spec/bench/%.c Makefile | prepare
 
 bench: prepare build $(BENCH_MODULES) ## ratios to bare rabbitmq-c
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
-	  sh -ec 'for file in spec/bench/*.lua; do echo "running $$file"; $$LUA "$$file"; done'
+	  sh -ec 'for file in $(or $(BENCH),spec/bench/*.lua); do echo "running $$file"; $$LUA "$$file"; done'
 
 # ---- looking after it ----
 

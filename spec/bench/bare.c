@@ -69,6 +69,21 @@ static int declare_delete(lua_State *L) {
   return 0;
 }
 
+/* connection:declare_bind_delete(queue, key, times): an exclusive queue, declared, bound to amq.direct and deleted */
+static int declare_bind_delete(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
+  amqp_bytes_t key = amqp_cstring_bytes(luaL_checkstring(L, 3)), exchange = amqp_cstring_bytes("amq.direct");
+  for (int i = (int)luaL_checkinteger(L, 4); i > 0; i--) {
+    bool fine = amqp_queue_declare(state, 1, queue, 0, 0, 1, 1, amqp_empty_table) &&
+                amqp_queue_bind(state, 1, queue, exchange, key, amqp_empty_table) &&
+                amqp_queue_delete(state, 1, queue, 0, 0);
+    if (!fine) return luaL_error(L, "declare, bind or delete failed");
+    amqp_maybe_release_buffers(state);
+  }
+  return 0;
+}
+
 /* connection:declare(queue), connection:delete(queue): one half of it */
 static int declare(lua_State *L) {
   amqp_connection_state_t state = check(L);
@@ -163,6 +178,7 @@ static int memory(lua_State *L) {
 
 int luaopen_bare(lua_State *L) {
   static const luaL_Reg methods[] = {{"declare_delete", declare_delete},
+                                     {"declare_bind_delete", declare_bind_delete},
                                      {"declare", declare},
                                      {"delete", delete},
                                      {"publish", publish},

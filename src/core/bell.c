@@ -12,6 +12,8 @@
 #include "core/session.h"
 
 #define EXPIRES 60000 /* milliseconds */
+#define KEEPER                                                                                               \
+  INT_MAX /* the priority of whoever holds what is waited for: the token it rings for is its own */
 
 bool al_bell_is_out(const al_bell *bell) { return bell->taker.state == AL_TAKER_OUT; }
 
@@ -48,14 +50,21 @@ static bool is_news_to_op(const al_bell *bell, al_taker_news news) {
          (news == AL_TAKER_ARRIVED && bell->makes);
 }
 
+/* Before all who wait. */
+static void arrive_first(al_bell *bell) {
+  bell->taker.priority = KEEPER;
+  al_bell_arrive(bell);
+}
+
 static void bell_told(al_taker *taker, al_taker_news news, const al_event *event) {
   al_bell *bell = (al_bell *)taker;
   al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
   if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
-  if (news == AL_TAKER_EMPTY && bell->keeps)
+  if (news == AL_TAKER_EMPTY && taker->priority == KEEPER)
     al_prober_ring(&taker->session->probes, bell->queue);
   else if (news == AL_TAKER_EMPTY)
     al_taker_quit(taker);
+  if (news == AL_TAKER_QUIT && bell->keeps && !bell->has_left) arrive_first(bell);
   if (news == AL_TAKER_CLOSED) bell_closed(bell, event);
   if (news == AL_TAKER_DOWN) bell->owes = !taker->had; /* a token goes back by itself */
   if (bell->has_left && al_bell_is_out(bell)) free(bell);
@@ -83,7 +92,7 @@ void al_bell_arrive(al_bell *bell) {
 
 void al_bell_waste(al_bell *bell) {
   if (!al_bell_has_token(bell)) return;
-  if (bell->taker.priority < INT_MAX) bell->taker.priority++;
+  if (bell->taker.priority < KEEPER - 1) bell->taker.priority++;
   al_taker_discard(&bell->taker);
 }
 
@@ -98,10 +107,9 @@ void al_bell_stay(al_bell *bell, bool was_quick) {
 }
 
 void al_bell_keep(al_bell *bell) {
-  if (!bell || !bell->makes || !al_bell_is_out(bell)) return;
+  if (!bell || !bell->makes) return;
   bell->keeps = true;
-  bell->taker.priority = INT_MAX;
-  al_bell_arrive(bell);
+  if (al_bell_is_out(bell)) arrive_first(bell);
 }
 
 void al_bell_leave(al_bell *bell, bool freed) {

@@ -1,0 +1,32 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Mutexes, readers and writers, uncontended, against what rabbitmq-c alone needs for the broker's part of the same work.
+local amqplocks = require "amqplocks"
+local bare = require "bare"
+local rows = require "spec.support.rows"
+
+local conn = assert(amqplocks.connect(nil, { name = "bench" }))
+local raw = bare.connect(os.getenv "AMQP_URL")
+local name = ("bench-%d"):format(os.time())
+local TIMES = 50
+
+local function row(what, budget, acquire, alone)
+  rows.ratio(what, budget, TIMES, function()
+    for _ = 1, TIMES do assert(assert(acquire()):release()) end
+  end, alone)
+end
+
+local function declare_delete() raw:declare_delete(name .. "-bare", TIMES) end
+
+local function declare_bind_delete() raw:declare_bind_delete(name .. "-bare", name .. "-bare-readers", TIMES) end
+
+local mutex, rwlock = conn:mutex(name), conn:rwlock(name)
+row("mutex: acquire + release / declare + delete", 1.20, function() return mutex:try_acquire() end, declare_delete)
+row("reader: in + out / declare + bind + delete", 1.25, function() return rwlock:try_read() end, declare_bind_delete)
+row("writer: in + out / declare + delete, twice", 1.25, function() return rwlock:try_write() end, function()
+  declare_delete()
+  declare_delete()
+end)
+conn:close()
+raw:close()
