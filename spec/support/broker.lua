@@ -83,12 +83,17 @@ local function evaluate(self, erlang)
   return answer:match("^{ok, (.*)}%s*$") or answer
 end
 
+-- Erlang in which $1, $2, … stand for binaries of the strings given.
+local function filled(erlang, ...)
+  local strings = { ... }
+  return (erlang:gsub("%$(%d)", function(i)
+    return "<<" .. strings[tonumber(i)]:gsub(".", function(char) return char:byte() .. "," end):sub(1, -2) .. ">>"
+  end))
+end
+
 --- Has Erlang evaluate in the node, which must give ok. $1, $2, … stand for binaries of the strings given.
 function node:tell(erlang, ...)
-  local strings = { ... }
-  local answer = evaluate(self, (erlang:gsub("%$(%d)", function(i)
-    return "<<" .. strings[tonumber(i)]:gsub(".", function(char) return char:byte() .. "," end):sub(1, -2) .. ">>"
-  end)))
+  local answer = evaluate(self, filled(erlang, ...))
   if answer ~= "ok" then error(answer, 2) end
 end
 
@@ -154,6 +159,15 @@ function node:delete_vhost(name) self:tell('rabbit_vhost:delete($1, <<"the opera
 --- Sets the memory alarm off, or switches it off.
 function node:alarm(on)
   self:tell("vm_memory_monitor:set_vm_memory_high_watermark(" .. (on and "0" or "0.4") .. "), ok.")
+end
+
+--- The names of the queues whose names begin so. They hold no spaces.
+function node:queues(prefix)
+  local names = {}
+  local listed = evaluate(self, filled('binary_to_list(iolist_to_binary(lists:join(" ", '
+    .. "[N || {_, _, _, N} <- rabbit_amqqueue:list_names(), string:prefix(N, $1) =/= nomatch]))).", prefix))
+  for name in listed:gmatch '[^%s"%[%]]+' do table.insert(names, name) end
+  return names
 end
 
 --- Throws when there are queues whose names begin so.

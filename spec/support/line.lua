@@ -25,20 +25,20 @@ local SECONDS = 20
 local asking -- asks for all tests of a file
 
 --- How many tokens of a semaphore nobody has in hand, and how many consumers its bell has: those who wait, and those
--- who hold a slot with a token. Nil: there is no bell.
-function line.at(name)
+-- who hold a slot with a token. Nil: there is no bell. `bell`: another than a semaphore's.
+function line.at(name, bell)
   if not asking then asking = assert(client.connect()) end
   local channel = asking:channel()
-  local answer, reason = channel:call{ method = "queue.declare", queue = stage.bell(name), passive = true }
+  local answer, reason = channel:call{ method = "queue.declare", queue = bell or stage.bell(name), passive = true }
   channel:close()
   if answer then return answer.message_count, answer.consumer_count end
   assert.equal(404, reason.code, reason.text)
 end
 
 --- Waits until there are so many tokens and consumers at the bell.
-function line.until_at(name, tokens, consumers)
+function line.until_at(name, tokens, consumers, bell)
   until_true(function()
-    local ready, standing = line.at(name)
+    local ready, standing = line.at(name, bell)
     local how = ("%s tokens ready, %s consumers; not %s, %s"):format(ready, standing, tokens, consumers)
     return ready == tokens and standing == consumers, how
   end, SECONDS)
@@ -84,7 +84,7 @@ function line.process(name, options, url)
           told = true
         end }
       if not lock then return nil, message, code end
-      return lock.slot
+      return lock.slot or true
     end
   ]])
   return new
@@ -108,13 +108,23 @@ function line.begin(one, options)
   return one:begin("return take(...)", options.timeout, options.fair, options.priority, options.poll or FAR)
 end
 
+-- How many will stand at the bell with the next one that joins. Where the bell is made by those who wait, the first of
+-- them is followed by whoever holds what they wait for; not so by other software.
+local function expected(one, is_foreign)
+  local _, standing = line.at(one.name, one.bell)
+  local is_first = one.bell and (standing or 0) == 0
+  if is_first then return is_foreign and 1 or 2 end
+  return standing and standing + 1
+end
+
 --- The same, but returns when it has found no slot and stands at the bell, if there is one, behind all who did before.
-function line.join(one, options)
-  local told, _, standing = waits_told(one), line.at(one.name)
+-- One with a `bell` waits for something else than a semaphore, held by this library unless it `is_foreign`.
+function line.join(one, options, is_foreign)
+  local told, consumers = waits_told(one), expected(one, is_foreign)
   line.begin(one, options)
   until_true(function()
     if one:finished() then error("it does not wait: " .. tostring(one:finish()), 0) end
-    return waits_told(one) > told and select(2, line.at(one.name)) == (standing and standing + 1)
+    return waits_told(one) > told and select(2, line.at(one.name, one.bell)) == consumers
   end, SECONDS)
   return one
 end

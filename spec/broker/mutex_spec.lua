@@ -1,0 +1,578 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The mutex: held by one, as everybody else sees it, and gone when it is not. Those who wait here look by themselves
+-- only every ten minutes, where nothing else is said: whoever gets it was woken.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local lfs = require "lfs"
+local line = require "spec.support.line"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local scopes_it = _VERSION == "Lua 5.4" and it or pending
+
+local HOLDER_QUEUE = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
+
+local function hold(name, options, conn) return gate.take("mutex", name, options, conn) end
+
+local function held(name) return gate.held("mutex", name) end
+
+local function queue(name) return gate.queue("mutex", name) end
+
+-- Held by other software, which knows nothing of bells.
+local function occupy(name)
+  local channel = stage.client():channel()
+  assert(channel:call{ method = "queue.declare", queue = queue(name), exclusive = true, auto_delete = true,
+    arguments = HOLDER_QUEUE })
+  assert(channel:call{ method = "basic.consume", queue = queue(name), no_ack = true })
+  return { release = function() assert(channel:call{ method = "queue.delete", queue = queue(name) }) end }
+end
+
+local function upwards(last)
+  local list = {}
+  for i = 1, last do list[i] = i end
+  return list
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("a mutex", function()
+  operated_it("is one queue while it is held, and nothing before and after", function()
+    local name = gate.name()
+    local mutex = stage.connect():mutex(name)
+    for _ = 1, 3 do
+      assert.same({}, gate.queues(name))
+      local lock = stage.take(mutex)
+      assert.same({ queue(name) }, gate.queues(name))
+      assert.is_true(held(name))
+      assert.is_true(lock:release())
+    end
+    assert.same({}, gate.queues(name))
+  end)
+
+  operated_it("has a bell beside it when somebody waited", function()
+    local name = gate.name()
+    local lock = hold(name)
+    stage.fails("timeout", stage.connect():mutex(name):acquire{ timeout = 0.05 })
+    assert.same({ queue(name), gate.bell("mutex", name) }, gate.queues(name))
+    assert(lock:release())
+    assert.same({ gate.bell("mutex", name) }, gate.queues(name))
+  end)
+
+  it("keeps out everybody else: of its connection, of another, of another process", function()
+    local name = gate.name()
+    local conn, other = stage.connect(), gate.process("mutex", name)
+    local lock = hold(name, nil, conn)
+    local busy = ('busy: mutex "%s" is held'):format(name)
+    assert.equal(busy, stage.fails("busy", conn:mutex(name):try_acquire()))
+    assert.equal(busy, stage.fails("busy", stage.connect():mutex(name):try_acquire()))
+    assert.equal(busy, stage.fails("busy", other:run("return sem:try_acquire()")))
+    assert.equal(busy, stage.fails("busy", other:run("return sem:acquire{ timeout = 0 }")))
+    assert.is_true(lock:release())
+    assert.is_false(held(name))
+    assert.is_true(other:run("return take(20)"))
+    stage.fails("busy", conn:mutex(name):try_acquire())
+  end)
+
+  it("is a lock as any other", function()
+    local name, before = gate.name(), os.time()
+    local lock = hold(name)
+    assert.same({ "mutex", name, nil }, { lock.kind, lock.name, lock.slot })
+    assert.matches("^%x+$", lock.ticket)
+    assert.equal(16, #lock.ticket)
+    assert.is_true(before <= lock.acquired_at and lock.acquired_at <= os.time() + 1)
+    assert.equal(('amqplocks.lock ("%s", mutex, held)'):format(name), tostring(lock))
+    assert.is_true(lock:held() and lock:verify())
+    assert.is_false(lock:revoked())
+    assert.is_true(lock:release())
+    local message = stage.fails("not_held", lock:held())
+    assert.matches('mutex "' .. name .. '"', message, 1, true)
+    stage.fails("not_held", lock:verify())
+    stage.fails("not_held", lock:release())
+    assert.not_equal(lock.ticket, hold(name).ticket)
+  end)
+
+  it("is deadlock for whoever waits for itself, at once", function()
+    local name, conn = gate.name(), stage.connect()
+    local lock = hold(name, nil, conn)
+    local message = stage.fails("deadlock", conn:mutex(name):acquire{ poll = 600 })
+    assert.matches("this very connection", message, 1, true)
+    stage.fails("deadlock", conn:mutex(name):acquire{ timeout = 600, fair = true })
+    assert.is_true(lock:verify())
+  end)
+
+  it("is held for the length of a scope", function()
+    local name = gate.name()
+    local mutex = stage.connect():mutex(name)
+    assert.same({ "mutex", true, 7 }, { mutex:with(function(lock, more)
+      return lock.kind, held(name), more
+    end, 7) })
+    assert.is_false(held(name))
+    local fine, problem = pcall(mutex.with, mutex, { timeout = 5 }, function() error("oh", 0) end)
+    assert.same({ false, "oh" }, { fine, problem })
+    assert.is_false(held(name))
+    local lock, called = hold(name), false
+    stage.fails("timeout", stage.connect():mutex(name):with({ timeout = 0.05 }, function() called = true end))
+    assert.is_false(called)
+    assert(lock:release())
+  end)
+
+  scopes_it("is held for the length of a block", function()
+    local name = gate.name()
+    local in_block = load [[
+      local mutex, held = ...
+      do
+        local lock <close> = assert(mutex:acquire{ timeout = 5 })
+        assert(lock:held() and held())
+      end
+      return held()
+    ]]
+    assert.is_false(in_block(stage.connect():mutex(name), function() return held(name) end))
+  end)
+
+  it("throws what is misused, and asks nobody", function()
+    local conn = stage.connect()
+    for _, bad in ipairs{ "", "amq.x", "a\nb", 5 } do assert.is_false(pcall(conn.mutex, conn, bad)) end
+    assert.is_false(pcall(conn.mutex, conn, "x", { persist = true }))
+    assert.is_false(pcall(conn.mutex, conn, "x", { persistent = 1 }))
+    local mutex = conn:mutex "x"
+    for _, action in ipairs{ "create", "destroy", "revoke" } do
+      local fine, problem = pcall(mutex[action], mutex)
+      assert.is_false(fine)
+      assert.matches("only a persistent mutex", problem, 1, true)
+    end
+    assert.is_false(pcall(function() return conn:mutex("x"):acquire{ slots = 1 } end))
+  end)
+end)
+
+describe("processes that want the same mutex", function()
+  -- Proved by the file system: who is inside makes a directory, which fails if there is one.
+  it("are inside one at a time, and all have their turns", function()
+    local name, directory = gate.name(), process.shell("mktemp", "-d"):match("%S+")
+    stage.undo(function() process.shell("rm", "-rf", directory) end)
+    local all = gate.processes("mutex", name, 8)
+    for i, one in ipairs(all) do
+      one:begin([[
+        local lfs, socket = require "lfs", require "socket"
+        local directory, rounds, fair = ...
+        for _ = 1, rounds do
+          local result = assert(sem:with({ timeout = 60, fair = fair }, function(lock)
+            assert(lfs.mkdir(directory .. "/inside"))
+            socket.sleep(0.001)
+            assert(lock:held())
+            assert(lfs.rmdir(directory .. "/inside"))
+            return "done"
+          end))
+          assert(result == "done")
+        end
+        return true
+      ]], directory, 25, i % 2 == 0)
+    end
+    for _, one in ipairs(all) do assert.is_true(one:finish(60)) end
+    assert.is_nil(lfs.attributes(directory .. "/inside"))
+  end)
+end)
+
+describe("those who wait for a mutex", function()
+  for fair, how in pairs{ [false] = "", [true] = ", if they are fair" } do
+    it("are served in the order of their arrival" .. how, function()
+      local name, waiting = gate.name(), {}
+      local lock = hold(name)
+      for i, one in ipairs(gate.processes("mutex", name, 10)) do waiting[i] = line.join(one, { fair = fair }) end
+      assert.is_true(line.all_wait(waiting))
+      assert(lock:release())
+      assert.same(upwards(10), line.serve(waiting))
+    end)
+  end
+
+  it("are served by priority", function()
+    local name, waiting = gate.name(), {}
+    local lock, priorities = hold(name), { 0, 5, -3, 5, 0, 9 }
+    for i, one in ipairs(gate.processes("mutex", name, #priorities)) do
+      waiting[i] = line.join(one, { priority = priorities[i] })
+    end
+    assert(lock:release())
+    assert.same({ 6, 2, 4, 1, 5, 3 }, line.serve(waiting))
+  end)
+
+  it("are told so, and for how long", function()
+    local name, told = gate.name(), {}
+    local lock = hold(name)
+    local message = stage.fails("timeout", stage.connect():mutex(name):acquire{ timeout = 1.3,
+      on_wait = function(seconds, reason) table.insert(told, { seconds, reason }) end })
+    assert.equal(('timeout: mutex "%s" did not come free within 1.3 s (it is held)'):format(name), message)
+    assert.equal(2, #told)
+    for i, one in ipairs(told) do
+      assert.is_true(one[1] >= i - 1)
+      assert.equal("it is held", one[2])
+    end
+    assert.is_true(lock:verify())
+  end)
+
+  it("and give up leave nothing at the bell", function()
+    local name = gate.name()
+    local lock, mutex = hold(name), stage.connect():mutex(name)
+    for _, fair in ipairs{ false, true } do
+      stage.fails("timeout", mutex:acquire{ timeout = 0.05, poll = 600, fair = fair })
+      gate.until_at("mutex", name, 0, 1) -- its holder
+    end
+    assert(lock:release())
+    gate.until_at("mutex", name, 1, 0)
+    assert(hold(name, { timeout = 20 }):release())
+  end)
+
+  it("find by looking what other software holds and leaves without a sign", function()
+    local name = gate.name()
+    local occupant, one = occupy(name), gate.process("mutex", name)
+    line.join(one, { poll = 0.05 }, true)
+    occupant.release()
+    gate.served(one)
+    assert.is_true(held(name) and one:run("return lock:verify()"))
+  end)
+
+  it("are left it by a newcomer that is fair; one that is not may be faster", function()
+    local name = gate.name()
+    local mutex, world = stage.connect():mutex(name), stage.client():channel()
+    local lock = hold(name)
+    stage.fails("timeout", mutex:acquire{ timeout = 0.05 }) -- there is a bell now
+    assert(world:call{ method = "basic.consume", queue = gate.bell("mutex", name), arguments = { ["x-priority"] = 9 } })
+    assert(lock:release())
+    assert(world:await "basic.deliver") -- whoever that is takes every token, and nothing else
+    local message = stage.fails("timeout", mutex:acquire{ timeout = 0.5, fair = true, poll = 600 })
+    assert.matches("it is free, but others were first", message, 1, true)
+    assert(world:await "basic.deliver") -- it rang for them
+    stage.fails("busy", mutex:acquire{ timeout = 0, fair = true })
+    assert.is_false(held(name))
+    assert.is_true(stage.take(mutex, { timeout = 20, poll = 600 }):release())
+    assert.is_true(stage.take(mutex):release())
+  end)
+
+  it("leave the bell as they made it: it goes by itself, and keeps one token at most", function()
+    local name = gate.name()
+    local lock, mutex = hold(name), stage.connect():mutex(name)
+    stage.fails("timeout", mutex:acquire{ timeout = 0.05, poll = 600 })
+    assert(lock:release())
+    for _ = 1, 5 do assert(hold(name):release()) end
+    gate.until_at("mutex", name, 1, 0)
+    local bell = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000,
+      ["x-max-length"] = 1, ["x-overflow"] = "drop-head" } }
+    assert(stage.client():declare(gate.bell("mutex", name), bell))
+    bell.arguments["x-expires"] = 60001
+    assert.equal(406, select(2, stage.client():declare(gate.bell("mutex", name), bell)).code)
+  end)
+
+  it("look for themselves where a bell of other arguments stands in the way", function()
+    local name = gate.name()
+    assert(stage.client():declare(gate.bell("mutex", name), { durable = true }))
+    local lock, one = hold(name), gate.process("mutex", name)
+    line.begin(one, { poll = 0.1 })
+    until_true(function() return line.waits(one) end, 20)
+    assert(lock:release())
+    gate.served(one)
+    local two = gate.process("mutex", name)
+    line.begin(two, { poll = 0.1, fair = true })
+    until_true(function() return line.waits(two) end, 20)
+    line.leave(one)
+    gate.served(two)
+  end)
+end)
+
+describe("when somebody is killed", function()
+  it("that took a mutex which nobody waited for then, who waits now is woken", function()
+    local name = gate.name()
+    local one, two = gate.holder("mutex", name), gate.process("mutex", name)
+    line.join(two)
+    one:kill()
+    gate.served(two)
+    assert.is_true(held(name) and two:run("return lock:verify()"))
+  end)
+
+  it("that was woken for it, the next one is woken, again and again", function()
+    local name, waiting = gate.name(), {}
+    local lock = hold(name)
+    for i, one in ipairs(gate.processes("mutex", name, 6)) do waiting[i] = line.join(one) end
+    assert(lock:release())
+    for i = 1, 6 do
+      local one, place, got = line.next(waiting)
+      assert.same({ 1, true }, { place, got })
+      assert.is_true(held(name) and one:run("return lock:verify()"))
+      assert.is_true(i == 6 or line.all_wait(waiting))
+      one:kill()
+    end
+    gate.until_free("mutex", name)
+  end)
+
+  it("that waits, before or while it is woken, the others are served", function()
+    local name, waiting = gate.name(), {}
+    local lock = hold(name)
+    for i, one in ipairs(gate.processes("mutex", name, 4)) do waiting[i] = line.join(one) end
+    table.remove(waiting, 2):kill()
+    gate.until_at("mutex", name, 0, 4)
+    local first = table.remove(waiting, 1)
+    first:signal("STOP")
+    until_true(function() return first:state() == "T" end)
+    assert(lock:release()) -- the token is sent to who will never read it
+    gate.until_at("mutex", name, 0, 3)
+    assert.is_true(line.all_wait(waiting))
+    first:kill()
+    assert.same({ 1, 2 }, line.serve(waiting))
+  end)
+end)
+
+describe("nobody can release a mutex that is not theirs:", function()
+  local function assert_untouched(name, lock)
+    assert.is_true(held(name))
+    assert.is_true(lock:held() and lock:verify())
+    stage.fails("busy", stage.connect():mutex(name):try_acquire())
+  end
+
+  for how, same in pairs{ ["of another connection"] = false, ["of the same connection"] = true } do
+    it("not with the lock of an earlier holding, " .. how, function()
+      local name, conn = gate.name(), stage.connect()
+      local earlier = hold(name, nil, conn)
+      assert(earlier:release())
+      local later = hold(name, nil, same and conn or nil)
+      assert.not_equal(earlier.ticket, later.ticket)
+      stage.fails("not_held", earlier:release())
+      assert_untouched(name, later)
+      earlier._core:drop() -- as the collector would
+      stage.fails("not_found", conn:semaphore("spec.nothing"):try_acquire()) -- whatever it wrote is written
+      assert_untouched(name, later)
+    end)
+
+    operated_it("not with a lock that was lost, " .. how, function()
+      local name, conn = gate.name(), stage.connect()
+      local lost = hold(name, nil, conn)
+      broker.suite:delete_queue(queue(name))
+      local later = hold(name, { timeout = 20 }, same and conn or nil)
+      stage.fails("lost", lost:release())
+      stage.fails("not_held", lost:release())
+      assert_untouched(name, later)
+      lost._core:drop()
+      stage.fails("not_found", conn:semaphore("spec.nothing"):try_acquire())
+      assert_untouched(name, later)
+    end)
+  end
+
+  it("not from another connection, by no call there is", function()
+    local name, other = gate.name(), stage.client()
+    local lock = hold(name)
+    local _, refusal = other:delete(queue(name))
+    assert.equal(405, refusal.code)
+    for _, request in ipairs{ { method = "queue.purge" }, { method = "basic.consume" },
+      { method = "queue.declare", exclusive = true, auto_delete = true, arguments = HOLDER_QUEUE },
+      { method = "queue.bind", exchange = "amq.direct", routing_key = "x" } } do
+      request.queue = queue(name)
+      _, refusal = other:channel():call(request)
+      assert.equal(405, refusal.code)
+    end
+    for _, kind in ipairs{ "amqplocks.revoke", "amqplocks.token", "any" } do
+      assert.equal("present", other:probe(queue(name), { type = kind }))
+    end
+    assert_untouched(name, lock)
+  end)
+
+  it("not by closing another connection, or ending a process that does not hold it", function()
+    local name = gate.name()
+    local conn, other = stage.connect(), gate.holder("mutex", name)
+    other:run("return lock:release()")
+    stage.fails("not_found", conn:semaphore("spec.nothing"):try_acquire())
+    local lock = hold(name)
+    conn:close()
+    other:kill()
+    assert_untouched(name, lock)
+  end)
+end)
+
+describe("a mutex is held as long as its holder lives:", function()
+  it("no timeout takes it away, of whoever, however long its holder computes", function()
+    local name = gate.name()
+    local one = gate.holder("mutex", name, "{ heartbeat = 1, timeout = 0.5 }")
+    one:begin("local stop = os.time() + 4 while os.time() < stop do end return lock:held()")
+    local mutex, other = stage.connect(nil, { timeout = 0.5 }):mutex(name), gate.process("mutex", name)
+    line.begin(other, { timeout = 3, poll = 0.1 })
+    repeat
+      stage.fails("timeout", mutex:acquire{ timeout = 0.4, poll = 0.1 })
+      assert.is_true(held(name))
+    until one:finished()
+    assert.is_true(one:finish())
+    assert.is_true(held(name) and one:run("return lock:verify()"))
+    stage.fails("timeout", other:finish())
+    line.leave(one)
+  end)
+
+  operated_it("who is told of its loss knows it by all there is to ask", function()
+    local name, told = gate.name(), {}
+    local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
+    local lock = hold(name, nil, conn)
+    broker.suite:delete_queue(queue(name))
+    until_true(function() return not lock:held() end)
+    stage.fails("lost", lock:verify())
+    assert.equal(1, #told)
+    assert.same({ lock, "lost" }, { told[1][1], told[1][2] })
+    local result, message, code = conn:mutex(name):with(function()
+      broker.suite:delete_queue(queue(name))
+      until_true(function() return not held(name) end)
+      return "worthless"
+    end)
+    stage.fails("lost", result, message, code)
+    assert.is_false(held(name))
+  end)
+
+  operated_it("whose channel or connection is closed by an operator, loses it, and may take it again", function()
+    local name, label = gate.name(), client.unique "conn"
+    local conn = stage.connect(nil, { name = label })
+    local lock = hold(name, nil, conn)
+    broker.suite:close_channel(queue(name))
+    until_true(function() return not lock:held() end)
+    stage.fails("lost", lock:verify())
+    lock = hold(name, { timeout = 20 }, conn)
+    broker.suite:close_connection(label .. " holder")
+    gate.until_free("mutex", name)
+    stage.fails("lost", lock:verify())
+    assert.is_true(hold(name, { timeout = 20 }, conn):verify())
+  end)
+end)
+
+describe("an operator", function()
+  operated_it("reads with the broker's own tool who holds a mutex, by which ticket, since when", function()
+    local name, before = gate.name(), os.time()
+    local lock = hold(name, nil, stage.connect(nil, { name = "press 4" }))
+    local listed
+    for row in broker.suite:ctl("list_queues", "name", "arguments"):gmatch "[^\n]+" do
+      if row:find(queue(name), 1, true) then listed = row end
+    end
+    local function argument(key) return listed:match('"x%-amqplocks%-' .. key .. '"%s*,%s*"?([^"}%]]*)"?') end
+    assert.equal(lock.ticket, argument "ticket")
+    assert.equal("press 4", argument "holder")
+    local since = tonumber(argument "acquired%-at")
+    assert.is_true(before - 1 <= since and since <= os.time() + 1, listed)
+  end)
+
+  it("finds out what squats on a mutex, and until it is deleted nobody holds it", function()
+    local name, squatter = gate.name(), stage.client()
+    assert(squatter:declare(queue(name), { durable = true }))
+    local message = stage.fails("squatted", stage.connect():mutex(name):try_acquire())
+    assert.matches('"' .. queue(name) .. '" is not exclusive', message, 1, true)
+    stage.fails("squatted", stage.connect():mutex(name):acquire{ timeout = 20 })
+    stage.fails("squatted", stage.connect():mutex(name, { probe = "passive" }):acquire{ fair = true })
+    assert.equal(0, squatter:message_count(queue(name)))
+    assert(squatter:delete(queue(name)))
+    assert.is_true(hold(name):verify())
+  end)
+end)
+
+describe("a user who may not", function()
+  local function user(configure, write, read)
+    local label = client.unique "user"
+    stage.undo(function() broker.suite:delete_user(label) end)
+    return stage.connect(broker.suite:add_user(label, configure, write, read), { timeout = 2 })
+  end
+
+  for what, permissions in pairs{ declare = { "", ".*", ".*" }, consume = { ".*", ".*", "" } } do
+    operated_it(what .. " its queue is refused, and leaves nothing standing", function()
+      local name = gate.name()
+      local conn = user((table.unpack or unpack)(permissions))
+      local mutex = conn:mutex(name)
+      for _, options in ipairs{ { timeout = 0 }, { timeout = 20 }, { timeout = 20, fair = true } } do
+        local message = stage.fails("refused", mutex:acquire(options))
+        assert.matches(queue(name), message, 1, true)
+        gate.until_free("mutex", name)
+      end
+      assert.is_true(hold(name):verify())
+    end)
+  end
+
+  operated_it("publish looks otherwise, and takes it nevertheless", function()
+    local name = gate.name()
+    local conn = user(".*", "", ".*")
+    local lock = hold(name, nil, conn)
+    assert.is_true(lock:verify() and held(name))
+    stage.fails("busy", stage.connect():mutex(name):try_acquire())
+    assert(lock:release())
+    lock = hold(name)
+    stage.fails("timeout", conn:mutex(name):acquire{ timeout = 0.05 })
+    assert(lock:release())
+    assert.is_true(hold(name, { timeout = 20 }, conn):release())
+  end)
+
+  operated_it("touch the bell waits by looking", function()
+    local name = gate.name()
+    local conn = user("^" .. queue(name) .. "$", "^amq\\.default$", "^" .. queue(name) .. "$")
+    local lock = hold(name)
+    stage.fails("timeout", conn:mutex(name):acquire{ timeout = 0.3, poll = 0.1 })
+    assert(lock:release())
+    assert.is_true(hold(name, { timeout = 20, poll = 0.1 }, conn):release())
+  end)
+end)
+
+describe("a persistent mutex", function()
+  local name, conn, mutex
+
+  before_each(function()
+    name = stage.name()
+    stage.undo(function() stage.connect():mutex(name, { persistent = true }):destroy() end)
+    conn = stage.connect()
+    mutex = conn:mutex(name, { persistent = true })
+  end)
+
+  it("is there when it was created, and not when it was destroyed", function()
+    stage.fails("not_found", mutex:try_acquire())
+    stage.fails("not_found", mutex:destroy())
+    assert.is_true(mutex:create())
+    stage.fails("exists", mutex:create())
+    assert.equal(1, conn:admin(name):slots())
+    local lock = stage.take(mutex)
+    assert.is_true(lock:verify() and stage.held(name, 1))
+    stage.fails("busy", stage.connect():mutex(name, { persistent = true }):try_acquire())
+    assert.is_true(mutex:destroy())
+    stage.fails("removed", lock:verify())
+    assert.is_true(lock:held() and lock:release())
+    stage.fails("not_found", mutex:acquire())
+  end)
+
+  it("is the semaphore of its name, and not the other mutex of its name", function()
+    assert.is_true(mutex:create())
+    local sem = stage.connect():semaphore(name)
+    local lock = stage.take(sem)
+    assert.equal(1, lock.slot)
+    stage.fails("busy", mutex:try_acquire())
+    assert.is_true(stage.take(stage.connect():mutex(name)):release())
+    assert(lock:release())
+    lock = stage.take(mutex)
+    stage.fails("busy", sem:try_acquire())
+    assert.is_true(lock:release())
+  end)
+
+  it("is asked back from its holder", function()
+    assert.is_true(mutex:create())
+    stage.fails("not_held", mutex:revoke())
+    local one = line.process(name)
+    assert.equal(1, one:run("return take(20)"))
+    one:begin("while not lock:revoked() do end return lock:release()")
+    assert.is_true(mutex:revoke{ wait = 20 })
+    assert.is_true(one:finish())
+    assert.is_true(stage.take(mutex):release())
+  end)
+
+  it("is waited for at its bell, and handed over when its holder is killed", function()
+    assert.is_true(mutex:create())
+    local waiting, lock = {}, stage.take(mutex)
+    for i, one in ipairs(line.processes(name, 3)) do
+      one:run("sem = conn:mutex(..., { persistent = true })", name)
+      waiting[i] = line.join(one)
+    end
+    stage.fails("deadlock", mutex:acquire())
+    assert(lock:release())
+    local one = line.next(waiting)
+    assert.is_true(line.all_wait(waiting))
+    one:kill()
+    assert.same({ 1, 2 }, line.serve(waiting))
+    line.settled(name, 1)
+  end)
+end)

@@ -1,0 +1,155 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Mutexes and readers–writer locks, which nobody creates: what can be seen of them from outside, and processes that
+-- hold one or wait for it, which spec/support/line.lua lines up.
+--
+--     local name = gate.name()                       -- at the end of the test nothing of it may be left
+--     local one = gate.holder("write", name)         -- a second process that holds it as `lock`
+--     local two = gate.process("read", name)         -- one with `take`, see line.process
+--     line.join(two)
+--     gate.held("write", name)                       -- as a client without this library sees it
+local assert = require "luassert"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local line = require "spec.support.line"
+local new_gate = require "spec.support.programs.gate"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local gate = {}
+
+local SECONDS = 20
+
+local asking -- asks for all tests of a file
+
+local function asker()
+  asking = asking or assert(client.connect())
+  return asking
+end
+
+-- Names -------------------------------------------------------------------------------------------------------------
+
+local QUEUES = { mutex = "-mutex", write = "-writer" }
+local BELLS = { mutex = "-mutexbell", read = "-rwbell", write = "-rwbell" }
+
+--- The queue that is there while a mutex is held, or the door shut.
+function gate.queue(kind, name) return name .. QUEUES[kind] end
+
+--- The bell that those who wait make.
+function gate.bell(kind, name) return name .. BELLS[kind] end
+
+--- What every reader is bound to amq.direct with.
+function gate.key(name) return name .. "-readers" end
+
+-- The other side --------------------------------------------------------------------------------------------------
+
+--- Whether anybody is bound to amq.direct as a reader.
+function gate.is_read(name)
+  local channel, absent = asker():channel():confirm(), false
+  channel:publish{ exchange = "amq.direct", routing_key = gate.key(name), mandatory = true }
+  local answer
+  repeat
+    answer = assert(channel:next())
+    absent = absent or answer.method == "basic.return"
+  until answer.method ~= "basic.return"
+  channel:close()
+  return not absent
+end
+
+--- Whether the mutex is held, the door shut, somebody reading.
+function gate.held(kind, name)
+  if kind == "read" then return gate.is_read(name) end
+  return asker():locked(gate.queue(kind, name))
+end
+
+function gate.until_held(kind, name)
+  until_true(function() return gate.held(kind, name) end, SECONDS)
+end
+
+function gate.until_free(kind, name)
+  until_true(function() return not gate.held(kind, name) end, SECONDS)
+end
+
+--- Whether there is a bell.
+function gate.has_bell(kind, name) return asker():exists(gate.bell(kind, name)) end
+
+--- Puts a token into the bell, as who rings does.
+function gate.ring(kind, name)
+  return asker():probe(gate.bell(kind, name), { type = "amqplocks.token", delivery_mode = 2 })
+end
+
+--- Waits until there are so many tokens and consumers at the bell.
+function gate.until_at(kind, name, tokens, consumers)
+  line.until_at(name, tokens, consumers, gate.bell(kind, name))
+end
+
+--- The queues of a name, without those of longer names. Takes an operator.
+function gate.queues(name)
+  local all = broker.suite:queues(name .. "-")
+  table.sort(all)
+  return all
+end
+
+-- Taking ----------------------------------------------------------------------------------------------------------
+
+--- A mutex ("mutex"), or one side of a readers–writer lock ("read", "write"), with try_acquire, acquire and with.
+function gate.new(conn, kind, name, options) return new_gate(conn, kind, name, options) end
+
+--- Takes it on a connection of its own, or the one given; for the rest as stage.take.
+function gate.take(kind, name, options, conn)
+  return stage.take(gate.new(conn or stage.connect(), kind, name), options)
+end
+
+--- A second process with `take`, see line.process. Options of its connection are Lua source.
+function gate.process(kind, name, options, url)
+  local new = line.process(name, options, url)
+  new:run("sem = require 'spec.support.programs.gate' (conn, ...)", kind, name)
+  new.bell = gate.bell(kind, name)
+  return new
+end
+
+--- So many of them.
+function gate.processes(kind, name, count)
+  local all = {}
+  for i = 1, count do all[i] = gate.process(kind, name) end
+  return all
+end
+
+--- A second process that holds it.
+function gate.holder(kind, name, options, url)
+  local new = gate.process(kind, name, options, url)
+  assert.is_true(new:run("return take(20)"))
+  return new
+end
+
+--- Waits until one that waits has it.
+function gate.served(one)
+  local got, message = one:finish()
+  assert.is_true(got, message)
+  return one
+end
+
+-- The end ---------------------------------------------------------------------------------------------------------
+
+local function nothing_left(name)
+  for _, bell in ipairs{ "mutex", "read" } do stage.delete(gate.bell(bell, name)) end
+  if gate.held("mutex", name) then return false, "the mutex is held" end
+  if gate.held("write", name) then return false, "the door is shut" end
+  if gate.is_read(name) then return false, "somebody reads" end
+  if not broker.suite then return true end
+  local left = gate.queues(name)
+  return #left == 0, table.concat(left, ", ")
+end
+
+--- A name that nobody else uses. At the end of the test, when all who took part are gone, nothing of its locks is left
+-- but the bells that go by themselves.
+function gate.name(suffix)
+  local name = stage.name(suffix)
+  stage.undo(function()
+    until_true(function() return nothing_left(name) end, SECONDS)
+  end)
+  return name
+end
+
+return gate
