@@ -112,9 +112,11 @@ static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZ
     al_name_scratch(out, self->resource->name, self->own->claim.ticket);
 }
 
+/* The last question goes along with one about the door: it may have been shut long ago. */
 static void count(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || !has_prober(op)) return;
+  if (rw->is_sure) rw->confirmed = al_claim_confirm(&rw->acquire.own->claim);
   op->step = counting;
   rw->woken = rw->acquire.own->woken;
   rw->readers.message = AL_MESSAGE_READERS;
@@ -142,6 +144,7 @@ static void decide(al_op *op) {
 static void counting(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || rw->readers.pending > 0) return;
+  if (rw->acquire.own->claim.confirmed < rw->confirmed) return;
   al_op_answered(op);
   if (al_op_lost_prober(op) && rw->acquire.waits)
     wait_for_readers(op);
@@ -158,7 +161,10 @@ static al_exclusive *claim(al_acquire *self) {
 
 /* Mostly nobody reads: so at once with the certainty that is needed to say so. */
 static void claimed(al_acquire *self) {
-  ((al_rw_acquire *)self)->wait = AL_WAIT_READERS;
+  al_rw_acquire *rw = (al_rw_acquire *)self;
+  rw->wait = AL_WAIT_READERS;
+  rw->is_sure = false;
+  rw->confirmed = 0;
   al_op_next(&self->op, make_sure);
 }
 
