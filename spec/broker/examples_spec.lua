@@ -1,0 +1,110 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The examples, as they stand there, each a process of its own; and that they show what they say. (Those that are told
+-- of elsewhere are run there: readme_spec, revoke_spec.)
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+-- Starts one; gives its output, line by line, which ends with it. One that hangs is ended.
+local function start(words)
+  local pipe = assert(io.popen(("exec timeout 60 %s examples/%s 2>&1"):format(os.getenv "LUA" or "lua5.4", words)))
+  stage.undo(function() pipe:close() end)
+  return pipe:lines()
+end
+
+-- Reads on until a line matches; gives what it captured, and all the lines up to there.
+local function read_until(lines, pattern)
+  local seen = {}
+  for line in lines do
+    table.insert(seen, line)
+    if line:find(pattern) then return line:match(pattern), seen end
+  end
+  error(("no line %q in:\n%s"):format(pattern, table.concat(seen, "\n")), 2)
+end
+
+local function read_to_end(lines)
+  local all = {}
+  for line in lines do table.insert(all, line) end
+  return all
+end
+
+-- Waits until so many stand at a bell.
+local function until_at(bell, consumers)
+  local looking = stage.client()
+  until_true(function()
+    local channel = looking:channel()
+    local answer = channel:call{ method = "queue.declare", queue = bell, passive = true }
+    channel:close()
+    return answer and answer.consumer_count == consumers
+  end, 20)
+end
+
+after_each(stage.clear)
+teardown(function() -- the bells would go by themselves, a minute later
+  local looking = assert(client.connect())
+  assert(looking:delete "producer-mutexbell")
+  assert(looking:delete "catalogue-rwbell")
+  looking:close()
+end)
+
+describe("the group of producers", function()
+  it("has one active after the other, as they are killed", function()
+    local active, order, killed, taken_over = nil, {}, 0, 0
+    local all = read_to_end(start "producer.lua")
+    local output = table.concat(all, "\n")
+    for _, line in ipairs(all) do
+      local who, pid, what = line:match "^(%u)\t(%d+)\t(.*)$"
+      if what == "is active" then
+        active = pid
+        table.insert(order, who)
+      elseif what then
+        assert.equal(active, pid, output) -- nobody else sends
+        assert.matches("^message %d$", what)
+        if what == "message 3" then killed = killed + 1 end
+      else
+        assert.matches("^taken over %d+%.%d%d s after the last one was killed$", line)
+        taken_over = taken_over + 1
+      end
+    end
+    table.sort(order)
+    assert.same({ "A", "B", "C" }, order, output)
+    assert.same({ 3, 2 }, { killed, taken_over }, output)
+  end)
+
+  operated_it("has members that stand by, and stand by again when they have lost the mutex", function()
+    local held = stage.take(stage.connect():mutex "producer")
+    local lines = start "producer.lua D"
+    until_at("producer-mutexbell", 2) -- who waits, and who holds, for those who wait
+    assert.is_true(held:release())
+    local pid = read_until(lines, "^D\t(%d+)\tis active$")
+    stage.undo(function() os.execute("kill -s KILL " .. pid) end)
+    read_until(lines, "^D\t" .. pid .. "\tmessage 1$")
+    broker.suite:delete_queue "producer-mutex"
+    read_until(lines, "^D\t" .. pid .. "\tlost: ")
+    read_until(lines, "^D\t" .. pid .. "\tis active$")
+  end)
+end)
+
+describe("the catalogue", function()
+  it("has readers together, and writers alone", function()
+    local other = assert(stage.connect():rwlock("catalogue"):read())
+    local lines = start "catalogue.lua"
+    local _, before = read_until(lines, "^writer%-%d\twaits: somebody reads$")
+    for _, line in ipairs(before) do assert.not_matches("begins to write", line) end
+    assert.is_true(other:release())
+    local after = read_to_end(lines)
+    local output = table.concat(after, "\n")
+    local last = table.remove(after)
+    assert.matches("^6 editions, each written by one alone; up to [1-5] read together$", last, output)
+    local written = 0
+    for _, line in ipairs(after) do
+      if line:find "begins to write$" then written = written + 1 end
+    end
+    assert.equal(6, written, output)
+  end)
+end)
