@@ -333,4 +333,64 @@ al_op *al_admin_wait_released(al_session *session, const char *name, const int *
  * comes free is seen. Also fails with AL_REFUSED (no permission to publish), AL_UNREACHABLE, AL_LIMIT, AL_CLOSED. */
 al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al_admin_options *options);
 
+/* ---- the token semaphore, for those who administer -------------------------------------------------------------- */
+
+typedef struct al_token_admin_options {
+  bool quorum;     /* queues are created as quorum queues; otherwise classic */
+  int64_t timeout; /* for the action, waiting for another administrator included */
+  int64_t wait;    /* on top of that, for holders to give permits back; 0: what is free now must do */
+} al_token_admin_options;
+
+/* classic, 30 s, no wait. */
+void al_token_admin_options_init(al_token_admin_options *options);
+
+/* The permits of a semaphore: how many there are to be, and how many of them nobody has. The others are held, by clients,
+ * by an administrator at work, or lost: AMQP does not tell which. */
+typedef struct al_permits {
+  size_t count, free, held;
+} al_permits;
+
+/* Each but al_token_admin_slots() takes the administration mutex, acts, and lets it go; al_op_count() is then the number
+ * of permits. All fail with AL_TIMEOUT (another administrator, or the action took too long), AL_SQUATTED (a queue by one
+ * of the names is another connection's own), AL_UNAVAILABLE (a queue's node is down, or the queue refuses messages),
+ * AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex, or what was collected), AL_LIMIT, AL_CLOSED; those that make permits
+ * also with AL_BLOCKED (a memory or disk alarm), before they have changed anything unless it began just then. AL_CONFLICT:
+ * the queue of permits was made by other software, nobody counts them.
+ *
+ * Whatever an action fails with, everything it had collected goes back, and there are never more permits than counted: at
+ * most there are fewer. A message about an action cut short names what finishes it.
+ *
+ * Creates it. AL_EXISTS. */
+al_op *al_token_admin_create(al_session *session, const char *name, int permits,
+                             const al_token_admin_options *options);
+
+/* Makes more permits. AL_NOT_FOUND. */
+al_op *al_token_admin_add(al_session *session, const char *name, int permits,
+                          const al_token_admin_options *options);
+
+/* Takes permits away, before all who wait for one: all of them or none. Holders keep theirs. AL_NOT_FOUND; AL_BUSY (`wait`
+ * 0) and AL_TIMEOUT if not enough came free. As many as there are or more: the semaphore itself goes, once nobody holds a
+ * permit. */
+al_op *al_token_admin_remove(al_session *session, const char *name, int permits,
+                             const al_token_admin_options *options);
+
+/* Creates, adds or removes. A queue made by other software becomes a semaphore of so many permits, once nobody else
+ * consumes from it (AL_BUSY, AL_TIMEOUT); its messages are replaced. Who holds one of them by basic.get is not seen. */
+al_op *al_token_admin_resize(al_session *session, const char *name, int permits,
+                             const al_token_admin_options *options);
+
+/* Deletes both queues. With `wait` it first takes every permit: AL_TIMEOUT, and nothing is deleted, if not all came back.
+ * Without, those who hold one lose it. AL_NOT_FOUND. */
+al_op *al_token_admin_destroy(al_session *session, const char *name, const al_token_admin_options *options);
+
+/* Makes it as many permits as are counted: takes all that are free, throws away what is one too many (also of two with the
+ * same id), and makes those that are missing, as soon as that is certain because nobody else consumes. Otherwise they may
+ * be held: AL_BUSY (`wait` 0) or AL_TIMEOUT if they do not come back. Who holds one by basic.get is not seen, and is taken
+ * for lost. AL_NOT_FOUND. */
+al_op *al_token_admin_repair(al_session *session, const char *name, const al_token_admin_options *options);
+
+/* Looks without the mutex, in one round trip: al_op_permits(). All 0 if there is no semaphore. */
+al_op *al_token_admin_slots(al_session *session, const char *name, const al_token_admin_options *options);
+al_permits al_op_permits(const al_op *op);
+
 #endif

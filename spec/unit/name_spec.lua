@@ -88,7 +88,19 @@ describe("the queues of two locks", function ()
     list[mutex.queue] = "the mutex of " .. name
     local scratch = peer.prober:barrier()
     list[scratch] = "a barrier of " .. name
+    local tokens = peer.session:administer_tokens("slots", name, {})
+    peer.holder:opened()
+    for i = 1, 2 do
+      if i == 2 then peer.holder:opened() end
+      list[peer.holder:expect("queue.declare", { passive = true }).queue] = "the permits of " .. name
+    end
+    tokens:drop()
+    peer.holder:ignore()
+    tokens = peer.session:administer_tokens("destroy", name, {})
+    local token_mutex = peer.holder:claim(name .. "-tokenadmin")
+    list[token_mutex.queue] = "the permits' mutex of " .. name
     op:drop()
+    tokens:drop()
     peer.prober:ignore()
     peer.holder:ignore()
     peer.holder:deleted(mutex.channel)
@@ -97,7 +109,8 @@ describe("the queues of two locks", function ()
 
   -- Names made of parts that are, or look like, the parts of queue names.
   local function nasty()
-    local parts = { "x", "-", "-1", "-2-A", "-admin", "-scratch-", "0123456789abcdef" }
+    local parts = { "x", "-", "-1", "-2-A", "-admin", "-scratch-", ".semaphore", "-count",
+      "-tokenadmin", "0123456789abcdef" }
     local names, list = {}, {}
     for _, a in ipairs(parts) do
       names[a] = true

@@ -42,6 +42,7 @@ struct al_op {
   /* results */
   al_lock *lock;
   size_t count, seen;
+  size_t ready;   /* of `count` permits, so many are free */
   al_slot *slots; /* freed with the operation */
 };
 

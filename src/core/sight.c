@@ -6,6 +6,10 @@
 
 #include "core/session.h"
 
+#define MOST (1 << 30) /* more is as good */
+
+int al_sight_number(uint32_t number) { return number < MOST ? (int)number : MOST; }
+
 static void refused(al_sight *sight, const al_event *event) {
   bool locked = event->reply_code == AMQP_RESOURCE_LOCKED;
   al_op_fail(sight->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", sight->queue,
@@ -20,8 +24,8 @@ static void sight_event(void *owner, al_channel *channel, const al_event *event)
   sight->channel = NULL;
   if (is_declared) {
     sight->exists = true;
-    sight->ready = (int)declared->message_count;
-    sight->consumers = (int)declared->consumer_count;
+    sight->ready = al_sight_number(declared->message_count);
+    sight->consumers = al_sight_number(declared->consumer_count);
     al_channel_give(channel);
   } else if (event->kind == AL_EVENT_DOWN) {
     al_op_fail_link(sight->op, channel->link);

@@ -23,4 +23,7 @@ void al_sight_begin(al_sight *sight, al_op *op, const char *queue);
 bool al_sight_caught(const al_sight *sight); /* false also when the operation has failed */
 void al_sight_cancel(al_sight *sight);
 
+/* A number of messages or consumers that the broker told, small enough to be calculated with. */
+int al_sight_number(uint32_t number);
+
 #endif

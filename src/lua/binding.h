@@ -20,7 +20,13 @@
 #define AL_LUA_OP "amqplocks.core.operation"
 
 /* What a finished operation gives to Lua when it did not fail. */
-typedef enum al_lua_result { AL_LUA_TRUE, AL_LUA_LOCKED, AL_LUA_COUNT, AL_LUA_SLOTS } al_lua_result;
+typedef enum al_lua_result {
+  AL_LUA_TRUE,
+  AL_LUA_LOCKED,
+  AL_LUA_COUNT,
+  AL_LUA_SLOTS,
+  AL_LUA_PERMITS
+} al_lua_result;
 
 /* session.c */
 typedef struct al_lua_session {
@@ -44,9 +50,10 @@ al_acquire_options al_lua_acquire_options(lua_State *L, int first);
 al_probing al_lua_probing(lua_State *L, int index);
 void al_lua_open_semaphore(lua_State *L);
 
-void al_lua_open_mutex(lua_State *L);  /* mutex.c */
-void al_lua_open_rwlock(lua_State *L); /* rwlock.c */
-void al_lua_open_admin(lua_State *L);  /* admin.c: methods of sessions */
+void al_lua_open_mutex(lua_State *L);       /* mutex.c */
+void al_lua_open_rwlock(lua_State *L);      /* rwlock.c */
+void al_lua_open_admin(lua_State *L);       /* admin.c: methods of sessions */
+void al_lua_open_token_admin(lua_State *L); /* token_admin.c: a method of sessions */
 
 /* lock.c: an empty box, filled by al_lua_fill_lock. */
 void al_lua_push_lock(lua_State *L);

@@ -31,5 +31,6 @@ int luaopen_amqplocks_core(lua_State *L) {
   al_lua_open_mutex(L);
   al_lua_open_rwlock(L);
   al_lua_open_admin(L);
+  al_lua_open_token_admin(L);
   return 1;
 }

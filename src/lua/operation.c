@@ -64,6 +64,14 @@ static int push_slots(lua_State *L, const al_op *op) {
   return 1;
 }
 
+static int push_permits(lua_State *L, const al_op *op) {
+  al_permits permits = al_op_permits(op);
+  lua_pushinteger(L, (lua_Integer)permits.count);
+  lua_pushinteger(L, (lua_Integer)permits.free);
+  lua_pushinteger(L, (lua_Integer)permits.held);
+  return 3;
+}
+
 static int push_lock(lua_State *L, al_op *op) {
   al_lua_push_lock(L);
   int box = lua_gettop(L);
@@ -88,6 +96,8 @@ static int op_result(lua_State *L) {
       return push_lock(L, box->op);
     case AL_LUA_SLOTS:
       return push_slots(L, box->op);
+    case AL_LUA_PERMITS:
+      return push_permits(L, box->op);
     case AL_LUA_COUNT:
       lua_pushinteger(L, (lua_Integer)al_op_count(box->op));
       return 1;

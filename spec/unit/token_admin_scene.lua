@@ -1,0 +1,273 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What an administrator of the token semaphore "images" does, step by step, and the peer's answers: for
+-- token_admin*_spec.
+local Peer = require "spec.support.peer"
+local assert = require "luassert"
+local frames = require "spec.support.frames"
+
+local scene = {}
+
+scene.PERMITS, scene.MARKS, scene.MUTEX = "images.semaphore", "images.semaphore-count", "images-tokenadmin"
+scene.HIGHEST = 2147483647
+
+--- A session whose broker is of this version.
+function scene.open(way, version)
+  local peer = Peer.new(way)
+  for _, link in ipairs{ peer.holder, peer.prober } do
+    local start = link.start
+    if version then
+      link.start = function () return start{ server_properties = { product = "RabbitMQ", version = version } } end
+    end
+    link:handshake()
+  end
+  return peer
+end
+
+local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) end
+
+-- The core looks at a queue on a scratch channel.
+local function asked_for(peer, queue)
+  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+  return peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = opened or nil }).channel
+end
+
+--- The core looks at both queues. `seen` has the numbers of permits and of marks that lie ready, nil for a queue that
+-- is not there, and of consumers.
+function scene.looks(peer, seen)
+  local channels = {}
+  for i, queue in ipairs{ scene.PERMITS, scene.MARKS } do channels[i] = asked_for(peer, queue) end
+  peer.holder:silent()
+  for i, queue in ipairs{ scene.PERMITS, scene.MARKS } do
+    local ready = i == 1 and seen.permits or i == 2 and seen.marks or nil
+    if ready then
+      peer.holder:send{ channel = channels[i], method = "queue.declare-ok", queue = queue, message_count = ready,
+        consumer_count = i == 1 and seen.consumers or 0 }
+    else
+      peer.holder:refuse(channels[i], 404, not_found(queue), "queue.declare")
+    end
+  end
+end
+
+--- An action under way that has the mutex and knows what there is. Returns op, mutex.
+function scene.begin(peer, action, amount, options, seen)
+  local op = peer.session:administer_tokens(action, "images", options or {}, amount)
+  local mutex = peer.holder:claim(scene.MUTEX)
+  peer.holder:grant(mutex)
+  scene.looks(peer, seen)
+  return op, mutex
+end
+
+--- The core leaves the mutex.
+function scene.leaves(peer, mutex)
+  peer.holder:delete(scene.MUTEX, mutex.channel)
+  peer.holder:silent()
+  peer.prober:silent()
+end
+
+-- Publishing --------------------------------------------------------------------------------------------------------
+
+--- The core asks whether it may publish at all, before it changes anything.
+function scene.tries(peer)
+  assert.same({ scene.MUTEX }, peer.prober:look{ scene.MUTEX })
+end
+
+-- The core publishes so many messages of a kind to a queue. Returns them.
+local function published(peer, queue, count, kind)
+  local messages = peer.prober:probes()
+  assert.equal(count, #messages)
+  for _, message in ipairs(messages) do
+    assert.same({ queue, kind, 2 }, { message.queue, message.properties.type, message.properties.delivery_mode })
+    assert.is_nil(message.properties.expiration)
+  end
+  return messages
+end
+
+function scene.publishes_marks(peer, count)
+  local marks = published(peer, scene.MARKS, count, "amqplocks.mark")
+  return function () peer.prober:answer(marks, { scene.MARKS }) end, marks
+end
+
+local ids = {}
+
+--- Every permit has an id of its own.
+function scene.publishes_permits(peer, count)
+  local permits = published(peer, scene.PERMITS, count, "amqplocks.permit")
+  for _, permit in ipairs(permits) do
+    assert.matches("^%x+$", permit.id)
+    assert.equal(16, #permit.id)
+    assert.is_nil(ids[permit.id])
+    ids[permit.id] = true
+  end
+  ids = {}
+  return function () peer.prober:answer(permits, { scene.PERMITS }) end, permits
+end
+
+--- The broker has no queue for a permit.
+function scene.returned(permit)
+  return frames.encode_content({ channel = permit.channel, method = "basic.return", reply_code = 312,
+    reply_text = "NO_ROUTE", routing_key = permit.queue }, permit.properties, "")
+end
+
+--- The core adds so many marks, and then so many permits.
+function scene.adds(peer, marks, permits)
+  scene.publishes_marks(peer, marks)()
+  scene.publishes_permits(peer, permits or marks)()
+end
+
+-- On the mutex's channel --------------------------------------------------------------------------------------------
+
+--- The core declares a queue. Returns its arguments, and a function that says so.
+function scene.declares(peer, mutex, queue)
+  local declare = peer.holder:expect("queue.declare", { queue = queue, passive = false, durable = true,
+    exclusive = false, auto_delete = false, channel = mutex.channel })
+  peer.holder:silent()
+  return declare.arguments, function () peer.holder:declared(mutex.channel, queue) end
+end
+
+function scene.deletes(peer, mutex, queue)
+  peer.holder:expect("queue.delete", { queue = queue, channel = mutex.channel, if_unused = false, if_empty = false })
+  peer.holder:silent()
+  return function () peer.holder:deleted(mutex.channel) end
+end
+
+--- The core makes a semaphore where there is none.
+function scene.makes(peer, mutex, count)
+  local _, declared = scene.declares(peer, mutex, scene.MARKS)
+  declared()
+  peer.prober:barrier()
+  scene.publishes_marks(peer, count)()
+  _, declared = scene.declares(peer, mutex, scene.PERMITS)
+  declared()
+  peer.prober:barrier()
+  scene.publishes_permits(peer, count)()
+end
+
+-- Collecting --------------------------------------------------------------------------------------------------------
+
+local collector = {}
+collector.__index = collector
+
+--- The core collects from a queue, with room for so many.
+function scene.collects(peer, queue, room)
+  local holder = peer.holder
+  local opened = holder:next() == "channel.open" and holder:opened()
+  local qos = holder:expect("basic.qos", { prefetch_count = room, global = false, channel = opened or nil })
+  local consume = holder:expect("basic.consume", { channel = qos.channel, queue = queue, no_ack = false,
+    exclusive = false, no_wait = false, arguments = { ["x-priority"] = scene.HIGHEST } })
+  holder:silent()
+  return setmetatable({ peer = peer, queue = queue, channel = qos.channel, tag = consume.consumer_tag, delivered = 0,
+    room = room }, collector)
+end
+
+function collector:say(frame)
+  frame.channel = self.channel
+  self.peer.holder:send(frame)
+end
+
+--- The broker has it consume. Returns it.
+function collector:consumes()
+  self:say{ method = "basic.qos-ok" }
+  self:say{ method = "basic.consume-ok", consumer_tag = self.tag }
+  return self
+end
+
+--- The broker delivers a message with these properties.
+function collector:deliver(properties)
+  self.delivered = self.delivered + 1
+  self.peer.holder:send(frames.encode_content({ channel = self.channel, method = "basic.deliver",
+    consumer_tag = self.tag, delivery_tag = self.delivered, routing_key = self.queue }, properties or {}, ""))
+end
+
+function scene.permit(number)
+  return { message_id = ("%016x"):format(number), type = "amqplocks.permit", delivery_mode = 2 }
+end
+
+--- The broker delivers so many different ones.
+function collector:deliver_some(count)
+  for _ = 1, count do self:deliver(scene.permit(self.delivered + 1)) end
+end
+
+--- The core looks how things stand: so many messages lie ready, so many others consume.
+function collector:looks(ready, others)
+  self.peer.holder:expect("queue.declare", { queue = self.queue, passive = true, channel = self.channel })
+  self.peer.holder:silent()
+  self:say{ method = "queue.declare-ok", queue = self.queue, message_count = ready, consumer_count = others + 1 }
+  self.peer.holder:expect("basic.qos", { prefetch_count = self.room, channel = self.channel })
+  self:say{ method = "basic.qos-ok" }
+end
+
+--- Time passes until the core looks again.
+function collector:looks_again(ready, others)
+  self.peer:live(1, function () return self.peer.holder:next() ~= "nothing" end)
+  self:looks(ready, others)
+end
+
+--- Time passes, so many seconds at most, and whenever the core looks, things stand like this; until it writes something
+-- else. Gives how often it looked.
+function collector:keeps_looking(seconds, ready, others)
+  local looks, peer = 0, self.peer
+  peer:live(seconds, function ()
+    if peer.holder:next() == "queue.declare" then
+      looks = looks + 1
+      self:looks(ready, others)
+    end
+    return peer.holder:next() ~= "nothing" or peer.prober:next() ~= "nothing"
+  end)
+  return looks
+end
+
+function collector:ends(method, fields)
+  self.peer.holder:expect("basic.cancel", { channel = self.channel, consumer_tag = self.tag, no_wait = true })
+  fields.channel = self.channel
+  self.peer.holder:expect(method, fields)
+end
+
+local function settles(self)
+  self.peer.holder:expect("basic.qos", { channel = self.channel })
+  self.peer.holder:silent()
+  return function ()
+    self:say{ method = "basic.qos-ok" }
+    self.peer.holder:expect("channel.close", { channel = self.channel })
+    self:say{ method = "channel.close-ok" }
+  end
+end
+
+--- The core throws all away that it has, the last of it with this delivery tag.
+function collector:acknowledges(last)
+  self:ends("basic.ack", { delivery_tag = last or self.delivered, multiple = true })
+  return settles(self)
+end
+
+--- The core gives all back that it has.
+function collector:returns()
+  self:ends("basic.nack", { delivery_tag = 0, multiple = true, requeue = true })
+  return settles(self)
+end
+
+--- The core drops it, in trouble: what it has goes back.
+function collector:drops()
+  self:ends("basic.nack", { delivery_tag = 0, multiple = true, requeue = true })
+  self.peer.holder:expect("channel.close", { channel = self.channel })
+end
+
+--- The core throws away one that is too many.
+function collector:throws(tag)
+  self.peer.holder:expect("basic.ack", { channel = self.channel, delivery_tag = tag, multiple = false })
+end
+
+--- The core takes so many permits (or marks), all of which lie ready, and throws them away.
+function scene.takes(peer, queue, count)
+  local one = scene.collects(peer, queue, count):consumes()
+  peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = one.channel })
+  one:deliver_some(count)
+  one:ends("basic.ack", { delivery_tag = count, multiple = true })
+  peer.holder:expect("basic.qos", { channel = one.channel })
+  one:say{ method = "queue.declare-ok", queue = queue, message_count = 0, consumer_count = 1 }
+  one:say{ method = "basic.qos-ok" }
+  peer.holder:expect("channel.close", { channel = one.channel })
+  one:say{ method = "channel.close-ok" }
+end
+
+return scene

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/collector.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/field.h"
+#include "core/probe.h"
+#include "core/session.h"
+#include "core/sight.h"
+
+#define HIGHEST_PRIORITY INT32_MAX
+
+/* Whoever gives a message back stops consuming first. In between it is neither seen nor ready. */
+#define OVERLOOKED (500 * AL_MILLISECOND)
+
+/* ---- what is sent ----------------------------------------------------------------------------------------------- */
+
+static void send(const al_collector *collector, amqp_method_number_t method, void *decoded) {
+  al_link_method(collector->channel->link, collector->channel->number, method, decoded);
+}
+
+/* Also asks for nothing, and is answered behind what was asked before. */
+static void settle(al_collector *collector) {
+  amqp_basic_qos_t qos = {.prefetch_count = (uint16_t)collector->room};
+  collector->unsettled++;
+  al_channel_call(collector->channel, AMQP_BASIC_QOS_METHOD, &qos);
+}
+
+static void consume(al_collector *collector) {
+  amqp_table_entry_t priority = al_field_number("x-priority", HIGHEST_PRIORITY);
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(collector->queue),
+                                  .consumer_tag = amqp_cstring_bytes(collector->tag),
+                                  .arguments = {.num_entries = 1, .entries = &priority}};
+  al_channel_call(collector->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
+}
+
+static void cancel(const al_collector *collector) {
+  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(collector->tag), .nowait = 1};
+  send(collector, AMQP_BASIC_CANCEL_METHOD, &cancel);
+}
+
+static void acknowledge(const al_collector *collector, uint64_t tag, bool multiple) {
+  amqp_basic_ack_t ack = {.delivery_tag = tag, .multiple = multiple};
+  send(collector, AMQP_BASIC_ACK_METHOD, &ack);
+}
+
+/* Tag 0 and multiple: all of them, those on their way included. */
+static void give_back(const al_collector *collector, uint64_t tag) {
+  amqp_basic_nack_t nack = {.delivery_tag = tag, .multiple = tag == 0, .requeue = 1};
+  send(collector, AMQP_BASIC_NACK_METHOD, &nack);
+}
+
+static void look(al_collector *collector) {
+  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(collector->queue), .passive = 1};
+  collector->look = AL_COLLECTOR_LOOKS;
+  al_op_ask(collector->op);
+  al_channel_call(collector->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+}
+
+/* ---- what arrives ----------------------------------------------------------------------------------------------- */
+
+static void out(al_collector *collector) {
+  collector->channel = NULL;
+  collector->state = AL_COLLECTOR_OUT;
+  al_ids_free(&collector->ids);
+}
+
+static void fail(al_collector *collector, al_code code, const char *text) {
+  out(collector);
+  al_op_fail(collector->op, code, "queue \"%s\": %s", collector->queue, text);
+}
+
+bool al_collector_is_sole(const al_collector *collector) {
+  return collector->ready == 0 && collector->consumers <= 1;
+}
+
+bool al_collector_is_alone(const al_collector *collector) {
+  return collector->op->session->now - OVERLOOKED >= collector->alone_since;
+}
+
+static void note_look(al_collector *collector) {
+  int came = collector->count + collector->thrown;
+  if (!al_collector_is_sole(collector))
+    collector->alone_since = AL_NEVER;
+  else if (collector->alone_since == AL_NEVER || collector->alone_with != came)
+    collector->alone_since = collector->op->session->now;
+  collector->alone_with = came;
+  collector->look = AL_COLLECTOR_LOOKED;
+}
+
+static void settled(al_collector *collector) {
+  if (collector->unsettled == 0 || --collector->unsettled > 0) return;
+  bool is_leaving = collector->state == AL_COLLECTOR_LEAVING;
+  if (is_leaving) {
+    al_channel_close(collector->channel);
+    out(collector);
+  } else if (collector->look == AL_COLLECTOR_SETTLES) {
+    note_look(collector);
+  } else {
+    return;
+  }
+  al_op_answered(collector->op);
+  collector->op->step(collector->op);
+}
+
+static void cancelled(al_collector *collector) {
+  al_channel_close(collector->channel);
+  if (collector->is_doomed)
+    out(collector);
+  else
+    fail(collector, AL_LOST,
+         "it was deleted, or its node went down, or what was taken from it was held for too long");
+}
+
+static void method_arrived(al_collector *collector, const al_event *event) {
+  const amqp_basic_cancel_t *notice = event->decoded;
+  const amqp_queue_declare_ok_t *declared = event->decoded;
+  if (event->method == AMQP_BASIC_CONSUME_OK_METHOD && collector->state == AL_COLLECTOR_ARRIVING) {
+    collector->state = AL_COLLECTOR_COLLECTING;
+    look(collector);
+  } else if (event->method == AMQP_QUEUE_DECLARE_OK_METHOD && collector->look == AL_COLLECTOR_LOOKS &&
+             collector->state == AL_COLLECTOR_COLLECTING) {
+    collector->ready = al_sight_number(declared->message_count);
+    collector->consumers = al_sight_number(declared->consumer_count);
+    collector->look = AL_COLLECTOR_SETTLES;
+    settle(collector);
+  } else if (event->method == AMQP_BASIC_QOS_OK_METHOD) {
+    settled(collector);
+  } else if (event->method == AMQP_BASIC_CANCEL_METHOD &&
+             notice->consumer_tag.len == strlen(collector->tag) &&
+             memcmp(notice->consumer_tag.bytes, collector->tag, notice->consumer_tag.len) == 0) {
+    cancelled(collector);
+  }
+}
+
+static bool is_too_many(al_collector *collector, const al_content *content) {
+  if (!collector->sifts) return false;
+  if (collector->count >= collector->nominal) return true;
+  return strcmp(content->type, AL_TYPE_PERMIT) == 0 && !al_ids_add(&collector->ids, content->message_id);
+}
+
+static void message_arrived(al_collector *collector, const al_content *content) {
+  if (strcmp(content->consumer_tag, collector->tag) != 0) return; /* the channel's last owner's */
+  if (collector->state == AL_COLLECTOR_LEAVING) {
+    give_back(collector, content->delivery_tag);
+    return;
+  }
+  if (is_too_many(collector, content)) {
+    acknowledge(collector, content->delivery_tag, false);
+    collector->thrown++;
+  } else {
+    collector->last = content->delivery_tag;
+    collector->count++;
+  }
+  if (collector->look == AL_COLLECTOR_RESTS) collector->op->wake = AL_NEVER;
+  collector->op->step(collector->op);
+}
+
+static al_code refusal(const al_event *event) {
+  if (event->reply_code == AMQP_RESOURCE_LOCKED) return AL_SQUATTED;
+  if (event->reply_code == AMQP_NOT_FOUND) return AL_NOT_FOUND;
+  return event->method == 0 ? AL_LOST : al_event_refusal(event);
+}
+
+static void collector_event(void *owner, al_channel *channel, const al_event *event) {
+  al_collector *collector = owner;
+  switch (event->kind) {
+    case AL_EVENT_METHOD:
+      method_arrived(collector, event);
+      break;
+    case AL_EVENT_CONTENT:
+      message_arrived(collector, event->content);
+      break;
+    case AL_EVENT_CLOSED:
+      fail(collector, refusal(event), event->text);
+      break;
+    case AL_EVENT_DOWN:
+      out(collector);
+      al_op_fail_link(collector->op, channel->link);
+      break;
+  }
+}
+
+/* ---- coming and going ------------------------------------------------------------------------------------------- */
+
+void al_collector_begin(al_collector *collector, al_op *op, const char *queue, int room) {
+  *collector = (al_collector){.op = op, .room = room, .alone_since = AL_NEVER, .wait = AL_WAIT_SLOT};
+  snprintf(collector->queue, sizeof collector->queue, "%s", queue);
+  collector->channel = al_channel_take(&op->session->holder, collector_event, collector);
+  if (!collector->channel) {
+    al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
+    return;
+  }
+  collector->state = AL_COLLECTOR_ARRIVING;
+  al_session_ticket(op->session, collector->tag);
+  al_op_ask(op);
+  settle(collector);
+  consume(collector);
+}
+
+void al_collector_sift(al_collector *collector, al_op *op, const char *queue, int nominal) {
+  al_collector_begin(collector, op, queue, nominal < AL_COLLECTOR_MOST ? nominal + 1 : AL_COLLECTOR_MOST);
+  if (op->done) return;
+  collector->sifts = true;
+  collector->nominal = nominal;
+  if (!al_ids_init(&collector->ids, (size_t)nominal))
+    al_op_fail(op, AL_NO_MEMORY, "collecting from \"%s\"", queue);
+}
+
+bool al_collector_is_full(const al_collector *collector) {
+  return collector->state == AL_COLLECTOR_COLLECTING && collector->count == collector->room;
+}
+
+bool al_collector_looked(al_collector *collector) {
+  if (collector->op->done || collector->state != AL_COLLECTOR_COLLECTING) return false;
+  if (collector->look == AL_COLLECTOR_RESTS && collector->op->wake == AL_NEVER) look(collector);
+  return collector->look == AL_COLLECTOR_LOOKED;
+}
+
+void al_collector_rest(al_collector *collector, int64_t until) {
+  al_session *session = collector->op->session;
+  int64_t wake = session->now + al_wait_next(&collector->wait, &session->random);
+  collector->look = AL_COLLECTOR_RESTS;
+  collector->op->wake = wake < until ? wake : until;
+}
+
+static void leave(al_collector *collector) {
+  collector->state = AL_COLLECTOR_LEAVING;
+  al_op_ask(collector->op);
+  settle(collector);
+}
+
+void al_collector_acknowledge(al_collector *collector) {
+  cancel(collector);
+  if (collector->count > 0) acknowledge(collector, collector->last, true);
+  leave(collector);
+}
+
+void al_collector_return(al_collector *collector) {
+  cancel(collector);
+  give_back(collector, 0);
+  leave(collector);
+}
+
+bool al_collector_is_out(const al_collector *collector) { return collector->state == AL_COLLECTOR_OUT; }
+
+void al_collector_doom(al_collector *collector) { collector->is_doomed = true; }
+
+void al_collector_drop(al_collector *collector) {
+  if (!collector->channel) return;
+  if (collector->state == AL_COLLECTOR_COLLECTING && !collector->is_doomed) {
+    cancel(collector);
+    give_back(collector, 0);
+  }
+  al_channel_close(collector->channel);
+  out(collector);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A collector takes messages from a queue before everybody else, up to so many, and then either throws away what it has
+ * or gives it back. A consumer with the highest priority, on a channel of its own: while it has room, nobody else is
+ * served, and whoever holds a message already is not disturbed.
+ *
+ *   state        what happens                                                 next
+ *   ----------   ----------------------------------------------------------   -------------------------------------------
+ *   OUT          begin: qos, consume                                          ARRIVING
+ *   ARRIVING     consume-ok                                                   COLLECTING, looking
+ *   COLLECTING   acknowledge: cancel, ack of all it has, qos                  LEAVING
+ *                return: cancel, nack of all it has, qos                      LEAVING
+ *   LEAVING      qos-ok: the broker has done it                               OUT, the channel closed
+ *   any          closed or cancelled by the broker, link down                 OUT, the operation has failed
+ *                drop                                                         OUT, what it had goes back
+ *
+ * Cancelled first: acknowledged first, it would be given the next message. And never before consume-ok was read.
+ *
+ * A look tells how things stand: a passive declare on its own channel gives what lies ready and who consumes; what was
+ * delivered by then can still be on its way, and is here when the qos behind that is answered. */
+#ifndef AL_CORE_COLLECTOR_H
+#define AL_CORE_COLLECTOR_H
+
+#include "core/ids.h"
+#include "core/op.h"
+#include "core/wait.h"
+
+#define AL_COLLECTOR_MOST 65535 /* what a consumer may be told to have room for */
+
+typedef struct al_collector {
+  al_op *op;
+  char queue[AL_NAME_SIZE];
+  enum { AL_COLLECTOR_OUT, AL_COLLECTOR_ARRIVING, AL_COLLECTOR_COLLECTING, AL_COLLECTOR_LEAVING } state;
+  al_channel *channel;
+  char tag[AL_TICKET_SIZE]; /* the consumer's */
+  int room;                 /* never more in hand */
+  int count;                /* in hand */
+  uint64_t last;            /* the latest one's delivery tag */
+
+  bool sifts; /* see al_collector_sift */
+  int nominal, thrown;
+  al_ids ids;
+
+  enum { AL_COLLECTOR_RESTS, AL_COLLECTOR_LOOKS, AL_COLLECTOR_SETTLES, AL_COLLECTOR_LOOKED } look;
+  int unsettled;        /* qos that are not answered */
+  int ready, consumers; /* at the latest look; it is a consumer itself */
+  int64_t
+      alone_since; /* at every look since then nothing lay ready, nothing had come, nobody else consumed; AL_NEVER */
+  int alone_with;
+  al_wait wait; /* between looks */
+
+  bool is_doomed;
+} al_collector;
+
+/* Collects for `op` at most `room` messages at a time, 1 to AL_COLLECTOR_MOST. The holder must be open. */
+void al_collector_begin(al_collector *collector, al_op *op, const char *queue, int room);
+
+/* The same, and throws away at once what is one too many: permits beyond `nominal`, and every further one by the same id.
+ * Only while `nominal` others are in hand, or that other one is. */
+void al_collector_sift(al_collector *collector, al_op *op, const char *queue, int nominal);
+
+/* It has as many as it wants. */
+bool al_collector_is_full(const al_collector *collector);
+
+/* To be looked at in every step of `op`. True: a look is over, and nothing happens until another one is wanted. */
+bool al_collector_looked(al_collector *collector);
+
+/* Looks again after a while, at `until` at the latest, or as soon as something comes. */
+void al_collector_rest(al_collector *collector, int64_t until);
+
+/* At the last look: nothing lay ready, and nobody else consumed. Whoever had a message has given it back; but one that was
+ * just then giving it back may have been overlooked. */
+bool al_collector_is_sole(const al_collector *collector);
+
+/* It has been so for long enough to overlook nobody: what is not in hand is lost. */
+bool al_collector_is_alone(const al_collector *collector);
+
+/* Throws away all it has; or gives it back. Done when al_collector_is_out(). */
+void al_collector_acknowledge(al_collector *collector);
+void al_collector_return(al_collector *collector);
+bool al_collector_is_out(const al_collector *collector);
+
+/* The queue is about to be deleted by `op` itself, with what is in hand. */
+void al_collector_doom(al_collector *collector);
+
+/* Gives all back without looking back. */
+void al_collector_drop(al_collector *collector);
+
+#endif
