@@ -47,6 +47,7 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 
 static void count(al_op *op);
 static void counting(al_op *op);
+static void make_sure(al_op *op);
 static void wait_for_readers(al_op *op);
 
 /* False: the door is not ours any more, or readers cannot be counted; the operation goes its way. */
@@ -66,7 +67,10 @@ static bool may_go_on(al_op *op) {
 }
 
 static void passing_barrier(al_op *op) {
-  if (!may_go_on(op) || !al_barrier_passed(&rw_of(op)->barrier)) return;
+  const al_barrier *barrier = &rw_of(op)->barrier;
+  if (!may_go_on(op)) return;
+  if (barrier->is_lost) al_op_next(op, make_sure);
+  if (op->step != passing_barrier || !al_barrier_passed(barrier)) return;
   rw_of(op)->is_sure = true;
   al_op_next(op, count);
 }
@@ -82,7 +86,7 @@ static bool has_prober(al_op *op) {
 static void make_sure(al_op *op) {
   if (!may_go_on(op) || !has_prober(op)) return;
   op->step = passing_barrier;
-  al_barrier_begin(&rw_of(op)->barrier, op, rw_of(op)->acquire.resource->name);
+  al_barrier_try(&rw_of(op)->barrier, op, rw_of(op)->acquire.resource->name);
 }
 
 static void sleeping(al_op *op) {
@@ -97,6 +101,7 @@ static void wait_for_readers(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   al_session *session = op->session;
   if (!al_acquire_may_wait(&rw->acquire)) return;
+  al_op_answered(op);
   int64_t delay = al_wait_next(&rw->wait, &session->random), poll = rw->acquire.options.poll;
   rw->is_sure = false;
   op->step = sleeping;
