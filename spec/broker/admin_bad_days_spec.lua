@@ -6,142 +6,16 @@
 -- holder notices.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
-local frames = require "spec.support.frames"
-local lua53 = require "spec.support.lua53"
+local relay = require "spec.support.relay"
 local scene = require "spec.broker.facts.scene"
-local socket = require "socket"
 local until_true = require "spec.support.until"
 
 local operated_it, operated_describe = scene.operated and it or pending, scene.operated and describe or pending
 
--- A relay -----------------------------------------------------------------------------------------------------------
--- stands between an administrator in another process and the broker, and hands the administrator's frames on one by
--- one, so that a test can stop at any of them.
-
-local relay = {}
-relay.__index = relay
-
 local function new_relay()
-  local self = setmetatable({ listener = assert(socket.bind("127.0.0.1", 0)), links = {} }, relay)
-  local _, port = self.listener:getsockname()
-  self.url = os.getenv "AMQP_URL":gsub(":%d+$", ":" .. port)
-  scene.undo(function () self:close() end)
-  return self
-end
-
-function relay:accept()
-  local link = { client = assert(self.listener:accept()), broker = assert(socket.tcp()), bytes = "",
-    asking = frames.decoder(), answering = frames.decoder(), unanswered = 0 }
-  assert(link.broker:connect("127.0.0.1", assert(tonumber(os.getenv "AMQP_URL":match ":(%d+)$"))))
-  self.links[link] = true
-end
-
-local function receive(from)
-  from:settimeout(0)
-  local bytes, err, partial = from:receive(65536)
-  return bytes or partial, err == "closed"
-end
-
-local function send(to, bytes)
-  to:settimeout(5)
-  to:send(bytes)
-end
-
-function relay:drop(link)
-  link.client:close()
-  link.broker:close()
-  self.links[link] = nil
-end
-
--- What is asked on a channel and answered there. (A publish is answered in its own way.)
-local function is_request(frame)
-  local method = frame.channel and frame.channel > 0 and frame.method
-  return method and method ~= "basic.publish" and not method:find "%-ok$"
-end
-
-local function is_answer(frame)
-  local method = frame.channel and frame.channel > 0 and frame.method
-  return method and (method:find "%-ok$" or method == "channel.close")
-end
-
--- Hands on one frame, and gives it; nil when no whole one is here.
-local function hand_on(link)
-  local bytes = link.bytes
-  local size = bytes:sub(1, 4) == "AMQP" and 8 or #bytes >= 7 and lua53.unpack(">I4", bytes, 4) + 8
-  if not size or #bytes < size then return nil end
-  local frame = bytes:sub(1, size)
-  link.bytes = bytes:sub(size + 1)
-  send(link.broker, frame)
-  frame = link.asking:feed(frame)[1]
-  if is_request(frame) then link.unanswered = link.unanswered + 1 end
-  return frame
-end
-
-function relay:read(link, stop)
-  local bytes, closed = receive(link.client)
-  link.bytes = link.bytes .. bytes
-  while stop do
-    local frame = hand_on(link)
-    if not frame then break end
-    if stop(frame) then return true end
-  end
-  if closed then self:drop(link) end
-end
-
-local function listen(link)
-  local bytes, closed = receive(link.broker)
-  for _, frame in ipairs(link.answering:feed(bytes)) do
-    if is_answer(frame) then link.unanswered = link.unanswered - 1 end
-  end
-  return bytes, closed
-end
-
-function relay:answer(link)
-  local bytes, closed = listen(link)
-  send(link.client, bytes)
-  if closed then self:drop(link) end
-end
-
---- Waits until the broker has answered all it was asked, and keeps the answers from the administrator.
-function relay:swallow()
-  for link in pairs(self.links) do
-    until_true(function ()
-      listen(link)
-      return link.unanswered <= 0
-    end)
-  end
-end
-
--- One look around, as long as it may take.
-function relay:turn(stop)
-  local sockets = { self.listener }
-  for link in pairs(self.links) do
-    table.insert(sockets, link.client)
-    table.insert(sockets, link.broker)
-  end
-  local readable = socket.select(sockets, nil, 0.05)
-  if readable[self.listener] then self:accept() end
-  for link in pairs(self.links) do
-    if readable[link.broker] then self:answer(link) end
-    if self.links[link] and (readable[link.client] or link.bytes ~= "") and self:read(link, stop) then return true end
-  end
-end
-
---- Hands frames on until `stop` says yes to one that was handed on (true), or the administrator has gone (false).
--- Without `stop` the administrator's frames are kept, only answers get through.
-function relay:run(stop)
-  local deadline = socket.gettime() + 100
-  while not self:turn(stop) do
-    self.served = self.served or next(self.links) ~= nil
-    if self.served and next(self.links) == nil then return false end
-    if socket.gettime() > deadline then error("the administrator behind the relay neither came so far nor went", 2) end
-  end
-  return true
-end
-
-function relay:close()
-  self.listener:close()
-  for link in pairs(self.links) do self:drop(link) end
+  local between = relay.new()
+  scene.undo(function () between:close() end)
+  return between
 end
 
 -- Other processes ---------------------------------------------------------------------------------------------------
@@ -408,7 +282,7 @@ describe("administering", function ()
           if case.gap then raw:delete(slot(case.gap)) end
           local between = new_relay()
           local other = administrator(case.call, between.url)
-          local came_so_far = between:run(nth(step, is_request))
+          local came_so_far = between:run(nth(step, relay.is_request))
           between:swallow()
           other:kill()
           between:close()

@@ -1,0 +1,153 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A relay between a client in another process and the broker. It hands the client's frames on one by one, so that a
+-- test can stop at any of them, and keep the answers from the client.
+--
+--     local relay = require "spec.support.relay"
+--     local between = relay.new()                         -- in front of $AMQP_URL
+--     -- a process connects to between.url, then:
+--     local came_so_far = between:run(function (frame) return frame.method == "queue.delete" end)
+--     between:swallow()                                   -- the broker has done it, and the client does not know
+--     between:close()
+--
+-- It works only while the test runs it: nothing passes in between.
+local frames = require "spec.support.frames"
+local lua53 = require "spec.support.lua53"
+local socket = require "socket"
+local until_true = require "spec.support.until"
+
+local relay = {}
+relay.__index = relay
+
+--- A new one. It is closed by its user.
+function relay.new()
+  local self = setmetatable({ listener = assert(socket.bind("127.0.0.1", 0)), links = {} }, relay)
+  local _, port = self.listener:getsockname()
+  self.url = os.getenv "AMQP_URL":gsub(":%d+$", ":" .. port)
+  return self
+end
+
+function relay:accept()
+  local link = { client = assert(self.listener:accept()), broker = assert(socket.tcp()), bytes = "",
+    asking = frames.decoder(), answering = frames.decoder(), unanswered = 0 }
+  assert(link.broker:connect("127.0.0.1", assert(tonumber(os.getenv "AMQP_URL":match ":(%d+)$"))))
+  self.links[link] = true
+end
+
+local function receive(from)
+  from:settimeout(0)
+  local bytes, err, partial = from:receive(65536)
+  return bytes or partial, err == "closed"
+end
+
+local function send(to, bytes)
+  to:settimeout(5)
+  to:send(bytes)
+end
+
+function relay:drop(link)
+  link.client:close()
+  link.broker:close()
+  self.links[link] = nil
+end
+
+local UNANSWERED = { ["basic.publish"] = true, ["basic.ack"] = true, ["basic.nack"] = true, ["basic.reject"] = true }
+
+--- Whether a frame of the client's is asked on a channel, and does anything there.
+function relay.is_step(frame)
+  local method = frame.channel and frame.channel > 0 and frame.method
+  return method and not method:find "%-ok$"
+end
+
+--- Whether it is also answered there. (A publish is answered in its own way.)
+function relay.is_request(frame)
+  return relay.is_step(frame) and not UNANSWERED[frame.method] and not frame.no_wait
+end
+
+local function is_answer(frame)
+  local method = frame.channel and frame.channel > 0 and frame.method
+  return method and (method:find "%-ok$" or method == "channel.close")
+end
+
+-- Hands on one frame, and gives it; nil when no whole one is here.
+local function hand_on(link)
+  local bytes = link.bytes
+  local size = bytes:sub(1, 4) == "AMQP" and 8 or #bytes >= 7 and lua53.unpack(">I4", bytes, 4) + 8
+  if not size or #bytes < size then return nil end
+  local frame = bytes:sub(1, size)
+  link.bytes = bytes:sub(size + 1)
+  send(link.broker, frame)
+  frame = link.asking:feed(frame)[1]
+  if relay.is_request(frame) then link.unanswered = link.unanswered + 1 end
+  return frame
+end
+
+function relay:read(link, stop)
+  local bytes, closed = receive(link.client)
+  link.bytes = link.bytes .. bytes
+  while stop do
+    local frame = hand_on(link)
+    if not frame then break end
+    if stop(frame) then return true end
+  end
+  if closed then self:drop(link) end
+end
+
+local function listen(link)
+  local bytes, closed = receive(link.broker)
+  for _, frame in ipairs(link.answering:feed(bytes)) do
+    if is_answer(frame) then link.unanswered = link.unanswered - 1 end
+  end
+  return bytes, closed
+end
+
+function relay:answer(link)
+  local bytes, closed = listen(link)
+  send(link.client, bytes)
+  if closed then self:drop(link) end
+end
+
+--- Waits until the broker has answered all it was asked, and keeps the answers from the administrator.
+function relay:swallow()
+  for link in pairs(self.links) do
+    until_true(function ()
+      listen(link)
+      return link.unanswered <= 0
+    end)
+  end
+end
+
+-- One look around, as long as it may take.
+function relay:turn(stop)
+  local sockets = { self.listener }
+  for link in pairs(self.links) do
+    table.insert(sockets, link.client)
+    table.insert(sockets, link.broker)
+  end
+  local readable = socket.select(sockets, nil, 0.05)
+  if readable[self.listener] then self:accept() end
+  for link in pairs(self.links) do
+    if readable[link.broker] then self:answer(link) end
+    if self.links[link] and (readable[link.client] or link.bytes ~= "") and self:read(link, stop) then return true end
+  end
+end
+
+--- Hands frames on until `stop` says yes to one that was handed on (true), or the administrator has gone (false).
+-- Without `stop` the administrator's frames are kept, only answers get through.
+function relay:run(stop)
+  local deadline = socket.gettime() + 100
+  while not self:turn(stop) do
+    self.served = self.served or next(self.links) ~= nil
+    if self.served and next(self.links) == nil then return false end
+    if socket.gettime() > deadline then error("the administrator behind the relay neither came so far nor went", 2) end
+  end
+  return true
+end
+
+function relay:close()
+  self.listener:close()
+  for link in pairs(self.links) do self:drop(link) end
+end
+
+return relay
