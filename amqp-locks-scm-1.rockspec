@@ -52,6 +52,7 @@ build = {
         "src/core/name.c",
         "src/core/op.c",
         "src/core/patience.c",
+        "src/core/permit.c",
         "src/core/probe.c",
         "src/core/random.c",
         "src/core/reader.c",
@@ -66,6 +67,7 @@ build = {
         "src/core/taker.c",
         "src/core/token_admin.c",
         "src/core/token_plan.c",
+        "src/core/token_semaphore.c",
         "src/core/wait.c",
         "src/core/writer.c",
         "src/transport/bytes.c",
@@ -85,6 +87,7 @@ build = {
         "src/lua/semaphore.c",
         "src/lua/session.c",
         "src/lua/token_admin.c",
+        "src/lua/token_semaphore.c",
         -- end: sources
       },
       defines = { "_GNU_SOURCE" },
@@ -105,6 +108,7 @@ build = {
     ["amqplocks.rwlock"] = "lua/amqplocks/rwlock.lua",
     ["amqplocks.scope"] = "lua/amqplocks/scope.lua",
     ["amqplocks.semaphore"] = "lua/amqplocks/semaphore.lua",
+    ["amqplocks.token_semaphore"] = "lua/amqplocks/token_semaphore.lua",
     ["amqplocks.drivers.native"] = "lua/amqplocks/drivers/native.lua",
     -- end: modules
   },

@@ -101,6 +101,7 @@ bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE
 
 typedef struct al_session al_session;
 typedef struct al_semaphore al_semaphore;
+typedef struct al_token_semaphore al_token_semaphore;
 typedef struct al_mutex al_mutex;
 typedef struct al_rwlock al_rwlock;
 typedef struct al_lock al_lock;
@@ -220,6 +221,21 @@ void al_acquire_options_init(al_acquire_options *options);
  * AL_BLOCKED, AL_SQUATTED, AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays claimed. */
 al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options);
 
+/* ---- the token semaphore, for those who lock -------------------------------------------------------------------- */
+
+/* One token semaphore as seen by this session. Asks the broker nothing. `quorum`: its queue is a quorum queue; those who
+ * hold a permit then ask to be left it for ten years, where the broker lets consumers ask (from 4.3). Owned by the caller;
+ * operations under way keep what they need of it. NULL: no memory. */
+al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum);
+void al_token_semaphore_drop(al_token_semaphore *semaphore);
+
+/* Takes a permit: whatever message is in the queue. `options` NULL: as al_acquire_options_init() makes them; whoever waits
+ * is always served in order, by priority, and never looks: `fair` and `poll` change nothing. Fails with AL_TIMEOUT, AL_BUSY
+ * (timeout 0), AL_NOT_FOUND (also if the queue goes while it waits), AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE,
+ * AL_SQUATTED, AL_CONFLICT (`quorum`, and it is none), AL_LIMIT, AL_CLOSED. Whatever it fails with, nothing stays taken,
+ * and nothing consumed. */
+al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquire_options *options);
+
 /* ---- the mutex ------------------------------------------------------------------------------------------------- */
 
 /* A true mutex: it exists while it is held, and nobody has to create it. (One that an administrator creates, destroys and
@@ -274,12 +290,14 @@ const char *al_lock_reason(const al_lock *lock); /* why it was lost; "" if it wa
  * lock. Nothing else happens: it is held until it is let go. No I/O, as al_lock_held(). */
 bool al_lock_revoked(const al_lock *lock);
 
-/* "Verifying a Held Lock": B is still ours, A still exists. Fails with AL_LOST, AL_REMOVED (the lock stays held: let
- * go of it), AL_NOT_HELD, AL_UNREACHABLE. */
+/* "Verifying a Held Lock": B is still ours, A still exists; of a permit: its queue still exists, and no news of its loss
+ * came before the broker's answer. Fails with AL_LOST, AL_REMOVED (the lock stays held: let go of it), AL_NOT_HELD,
+ * AL_UNREACHABLE, AL_LIMIT. */
 al_op *al_lock_verify(al_lock *lock);
 
 /* "Relinquishing a Lock", by deleting B and awaiting the answer. Fails with AL_NOT_HELD (so when done twice), AL_LOST,
- * AL_UNREACHABLE (not answered in time: it is released as soon as the broker reads it). */
+ * AL_UNREACHABLE (not answered in time: it is released as soon as the broker reads it). A permit is given back without an
+ * answer: the operation is done at once. */
 al_op *al_lock_release(al_lock *lock);
 
 /* Gives the lock back. Still held: it is released without waiting for the answer. */

@@ -8,6 +8,7 @@ local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
 local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
+local token_semaphore = require "amqplocks.token_semaphore"
 
 ---@class amqplocks.Connection
 local Connection = {}
@@ -71,6 +72,14 @@ function Connection:semaphore(name, opts) return semaphore.new(self, options.nam
 ---  ascending?: boolean } defaults for each of its calls
 ---@return amqplocks.Admin
 function Connection:admin(name, opts) return admin.new(self, options.name(name, "admin"), opts) end
+
+--- A token semaphore: the messages of a queue are its permits. Asks the broker nothing.
+---@param name string as for conn:semaphore
+---@param opts? { queue_type?: "classic"|"quorum" } what its queue is, or is to be ("classic")
+---@return amqplocks.TokenSemaphore
+function Connection:token_semaphore(name, opts)
+  return token_semaphore.new(self, options.name(name, "token_semaphore"), opts)
+end
 
 --- A mutex. Asks the broker nothing.
 ---@param name string as for conn:semaphore

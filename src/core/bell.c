@@ -23,7 +23,7 @@ bool al_bell_has_token(const al_bell *bell) { return bell->taker.state == AL_TAK
 
 /* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
 static void declare(const al_taker *taker) {
-  const al_bell *bell = (const al_bell *)taker;
+  const al_bell *bell = taker->owner;
   amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
                                   al_field_number("x-expires", EXPIRES), al_field_number("x-max-length", 1),
                                   al_field_text("x-overflow", "drop-head")};
@@ -57,7 +57,7 @@ static void arrive_first(al_bell *bell) {
 }
 
 static void bell_told(al_taker *taker, al_taker_news news, const al_event *event) {
-  al_bell *bell = (al_bell *)taker;
+  al_bell *bell = taker->owner;
   al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
   if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
   if (news == AL_TAKER_EMPTY && taker->priority == KEEPER)
@@ -80,7 +80,7 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
   bell->op = op;
   bell->makes = bell->owes = makes;
   snprintf(bell->queue, sizeof bell->queue, "%s", queue);
-  al_taker_init(&bell->taker, &kind, op->session, bell->queue, priority);
+  al_taker_init(&bell->taker, &kind, op->session, bell, bell->queue, priority);
   return bell;
 }
 

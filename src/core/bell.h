@@ -20,8 +20,8 @@
 #include "core/taker.h"
 
 typedef struct al_bell {
-  al_taker taker; /* first */
-  al_op *op;      /* stepped when a token came or the bell went; NULL: nobody waits */
+  al_taker taker;
+  al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
   char queue[AL_NAME_SIZE];
   bool makes;      /* it is those who wait that declare it */
   bool is_missing; /* there is none by this name, or none that we may consume from */

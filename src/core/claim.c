@@ -78,7 +78,7 @@ void al_claim_release(al_claim *claim) {
 }
 
 int al_claim_confirm(al_claim *claim) {
-  claim->kind->confirm(claim);
+  if (!claim->kind->confirm(claim)) return 0;
   return ++claim->asked;
 }
 

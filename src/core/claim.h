@@ -25,7 +25,7 @@ typedef struct al_claim al_claim;
 
 typedef struct al_claim_kind {
   void (*release)(al_claim *); /* from CLAIMING or HELD */
-  void (*confirm)(al_claim *); /* HELD: asks the broker; the answer counts as one more `confirmed` */
+  bool (*confirm)(al_claim *); /* HELD: asks; a yes counts as one more `confirmed`. False: it cannot */
   void (*sweep)(al_claim *);   /* tries again what could not be done; NULL: there is no such thing */
   void (*down)(al_claim *);    /* the link went down; for those who have no channel to hear of it; or NULL */
   void (*gone)(al_claim *);    /* it has become GONE */
@@ -58,8 +58,8 @@ struct al_claim {
 /* Lets it go, whatever its state; idempotent. */
 void al_claim_release(al_claim *claim);
 
-/* Asks the broker on the claim's own channel whether it is still there and ours: answered when `confirmed` has
- * reached the number returned, or the claim is no longer HELD. */
+/* Asks the broker whether it is still there and ours: answered when `confirmed` has reached the number returned, or the
+ * claim is no longer HELD. 0: there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
 void al_claim_use(al_claim *claim);

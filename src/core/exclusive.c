@@ -303,7 +303,10 @@ static void exclusive_release(al_claim *claim) {
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
-static void exclusive_confirm(al_claim *claim) { send_look((al_exclusive *)claim, claim->queue); }
+static bool exclusive_confirm(al_claim *claim) {
+  send_look((al_exclusive *)claim, claim->queue);
+  return true;
+}
 
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;

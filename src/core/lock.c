@@ -129,6 +129,7 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   lock->session->closed = lock->session->closed && !closed;
   al_op_start(&self->op, step, AL_NEVER);
   lock->session->closed = lock->session->closed || closed;
+  if (self->op.done) al_session_flush(lock->session); /* nobody waits for it */
   return &self->op;
 }
 
@@ -200,6 +201,10 @@ static void verify_begin(al_op *op) {
   if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
   al_op_ask(op);
   self->confirmed = al_claim_confirm(lock->claim);
+  if (self->confirmed == 0) {
+    al_op_fail(op, AL_LIMIT, "no channel is left on the connection to ask on");
+    return;
+  }
   op->step = verifying;
   if (is_slot) al_probes_begin(&self->probes, op, lock->probing, 1, slot_name, lock);
 }

@@ -8,9 +8,9 @@
 #include "core/link.h"
 #include "core/session.h"
 
-void al_taker_init(al_taker *taker, const al_taker_kind *kind, al_session *session, const char *queue,
-                   int priority) {
-  *taker = (al_taker){.kind = kind, .session = session, .queue = queue, .priority = priority};
+void al_taker_init(al_taker *taker, const al_taker_kind *kind, al_session *session, void *owner,
+                   const char *queue, int priority) {
+  *taker = (al_taker){.kind = kind, .session = session, .owner = owner, .queue = queue, .priority = priority};
 }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
@@ -84,7 +84,7 @@ static void arrived(al_taker *taker, const al_event *event) {
 
 /* Nothing is left unanswered: so it is the answer to our question, or comes behind it. Others ask for nothing on our channel
  * too, when there are no more channels. */
-static void nothing_came(al_taker *taker, const al_event *event) {
+static void qos_answered(al_taker *taker, const al_event *event) {
   if (taker->state != AL_TAKER_WAITING || !taker->is_asking || taker->channel->unanswered > 0) return;
   taker->is_asking = false;
   tell(taker, AL_TAKER_EMPTY, event);
@@ -100,7 +100,7 @@ static void method_arrived(al_taker *taker, const al_event *event) {
       arrived(taker, event);
       return;
     case AMQP_BASIC_QOS_OK_METHOD:
-      nothing_came(taker, event);
+      qos_answered(taker, event);
       return;
     case AMQP_BASIC_CANCEL_OK_METHOD:
       if (taker->state != AL_TAKER_QUITTING) return;

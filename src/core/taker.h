@@ -62,6 +62,7 @@ typedef struct al_taker_kind {
 struct al_taker {
   const al_taker_kind *kind;
   al_session *session;
+  void *owner;
   const char *queue; /* its owner's */
   int priority;
   enum { AL_TAKER_OUT, AL_TAKER_ARRIVING, AL_TAKER_WAITING, AL_TAKER_HAS, AL_TAKER_QUITTING } state;
@@ -73,8 +74,8 @@ struct al_taker {
 };
 
 /* OUT. */
-void al_taker_init(al_taker *taker, const al_taker_kind *kind, al_session *session, const char *queue,
-                   int priority);
+void al_taker_init(al_taker *taker, const al_taker_kind *kind, al_session *session, void *owner,
+                   const char *queue, int priority);
 
 /* Consumes from now on, if it is OUT. The holder must be open. False: there is no channel, and it stays OUT. */
 bool al_taker_take(al_taker *taker);

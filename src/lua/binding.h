@@ -14,6 +14,7 @@
 
 #define AL_LUA_SESSION "amqplocks.core.session"
 #define AL_LUA_SEMAPHORE "amqplocks.core.semaphore"
+#define AL_LUA_TOKEN_SEMAPHORE "amqplocks.core.token_semaphore"
 #define AL_LUA_MUTEX "amqplocks.core.mutex"
 #define AL_LUA_RWLOCK "amqplocks.core.rwlock"
 #define AL_LUA_LOCK "amqplocks.core.lock"
@@ -50,10 +51,11 @@ al_acquire_options al_lua_acquire_options(lua_State *L, int first);
 al_probing al_lua_probing(lua_State *L, int index);
 void al_lua_open_semaphore(lua_State *L);
 
-void al_lua_open_mutex(lua_State *L);       /* mutex.c */
-void al_lua_open_rwlock(lua_State *L);      /* rwlock.c */
-void al_lua_open_admin(lua_State *L);       /* admin.c: methods of sessions */
-void al_lua_open_token_admin(lua_State *L); /* token_admin.c: a method of sessions */
+void al_lua_open_token_semaphore(lua_State *L); /* token_semaphore.c */
+void al_lua_open_mutex(lua_State *L);           /* mutex.c */
+void al_lua_open_rwlock(lua_State *L);          /* rwlock.c */
+void al_lua_open_admin(lua_State *L);           /* admin.c: methods of sessions */
+void al_lua_open_token_admin(lua_State *L);     /* token_admin.c: a method of sessions */
 
 /* lock.c: an empty box, filled by al_lua_fill_lock. */
 void al_lua_push_lock(lua_State *L);

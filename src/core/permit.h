@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The claim on one permit: a message taken from N.semaphore, any message, and never acknowledged. While it is held nobody
+ * else can have it; and when this process dies, its channel or its connection ends, the broker gives it to the next.
+ *
+ * The consumer stays registered while the permit is held: only so does the broker tell its holder that the queue was
+ * deleted or went down with its node, after which somebody else may be given the same permit. (So much for basic.get.) It
+ * is lost then, and likewise when the broker closes the channel, as it does with whoever keeps a message for longer than
+ * its consumer timeout.
+ *
+ *   state        what happens                                         next
+ *   ---------    --------------------------------------------------   ---------------------------------------------
+ *   CLAIMING     a message                                            HELD
+ *                consume refused                                      GONE        (code says why)
+ *                the queue goes, or the channel                       GONE, lost
+ *                release, before consume-ok: the channel is closed    GONE
+ *                release: cancel, and what is on its way goes back    RELEASING
+ *   HELD         release: cancel, nack, both in one go                GONE, the channel back in the pool
+ *                the queue goes, or the channel                       GONE, lost
+ *   RELEASING    cancel-ok                                            GONE, the channel back in the pool
+ *   any          the link goes down                                   GONE, lost if it was HELD
+ *
+ * Letting go of a permit waits for nothing: once written, the broker reads it before whatever is written next, and should
+ * the connection be lost before that, it has the same effect. */
+#ifndef AL_CORE_PERMIT_H
+#define AL_CORE_PERMIT_H
+
+#include "core/claim.h"
+#include "core/taker.h"
+
+typedef struct al_permit {
+  al_claim claim; /* first */
+  al_taker taker;
+  bool is_quorum;    /* the queue is */
+  bool is_none;      /* CLAIMING: none lay ready when al_permit_ask() was answered */
+  al_channel *looks; /* asks whether the queue is there, apart from the permit; NULL: nobody asks */
+} al_permit;
+
+/* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open. NULL: no channel or
+ * no memory, and the operation has failed. */
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum);
+
+/* CLAIMING: consume-ok was read, and no message yet. */
+bool al_permit_waits(const al_permit *permit);
+
+/* While it waits: asks whether a permit lies ready; see al_taker_ask(). */
+void al_permit_ask(al_permit *permit);
+
+#endif
