@@ -76,6 +76,14 @@ describe("a bell of length one that drops its head", function ()
     assert.equal("3", empty(bell))
   end)
 
+  -- Why nobody asks for such a bell by a probe.
+  it("loses its token to a probe, even to one that expires at once", function ()
+    local bell, channel, prober = scene.queue(LENGTH_ONE), scene.channel():confirm(), scene.connect()
+    put(channel, bell, "1")
+    assert.equal("present", prober:probe(bell, { expiration = "0" }))
+    assert.equal("", empty(bell))
+  end)
+
   it("gives one to everybody who waits, and keeps one more", function ()
     local bell, channel, waiters = scene.queue(LENGTH_ONE), scene.channel():confirm(), {}
     for i = 1, 3 do

@@ -196,12 +196,13 @@ end
 
 -- An operator deletes the queue that is somebody's lock.
 troubles["robbed"] = function (self)
-  local process = anybody(self).process
+  local process, laws = anybody(self).process, self.broker.laws
   for _, belief in ipairs(self.watch:locks_of(process)) do
-    local laws = self.broker.laws
-    process:note("is robbed of %s", belief.queue)
-    self.watch:robbed(process, belief.lock, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
-    self.broker:delete(belief.queue)
+    if belief.queue then
+      process:note("is robbed of %s", belief.queue)
+      self.watch:robbed(process, belief.lock, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
+      self.broker:delete(belief.queue)
+    end
   end
 end
 
@@ -263,6 +264,7 @@ function troubles.restart(self)
     for _, belief in ipairs(self.watch:locks_of(member.process)) do
       self.watch:robbed(member.process, belief.lock, Wire.longest(self.pace) + 1e-6)
     end
+    member.process:misses_end()
   end
   self.broker:stop(self.random:chance(0.5))
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
