@@ -258,7 +258,8 @@ local function method(self, frame, sent_at)
     self:publishes()
   else
     if frame.method == "basic.cancel" then
-      frame = { method = frame.method, channel = frame.channel, consumer_tag = frame.consumer_tag, sent_at = sent_at }
+      frame = { method = frame.method, channel = frame.channel, consumer_tag = frame.consumer_tag,
+        no_wait = frame.no_wait, sent_at = sent_at }
     end
     arrived(self, frame)
   end
