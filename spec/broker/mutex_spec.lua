@@ -23,15 +23,6 @@ local function held(name) return gate.held("mutex", name) end
 
 local function queue(name) return gate.queue("mutex", name) end
 
--- Held by other software, which knows nothing of bells.
-local function occupy(name)
-  local channel = stage.client():channel()
-  assert(channel:call{ method = "queue.declare", queue = queue(name), exclusive = true, auto_delete = true,
-    arguments = HOLDER_QUEUE })
-  assert(channel:call{ method = "basic.consume", queue = queue(name), no_ack = true })
-  return { release = function() assert(channel:call{ method = "queue.delete", queue = queue(name) }) end }
-end
-
 local function upwards(last)
   local list = {}
   for i = 1, last do list[i] = i end
@@ -228,9 +219,9 @@ describe("those who wait for a mutex", function()
 
   it("find by looking what other software holds and leaves without a sign", function()
     local name = gate.name()
-    local occupant, one = occupy(name), gate.process("mutex", name)
+    local occupant, one = gate.occupy("mutex", name), gate.process("mutex", name)
     line.join(one, { poll = 0.05 }, true)
-    occupant.release()
+    occupant:release()
     gate.served(one)
     assert.is_true(held(name) and one:run("return lock:verify()"))
   end)

@@ -91,6 +91,33 @@ function gate.queues(name)
   return all
 end
 
+local occupant = {}
+occupant.__index = occupant
+
+--- Holds it by hand, as other software would, on a connection of its own; tells nobody when it leaves.
+--     occupant:asked(seconds)  the next message to it, if there is one within so many seconds (0)
+--     occupant:release()       occupant:abort(), as if it were killed
+function gate.occupy(kind, name)
+  local channel = stage.client():channel()
+  local queue = kind == "read" and client.unique(name .. "-reader-by-hand") or gate.queue(kind, name)
+  assert(channel:call{ method = "queue.declare", queue = queue, exclusive = true, auto_delete = true,
+    arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } })
+  assert(channel:call{ method = "basic.consume", queue = queue, no_ack = true })
+  if kind == "read" then
+    assert(channel:call{ method = "queue.bind", queue = queue, exchange = "amq.direct", routing_key = gate.key(name) })
+  end
+  return setmetatable({ channel = channel, queue = queue }, occupant)
+end
+
+function occupant:asked(seconds)
+  local fine, message = pcall(self.channel.await, self.channel, "basic.deliver", seconds or 0)
+  return fine and message or nil
+end
+
+function occupant:release() assert(self.channel:call{ method = "queue.delete", queue = self.queue }) end
+
+function occupant:abort() self.channel.client:abort() end
+
 -- Taking ----------------------------------------------------------------------------------------------------------
 
 --- A mutex ("mutex"), or one side of a readers–writer lock ("read", "write"), with try_acquire, acquire and with.
@@ -121,6 +148,16 @@ function gate.holder(kind, name, options, url)
   local new = gate.process(kind, name, options, url)
   assert.is_true(new:run("return take(20)"))
   return new
+end
+
+--- Has a process begin to write, without waiting for the end: returns when it waits behind the door it has shut.
+function gate.pend(one, options)
+  line.begin(one, options)
+  until_true(function()
+    if one:finished() then error("it does not wait: " .. tostring(select(2, one:finish())), 0) end
+    return line.waits(one) and gate.held("write", one.name)
+  end, SECONDS)
+  return one
 end
 
 --- Waits until one that waits has it.

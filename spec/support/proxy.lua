@@ -7,6 +7,8 @@
 --     local conn = stage.connect(proxy.url)                   -- its holder is connection 1, its prober then 2
 --     proxy:switch("down", "hold")     -- what the broker sends waits on the way, on every connection, until "pass"
 --     proxy:switch("up", "drop", 1)    -- what connection 1 sends gets lost, also that it ended
+--     proxy:let("up", 3)               -- three more frames, of whichever connection, arrive; the others are kept
+--     proxy:kept()                     -- whether there are any
 --     proxy:cut(1)                     -- ends connection 1 on both sides;
 --     proxy:cut(1, "broker")           -- for the broker only: the client is told nothing
 --
@@ -36,6 +38,13 @@ end
 --- Has a direction, "up" to the broker or "down" from it, "pass", "hold" or "drop" what comes, on this connection, or
 -- on all there are and will be. "endless": it passes what comes, but not that it ended.
 function proxy:switch(direction, mode, index) tell(self, "switch", index or 0, direction, mode) end
+
+--- Passes so many more frames in a direction, on all connections together, heartbeats apart. What comes after them is
+-- kept until more are let through, or "pass"; it is lost when the connection ends on either side.
+function proxy:let(direction, frames) tell(self, "let", direction, frames) end
+
+--- Whether there is anything that was kept.
+function proxy:kept() return select(4, tell(self, "count")) > 0 end
 
 function proxy:cut(index, side) tell(self, "cut", index, side or "both") end
 

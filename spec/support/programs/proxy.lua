@@ -7,9 +7,66 @@ local values = require "spec.support.programs.values"
 
 local proxy = {}
 
+local HEADER, HEARTBEAT = "AMQP", 8
+
+-- The length of the frame at the beginning of some bytes, and its kind; nil when not all of it is there.
+local function frame_at(bytes)
+  if #bytes < 8 then return nil end
+  if bytes:sub(1, 4) == HEADER then return 8 end
+  local a, b, c, d = bytes:byte(4, 7)
+  local size = 8 + ((a * 256 + b) * 256 + c) * 256 + d
+  if #bytes >= size then return size, bytes:byte() end
+end
+
+local function send(to, bytes)
+  if #bytes == 0 then return end
+  to:settimeout(5)
+  to:send(bytes)
+  to:settimeout(0)
+end
+
+-- Whole frames, as many as there may be; the rest is kept.
+local function pass_some(self, pair, direction, to)
+  while true do
+    local size, kind = frame_at(pair.kept[direction])
+    local is_counted = kind and kind ~= HEARTBEAT
+    if not size or (is_counted and self.allowed[direction] == 0) then return end
+    if is_counted then self.allowed[direction] = self.allowed[direction] - 1 end
+    send(to, pair.kept[direction]:sub(1, size))
+    pair.kept[direction] = pair.kept[direction]:sub(size + 1)
+  end
+end
+
+local function legs(pair, direction)
+  if direction == "up" then return pair.client, pair.broker end
+  return pair.broker, pair.client
+end
+
+-- Begins anew with a number of frames; what was kept until now goes first.
+local function let(self, direction, frames)
+  self.modes[direction], self.allowed[direction] = "some", frames
+  for _, pair in ipairs(self.pairs) do
+    assert(pair.rest[direction] == "", "in the middle of a frame")
+    pair[direction] = "some"
+    pass_some(self, pair, direction, select(2, legs(pair, direction)))
+  end
+end
+
+local function kept(self)
+  local bytes = 0
+  for _, pair in ipairs(self.pairs) do bytes = bytes + #pair.kept.up + #pair.kept.down end
+  return bytes
+end
+
 local function switch(self, index, direction, mode)
   for i, pair in ipairs(self.pairs) do
-    if index == 0 or index == i then pair[direction] = mode end
+    if index == 0 or index == i then
+      if mode == "pass" then
+        send(select(2, legs(pair, direction)), pair.kept[direction])
+        pair.kept[direction] = ""
+      end
+      pair[direction] = mode
+    end
   end
   if index == 0 then self.modes[direction] = mode end
 end
@@ -32,55 +89,54 @@ local function open(self)
     one:setoption("tcp-nodelay", true)
   end
   table.insert(self.pairs, { client = client, broker = broker, up = self.modes.up, down = self.modes.down,
-    rest = { up = "", down = "" },
+    rest = { up = "", down = "" }, kept = { up = "", down = "" },
     counts = { up = { frames = 0, heartbeats = 0 }, down = { frames = 0, heartbeats = 0 } } })
 end
-
-local HEADER, HEARTBEAT = "AMQP", 8
 
 -- Counts the AMQP frames that came from one side, heartbeats apart.
 local function count(pair, direction, bytes)
   local counts, rest = pair.counts[direction], pair.rest[direction] .. bytes
-  while #rest >= 8 do
-    local size = 8
-    if rest:sub(1, 4) ~= HEADER then
-      local a, b, c, d = rest:byte(4, 7)
-      size = 8 + ((a * 256 + b) * 256 + c) * 256 + d
-      if #rest < size then break end
-      local kind = rest:byte() == HEARTBEAT and "heartbeats" or "frames"
-      counts[kind] = counts[kind] + 1
+  local size, kind = frame_at(rest)
+  while size do
+    if kind then
+      local which = kind == HEARTBEAT and "heartbeats" or "frames"
+      counts[which] = counts[which] + 1
     end
     rest = rest:sub(size + 1)
+    size, kind = frame_at(rest)
   end
   pair.rest[direction] = rest
 end
 
 -- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
 -- when the peer ended it, so ends the other.
-local function carry(pair, direction, from, to)
+local function carry(self, pair, direction)
+  local from, to = legs(pair, direction)
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
   count(pair, direction, bytes)
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
-  if (mode == "pass" or mode == "endless") and #bytes > 0 then
-    to:settimeout(5)
-    to:send(bytes)
-    to:settimeout(0)
+  if mode == "some" then
+    pair.kept[direction] = pair.kept[direction] .. bytes
+    pass_some(self, pair, direction, to)
+  elseif mode == "pass" or mode == "endless" then
+    send(to, bytes)
   end
   if err == "closed" then
     from:close()
-    if mode == "pass" then to:close() end
+    if mode == "pass" or mode == "some" then to:close() end
+    pair.kept = { up = "", down = "" }
   end
 end
 
 local function readable(self, spec)
   local list, jobs = { self.server, spec }, {}
   for _, pair in ipairs(self.pairs) do
-    for direction, ends in pairs{ up = { pair.client, pair.broker }, down = { pair.broker, pair.client } } do
-      local from, to = ends[1], ends[2]
+    for _, direction in ipairs{ "up", "down" } do
+      local from = legs(pair, direction)
       if pair[direction] ~= "hold" and from:getfd() >= 0 then
         table.insert(list, from)
-        jobs[from] = function() carry(pair, direction, from, to) end
+        jobs[from] = function() carry(self, pair, direction) end
       end
     end
   end
@@ -91,6 +147,7 @@ local function obey(self, spec)
   local message = values.receive(spec)
   if not message then return false end
   if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
+  if message[1] == "let" then let(self, message[2], message[3]) end
   if message[1] == "cut" then cut(self, message[2], message[3]) end
   local frames, heartbeats = 0, 0
   for _, pair in ipairs(self.pairs) do
@@ -98,14 +155,14 @@ local function obey(self, spec)
       frames, heartbeats = frames + counts.frames, heartbeats + counts.heartbeats
     end
   end
-  spec:send(values.message(#self.pairs, frames, heartbeats))
+  spec:send(values.message(#self.pairs, frames, heartbeats, kept(self)))
   return true
 end
 
 --- Tells the spec its port, then serves until the spec hangs up.
 function proxy.serve(spec, host, port)
   local self = { server = assert(socket.bind("127.0.0.1", 0)), host = host, port = port, pairs = {},
-    modes = { up = "pass", down = "pass" } }
+    modes = { up = "pass", down = "pass" }, allowed = {} }
   local _, own = self.server:getsockname()
   spec:send(values.message(own))
   while true do

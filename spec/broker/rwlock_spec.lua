@@ -1,0 +1,882 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The readers–writer lock: readers together, a writer alone, as everybody else sees them. Those who wait here look by
+-- themselves only every ten minutes, where nothing else is said; behind the door they do about every second.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local line = require "spec.support.line"
+local proxy = require "spec.support.proxy"
+local socket = require "socket"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local scopes_it = _VERSION == "Lua 5.4" and it or pending
+
+local function read(name, options, conn) return gate.take("read", name, options, conn) end
+
+local function write(name, options, conn) return gate.take("write", name, options, conn) end
+
+local function is_read(name) return gate.held("read", name) end
+
+local function is_shut(name) return gate.held("write", name) end
+
+local function door(name) return gate.queue("write", name) end
+
+local function try(kind, name, conn) return gate.new(conn or stage.connect(), kind, name):try_acquire() end
+
+local function is_busy(kind, name, conn) return stage.fails("busy", try(kind, name, conn)) end
+
+-- Everybody can come in who would if nobody were there.
+local function assert_open(name, conn)
+  local lock = write(name, { timeout = 20 }, conn)
+  assert.is_true(is_shut(name) and lock:verify() and lock:release())
+  lock = read(name, { timeout = 20 }, conn)
+  assert.is_true(is_read(name) and lock:verify() and lock:release())
+  assert.is_false(is_shut(name) or is_read(name))
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("a readers–writer lock", function()
+  operated_it("is a queue for each reader, or one for the writer, and nothing before and after", function()
+    local name = gate.name()
+    assert.same({}, gate.queues(name))
+    local one, two = read(name), read(name)
+    local both = { name .. "-reader-" .. one.ticket, name .. "-reader-" .. two.ticket }
+    table.sort(both)
+    assert.same(both, gate.queues(name))
+    assert(one:release() and two:release())
+    assert.same({}, gate.queues(name))
+    local lock = write(name)
+    assert.same({ door(name) }, gate.queues(name))
+    assert(lock:release())
+    assert.same({}, gate.queues(name))
+  end)
+
+  it("is read by as many as like, of other connections and other processes, and then not written", function()
+    local name, readers = gate.name(), {}
+    for i = 1, 3 do readers[i] = read(name) end
+    for i = 4, 6 do readers[i] = gate.holder("read", name) end
+    assert.is_true(is_read(name))
+    for _ = 1, 2 do
+      assert.equal(('busy: somebody reads "%s"'):format(name), is_busy("write", name))
+      assert.is_false(is_shut(name))
+      stage.fails("busy", gate.process("write", name):run("return sem:acquire{ timeout = 0 }"))
+      assert(try("read", name):release())
+    end
+    for i = 1, 3 do assert.is_true(readers[i]:verify() and readers[i]:release()) end
+    is_busy("write", name)
+    for i = 4, 6 do line.leave(readers[i]) end
+    assert.is_false(is_read(name))
+    assert.is_true(write(name):verify())
+  end)
+
+  it("is written by one alone", function()
+    local name = gate.name()
+    local other = gate.holder("write", name)
+    assert.equal(('busy: somebody writes "%s", or waits to write it'):format(name), is_busy("read", name))
+    assert.equal(('busy: somebody else writes "%s", or waits to write it'):format(name), is_busy("write", name))
+    stage.fails("busy", gate.process("read", name):run("return sem:try_acquire()"))
+    assert.is_true(is_shut(name))
+    assert.is_false(is_read(name))
+    line.leave(other)
+    assert.is_false(is_shut(name))
+    assert_open(name)
+  end)
+
+  for kind, what in pairs{ read = "the read lock on", write = "the write lock on" } do
+    it("gives locks as any other: " .. kind, function()
+      local name, before = gate.name(), os.time()
+      local lock = gate.take(kind, name)
+      assert.same({ kind, name, nil }, { lock.kind, lock.name, lock.slot })
+      assert.matches("^%x+$", lock.ticket)
+      assert.is_true(before <= lock.acquired_at and lock.acquired_at <= os.time() + 1)
+      assert.equal(('amqplocks.lock ("%s", %s, held)'):format(name, kind), tostring(lock))
+      assert.is_true(lock:held() and lock:verify())
+      assert.is_true(lock:release())
+      assert.matches(('%s "%s"'):format(what, name), stage.fails("not_held", lock:held()), 1, true)
+      stage.fails("not_held", lock:verify())
+      stage.fails("not_held", lock:release())
+      stage.fails("not_held", lock:downgrade())
+      assert.not_equal(lock.ticket, gate.take(kind, name).ticket)
+    end)
+
+    it("is held for the length of a scope: " .. kind, function()
+      local name = gate.name()
+      local gated = gate.new(stage.connect(), kind, name)
+      assert.same({ kind, true, 7 }, { gated:with(function(lock, more)
+        return lock.kind, gate.held(kind, name), more
+      end, 7) })
+      assert.is_false(gate.held(kind, name))
+      assert.same({ false, "oh" }, { pcall(gated.with, gated, { timeout = 5 }, function() error("oh", 0) end) })
+      assert.is_false(gate.held(kind, name))
+      local lock, called = write(name), false
+      stage.fails("timeout", gate.new(stage.connect(), kind, name):with({ timeout = 0.05 }, function()
+        called = true
+      end))
+      assert.is_false(called)
+      assert(lock:release())
+    end)
+
+    scopes_it("is held for the length of a block: " .. kind, function()
+      local name = gate.name()
+      local in_block = load [[
+        local gated, held = ...
+        do
+          local lock <close> = assert(gated:acquire{ timeout = 5 })
+          assert(lock:held() and held())
+        end
+        return held()
+      ]]
+      assert.is_false(in_block(gate.new(stage.connect(), kind, name), function() return gate.held(kind, name) end))
+    end)
+
+    operated_it("knows of its loss by all there is to ask: " .. kind, function()
+      local name, told = gate.name(), {}
+      local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
+      local lock = gate.take(kind, name, nil, conn)
+      broker.suite:delete_queue(kind == "read" and name .. "-reader-" .. lock.ticket or door(name))
+      until_true(function() return not lock:held() end)
+      stage.fails("lost", lock:verify())
+      stage.fails("lost", lock:downgrade())
+      assert.same({ lock, "lost" }, { told[1][1], told[1][2] })
+      assert.equal(1, #told)
+      assert.is_false(gate.held(kind, name))
+      local later = write(name, { timeout = 20 }, conn)
+      stage.fails("lost", lock:release())
+      stage.fails("not_held", lock:release())
+      lock._core:drop()
+      assert.is_true(later:verify() and is_shut(name))
+    end)
+  end
+
+  it("is deadlock for whoever has it already and wants it once more on the same connection, at once", function()
+    local name, conn = gate.name(), stage.connect()
+    for _, first in ipairs{ "read", "write" } do
+      local lock = gate.take(first, name, nil, conn)
+      for _, second in ipairs{ "read", "write" } do
+        local gated = gate.new(conn, second, name)
+        for _, options in ipairs{ {}, { timeout = 0 }, { timeout = 600 }, { fair = true } } do
+          local message = stage.fails("deadlock", gated:acquire(options))
+          assert.matches("this very connection", message, 1, true)
+        end
+        stage.fails("deadlock", gated:try_acquire())
+        assert.is_true(lock:verify() and gate.held(first, name))
+        assert.equal(first == "write", is_shut(name))
+      end
+      assert.is_true(lock:release())
+      assert.is_false(gate.held(first, name))
+    end
+    assert_open(name)
+  end)
+
+  it("is deadlock for one of two upgraders of one connection, and never for other connections", function()
+    local name, conn = gate.name(), stage.connect()
+    local lock, other = read(name, nil, conn), read(name)
+    stage.fails("deadlock", gate.new(conn, "write", name):acquire())
+    stage.fails("timeout", gate.new(stage.connect(), "write", name):acquire{ timeout = 0.1 })
+    assert.is_true(lock:verify() and other:verify())
+    assert(lock:release())
+    stage.fails("timeout", gate.new(conn, "write", name):acquire{ timeout = 0.1 })
+    assert(other:release())
+    assert.is_true(write(name, { timeout = 20 }, conn):verify())
+  end)
+
+  it("cannot be released by an earlier lock, or by others", function()
+    for _, kind in ipairs{ "read", "write" } do
+      local name, conn = gate.name(), stage.connect()
+      local earlier = gate.take(kind, name, nil, conn)
+      local ticket = earlier.ticket
+      assert(earlier:release())
+      local later = gate.take(kind, name, nil, conn)
+      stage.fails("not_held", earlier:release())
+      earlier._core:drop()
+      local queue = kind == "read" and name .. "-reader-" .. later.ticket or door(name)
+      assert.equal(405, select(2, stage.client():delete(queue)).code)
+      assert.not_equal(ticket, later.ticket)
+      assert.is_true(later:verify() and gate.held(kind, name))
+    end
+  end)
+end)
+
+describe("a writer that waits for readers", function()
+  it("keeps new ones out, enters when the last one has left, and lets those in who waited", function()
+    local name = gate.name()
+    local one, two = gate.holder("read", name), gate.holder("read", name)
+    local writer, late = gate.pend(gate.process("write", name)), gate.process("read", name)
+    is_busy("read", name)
+    line.join(late)
+    line.leave(one)
+    is_busy("read", name)
+    assert.is_true(line.all_wait{ writer, late })
+    line.leave(two)
+    gate.served(writer)
+    assert.is_true(is_shut(name) and not is_read(name) and writer:run("return lock:verify()"))
+    assert.is_true(line.all_wait{ late })
+    line.leave(writer)
+    gate.served(late)
+    assert.is_true(is_read(name) and not is_shut(name))
+  end)
+
+  -- Whoever reads by hand sees each look of the writer, which comes but once or twice a second when nothing happens.
+  it("looks at once when it is told that one has left, not only from time to time", function()
+    local name = gate.name()
+    local reader = gate.occupy("read", name)
+    local writer = gate.pend(gate.process("write", name))
+    local teller = stage.client()
+    for _ = 1, 8 do assert(reader:asked(5)) end -- by now its own looks are about a second apart
+    local deadline = socket.gettime() + 15
+    for _ = 1, 60 do
+      repeat until not reader:asked()
+      assert.equal("present", teller:probe(door(name), { type = "amqplocks.token" }))
+      assert(reader:asked(5))
+    end
+    assert.is_true(socket.gettime() < deadline, "it looked by itself, if at all")
+    reader:release()
+    assert.equal("present", teller:probe(door(name), { type = "amqplocks.token" }))
+    gate.served(writer)
+  end)
+
+  it("is told by a reader that leaves, once it has left", function()
+    local name = gate.name()
+    local lock = read(name)
+    local pending = gate.occupy("write", name)
+    assert.is_nil(pending:asked())
+    assert(lock:release())
+    assert.is_false(is_read(name))
+    assert.equal("amqplocks.token", assert(pending:asked(5)).properties.type)
+  end)
+
+  -- The reader sees the door open, and is held up before it has entered; then the door is shut.
+  it("is told by a reader that was held up on its way in and steps back", function()
+    local name, between = gate.name(), proxy.start()
+    local late = gate.process("read", name, nil, between.url)
+    assert.is_true(late:run("return take(20) and lock:release()"))
+    between:switch("up", "hold", 1)
+    line.begin(late, { poll = 0.1 })
+    until_true(function() return late:state() == "S" end)
+    local frames = between:frames()
+    until_true(function() -- it has had its answer, and the proxy holds its claim
+      local before = frames
+      frames = between:frames()
+      socket.sleep(0.05)
+      return frames == before
+    end)
+    local pending = gate.occupy("write", name)
+    between:switch("up", "pass", 1)
+    assert.equal("amqplocks.token", assert(pending:asked(5)).properties.type)
+    gate.until_free("read", name)
+    until_true(function() return line.waits(late) end)
+    assert.is_true(line.all_wait{ late } and not is_read(name))
+    pending:release()
+    gate.served(late)
+  end)
+
+  it("enters when the last reader is killed", function()
+    local name = gate.name()
+    local one, two = gate.holder("read", name), gate.occupy("read", name)
+    local writer = gate.pend(gate.process("write", name))
+    one:kill()
+    two:abort()
+    gate.served(writer)
+    assert.is_true(writer:run("return lock:verify()"))
+  end)
+
+  it("enters when all of a hundred readers of one connection are gone with it", function()
+    local name = gate.name()
+    local crowd, key = stage.client(), gate.key(name)
+    for i = 1, 100 do
+      local channel, queue = crowd:channel(), ("%s-reader-%016x"):format(name, i)
+      assert(channel:call{ method = "queue.declare", queue = queue, exclusive = true, auto_delete = true })
+      assert(channel:call{ method = "basic.consume", queue = queue, no_ack = true })
+      assert(channel:call{ method = "queue.bind", queue = queue, exchange = "amq.direct", routing_key = key })
+    end
+    local writer = gate.pend(gate.process("write", name))
+    crowd:abort()
+    gate.served(writer)
+    assert.is_false(is_read(name))
+  end)
+
+  it("opens the door again when its time is over, and lets those in who waited", function()
+    local name = gate.name()
+    local reader, late = read(name), gate.process("read", name)
+    local writer = gate.pend(gate.process("write", name), { timeout = 1.5 })
+    line.join(late)
+    local got, message, code = writer:finish()
+    assert.equal(('timeout: "%s" could not be written within 1.5 s (somebody reads)'):format(name),
+      stage.fails("timeout", got, message, code))
+    gate.served(late)
+    assert.is_false(is_shut(name))
+    assert.is_true(reader:verify())
+  end)
+
+  it("opens the door again when it is interrupted, or given up by an error in whoever is told", function()
+    local name = gate.name()
+    local reader, late = read(name), gate.process("read", name)
+    local writer = gate.process("write", name)
+    writer:run("plain = take function take(...) return pcall(plain, ...) end")
+    gate.pend(writer)
+    line.join(late)
+    writer:signal("INT")
+    assert.is_false((writer:finish()))
+    gate.served(late)
+    local gated = gate.new(stage.connect(), "write", name)
+    assert.is_false(pcall(gated.acquire, gated, { on_wait = function() error("enough", 0) end }))
+    gate.until_free("write", name)
+    assert.is_true(reader:verify())
+  end)
+
+  it("opens the door again when it is killed, and wakes the next one", function()
+    local name = gate.name()
+    local reader = gate.holder("read", name)
+    for _, kind in ipairs{ "read", "write" } do
+      local writer, late = gate.pend(gate.process("write", name)), gate.process(kind, name)
+      line.join(late)
+      writer:kill()
+      if kind == "write" then line.leave(reader) end
+      gate.served(late)
+      assert.is_true(late:run("return lock:verify()"))
+      line.leave(late)
+    end
+  end)
+
+  it("is told for how long it waits, and why", function()
+    local name, told = gate.name(), {}
+    local lock = write(name)
+    local function on_wait(_, reason) table.insert(told, reason) end
+    local message = stage.fails("timeout", gate.new(stage.connect(), "write", name):acquire{ timeout = 0.2,
+      on_wait = on_wait })
+    assert.matches("(somebody else writes, or waits to write)", message, 1, true)
+    message = stage.fails("timeout", gate.new(stage.connect(), "read", name):acquire{ timeout = 0.2,
+      on_wait = on_wait })
+    assert.equal(('timeout: "%s" could not be read within 0.2 s (somebody writes, or waits to write)'):format(name),
+      message)
+    assert(lock:release())
+    read(name)
+    stage.fails("timeout", gate.new(stage.connect(), "write", name):acquire{ timeout = 0.2, on_wait = on_wait })
+    assert.same({ "somebody else writes, or waits to write", "somebody writes, or waits to write", "somebody reads" },
+      told)
+  end)
+end)
+
+describe("those who wait", function()
+  it("are writers, one after the other, in the order of their arrival", function()
+    local name, waiting = gate.name(), {}
+    local reader = read(name)
+    waiting[1] = gate.pend(gate.process("write", name))
+    for i = 2, 5 do waiting[i] = line.join(gate.process("write", name)) end
+    assert.is_true(line.all_wait(waiting))
+    assert(reader:release())
+    assert.same({ 1, 2, 3, 4, 5 }, line.serve(waiting))
+    assert_open(name)
+  end)
+
+  it("are readers, all let in together when the writer has left", function()
+    local name, waiting = gate.name(), {}
+    local lock = write(name)
+    for i = 1, 6 do waiting[i] = line.join(gate.process("read", name)) end
+    assert(lock:release())
+    for _, one in ipairs(waiting) do gate.served(one) end
+    is_busy("write", name)
+    for _, one in ipairs(waiting) do line.leave(one) end
+    assert_open(name)
+  end)
+
+  it("are both, in one line: the readers before a writer first, those behind it after it", function()
+    local name = gate.name()
+    local lock = write(name)
+    local first, second = line.join(gate.process("read", name)), line.join(gate.process("read", name))
+    local writer, last = line.join(gate.process("write", name)), line.join(gate.process("read", name))
+    assert(lock:release())
+    gate.served(first)
+    gate.served(second)
+    until_true(function() return is_shut(name) end)
+    line.leave(first)
+    assert.is_true(line.all_wait{ writer, last })
+    line.leave(second)
+    gate.served(writer)
+    assert.is_true(line.all_wait{ last })
+    line.leave(writer)
+    gate.served(last)
+  end)
+
+  it("are served by priority, readers and writers alike", function()
+    local name, waiting = gate.name(), {}
+    local lock = write(name)
+    for i, one in ipairs{ { "write", 0 }, { "read", 1 }, { "write", 7 }, { "write", 3 } } do
+      waiting[i] = line.join(gate.process(one[1], name), { priority = one[2] })
+    end
+    assert(lock:release())
+    assert.same({ 3, 4, 2, 1 }, line.serve(waiting))
+  end)
+
+  it("are left a door that is open by those who are fair", function()
+    for _, kind in ipairs{ "read", "write" } do
+      local name = gate.name()
+      local gated, world = gate.new(stage.connect(), kind, name), stage.client():channel()
+      local lock = write(name)
+      stage.fails("timeout", gated:acquire{ timeout = 0.05 })
+      assert(world:call{ method = "basic.consume", queue = gate.bell(kind, name), arguments = { ["x-priority"] = 9 } })
+      assert(lock:release())
+      assert(world:await "basic.deliver")
+      stage.fails("timeout", gated:acquire{ timeout = 0.5, fair = true, poll = 600 })
+      assert(world:await "basic.deliver") -- it rang for them
+      stage.fails("busy", gated:acquire{ timeout = 0, fair = true })
+      assert.is_false(gate.held(kind, name))
+      assert.is_true(stage.take(gated, { timeout = 20, poll = 600 }):release())
+      assert.is_true(stage.take(gated):release())
+    end
+  end)
+
+  it("find by looking what other software has left", function()
+    local name = gate.name()
+    local occupant = gate.occupy("write", name)
+    local one, two = gate.process("read", name), gate.process("write", name)
+    line.begin(one, { poll = 0.05 })
+    line.begin(two, { poll = 0.05 })
+    until_true(function() return line.waits(one) and line.waits(two) end)
+    occupant:release()
+    local first = (line.next{ one, two })
+    line.leave(first)
+    gate.served(first == one and two or one)
+  end)
+end)
+
+describe("nobody starves:", function()
+  local LOOP = [[
+    local socket, count, pause = require "socket", 0, ...
+    while not socket.select({ spec }, nil, 0)[spec] do
+      local lock = assert(sem:acquire{ timeout = 60 })
+      socket.sleep(math.random() * pause)
+      assert(lock:release())
+      count = count + 1
+    end
+    return count
+  ]]
+
+  -- So many of one kind in a tight loop; how often each came in while fn ran.
+  local function beside(kind, name, count, pause, fn)
+    local loops, turns = gate.processes(kind, name, count), {}
+    for _, one in ipairs(loops) do one:begin(LOOP, pause) end
+    gate.until_held(kind, name)
+    fn()
+    for _, one in ipairs(loops) do one:begin("return true") end
+    for i, one in ipairs(loops) do
+      turns[i] = one:finish(60)
+      one:finish()
+    end
+    for _, many in ipairs(turns) do assert.is_true(many > 0) end
+  end
+
+  for kind, others in pairs{ write = "read", read = "write" } do
+    it(("one that wants to %s beside others who %s in a tight loop"):format(kind, others), function()
+      local name = gate.name()
+      beside(others, name, 4, 0.004, function()
+        local gated = gate.new(stage.connect(), kind, name)
+        for _ = 1, 10 do assert.is_true(stage.take(gated, { timeout = 20 }):release()) end
+      end)
+    end)
+  end
+end)
+
+describe("a writer that reads on", function()
+  it("keeps other writers out and lets readers in, by another ticket", function()
+    local name = gate.name()
+    local lock = write(name)
+    local ticket, since = lock.ticket, lock.acquired_at
+    assert.is_true(lock:downgrade())
+    assert.equal("read", lock.kind)
+    assert.not_equal(ticket, lock.ticket)
+    assert.is_true(lock.acquired_at >= since)
+    assert.is_true(is_read(name) and not is_shut(name))
+    assert.is_true(lock:held() and lock:verify())
+    is_busy("write", name)
+    local other = read(name)
+    assert.is_true(lock:downgrade()) -- which reads already
+    assert.is_true(lock:release())
+    assert.is_true(other:verify() and other:release())
+    stage.fails("not_held", lock:downgrade())
+    assert_open(name)
+  end)
+
+  operated_it("is one queue then, and none when it has left", function()
+    local name = gate.name()
+    local lock = write(name)
+    assert(lock:downgrade())
+    assert.same({ name .. "-reader-" .. lock.ticket }, gate.queues(name))
+    assert(lock:release())
+    assert.same({}, gate.queues(name))
+  end)
+
+  it("lets those in who waited to read, and then those who waited to write", function()
+    local name = gate.name()
+    local holder, readers = gate.holder("write", name), {}
+    for i = 1, 3 do readers[i] = line.join(gate.process("read", name)) end
+    local writer = line.join(gate.process("write", name))
+    assert.is_true(holder:run("return lock:downgrade()"))
+    for _, one in ipairs(readers) do gate.served(one) end
+    until_true(function() return is_shut(name) end)
+    for _, one in ipairs(readers) do line.leave(one) end
+    assert.is_true(line.all_wait{ writer })
+    assert.is_true(holder:run("return lock:verify()"))
+    line.leave(holder)
+    gate.served(writer)
+  end)
+
+  -- The door is looked at first: once it is open, who opened it reads.
+  it("leaves no gap, not for a moment, however many wait to write", function()
+    local name, between = gate.name(), proxy.start()
+    local holder, writers = gate.process("write", name, nil, between.url), gate.processes("write", name, 2)
+    assert.is_true(holder:run("return take(20)"))
+    for _, one in ipairs(writers) do line.join(one) end
+    between:let("up", 0)
+    holder:begin("return lock:downgrade()")
+    local steps = 0
+    until_true(function()
+      for _ = 1, 3 do assert.is_true(is_shut(name) or is_read(name)) end
+      if between:kept() then
+        between:let("up", 1)
+        steps = steps + 1
+      end
+      return holder:finished()
+    end, 20)
+    between:switch("up", "pass")
+    assert.is_true(holder:finish())
+    assert.is_true(steps >= 5, steps)
+    assert.is_true(is_read(name))
+    assert.is_true(line.all_wait(writers))
+    line.leave(holder)
+    assert.same({ 1, 2 }, line.serve(writers))
+  end)
+
+  it("in a scope is let go of at its end", function()
+    local name = gate.name()
+    assert.same({ "read", true }, { gate.new(stage.connect(), "write", name):with(function(lock)
+      assert(lock:downgrade())
+      return lock.kind, lock:verify()
+    end) })
+    assert_open(name)
+  end)
+
+  it("leaves it when it is killed", function()
+    local name = gate.name()
+    local holder = gate.holder("write", name)
+    assert.is_true(holder:run("return lock:downgrade()"))
+    local writer = gate.pend(gate.process("write", name))
+    holder:kill()
+    gate.served(writer)
+  end)
+
+  operated_it("is told of the loss of what it has now", function()
+    local name, told = gate.name(), {}
+    local conn = stage.connect(nil, { on_lost = function(lock) table.insert(told, lock.kind) end })
+    local lock = write(name, nil, conn)
+    assert(lock:downgrade())
+    broker.suite:delete_queue(name .. "-reader-" .. lock.ticket)
+    until_true(function() return not lock:held() end)
+    stage.fails("lost", lock:verify())
+    assert.same({ "read" }, told)
+    assert_open(name)
+  end)
+
+  it("is nothing that other locks can do", function()
+    local conn = stage.connect()
+    local lock = gate.take("mutex", gate.name(), nil, conn)
+    local fine, problem = pcall(lock.downgrade, lock)
+    assert.is_false(fine)
+    assert.matches("not a mutex", problem, 1, true)
+    assert.is_true(lock:verify())
+  end)
+end)
+
+describe("an operator", function()
+  operated_it("who deletes the door of one that waits behind it only makes it shut the door once more", function()
+    local name = gate.name()
+    local reader = read(name)
+    local writer = gate.pend(gate.process("write", name))
+    for _ = 1, 3 do
+      broker.suite:delete_queue(door(name))
+      until_true(function() return is_shut(name) end)
+    end
+    assert.is_true(line.all_wait{ writer })
+    assert(reader:release())
+    gate.served(writer)
+    assert.is_true(writer:run("return lock:verify()"))
+  end)
+
+  operated_it("who deletes a reader's queue lets the writer in that waits for it", function()
+    local name = gate.name()
+    local reader = read(name)
+    local writer = gate.pend(gate.process("write", name))
+    broker.suite:delete_queue(name .. "-reader-" .. reader.ticket)
+    gate.served(writer)
+    until_true(function() return not reader:held() end)
+    stage.fails("lost", reader:verify())
+  end)
+
+  operated_it("who closes connections takes from each what it had", function()
+    local name, labels = gate.name(), { client.unique "conn", client.unique "conn" }
+    local conns = { stage.connect(nil, { name = labels[1] }), stage.connect(nil, { name = labels[2] }) }
+    local lock = write(name, nil, conns[1])
+    broker.suite:close_connection(labels[1] .. " holder")
+    lock = stage.fails("lost", lock:verify()) and read(name, { timeout = 20 }, conns[2])
+    local writer = gate.pend(gate.process("write", name))
+    broker.suite:close_connection(labels[2] .. " holder")
+    gate.served(writer)
+    stage.fails("lost", lock:verify())
+    line.leave(writer)
+    assert.is_true(read(name, { timeout = 20 }, conns[2]):verify())
+  end)
+
+  it("finds out what squats on the door, and until it is deleted nobody comes in", function()
+    local name, squatter = gate.name(), stage.client()
+    assert(squatter:declare(door(name), { durable = true }))
+    for _, kind in ipairs{ "read", "write" } do
+      for _, probe in ipairs{ "auto", "passive" } do
+        local gated = gate.new(stage.connect(), kind, name, { probe = probe })
+        local message = stage.fails("squatted", gated:try_acquire())
+        assert.matches('"' .. door(name) .. '" is not exclusive', message, 1, true)
+        stage.fails("squatted", gate.new(stage.connect(), kind, name):acquire{ timeout = 20 })
+      end
+    end
+    assert.equal(0, squatter:message_count(door(name)))
+    assert.is_false(is_read(name))
+    assert(squatter:delete(door(name)))
+    assert_open(name)
+  end)
+
+  operated_it("whose policy has whatever is sent to amq.direct arrive somewhere is told so by who writes", function()
+    local name, vhost = client.unique "lock", client.unique "vhost"
+    stage.undo(function() broker.suite:delete_vhost(vhost) end)
+    local url = broker.suite:add_vhost(vhost, 20)
+    local channel = stage.client(url):channel()
+    assert(channel:call{ method = "queue.declare", queue = "everything", durable = true })
+    assert(channel:call{ method = "queue.bind", queue = "everything", exchange = "amq.fanout" })
+    local gated = gate.new(stage.connect(url), "write", name)
+    assert.is_true(stage.take(gated):release())
+    broker.suite:ctl("set_policy", "-p", vhost, "catch", "^amq\\.direct$", '{"alternate-exchange":"amq.fanout"}',
+      "--apply-to", "exchanges")
+    local other = stage.client(url)
+    for _, options in ipairs{ { timeout = 0 }, { timeout = 20 }, {} } do
+      assert.matches("alternate-exchange", stage.fails("conflict", gated:acquire(options)), 1, true)
+      assert.is_false(other:exists(door(name)))
+    end
+    assert.is_true(gate.take("read", name, nil, stage.connect(url)):verify()) -- who only reads does not mind
+    broker.suite:ctl("clear_policy", "-p", vhost, "catch")
+    stage.fails("busy", gated:try_acquire())
+  end)
+
+  operated_it("reads with the broker's own tool who reads or writes, by which ticket, since when", function()
+    local name, before = gate.name(), os.time()
+    local locks = { read(name, nil, stage.connect(nil, { name = "page 1" })),
+      read(name, nil, stage.connect(nil, { name = "page 2" })) }
+    local listed = broker.suite:ctl("list_queues", "name", "arguments")
+    for i, lock in ipairs(locks) do
+      local row
+      for one in listed:gmatch "[^\n]+" do
+        if one:find(name .. "-reader-" .. lock.ticket, 1, true) then row = one end
+      end
+      assert.matches('"page ' .. i .. '"', row, 1, true)
+      assert.matches('"' .. lock.ticket .. '"', row, 1, true)
+      local since = tonumber(row:match '"x%-amqplocks%-acquired%-at"%s*,%s*(%d+)')
+      assert.is_true(before - 1 <= since and since <= os.time() + 1, row)
+    end
+  end)
+end)
+
+describe("a memory alarm", function()
+  operated_it("leaves who is inside inside, lets readers in, and tells writers that nobody can count", function()
+    local name, other = gate.name(), gate.name()
+    local conn = stage.connect(nil, { timeout = 2 })
+    local reading, writing = read(name, nil, conn), write(other, nil, conn)
+    local writer, late = gate.pend(gate.process("write", name)), gate.process("read", name)
+    line.join(late, { poll = 0.1 })
+    stage.alarm()
+    local got, message, code = writer:finish()
+    assert.matches("memory or disk alarm", stage.fails("blocked", got, message, code), 1, true)
+    gate.served(late) -- as the door is open again
+    assert.is_false(is_shut(name))
+    assert(read(name, nil, stage.connect(nil, { timeout = 2 })):release())
+    assert.is_true(reading:held() and reading:verify() and writing:held() and writing:verify())
+    assert.is_true(is_shut(other))
+    assert.is_true(reading:release() and writing:release())
+    assert.is_false(is_shut(other))
+    assert(read(name, nil, conn):release())
+    for _ = 1, 2 do
+      stage.fails("blocked", try("write", other, conn))
+      stage.fails("blocked", gate.new(conn, "write", other):acquire{ timeout = 20 })
+      assert.is_false(is_shut(other))
+    end
+    broker.suite:alarm(false)
+    line.leave(late)
+    until_true(function()
+      local lock = try("write", name, conn)
+      return lock and lock:release()
+    end)
+  end)
+
+  operated_it("does not keep a writer from reading on", function()
+    local name = gate.name()
+    local lock = write(name, nil, stage.connect(nil, { timeout = 2 }))
+    stage.alarm()
+    assert.is_true(lock:downgrade())
+    assert.is_false(is_shut(name))
+    assert.is_true(lock:verify() and lock:release())
+    broker.suite:alarm(false)
+  end)
+end)
+
+describe("a user who may not", function()
+  local function user(configure, write_to, read_from)
+    local label = client.unique "user"
+    stage.undo(function() broker.suite:delete_user(label) end)
+    return stage.connect(broker.suite:add_user(label, configure, write_to, read_from), { timeout = 2 })
+  end
+
+  local function refused(conn, kind, name, part)
+    local gated = gate.new(conn, kind, name)
+    for _, options in ipairs{ { timeout = 0 }, { timeout = 20 }, { timeout = 20, fair = true } } do
+      local message = stage.fails("refused", gated:acquire(options))
+      assert.matches(part, message, 1, true)
+      gate.until_free("write", name)
+      gate.until_free("read", name)
+    end
+    assert_open(name)
+  end
+
+  operated_it("publish to amq.direct cannot write; nothing is left, and semaphores are asked for as before", function()
+    local name, slots = gate.name(), stage.semaphore(1)
+    local occupant = stage.occupy(slots, 1)
+    local conn = user(".*", "^(amq\\.default|" .. name .. "-.*)$", ".*")
+    refused(conn, "write", name, "amq.direct")
+    stage.fails("busy", conn:semaphore(slots):try_acquire())
+    assert.is_true(occupant:asked())
+    assert.is_true(read(name, nil, conn):release())
+  end)
+
+  operated_it("read from amq.direct cannot read; nothing is left", function()
+    local name = gate.name()
+    local conn = user(".*", ".*", "^" .. name .. "-.*$")
+    refused(conn, "read", name, "amq.direct")
+    assert.is_true(write(name, nil, conn):release())
+  end)
+
+  operated_it("read from amq.direct cannot read on, but keeps what it has", function()
+    local name = gate.name()
+    local conn = user(".*", ".*", "^" .. name .. "-.*$")
+    local lock = write(name, nil, conn)
+    stage.fails("refused", lock:downgrade())
+    assert.equal("write", lock.kind)
+    gate.until_free("read", name)
+    assert.is_true(lock:held() and lock:verify() and is_shut(name))
+    is_busy("write", name)
+    assert.is_true(lock:release())
+    assert_open(name)
+  end)
+
+  operated_it("declare the door can neither write nor read; nothing is left", function()
+    local name = gate.name()
+    local conn = user("^" .. name .. "-(reader|scratch)-[0-9a-f]+$", ".*", ".*")
+    refused(conn, "write", name, door(name))
+    refused(conn, "read", name, door(name))
+  end)
+
+  operated_it("do more than is needed reads, writes and reads on", function()
+    local name = gate.name()
+    local conn = user("^" .. name .. "-(writer|rwbell|(reader|scratch)-[0-9a-f]+)$",
+      "^(amq\\.default|amq\\.direct|" .. name .. "-reader-[0-9a-f]+)$",
+      "^(amq\\.direct|" .. name .. "-(writer|rwbell|reader-[0-9a-f]+))$")
+    local lock = write(name, nil, conn)
+    stage.fails("timeout", gate.new(stage.connect(), "read", name):acquire{ timeout = 0.05 })
+    assert.is_true(lock:downgrade() and lock:release())
+    assert.is_true(read(name, { timeout = 20, fair = true }, conn):release())
+    lock = write(name)
+    stage.fails("timeout", gate.new(conn, "write", name):acquire{ timeout = 0.05 })
+    assert(lock:release())
+    assert.is_true(write(name, { timeout = 20, fair = true }, conn):release())
+  end)
+end)
+
+-- As seen by the broker: it gets so many frames, or has sent so many, and then there is nobody any more.
+describe("a process that is killed at any step keeps nobody out:", function()
+  local SCRIPTS = {
+    mutex = "assert(take(20)) assert(lock:verify()) return lock:release()",
+    read = "assert(take(20)) assert(lock:verify()) return lock:release()",
+    write = "assert(take(20)) assert(lock:verify() and lock:downgrade()) return lock:release()",
+  }
+
+  -- Whether it came to its end before so many frames.
+  local function kill_after(kind, name, between, direction, frames)
+    local one = gate.process(kind, name, nil, between.url)
+    stage.fails("not_found", one:run("return conn:semaphore('spec.nothing'):try_acquire()")) -- it is connected
+    between:let(direction, frames)
+    one:begin(SCRIPTS[kind])
+    until_true(function() return between:kept() or one:finished() end, 20)
+    local ended = not between:kept()
+    one:kill()
+    until_true(function() return not between:kept() end, 20)
+    between:switch(direction, "pass")
+    return ended
+  end
+
+  for kind, what in pairs{ mutex = "a mutex", read = "to read", write = "to write, and read on" } do
+    for direction, how in pairs{ up = "what it said", down = "what it was told" } do
+      it(what .. ", by " .. how, function()
+        local name, between, conn = gate.name(), proxy.start(), stage.connect()
+        local frames = 0
+        repeat
+          local ended = kill_after(kind, name, between, direction, frames)
+          if kind == "mutex" then
+            assert(gate.take("mutex", name, { timeout = 20 }, conn):release())
+          else
+            assert_open(name, conn)
+          end
+          frames = frames + 1
+        until ended
+        assert.is_true(frames > 8, frames)
+      end)
+    end
+  end
+end)
+
+describe("when the broker is started again", function()
+  local node
+
+  setup(function() if broker.suite then node = broker.start() end end)
+  teardown(function() if node then node:remove() end end)
+
+  operated_it("whoever was inside is not any more, who waited is told so, and who comes again comes in", function()
+    local name = client.unique "lock"
+    local sides = {}
+    for i, kind in ipairs{ "read", "mutex", "write" } do
+      sides[i] = gate.process(kind, name, nil, node.url)
+      if kind ~= "write" then assert.is_true(sides[i]:run("return take(20)")) end
+    end
+    local reader, owner, writer = sides[1], sides[2], sides[3]
+    local heir, late = gate.process("mutex", name, nil, node.url), gate.process("read", name, nil, node.url)
+    for _, one in ipairs{ writer, heir } do
+      line.begin(one)
+      until_true(function() return line.waits(one) end, 20)
+    end
+    line.begin(late)
+    until_true(function() return line.waits(late) end, 20)
+    node:kill()
+    for _, one in ipairs{ writer, heir, late } do stage.fails("unreachable", one:finish()) end
+    node:restart()
+    for _, one in ipairs{ reader, owner } do stage.fails("lost", one:run("return lock:verify()")) end
+    assert.is_true(writer:run("return take(20)") and heir:run("return take(20)"))
+    for _, one in ipairs{ reader, owner } do
+      stage.fails("busy", one:run("return sem:try_acquire()"))
+      line.begin(one)
+      until_true(function() return line.waits(one, 1) end, 20)
+    end
+    line.leave(writer)
+    line.leave(heir)
+    gate.served(reader)
+    gate.served(owner)
+  end)
+end)
