@@ -104,15 +104,18 @@ static void arrive(al_acquire *self) {
   if (!is_silent) al_bell_arrive(self->bell);
 }
 
-/* Before every look: what rings after that is not missed, and costs no round trip of its own. */
-static bool mind_bell(al_acquire *self) {
+/* A claim that was held, if only for a moment, has taken the last one with it. */
+static bool have_bell(al_acquire *self) {
   const al_resource *resource = self->resource;
   if (!self->bell)
     self->bell = al_bell_new(&self->op, resource->bell, self->options.priority, self->kind->makes_bell);
-  if (!self->bell) {
-    al_op_fail(&self->op, AL_NO_MEMORY, "waiting for \"%s\"", resource->name);
-    return false;
-  }
+  if (!self->bell) al_op_fail(&self->op, AL_NO_MEMORY, "waiting for \"%s\"", resource->name);
+  return self->bell;
+}
+
+/* Before every look: what rings after that is not missed, and costs no round trip of its own. */
+static bool mind_bell(al_acquire *self) {
+  if (!have_bell(self)) return false;
   note_missing_bell(self);
   if (!self->kind->makes_bell || self->queues_up) arrive(self);
   self->bell_went = al_bell_is_out(self->bell);
@@ -149,7 +152,7 @@ static void lost_race(al_acquire *self) {
   al_session *session = self->op.session;
   self->attempts++;
   if (self->attempts >= self->resource->max_attempts) {
-    nothing_free(self);
+    if (have_bell(self)) nothing_free(self);
     return;
   }
   self->op.step = skew;
@@ -162,10 +165,13 @@ void al_acquire_missed(al_acquire *self) {
   char why[sizeof self->own->claim.why], queue[AL_NAME_SIZE];
   memcpy(why, self->own->claim.why, sizeof why);
   memcpy(queue, self->own->claim.queue, sizeof queue);
+  bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_LOST;
+  bool is_down = al_link_is_lost(&op->session->holder);
+  if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);
-  if (al_link_is_lost(&op->session->holder))
+  if (is_down)
     al_op_fail_link(op, &op->session->holder);
-  else if (code == AL_CONTENDED || code == AL_REMOVED || code == AL_LOST)
+  else if (is_race)
     lost_race(self);
   else
     al_op_fail(op, code, "\"%s\" could not be claimed: %s", queue, why);
