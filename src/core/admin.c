@@ -368,7 +368,7 @@ static void taking_mutex(al_op *op) {
   self->mutex.own->on = mutex_event;
   self->mutex.own->on_op = op;
   op->step = passing_barrier;
-  al_barrier_begin(&self->barrier, op, self->name);
+  al_barrier_begin(&self->barrier, op, AL_PROBE_AUTO, self->name);
 }
 
 static void wanting_links(al_op *op) {

@@ -11,26 +11,22 @@ static void barrier_event(void *owner, al_channel *channel, const al_event *even
   if (event->kind == AL_EVENT_CONTENT) return;
   if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DELETE_OK_METHOD) return;
   barrier->channel = NULL;
-  if (event->kind == AL_EVENT_METHOD) {
-    al_op_answered(barrier->op);
-    al_channel_give(channel);
-    barrier->op->step(barrier->op);
-  } else if (event->kind == AL_EVENT_CLOSED) {
+  barrier->is_lost = event->kind == AL_EVENT_DOWN;
+  if (event->kind == AL_EVENT_CLOSED) {
     al_op_fail(barrier->op, al_event_refusal(event), "%s", event->text);
-  } else if (barrier->can_be_lost) {
-    barrier->is_lost = true; /* the operation is stepped for the link */
-  } else {
-    al_op_fail_link(barrier->op, channel->link);
+    return;
   }
+  if (!barrier->is_lost) al_channel_give(channel);
+  al_op_answered(barrier->op);
+  barrier->op->step(barrier->op);
 }
 
-static void begin(al_barrier *barrier, al_op *op, const char *name, bool can_be_lost) {
+void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name) {
   al_session *session = op->session;
-  al_link *link = al_probes_publish(session, AL_PROBE_AUTO) ? &session->prober : &session->holder;
+  al_link *link = al_probes_publish(session, probing) ? &session->prober : &session->holder;
   char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
   if (!al_op_has(op, link)) return;
-  *barrier = (al_barrier){.op = op, .can_be_lost = can_be_lost};
-  barrier->channel = al_channel_take(link, barrier_event, barrier);
+  *barrier = (al_barrier){.op = op, .link = link, .channel = al_channel_take(link, barrier_event, barrier)};
   if (!barrier->channel) {
     al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
     return;
@@ -48,15 +44,13 @@ static void begin(al_barrier *barrier, al_op *op, const char *name, bool can_be_
   al_channel_call(barrier->channel, AMQP_QUEUE_DELETE_METHOD, &delete);
 }
 
-void al_barrier_begin(al_barrier *barrier, al_op *op, const char *name) { begin(barrier, op, name, false); }
-
-void al_barrier_try(al_barrier *barrier, al_op *op, const char *name) { begin(barrier, op, name, true); }
-
 bool al_barrier_passed(const al_barrier *barrier) {
-  return !barrier->channel && !barrier->is_lost && !barrier->op->done;
+  if (barrier->is_lost) al_op_fail_link(barrier->op, barrier->link);
+  return !barrier->channel && !barrier->op->done;
 }
 
 void al_barrier_cancel(al_barrier *barrier) {
   if (barrier->channel) al_channel_close(barrier->channel);
   barrier->channel = NULL;
+  barrier->is_lost = false;
 }

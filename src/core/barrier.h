@@ -11,18 +11,15 @@
 
 typedef struct al_barrier {
   al_op *op;
-  al_channel *channel; /* NULL: passed, or never begun */
-  bool can_be_lost;    /* with its connection, without failing the operation */
-  bool is_lost;
+  al_link *link;
+  al_channel *channel; /* NULL: passed, lost, or never begun */
+  bool is_lost;        /* with its link */
 } al_barrier;
 
-/* The link that al_probes asks on must be open. Look with al_barrier_passed() in every step of `op`. */
-void al_barrier_begin(al_barrier *barrier, al_op *op, const char *name);
-
-/* The same; should the connection be lost it stands in `is_lost`, and the operation goes on. */
-void al_barrier_try(al_barrier *barrier, al_op *op, const char *name);
-bool al_barrier_passed(
-    const al_barrier *barrier); /* false also when the operation has failed, or it was lost */
+/* The link that al_probes asks on, when it asks so, must be open. Look with al_barrier_passed() in every step of `op`. */
+void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name);
+/* False also when the operation has failed, as it does here if the barrier is lost. */
+bool al_barrier_passed(const al_barrier *barrier);
 void al_barrier_cancel(al_barrier *barrier);
 
 #endif

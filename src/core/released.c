@@ -64,7 +64,7 @@ static void passing_barrier(al_op *op) {
 
 static void make_sure(al_released *released) {
   released->op->step = passing_barrier;
-  al_barrier_begin(&released->barrier, released->op, released->name);
+  al_barrier_begin(&released->barrier, released->op, AL_PROBE_AUTO, released->name);
 }
 
 static void sleeping(al_op *op) {

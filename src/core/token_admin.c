@@ -266,7 +266,7 @@ static void pass_barrier(token_admin *self) {
     return;
   }
   self->op.step = passing_barrier;
-  al_barrier_begin(&self->barrier, &self->op, self->name);
+  al_barrier_begin(&self->barrier, &self->op, AL_PROBE_AUTO, self->name);
 }
 
 static void publish_marks(token_admin *self) {

@@ -47,7 +47,6 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 
 static void count(al_op *op);
 static void counting(al_op *op);
-static void make_sure(al_op *op);
 static void wait_for_readers(al_op *op);
 
 /* False: the door is not ours any more, or readers cannot be counted; the operation goes its way. */
@@ -66,16 +65,18 @@ static bool may_go_on(al_op *op) {
   return !op->done;
 }
 
+/* The prober holds nothing: whoever waits anyway goes on with another one. */
 static void passing_barrier(al_op *op) {
-  const al_barrier *barrier = &rw_of(op)->barrier;
+  al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op)) return;
-  if (barrier->is_lost) al_op_next(op, make_sure);
-  if (op->step != passing_barrier || !al_barrier_passed(barrier)) return;
-  rw_of(op)->is_sure = true;
-  al_op_next(op, count);
+  if (rw->barrier.is_lost && rw->acquire.waits) {
+    wait_for_readers(op);
+  } else if (al_barrier_passed(&rw->barrier)) {
+    rw->is_sure = true;
+    al_op_next(op, count);
+  }
 }
 
-/* The prober holds nothing: whoever waits anyway goes on with another one. */
 static bool has_prober(al_op *op) {
   if (!al_op_lost_prober(op) || !rw_of(op)->acquire.waits) return al_op_needs_probing(op, AL_PROBE_PUBLISH);
   wait_for_readers(op);
@@ -86,7 +87,7 @@ static bool has_prober(al_op *op) {
 static void make_sure(al_op *op) {
   if (!may_go_on(op) || !has_prober(op)) return;
   op->step = passing_barrier;
-  al_barrier_try(&rw_of(op)->barrier, op, rw_of(op)->acquire.resource->name);
+  al_barrier_begin(&rw_of(op)->barrier, op, AL_PROBE_PUBLISH, rw_of(op)->acquire.resource->name);
 }
 
 static void sleeping(al_op *op) {
@@ -106,7 +107,8 @@ static void wait_for_readers(al_op *op) {
   rw->is_sure = false;
   op->step = sleeping;
   op->wake = session->now + (delay < poll ? delay : poll);
-  sleeping(op); /* it may have been told while it was asking */
+  /* It may have been told while it was asking. A lost prober is forgotten when everybody has heard of it. */
+  if (!al_op_lost_prober(op)) sleeping(op);
 }
 
 static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
@@ -146,15 +148,23 @@ static void decide(al_op *op) {
     wait_for_readers(op);
 }
 
+static bool is_lost(const al_rw_acquire *rw) {
+  const al_answer *answers = rw->readers.answers;
+  bool is_unknown = answers[READERS] == AL_ANSWER_UNKNOWN || answers[NOBODY] == AL_ANSWER_UNKNOWN;
+  return is_unknown && al_op_lost_prober(&rw->acquire.op);
+}
+
 static void counting(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || rw->readers.pending > 0) return;
+  if (is_lost(rw) && rw->acquire.waits) {
+    wait_for_readers(op);
+    return;
+  }
+  if (al_probes_undecided(&rw->readers, READERS) || al_probes_undecided(&rw->readers, NOBODY)) return;
   if (rw->acquire.own->claim.confirmed < rw->confirmed) return;
   al_op_answered(op);
-  if (al_op_lost_prober(op) && rw->acquire.waits)
-    wait_for_readers(op);
-  else if (!al_probes_undecided(&rw->readers, READERS) && !al_probes_undecided(&rw->readers, NOBODY))
-    decide(op);
+  decide(op);
 }
 
 /* ---- the kind --------------------------------------------------------------------------------------------------- */
