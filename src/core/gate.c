@@ -17,10 +17,15 @@ static bool is_leaving(const al_exclusive *ours) {
   return ours->claim.state == AL_CLAIM_RELEASING || ours->claim.state == AL_CLAIM_UNDOING;
 }
 
+/* Lost while we waited, or even wanted again by others. */
+static bool has_no_prober(const al_op *op) {
+  return al_link_is_open(&op->session->holder) && !al_link_is_open(&op->session->prober);
+}
+
 static void ask(al_gate *gate, al_acquire *self) {
   al_op *op = &self->op;
   al_probing probing = self->resource->probing;
-  if (al_probes_publish(op->session, probing) && al_op_lost_prober(op)) {
+  if (al_probes_publish(op->session, probing) && has_no_prober(op)) {
     self->view.sight = AL_SIGHT_LOST;
     return;
   }
