@@ -29,12 +29,13 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 -- Links -------------------------------------------------------------------------------------------------------------
 
 local function new_link(peer, role)
-  return setmetatable({ peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {} }, Link)
+  return setmetatable({ peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0 },
+    Link)
 end
 
 --- The socket is connected.
 function Link:attach()
-  self.frames, self.decoder, self.published = {}, frames.decoder(), {}
+  self.frames, self.decoder, self.published, self.most = {}, frames.decoder(), {}, 0
   self.peer.session:attach(self.role)
 end
 
@@ -61,6 +62,7 @@ function Link:expect(method, fields)
   assert.equal(method, self:next(), self.role .. " wrote something else")
   local frame = table.remove(self.frames, 1)
   for key, value in pairs(fields or {}) do assert.same(value, frame[key], method .. "." .. key) end
+  if method == "channel.open" then self.most = math.max(self.most, frame.channel) end
   return frame
 end
 
@@ -155,8 +157,8 @@ function Link:opened()
   return channel
 end
 
-local ANSWERED = { ["queue.declare"] = { 50, 10 }, ["queue.delete"] = { 50, 40 }, ["basic.consume"] = { 60, 20 },
-  ["basic.publish"] = { 60, 40 }, ["basic.qos"] = { 60, 10 } }
+local ANSWERED = { ["queue.declare"] = { 50, 10 }, ["queue.bind"] = { 50, 20 }, ["queue.delete"] = { 50, 40 },
+  ["basic.consume"] = { 60, 20 }, ["basic.publish"] = { 60, 40 }, ["basic.qos"] = { 60, 10 } }
 
 --- The broker closes a channel, in answer to `method` or out of the blue, and the core says close-ok.
 function Link:refuse(channel, code, text, method)
@@ -176,6 +178,12 @@ end
 
 function Link:deleted(channel)
   self:send{ channel = channel, method = "queue.delete-ok" }
+end
+
+--- The core closes a channel, and may use its number again.
+function Link:closes(channel)
+  self:expect("channel.close", { channel = channel })
+  self:send{ channel = channel, method = "channel.close-ok" }
 end
 
 --- The core claims `queue` and looks at other queues behind it. Returns { channel =, tag =, queue =, looks = }.
@@ -218,8 +226,9 @@ end
 
 -- Probes ------------------------------------------------------------------------------------------------------------
 
---- Takes the probes written, at least one. Returns a list of { channel =, tag =, id =, queue = }.
-function Link:probes()
+--- Takes the probes written, at least one, to the default exchange unless told. Returns a list of { channel =, tag =,
+-- id =, queue = }.
+function Link:probes(exchange)
   local list = {}
   if self:next() == "channel.open" then self:opened() end
   if self:next() == "confirm.select" then
@@ -228,7 +237,7 @@ function Link:probes()
     self:send{ channel = channel, method = "confirm.select-ok" }
   end
   repeat
-    local publish = self:expect("basic.publish", { exchange = "", mandatory = true })
+    local publish = self:expect("basic.publish", { exchange = exchange or "", mandatory = true })
     local header = self:expect("header", { channel = publish.channel, size = 0 })
     local tag = self.published[publish.channel] + 1
     self.published[publish.channel] = tag
@@ -347,6 +356,23 @@ function Peer:semaphore(semaphore, options)
   local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
     options.probe or "auto", not options.bell)
   return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
+end
+
+--- One of the session's mutexes: has acquire(), as a semaphore has.
+function Peer:mutex(mutex, options)
+  options = options or {}
+  local box = self.session:mutex(mutex, options.max_attempts or 8, options.probe or "auto")
+  return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
+end
+
+--- One of the session's readers–writer locks: has read() and write(), which take what acquire() does.
+function Peer:rwlock(rwlock, options)
+  options = options or {}
+  local box = self.session:rwlock(rwlock, options.max_attempts or 8, options.probe or "auto")
+  return {
+    read = function (_, ...) return self:keep(box:read(...)) end,
+    write = function (_, ...) return self:keep(box:write(...)) end,
+  }
 end
 
 --- What a finished operation gives; fails if it failed.

@@ -1,0 +1,218 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The mutex and the readers–writer lock called "db", those who claim them, and those who wait at the bell they make:
+-- for the specs of mutexes, readers, writers and their bell.
+local assert = require "luassert"
+local frames = require "spec.support.frames"
+
+local unpack = table.unpack or unpack
+
+local scene = {}
+
+scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-writer' in vhost '/'"
+scene.DENIED = "ACCESS_REFUSED - access refused"
+
+-- Looks -------------------------------------------------------------------------------------------------------------
+
+--- The core asks whether `queue`, a gate, is there, which it does not answer yet. `waits`: with the word that somebody
+-- waits. Returns the probe.
+function scene.asks(peer, queue, waits)
+  local probes = peer.prober:probes()
+  assert.same({ 1, queue, waits and "amqplocks.waiting" or nil },
+    { #probes, probes[1].queue, probes[1].properties.type })
+  peer.prober:silent()
+  return probes[1]
+end
+
+--- The core asks, and the gate is "free", "held" by somebody, or "refuses".
+function scene.looks(peer, queue, state, waits)
+  local probe = scene.asks(peer, queue, waits)
+  peer.prober:answer({ probe }, state == "held" and { queue } or state == "refuses" and { [queue] = "nack" } or {})
+end
+
+--- The core asks by a passive declare: the gate is held by somebody, or free.
+function scene.looks_passively(peer, queue, is_held)
+  local channel = peer.holder:opened()
+  peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = channel })
+  local text = is_held and "RESOURCE_LOCKED" or ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue)
+  peer.holder:refuse(channel, is_held and 405 or 404, text, "queue.declare")
+end
+
+--- The core asks whether what holds the gate is a true lock: it is.
+function scene.is_no_squatter(peer, queue)
+  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+  local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })
+  if opened then assert.equal(opened, look.channel) end
+  peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+end
+
+-- Claims ------------------------------------------------------------------------------------------------------------
+
+--- The core claims a gate. Returns a claim with the replies it waits for, as RabbitMQ orders them.
+function scene.claim(peer, queue)
+  local claim = peer.holder:claim(queue)
+  claim.replies = { "declared", "consumed" }
+  return claim
+end
+
+--- The core claims a reader's queue, binds it, and (unless told) goes through the door.
+function scene.reader(peer, has_no_door)
+  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+  local declare = peer.holder:expect("queue.declare", { passive = false, exclusive = true, auto_delete = true,
+    durable = false })
+  local channel, queue = declare.channel, declare.queue
+  if opened then assert.equal(opened, channel) end
+  local consume = peer.holder:expect("basic.consume", { channel = channel, queue = queue, no_ack = true })
+  assert.equal("db-reader-" .. consume.consumer_tag, queue)
+  peer.holder:expect("queue.bind", { channel = channel, queue = queue, exchange = "amq.direct",
+    routing_key = "db-readers", no_wait = false })
+  if not has_no_door then
+    peer.holder:expect("queue.delete", { channel = channel, queue = "db-writer", if_unused = true, if_empty = true,
+      no_wait = false })
+  end
+  peer.holder:silent()
+  return { channel = channel, tag = consume.consumer_tag, queue = queue, declare = declare, looks = {},
+    replies = has_no_door and { "declared", "bound", "consumed" } or { "declared", "bound", "through", "consumed" } }
+end
+
+--- The broker gives one of the replies to a claim.
+function scene.reply(peer, claim, reply)
+  local holder = peer.holder
+  if reply == "declared" then holder:declared(claim.channel, claim.queue) end
+  if reply == "bound" then holder:send{ channel = claim.channel, method = "queue.bind-ok" } end
+  if reply == "through" then holder:deleted(claim.channel) end
+  if reply == "consumed" then holder:consumed(claim) end
+end
+
+--- The replies number `first` to `last`, or all.
+function scene.replies(peer, claim, first, last)
+  for i = first or 1, last or #claim.replies do scene.reply(peer, claim, claim.replies[i]) end
+end
+
+--- All orders of a list.
+function scene.orders(list)
+  if #list == 0 then return { {} } end
+  local all = {}
+  for i, first in ipairs(list) do
+    local rest = { unpack(list) }
+    table.remove(rest, i)
+    for _, order in ipairs(scene.orders(rest)) do table.insert(all, { first, unpack(order) }) end
+  end
+  return all
+end
+
+--- Somebody deletes a claim's queue.
+function scene.rob(peer, claim)
+  peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+end
+
+--- A message arrives in a claim's queue: "amqplocks.token", "amqplocks.waiting", "amqplocks.revoke".
+function scene.tell(peer, claim, type)
+  peer.holder:send(frames.encode_content({ channel = claim.channel, method = "basic.deliver",
+    consumer_tag = claim.tag, delivery_tag = 1, exchange = "", routing_key = claim.queue }, { type = type }, ""))
+end
+
+-- The writer, behind the door --------------------------------------------------------------------------------------
+
+--- The core asks who reads, and whether what nobody can be bound with goes anywhere; and, if it is sure by now, whether
+-- the `door` is still there, which is not answered yet. Returns the probes.
+function scene.counts(peer, door)
+  if door then
+    peer.holder:expect("queue.declare", { queue = door.queue, passive = true, channel = door.channel })
+  end
+  peer.holder:silent()
+  local probes = peer.prober:probes("amq.direct")
+  assert.equal(2, #probes)
+  assert.equal("db-readers", probes[1].queue)
+  assert.matches("^db%-scratch%-%x+$", probes[2].queue)
+  peer.prober:silent()
+  return probes
+end
+
+--- The core counts, and somebody reads, or ("nack") may do so still, or (nil) nobody; the `door` is still there.
+function scene.count(peer, somebody, door)
+  local probes = scene.counts(peer, door)
+  if door then peer.holder:declared(door.channel, door.queue) end
+  peer.prober:answer(probes, somebody == "nack" and { ["db-readers"] = "nack" } or somebody and { "db-readers" } or {})
+end
+
+--- The core makes a write of its own, and counts.
+function scene.makes_sure(peer, door, somebody)
+  peer.prober:barrier()
+  scene.count(peer, somebody, door)
+end
+
+-- The bell ----------------------------------------------------------------------------------------------------------
+
+--- The core makes the bell `queue` and consumes from it on a channel of its own. Returns { channel, tag, queue }.
+function scene.makes_bell(peer, queue, priority)
+  local holder = peer.holder
+  local opened = holder:next() == "channel.open" and holder:opened()
+  local qos = holder:next() == "basic.qos" and holder:expect("basic.qos", { prefetch_count = 1, global = false })
+  if qos then holder:send{ channel = qos.channel, method = "basic.qos-ok" } end
+  local declare = holder:expect("queue.declare", { queue = queue, durable = true, exclusive = false,
+    auto_delete = false, passive = false, no_wait = false, arguments = { ["x-queue-type"] = "classic",
+      ["x-expires"] = 60000, ["x-max-length"] = 1, ["x-overflow"] = "drop-head" } })
+  if opened then assert.equal(opened, declare.channel) end
+  local consume = holder:expect("basic.consume", { channel = declare.channel, queue = queue, no_ack = false,
+    exclusive = false, no_wait = false, arguments = priority and { ["x-priority"] = priority } or {} })
+  return { channel = declare.channel, tag = consume.consumer_tag, queue = queue }
+end
+
+function scene.welcome(peer, bell)
+  peer.holder:declared(bell.channel, bell.queue)
+  peer.holder:consumed(bell)
+end
+
+local tags = 0
+
+--- A token, or something else, is delivered from the bell. Returns its tag.
+function scene.deliver(peer, bell, properties)
+  tags = tags + 1
+  peer.holder:send(frames.encode_content({ channel = bell.channel, method = "basic.deliver", consumer_tag = bell.tag,
+    delivery_tag = tags, redelivered = false, exchange = "", routing_key = bell.queue },
+    properties or { type = "amqplocks.token", delivery_mode = 2 }, ""))
+  return tags
+end
+
+--- The core stops consuming, and is told that nothing more will come.
+function scene.cancels(peer, bell)
+  peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
+  peer.holder:send{ channel = bell.channel, method = "basic.cancel-ok", consumer_tag = bell.tag }
+end
+
+--- The core gives the token back that it has.
+function scene.returns(peer, bell, token)
+  peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = true })
+  peer.holder:expect("basic.nack", { channel = bell.channel, delivery_tag = token, requeue = true, multiple = false })
+end
+
+--- The core publishes a token to each of these queues, in this order, which are there or not.
+function scene.rings(peer, ...)
+  local probes, names = peer.prober:probes(), {}
+  for i, probe in ipairs(probes) do
+    names[i] = probe.queue
+    assert.same({ "amqplocks.token", 2 }, { probe.properties.type, probe.properties.delivery_mode })
+  end
+  assert.same({ ... }, names)
+  peer.prober:answer(probes, {})
+end
+
+-- Anywhere ----------------------------------------------------------------------------------------------------------
+
+function scene.silent(peer)
+  peer.holder:silent()
+  peer.prober:silent()
+end
+
+--- Every channel of the holder is in the pool, or free: as many locks as it has ever had channels need no other one.
+function scene.all_channels_are_back(peer)
+  local most = peer.holder.most
+  for i = 1, most do
+    local _, claim = peer:acquire("other" .. i)
+    assert.is_true(claim.channel <= most, ("channel %d of %d never came back"):format(claim.channel, most))
+  end
+end
+
+return scene
