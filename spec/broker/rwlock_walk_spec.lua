@@ -1,0 +1,184 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Eight processes walk in and out of one readers–writer lock at random, to read, to write, to write and read on; they
+-- are stopped for a moment, or killed and replaced, wherever they are. The witness is a file: whoever is inside appends
+-- a line when it has come in, and one before it leaves. Who is to be killed counts as having left just before that: so
+-- two who are inside by the file were inside, alive, at the same time.
+local gate = require "spec.support.gate"
+local socket = require "socket"
+local stage = require "spec.support.stage"
+
+local SEATS = 8
+local SECONDS = os.getenv "AMQPLOCKS_SOAK" and 300 or 10
+
+local WALK = [[
+  local walker, kind, name = require "spec.support.programs.walker", ...
+  return walker.walk(spec, kind == "none" and walker.no_locks() or walker.locks(conn, name), select(3, ...))
+]]
+
+local function random(most) return math.random() * most end
+
+-- The witness -------------------------------------------------------------------------------------------------------
+
+local witness = {}
+witness.__index = witness
+
+function witness.new()
+  local self = setmetatable({ path = os.tmpname() }, witness)
+  stage.undo(function() os.remove(self.path) end)
+  self.log = assert(io.open(self.path, "a"))
+  return self
+end
+
+function witness:killed(one)
+  self.log:write(("killed %d %d\n"):format(one.seat, one.pid))
+  self.log:flush()
+end
+
+local function others(inside, pid)
+  local list = {}
+  for other, what in pairs(inside) do
+    if other ~= pid then table.insert(list, ("%s (%s)"):format(other, what)) end
+  end
+  return #list, table.concat(list, ", ")
+end
+
+-- Who is inside now, by what it said last: "read" or "write".
+local function enter(inside, what, pid, number)
+  local count, list = others(inside, pid)
+  for other, kind in pairs(inside) do
+    local together = other ~= pid and (what == "write" or kind == "write")
+    assert.is_false(together, ("line %d: %s came in to %s beside %s"):format(number, pid, what, list))
+  end
+  inside[pid] = what
+  return count + 1
+end
+
+--- The seat of whoever wrote the last line; most likely it is inside, if it came in by that.
+function witness:last()
+  local file = assert(io.open(self.path))
+  file:seek("end", -math.min(file:seek "end", 200))
+  local what, seat = file:read("*a"):match "([%a-]+) (%d+) %d+\n$"
+  file:close()
+  return tonumber(seat), what
+end
+
+--- Reads the file: never a writer with anybody else. Gives how often each seat came in, by what it came for, and how
+-- many were killed inside; and the most that were inside together.
+function witness:testimony()
+  local inside, dead, number, most = {}, {}, 0, 0
+  local counts = { read = {}, write = {}, ["reads-on"] = {}, refused = {}, killed = {}, victims = 0 }
+  for line in io.lines(self.path) do
+    number = number + 1
+    local what, seat, pid = line:match "^([%a-]+) (%d+) (%d+)$"
+    local is_there = not dead[pid]
+    if is_there and counts[what] then counts[what][seat] = (counts[what][seat] or 0) + 1 end
+    if what == "killed" then
+      counts.victims = counts.victims + (inside[pid] and 1 or 0)
+      inside[pid], dead[pid] = nil, true
+    elseif is_there and (what == "read" or what == "write") then
+      assert.is_nil(inside[pid], line)
+      most = math.max(most, enter(inside, what, pid, number))
+    elseif is_there and what == "reads-on" then
+      assert.equal("write", inside[pid], line)
+      inside[pid] = "read"
+    elseif is_there and what == "leaves" then
+      assert.is_truthy(inside[pid], line)
+      inside[pid] = nil
+    end
+  end
+  assert.is_nil((next(inside)))
+  return counts, most
+end
+
+-- The walk ----------------------------------------------------------------------------------------------------------
+
+local function sit(seats, seat, kind, name, log)
+  local one = stage.process(name)
+  one.seat = seat
+  one:begin(WALK, kind, name, log.path, seat, one.pid, 0.006, math.random(2 ^ 30))
+  seats[seat] = one
+end
+
+local function stop(one)
+  one:signal("STOP")
+  socket.sleep(random(0.04))
+end
+
+local function replace(seats, one, name, log)
+  log:killed(one)
+  one:kill()
+  one.socket:close()
+  sit(seats, one.seat, "rwlock", name, log)
+end
+
+local function disturb(seats, name, log)
+  local chance, one = math.random(), seats[math.random(#seats)]
+  if chance < 0.1 then
+    replace(seats, seats[log:last()] or one, name, log)
+  elseif chance < 0.2 then
+    stop(one)
+    replace(seats, one, name, log)
+  elseif chance < 0.8 then
+    stop(one)
+    one:signal("CONT")
+  else
+    socket.sleep(random(0.05))
+  end
+end
+
+local function look_after(seats)
+  for _, one in ipairs(seats) do
+    if one:finished() then error(one:output() .. tostring(one:finish()), 0) end
+  end
+end
+
+local function finish(seats)
+  for _, one in ipairs(seats) do one:begin("return true") end
+  for _, one in ipairs(seats) do
+    assert.is_true(one:finish(100))
+    one:finish()
+  end
+end
+
+local function walk(kind, seats, seconds)
+  local name, log, all = gate.name(), witness.new(), {}
+  for seat = 1, seats do sit(all, seat, kind, name, log) end
+  local deadline = socket.gettime() + seconds
+  while socket.gettime() < deadline do
+    if kind == "none" then socket.sleep(0.05) else disturb(all, name, log) end
+    look_after(all)
+  end
+  finish(all)
+  for _, one in ipairs(all) do one:kill() end
+  return log, name
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("processes that walk in and out at random", function()
+  it("are never inside beside one that writes, whoever is stopped or killed; all come in, nothing is left", function()
+    math.randomseed(os.time())
+    local log, name = walk("rwlock", SEATS, SECONDS)
+    local counts, most = log:testimony()
+    for seat = 1, SEATS do
+      for _, kind in ipairs{ "read", "write" } do
+        assert.is_true((counts[kind][tostring(seat)] or 0) > 0, ("%d never came in to %s"):format(seat, kind))
+      end
+    end
+    assert.is_true(most > 1)
+    assert.is_true(counts.victims > 0)
+    gate.until_free("read", name)
+    gate.until_free("write", name)
+    assert.is_true(gate.take("write", name, { timeout = 20 }):release())
+  end)
+
+  it("would be seen if nothing held them back", function()
+    local log = walk("none", 3, 0.3)
+    local fine, problem = pcall(log.testimony, log)
+    assert.is_false(fine)
+    assert.matches("came in to", tostring(problem.message or problem), 1, true)
+  end)
+end)
