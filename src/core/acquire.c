@@ -28,7 +28,7 @@ void al_resource_init(al_resource *resource, al_session *session, const char *na
   resource->max_attempts = max_attempts;
   resource->probing = probing;
   resource->squat_checked = -SQUAT_EVERY;
-  resource->bell_missed = -BELL_EVERY;
+  resource->bell_missed = resource->awaited_at = -BELL_EVERY;
   snprintf(resource->name, sizeof resource->name, "%s", name);
   al_session_ref(session);
 }
@@ -113,12 +113,27 @@ static bool have_bell(al_acquire *self) {
   return self->bell;
 }
 
+/* When somebody was last known to wait where those who wait make the bell: we ourselves, or who told our last claim. */
+static int64_t last_awaited(const al_resource *resource) {
+  const al_exclusive *former = resource->former;
+  bool is_later = former && former->is_awaited && former->awaited_at > resource->awaited_at;
+  return is_later ? former->awaited_at : resource->awaited_at;
+}
+
+/* Others may still wait: we line up with them, and they have their chance first. */
+static bool is_polite(const al_acquire *self) {
+  bool was_awaited = self->op.session->now - last_awaited(self->resource) < BELL_EVERY;
+  return self->options.fair || (self->waits && !self->kind->is_shared && was_awaited);
+}
+
 /* Before every look: what rings after that is not missed, and costs no round trip of its own. */
 static bool mind_bell(al_acquire *self) {
   if (!have_bell(self)) return false;
   note_missing_bell(self);
+  self->queues_up = self->queues_up || is_polite(self);
   if (!self->kind->makes_bell || self->queues_up) arrive(self);
   self->bell_went = al_bell_is_out(self->bell);
+  self->is_early = al_bell_is_arriving(self->bell);
   return true;
 }
 
@@ -181,6 +196,7 @@ void al_acquire_missed(al_acquire *self) {
 static void remember(al_acquire *self) {
   al_resource *resource = self->resource;
   if (!self->kind->makes_bell || self->kind->is_shared) return;
+  resource->awaited_at = last_awaited(resource);
   if (resource->former) al_claim_leave(&resource->former->claim);
   al_claim_use(&self->own->claim);
   resource->former = self->own;
@@ -226,25 +242,11 @@ static void look(al_op *op) {
 
 static void wait_until(al_acquire *self, int64_t wake);
 
-static bool was_awaited(const al_acquire *self) {
-  const al_exclusive *former = self->resource->former;
-  return former && former->is_awaited && self->op.session->now - former->awaited_at < BELL_EVERY;
-}
-
-/* Others waited when we had it last, and may do so still: we line up with them, and they have their chance first. */
-static void line_up(al_acquire *self) {
-  bool is_polite = self->options.fair || (self->waits && !self->kind->is_shared && was_awaited(self));
-  if (!self->kind->makes_bell || self->queues_up || !is_polite) return;
-  self->queues_up = true;
-  arrive(self);
-}
-
 /* Something is free, but maybe somebody else's. */
 static void found_free(al_acquire *self) {
   al_session *session = self->op.session;
   bool fair = self->options.fair;
   self->last = self->view;
-  line_up(self);
   if (al_bell_is_out(self->bell) || !(self->waits || fair) || (self->kind->is_shared && !fair)) {
     claim(self); /* there is nobody to be left it to, or no time */
     return;
@@ -322,13 +324,14 @@ static void arriving(al_op *op) {
   look_anew(op);
 }
 
-static bool make_bell(al_acquire *self) {
-  if (!self->kind->makes_bell || self->queues_up) return false;
+/* Where it is those who wait that make the bell. */
+static bool has_to_arrive(al_acquire *self) {
+  if (!self->kind->makes_bell || (self->queues_up && !self->is_early)) return false;
   self->queues_up = true;
   arrive(self);
   if (al_bell_is_out(self->bell)) return false;
-  self->op.step = arriving;
   al_op_ask(&self->op);
+  al_op_next(&self->op, arriving);
   return true;
 }
 
@@ -344,7 +347,8 @@ static void wait_for_it(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_bell_has_token(self->bell);
   al_acquire_may_wait(self);
-  if (make_bell(self)) return;
+  self->resource->awaited_at = session->now;
+  if (has_to_arrive(self)) return;
   int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
     al_bell_waste(self->bell);

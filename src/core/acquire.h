@@ -16,7 +16,7 @@
  * in quick succession, as what it stands for may come free a little after it, and in the end is thrown away as one too many.
  *
  * A doorbell that an administrator made is called at from the first look on. Where nobody makes one but those who wait, a
- * caller that finds what it wants free takes it, unless others waited for it when it had it last; who does not makes the
+ * caller that finds what it wants free takes it, unless somebody was known to wait for it lately; who does not makes the
  * bell, looks once more, as nobody could ring before, and waits. */
 #ifndef AL_CORE_ACQUIRE_H
 #define AL_CORE_ACQUIRE_H
@@ -74,6 +74,7 @@ typedef struct al_resource {
   int64_t squat_checked; /* when squatters were last looked for */
   int64_t bell_missed;   /* when there was no doorbell, or none to be listened to */
   al_exclusive *former;  /* the last claim, where those who wait make the bell; NULL */
+  int64_t awaited_at;    /* when somebody was known to wait there, before that claim */
 } al_resource;
 
 struct al_acquire {
@@ -88,6 +89,7 @@ struct al_acquire {
   al_bell *bell;  /* until the claim has it; NULL */
   bool bell_went; /* seen, and looked for slots since */
   bool queues_up; /* at a bell that waiters make */
+  bool is_early;  /* the look under way began before it was there */
   al_patience patience;
 
   al_view view, last; /* of the look under way; of the last one that was brought to its end */
