@@ -74,6 +74,26 @@ local RWLOCK = {
     troubles = EVERYTHING, downgrades = 0.3 },
 }
 
+local TOKENS = {
+  { name = "tokens", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
+  { name = "tokens shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "tokens line", text = "in line", seeds = 60, in_line = true, poll = 60, is_rung = true,
+    waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" } },
+  { name = "tokens death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, is_rung = true },
+  { name = "tokens lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
+    is_rung = true },
+  { name = "tokens restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" },
+    is_rung = true },
+  { name = "tokens cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" }, is_rung = true },
+  { name = "tokens long", text = "while the broker lets nobody hold one for so long", seeds = 60,
+    troubles = { "too long", "stranger", "alarm" }, is_rung = true },
+  { name = "tokens resize", text = "while administrators come, change their number, and die", seeds = 80,
+    troubles = { "resize" }, is_rung = true, mends = true },
+  { name = "tokens destroy", text = "while all is destroyed and made anew", seeds = 60, troubles = { "destroy" },
+    is_rung = true },
+}
+
 local FACTOR = os.getenv "AMQPLOCKS_SOAK" and 50 or 1
 local ONE_NAME, ONE_SEED = (os.getenv "AMQPLOCKS_STORY" or ""):match("^(.-) ?(%d*)$")
 local SHOWN = 60  -- lines of a story that ended badly
@@ -124,5 +144,6 @@ end
 describe("five processes that want", function ()
   tell("semaphore", "three slots", SEMAPHORE)
   tell("mutex", "a mutex", MUTEX)
+  tell("tokens", "three permits", TOKENS)
   tell("rwlock", "to read or to write", RWLOCK)
 end)

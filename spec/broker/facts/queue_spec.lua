@@ -64,6 +64,22 @@ describe("a message that is given back", function ()
   end
 end)
 
+describe("all messages of a channel", function ()
+  after_each(scene.clear)
+
+  it("are given back by one nack of tag 0, none too, and another channel's are not", function ()
+    local queue, channel, other = scene.queue(), scene.channel():confirm(), scene.channel()
+    local all = { method = "basic.nack", delivery_tag = 0, multiple = true, requeue = true }
+    scene.barrier(channel:send(all), queue)
+    for _, id in ipairs{ "1", "2", "3" } do put(channel, queue, id) end
+    for _, by in ipairs{ channel, other, channel } do get(by, queue) end
+    scene.barrier(channel:send(all), queue)
+    scene.barrier(channel:send(all), queue)
+    until_true(function () return channel.client:message_count(queue) == 2 end)
+    assert.equal("1 3", empty(queue))
+  end)
+end)
+
 describe("a bell of length one that drops its head", function ()
   after_each(scene.clear)
   local LENGTH_ONE = { durable = true, arguments = {

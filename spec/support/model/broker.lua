@@ -109,6 +109,16 @@ function Broker:watch_line(arrived, returned)
   self.line_watcher = { arrived = arrived, returned = returned }
 end
 
+--- Has fn(queue) called whenever a queue may have got more messages, or fewer, or has given some out.
+function Broker:watch_level(fn)
+  self.level_watcher = fn
+end
+
+--- For queues.
+function Broker:leveled(queue)
+  if self.level_watcher and queue.is_alive then self.level_watcher(queue) end
+end
+
 --- For queues.
 function Broker:consumed(queue, consumer)
   if self.line_watcher then self.line_watcher.arrived(queue, consumer) end

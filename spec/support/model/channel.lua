@@ -362,14 +362,16 @@ METHODS["basic.get"] = function (self, frame)
     exchange = message.exchange, routing_key = message.routing_key, message_count = #queue.messages }, message)
 end
 
--- Takes the deliveries that a tag means off the list; with an unknown one the channel is closed.
+-- Takes the deliveries that a tag means off the list; with an unknown one the channel is closed. Several with the tag 0
+-- are all, and may be none.
 local function settle(self, frame)
   local settled, kept = {}, {}
+  local is_all = frame.multiple and frame.delivery_tag == 0
   for _, entry in ipairs(self.unacked) do
-    local meant = entry.tag == frame.delivery_tag or frame.multiple and entry.tag <= frame.delivery_tag
+    local meant = is_all or entry.tag == frame.delivery_tag or frame.multiple and entry.tag <= frame.delivery_tag
     table.insert(meant and settled or kept, entry)
   end
-  if #settled == 0 then
+  if #settled == 0 and not is_all then
     if self.broker.laws.strict then error("a delivery is settled that is not there, or was before", 0) end
     self:fail(406, "PRECONDITION_FAILED - unknown delivery tag " .. frame.delivery_tag, frame)
   end

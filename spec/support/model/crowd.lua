@@ -254,6 +254,37 @@ troubles["new bell"] = function (self)
   self.kind:make_bell()
 end
 
+-- An administrator destroys everything, under those who hold and those who wait, and makes it anew.
+function troubles.destroy(self)
+  local admin = self.admin
+  if admin.is_busy then return end
+  admin.is_busy = true
+  admin:note("destroys it")
+  admin:start(function ()
+    if finish(self, admin, self.kind:destroy(admin)) then
+      admin:sleep(self.random:between(0, self.hold))
+      assert(admin:finish(self.kind:create(admin)))
+    end
+    admin.is_busy = false
+  end)
+end
+
+-- All that anybody has is taken from him, and he hears of it so many seconds later at most.
+local function rob_all(self, news)
+  news = news + Wire.longest(self.pace) + 1e-6
+  for _, member in ipairs(self.members) do
+    local process = member.process
+    for _, belief in ipairs(self.watch:locks_of(process)) do self.watch:robbed(process, belief.lock, news) end
+    self.watch:doubts(process, news)
+  end
+end
+
+-- The broker closes the channels of those who hold a permit: for them it was too long.
+troubles["too long"] = function (self)
+  rob_all(self, self.broker.laws.inner)
+  self.broker:time_out(self.kind.bell)
+end
+
 -- Who has a token too long loses its channel at the bell, and nothing else.
 troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.bell) end
 
@@ -261,11 +292,9 @@ troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.be
 function troubles.restart(self)
   for _, member in ipairs(self.members) do
     self.watch:excuses(member.process)
-    for _, belief in ipairs(self.watch:locks_of(member.process)) do
-      self.watch:robbed(member.process, belief.lock, Wire.longest(self.pace) + 1e-6)
-    end
     member.process:misses_end()
   end
+  rob_all(self, 0)
   self.broker:stop(self.random:chance(0.5))
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
 end
@@ -288,7 +317,7 @@ function troubles.resize(self)
     table.insert(self.processes, self.admin)
     self.admin.is_busy = true
     self.admin:start(function (admin)
-      assert(admin:finish(self.kind:repair(admin)))
+      while not finish(self, admin, self.kind:repair(admin)) do admin:sleep(1) end
       admin.is_busy = false
     end)
   end)
@@ -319,6 +348,7 @@ end
 --   poll, is_rung       how often to look without being rung, and whether nobody should have to
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
+--   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
 --   stale               how late a connection may see what others changed, in seconds
 --   heartbeat, paces    of the connections, and of the network to choose from
 function Crowd.new(seed, options, traced)
@@ -386,6 +416,16 @@ local function close_all(self)
   if #self.broker.connections > 0 then breach("%d connections are left", #self.broker.connections) end
 end
 
+-- What an operator or a dead administrator left behind is put right, now that nobody holds anything.
+local function mend(self)
+  local admin, mended = self.admin, nil
+  admin:start(function ()
+    assert(admin:finish(self.kind:repair(admin)))
+    mended = true
+  end)
+  run(self, "it is repaired", 120, function () return mended end)
+end
+
 local function tell(self)
   create(self)
   for i = 1, self.options.workers or 5 do
@@ -400,6 +440,7 @@ local function tell(self)
   self.watch:look()
   self.world:run(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat)
   look_for_leftovers(self, "when nobody wants anything any more")
+  if self.options.mends then mend(self) end
   local flaw = self.kind:flaw()
   if flaw then breach("%s", flaw) end
   close_all(self)

@@ -98,6 +98,7 @@ local function serve(self)
     end
   end
   drop_expired(self)
+  self.broker:leveled(self)
 end
 
 -- Messages are back in their places. A queue that is too long by that drops its head before it serves anybody.
@@ -126,6 +127,7 @@ function Queue:take(no_ack)
   drop_expired(self)
   self:used()
   if message and not no_ack then hand_out(self, message) end
+  self.broker:leveled(self)
   return message
 end
 
@@ -160,6 +162,7 @@ end
 function Queue:purge()
   local count = #self.messages
   self.messages = {}
+  self.broker:leveled(self)
   return count
 end
 

@@ -19,6 +19,7 @@
 --   changed(queue)       a queue was made, or is gone
 --   refuses(belief)      nil, or what is wrong with having got this
 --   held_by(connection)  nil, or the name of something that it holds
+--   news                 if not nil: so long it takes a holder to hear that the queue is gone, which is no breach
 local Watch = {}
 Watch.__index = Watch
 
@@ -116,9 +117,10 @@ local function chosen(list, fn)
   return some
 end
 
--- Two who believe: both are asked, now and whenever one of them has heard something.
-local function look_at_beliefs(self, group)
-  local beliefs = chosen(self.beliefs, function (belief) return belief.group == group end)
+--- Two who believe: both are asked, now and whenever one of them has heard something.
+function Watch:look_at_beliefs(group)
+  local now = self.world.now
+  local beliefs = chosen(self.beliefs, function (belief) return belief.group == group and belief.from <= now end)
   if not self.kind:clash(beliefs) then return end
   local clash = self.kind:clash(chosen(beliefs, believes))
   if clash then breach("%s", clash) end
@@ -165,12 +167,17 @@ function Watch:got(process, lock)
   if process:is_forsaken() or not process:holds(lock) then return end
   local kind = self.kind
   local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
-    wish = kind:wish_of(lock) }
+    wish = kind:wish_of(lock), from = math.max(self.world.now, self.doubtful[process] or 0) }
   local wrong = kind:refuses(belief)
   if wrong then breach("%s got %s", process.name, wrong) end
   table.insert(self.beliefs, belief)
   self:note()
-  look_at_beliefs(self, belief.group)
+  self.world:at(belief.from, self.look_at_beliefs, self, belief.group)
+end
+
+--- Whatever a process is about to get may be lost by now, of which it hears so many seconds later at most.
+function Watch:doubts(process, news)
+  self.doubtful[process] = self.world.now + news
 end
 
 --- It gives it back, or cannot know (yet) that it was taken away; without a lock: whatever it has.
@@ -186,7 +193,7 @@ function Watch:turns(lock, wish, queue)
   for _, belief in ipairs(self.beliefs) do
     if belief.lock == lock then
       belief.wish, belief.queue = wish, queue
-      look_at_beliefs(self, belief.group)
+      self:look_at_beliefs(belief.group)
     end
   end
 end
@@ -213,14 +220,16 @@ function Watch:heard(process)
   end
   if #self.beliefs < 2 then return end
   for _, belief in ipairs(self.beliefs) do
-    if belief.process == process then look_at_beliefs(self, belief.group) end
+    if belief.process == process then self:look_at_beliefs(belief.group) end
   end
 end
 
 local function note_gone(self, name)
   if self.broker.queues[name] then return end
   for _, belief in ipairs(self.beliefs) do
-    if belief.queue == name and believes(belief) then
+    if belief.queue == name and self.kind.news then
+      self:robbed(belief.process, belief.lock, self.kind.news)
+    elseif belief.queue == name and belief.from <= self.world.now and believes(belief) then
       breach("%s is gone while %s is told that it holds it", name, belief.process.name)
     end
   end
@@ -229,7 +238,7 @@ end
 --- Watches locks of a kind. Counts `grants`, and knows the `longest` that anybody slept beside a free one.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, grants = 0, longest = 0 }, Watch)
+    beliefs = {}, doubtful = {}, grants = 0, longest = 0 }, Watch)
   broker:watch(function (queue)
     kind:changed(queue)
     self:note()

@@ -1,0 +1,122 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Stories about the permits of a token semaphore: messages that are with whoever holds one. The queue is its own bell:
+-- who waits is in line there.
+local Wire = require "spec.support.model.wire"
+
+local Tokens = {}
+Tokens.__index = Tokens
+
+local NAME, QUEUE, COUNT = "licences", "licences.semaphore", "licences.semaphore-count"
+local FOREIGN = { delivery_mode = 2, content_type = "text/plain" }
+
+function Tokens.new(crowd)
+  local broker = crowd.broker
+  local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE, strangers = 0,
+    queue_type = crowd.random:pick{ "classic", "quorum" } }, Tokens)
+  self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end } }
+  broker:watch_level(function (queue) self:leveled(queue) end)
+  -- Who holds one when the queue goes is told a moment later.
+  self.news = broker.laws.notice + broker.laws.inner + Wire.longest(crowd.pace) + 1e-6
+  return self
+end
+
+-- For the story -----------------------------------------------------------------------------------------------------
+
+local function administer(self, admin, action, wait, ...)
+  return admin.session:administer_tokens(action, NAME, { queue_type = self.queue_type, wait = wait }, ...)
+end
+
+function Tokens:create(admin)
+  return administer(self, admin, "create", 0, self.crowd.slots)
+end
+
+function Tokens:resize(admin, permits)
+  return administer(self, admin, "resize", self.crowd.random:pick{ 0, 5 }, permits)
+end
+
+function Tokens:destroy(admin)
+  return administer(self, admin, "destroy", self.crowd.random:pick{ 0, 0, 5 })
+end
+
+function Tokens:repair(admin)
+  return administer(self, admin, "repair", 60)
+end
+
+function Tokens:ask(process, _, ...)
+  return process:keep(process.session:token_semaphore(NAME, self.queue_type == "quorum")):acquire(...)
+end
+
+function Tokens.wish() return "permit" end
+
+--- A stranger has a permit. Gives what ends it.
+function Tokens:intrude()
+  local queue = self.broker.queues[QUEUE]
+  local message = queue and queue:take()
+  if not message then return nil end
+  self.broker.world:note("a stranger", "has a permit")
+  self.strangers = self.strangers + 1
+  return function ()
+    self.strangers = self.strangers - 1
+    queue:requeue{ message = message }
+  end
+end
+
+--- Permits by somebody else, more than there should be.
+function Tokens:ring(count) self.broker:put(QUEUE, count, FOREIGN) end
+
+function Tokens.stays(_, queue) return queue == QUEUE or queue == COUNT end
+
+function Tokens:flaw()
+  local permits, marks = self.broker:count(QUEUE), self.broker:count(COUNT)
+  if permits ~= marks or permits ~= self.crowd.slots then
+    return ("%d permits are left, and %d marks, of %d"):format(permits, marks, self.crowd.slots)
+  end
+end
+
+-- For the watch -----------------------------------------------------------------------------------------------------
+
+-- There may be more permits than marks only by somebody else's hand.
+local function look_at_count(self)
+  local queues = self.broker.queues
+  if not (queues[QUEUE] and queues[COUNT]) or self.crowd.options.surplus then return end
+  local ready, unacked = self.broker:count(QUEUE)
+  local marks, marks_unacked = self.broker:count(COUNT)
+  if ready + unacked > marks + marks_unacked then
+    error({ breach = ("there are %d permits, and %d marks"):format(ready + unacked, marks + marks_unacked) }, 0)
+  end
+end
+
+function Tokens:leveled(queue)
+  if queue.name ~= QUEUE and queue.name ~= COUNT then return end
+  look_at_count(self)
+  self.crowd.watch:note()
+  self.crowd.watch:look_at_beliefs(1)
+end
+
+function Tokens:changed(queue)
+  local crowd = self.crowd
+  if queue.name ~= QUEUE or self.broker.queues[QUEUE] then return end
+  for _, member in ipairs(crowd.members) do crowd.watch:doubts(member.process, self.news) end
+end
+
+function Tokens.group_of() return 1 end
+
+function Tokens.queue_of() return QUEUE end
+
+function Tokens.wish_of() return "permit" end
+
+function Tokens.refuses() return nil end
+
+-- Whoever holds a permit has a message that nobody else has.
+function Tokens:clash(beliefs)
+  local _, unacked = self.broker:count(QUEUE)
+  if #beliefs > unacked - self.strangers then
+    return ("%d hold a permit, and only %d are given out"):format(#beliefs, unacked - self.strangers)
+  end
+end
+
+function Tokens.held_by() return nil end
+
+return Tokens
