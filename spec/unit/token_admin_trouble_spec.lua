@@ -513,7 +513,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
     end)
 
-    it("gives back what comes too late", function ()
+    it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()
       local peer = scene.open(way)
       local _ = scene.begin(peer, "remove", 2, {}, { permits = 1, marks = 3, consumers = 2 })
       local one = scene.collects(peer, PERMITS, 2):consumes()
@@ -521,7 +521,7 @@ for _, way in ipairs(Peer.all_ways) do
       one:looks(0, 2)
       local settled = one:returns()
       one:deliver_some(1)
-      peer.holder:expect("basic.nack", { channel = one.channel, delivery_tag = 2, multiple = false, requeue = true })
+      peer.holder:silent()
       settled()
     end)
 

@@ -46,9 +46,9 @@ static void acknowledge(const al_collector *collector, uint64_t tag, bool multip
   send(collector, AMQP_BASIC_ACK_METHOD, &ack);
 }
 
-/* Tag 0 and multiple: all of them, those on their way included. */
-static void give_back(const al_collector *collector, uint64_t tag) {
-  amqp_basic_nack_t nack = {.delivery_tag = tag, .multiple = tag == 0, .requeue = 1};
+/* All of them, those on their way included. */
+static void give_back(const al_collector *collector) {
+  amqp_basic_nack_t nack = {.delivery_tag = 0, .multiple = 1, .requeue = 1};
   send(collector, AMQP_BASIC_NACK_METHOD, &nack);
 }
 
@@ -142,11 +142,9 @@ static bool is_too_many(al_collector *collector, const al_content *content) {
 }
 
 static void message_arrived(al_collector *collector, const al_content *content) {
-  if (strcmp(content->consumer_tag, collector->tag) != 0) return; /* the channel's last owner's */
-  if (collector->state == AL_COLLECTOR_LEAVING) {
-    give_back(collector, content->delivery_tag);
-    return;
-  }
+  bool is_ours = strcmp(content->consumer_tag, collector->tag) == 0; /* or the channel's last owner's */
+  /* What comes late may have been given back with the rest; if it was not, the end of the channel does it. */
+  if (!is_ours || collector->state == AL_COLLECTOR_LEAVING) return;
   if (is_too_many(collector, content)) {
     acknowledge(collector, content->delivery_tag, false);
     collector->thrown++;
@@ -240,7 +238,7 @@ void al_collector_acknowledge(al_collector *collector) {
 
 void al_collector_return(al_collector *collector) {
   cancel(collector);
-  give_back(collector, 0);
+  give_back(collector);
   leave(collector);
 }
 
@@ -252,7 +250,7 @@ void al_collector_drop(al_collector *collector) {
   if (!collector->channel) return;
   if (collector->state == AL_COLLECTOR_COLLECTING && !collector->is_doomed) {
     cancel(collector);
-    give_back(collector, 0);
+    give_back(collector);
   }
   al_channel_close(collector->channel);
   out(collector);
