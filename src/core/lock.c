@@ -178,9 +178,17 @@ static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE])
   al_name_slot(out, lock->name, lock->slot);
 }
 
+static void verify_begin(al_op *op);
+
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
-  if (!al_lock_is_still_held(op, self->lock) || op->claim->confirmed < self->confirmed) return;
+  if (!al_lock_is_still_held(op, self->lock)) return;
+  if (op->claim != self->lock->claim) { /* exchanged meanwhile: it is the new one that is asked for */
+    op->claim = self->lock->claim;
+    al_op_next(op, verify_begin);
+    return;
+  }
+  if (op->claim->confirmed < self->confirmed) return;
   if (self->lock->kind != AL_LOCK_SLOT) {
     al_op_finish(op);
     return;
