@@ -32,11 +32,12 @@ static void downgrade_free(al_op *op) {
 }
 
 /* The writer's place is given up when the broker says so, as in every release. The lock is a reader's by now: whatever
- * becomes of the door, it goes with its channel. */
+ * becomes of the door, it goes with its channel. With the connection both go, one after the other. */
 static void opening(al_op *op) {
   const downgrade *self = (downgrade *)op;
   bool is_open = self->door->state == AL_CLAIM_GONE || self->door->is_denied;
-  if (is_open && al_lock_is_still_held(op, self->lock)) al_op_finish(op);
+  if (!is_open || !al_lock_is_still_held(op, self->lock)) return;
+  if (!al_link_is_lost(&op->session->holder)) al_op_finish(op);
 }
 
 static void exchange(downgrade *self) {
@@ -60,8 +61,9 @@ static void claiming(al_op *op) {
     exchange(self);
   else if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
-  else
-    al_op_fail(op, reader->code, "\"%s\" could not be claimed: %s", reader->queue, reader->why);
+  else /* LOST would say that it is not a writer any more */
+    al_op_fail(op, reader->code == AL_LOST ? AL_UNAVAILABLE : reader->code, "\"%s\" could not be claimed: %s",
+               reader->queue, reader->why);
 }
 
 static void begin(al_op *op) {
