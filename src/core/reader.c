@@ -17,8 +17,9 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
-  const char *format =
-      code == AL_TIMEOUT ? "\"%s\" could not be read" : "somebody writes \"%s\", or waits to write it";
+  const char *format = code == AL_TIMEOUT    ? "\"%s\" could not be read"
+                       : code == AL_DEADLOCK ? AL_RW_DEADLOCK
+                                             : "somebody writes \"%s\", or waits to write it";
   snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
 }
 

@@ -25,7 +25,7 @@ bool al_rw_may_enter(al_acquire *self) {
   al_name_readers(key, name);
   al_name_door(door, name);
   if (is_ours(al_exclusive_find(session, door)) || is_ours(al_exclusive_find_bound(session, key)))
-    al_op_fail(&self->op, AL_DEADLOCK, "this very connection reads or writes \"%s\" already", name);
+    al_op_fail(&self->op, AL_DEADLOCK, AL_RW_DEADLOCK, name);
   return !self->op.done;
 }
 

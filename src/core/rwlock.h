@@ -42,6 +42,7 @@ typedef struct al_rw_acquire {
 } al_rw_acquire;
 
 /* For both kinds. */
+#define AL_RW_DEADLOCK "this very connection reads or writes \"%s\" already"
 bool al_rw_may_enter(
     al_acquire *self); /* false: this session reads or writes already, and it has failed with AL_DEADLOCK */
 void al_rw_look(al_acquire *self);

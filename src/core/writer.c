@@ -37,6 +37,7 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
   const char *format = code == AL_TIMEOUT     ? "\"%s\" could not be written"
+                       : code == AL_DEADLOCK  ? AL_RW_DEADLOCK
                        : is_behind_door(self) ? "somebody reads \"%s\""
                        : self->view.busy      ? "somebody else writes \"%s\", or waits to write it"
                                               : "the door of \"%s\" is open, but others came before";
