@@ -4,6 +4,8 @@
 --- The token semaphore: one message for every permit, in the queue `name.semaphore`. Fast, with priorities, and shared
 -- with whatever other software takes messages from that queue.
 local acquiring = require "amqplocks.acquiring"
+local await = require "amqplocks.await"
+local core = require "amqplocks.core"
 local options = require "amqplocks.options"
 
 local checks = options.checks
@@ -11,6 +13,17 @@ local checks = options.checks
 local schema = {
   queue_type = checks.one_of("classic", "quorum"),
 }
+
+local admin_schema = {
+  queue_type = checks.one_of("classic", "quorum"),
+  timeout = checks.timeout,
+  wait = checks.seconds,
+}
+
+---@class amqplocks.TokenAdminOptions
+---@field queue_type? "classic"|"quorum" of queues that are created (that of conn:token_semaphore, "classic")
+---@field timeout? number seconds for the whole action, waiting for another administrator included (30)
+---@field wait? number seconds to wait, on top of that, for holders to give back their permits (0: do not wait)
 
 ---@class amqplocks.TokenSemaphore
 ---@field name string
@@ -36,6 +49,72 @@ function TokenSemaphore:acquire(opts) return acquiring.acquire(self, "acquire", 
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
 function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
+-- For those who administer ------------------------------------------------------------------------------------------
+
+local function administer(self, action, opts, permits)
+  if opts ~= nil then options.check(opts, admin_schema, action) end
+  local connection = self._connection
+  local merged = options.merge(self._options, opts)
+  return await(connection._driver, connection._session:administer_tokens(action, self.name, merged, permits))
+end
+
+local function whole(permits, least, where)
+  return options.argument(permits, checks.whole(least, core.slots_max), "the number of permits", where)
+end
+
+--- Creates the semaphore.
+---@param permits integer at least 1
+---@param opts? amqplocks.TokenAdminOptions
+---@return integer|nil permits, string? message, string? code "exists", "conflict" (the queue is there, made by other
+---  software), "timeout", "refused", "blocked" (an alarm), "lost" (the administration mutex), "limit", …
+function TokenSemaphore:create(permits, opts) return administer(self, "create", opts, whole(permits, 1, "create")) end
+
+--- Makes more permits.
+---@param permits integer how many more, at least 1
+---@param opts? amqplocks.TokenAdminOptions
+---@return integer|nil permits the new number, string? message, string? code "not_found", "conflict", "blocked", …
+function TokenSemaphore:add(permits, opts) return administer(self, "add", opts, whole(permits, 1, "add")) end
+
+--- Takes permits away: all of them or none. It takes those that are free, or come free within `wait`, before all who
+-- wait for one. Who holds a permit keeps it. With the last permit goes the semaphore.
+--
+--     assert(images:remove(2, { wait = 60 }))
+---@param permits integer how many fewer, at least 1
+---@param opts? amqplocks.TokenAdminOptions
+---@return integer|nil permits the new number, string? message, string? code "busy" (without `wait`), "timeout",
+---  "not_found", "conflict", …
+function TokenSemaphore:remove(permits, opts) return administer(self, "remove", opts, whole(permits, 1, "remove")) end
+
+--- Makes it this many permits: creates, adds, removes. A queue that other software has made becomes a semaphore of this
+-- many permits when nobody else consumes from it; its messages are replaced, and who holds one of them by basic.get is
+-- not seen.
+---@param permits integer 0 or more
+---@param opts? amqplocks.TokenAdminOptions
+---@return integer|nil permits, string? message, string? code as for add and remove
+function TokenSemaphore:resize(permits, opts) return administer(self, "resize", opts, whole(permits, 0, "resize")) end
+
+--- How many permits there are, how many of them are free, and how many are not: held by clients, by an administrator at
+-- work, or lost.
+---@param opts? amqplocks.TokenAdminOptions
+---@return integer|nil count 0 if there is no semaphore, integer|string free_or_message, integer|string held_or_code
+---  "conflict" (made by other software: nobody counts its permits), …
+function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
+
+--- Makes it as many permits as there are to be. It takes all that are free, and throws away what is one too many, be it
+-- beyond the number or the second of the same id. Permits that are missing are made anew, but only when nobody else
+-- consumes, waiting for that for `wait` seconds: otherwise they may be held. Who holds one by basic.get, as some other
+-- software does, is not seen: let that rest while a semaphore is repaired.
+---@param opts? amqplocks.TokenAdminOptions
+---@return integer|nil permits, string? message, string? code "busy" (permits are missing, and others consume; without
+---  `wait`), "timeout", "not_found", "conflict", "blocked", …
+function TokenSemaphore:repair(opts) return administer(self, "repair", opts) end
+
+--- Deletes the semaphore. With `wait` it waits until all permits are back ("timeout": they were not, and nothing was
+-- deleted); without, whoever holds one is told that it is lost.
+---@param opts? amqplocks.TokenAdminOptions
+---@return true|nil, string? message, string? code "not_found", "timeout", …
+function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) end
+
 local token_semaphore = {}
 
 function token_semaphore.new(connection, name, opts)
@@ -44,6 +123,7 @@ function token_semaphore.new(connection, name, opts)
   return setmetatable({
     name = name,
     _connection = connection,
+    _options = options.merge(opts),
     _core = connection._session:token_semaphore(name, opts.queue_type == "quorum"),
   }, metatable)
 end

@@ -118,14 +118,14 @@ function relay:swallow()
   end
 end
 
--- One look around, as long as it may take.
-function relay:turn(stop)
+--- One look around, as long as it may take, or so many seconds. True if `stop` said yes, as for run().
+function relay:turn(stop, seconds)
   local sockets = { self.listener }
   for link in pairs(self.links) do
     table.insert(sockets, link.client)
     table.insert(sockets, link.broker)
   end
-  local readable = socket.select(sockets, nil, 0.05)
+  local readable = socket.select(sockets, nil, seconds or 0.05)
   if readable[self.listener] then self:accept() end
   for link in pairs(self.links) do
     if readable[link.broker] then self:answer(link) end
@@ -133,13 +133,18 @@ function relay:turn(stop)
   end
 end
 
+--- Whether the client was here, and has gone.
+function relay:has_ended()
+  self.served = self.served or next(self.links) ~= nil
+  return self.served and next(self.links) == nil
+end
+
 --- Hands frames on until `stop` says yes to one that was handed on (true), or the administrator has gone (false).
 -- Without `stop` the administrator's frames are kept, only answers get through.
 function relay:run(stop)
   local deadline = socket.gettime() + 100
   while not self:turn(stop) do
-    self.served = self.served or next(self.links) ~= nil
-    if self.served and next(self.links) == nil then return false end
+    if self:has_ended() then return false end
     if socket.gettime() > deadline then error("the administrator behind the relay neither came so far nor went", 2) end
   end
   return true

@@ -415,6 +415,15 @@ for _, way in ipairs(Peer.all_ways) do
       end
     end)
 
+    it("has the queue deleted under it, and sees that when it looks", function ()
+      local peer = scene.open(way)
+      local op = scene.begin(peer, "remove", 2, { wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+      peer.holder:refuse(one.channel, 404, "NOT_FOUND - no queue", "queue.declare")
+      peer:failed(op, "lost", PERMITS, "no queue")
+    end)
+
     it("is out of time, and says how to finish", function ()
       local peer = scene.open(way)
       local op, mutex = scene.begin(peer, "add", 2, { timeout = 2 }, { permits = 1, marks = 3 })

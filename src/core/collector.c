@@ -156,10 +156,12 @@ static void message_arrived(al_collector *collector, const al_content *content) 
   collector->op->step(collector->op);
 }
 
+/* What was collected is lost with the queue, whether that is told by itself or by a look. */
 static al_code refusal(const al_event *event) {
+  bool is_gone = event->reply_code == AMQP_NOT_FOUND && event->method != AMQP_BASIC_CONSUME_METHOD;
+  if (event->method == 0 || is_gone) return AL_LOST;
   if (event->reply_code == AMQP_RESOURCE_LOCKED) return AL_SQUATTED;
-  if (event->reply_code == AMQP_NOT_FOUND) return AL_NOT_FOUND;
-  return event->method == 0 ? AL_LOST : al_event_refusal(event);
+  return event->reply_code == AMQP_NOT_FOUND ? AL_NOT_FOUND : al_event_refusal(event);
 }
 
 static void collector_event(void *owner, al_channel *channel, const al_event *event) {

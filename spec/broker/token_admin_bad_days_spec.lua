@@ -1,0 +1,372 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Administering a token semaphore when the administrator dies at it, the broker says no, or an operator intervenes.
+-- What must hold: never more permits than marks, all that was collected goes back, and repair mends what there is.
+local await = require "amqplocks.await"
+local broker = require "spec.support.broker"
+local process = require "spec.support.process"
+local relay = require "spec.support.relay"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(stage.clear)
+teardown(stage.check)
+
+local fails = stage.fails
+
+local SOAK = os.getenv "AMQPLOCKS_SOAK" -- every frame is a step then
+
+local function names(message, ...)
+  for _, part in ipairs{ ... } do
+    assert.truthy(message:find(part, 1, true), ("%q is not in: %s"):format(part, message))
+  end
+end
+
+local function nth(n, wanted)
+  local seen = 0
+  return function (frame)
+    if wanted(frame) then seen = seen + 1 end
+    return seen == n
+  end
+end
+
+describe("administering permits", function ()
+  local name, conn, tokens, raw
+
+  before_each(function ()
+    name = scene.name()
+    conn = stage.connect()
+    tokens = conn:token_semaphore(name)
+    raw = stage.client()
+  end)
+
+  local function stands(count) scene.stands(raw, name, count) end
+
+  local function mutex_is_free(which)
+    return until_true(function () return not raw:exists((which or name) .. "-tokenadmin") end)
+  end
+
+  -- How many permits lie free, and how many marks there are, in this order or the other; nought where there is no
+  -- queue.
+  local function count(which, marks_first)
+    local function messages(queue) return raw:exists(queue) and raw:message_count(queue) or 0 end
+    local marks = marks_first and messages(scene.marks(which))
+    local permits = messages(scene.permits(which))
+    return permits, marks or messages(scene.marks(which))
+  end
+
+  local function never_too_many(which)
+    for _, marks_first in ipairs{ false, true } do
+      local permits, marks = count(which or name, marks_first)
+      assert.is_true(permits <= marks, ("%d permits and %d marks"):format(permits, marks))
+    end
+  end
+
+  -- An act of administration in another process, behind a relay.
+  local function begin(call, which, timeout)
+    local between, other = relay.new(), process.start()
+    stage.undo(function () between:close() end)
+    other:begin([[
+      local call, name, url, timeout = ...
+      local conn = assert(require("amqplocks").connect(url, { heartbeat = 300, timeout = timeout, name = name }))
+      local tokens = conn:token_semaphore(name)
+      local result, message, code = assert((loadstring or load)("return (...):" .. call))(tokens)
+      conn:close()
+      return result, message, code
+    ]], call, which or name, between.url, timeout or 100)
+    return other, between
+  end
+
+  -- The connections of a process that was killed are gone, and what they wrote is done.
+  local function until_forgotten(which)
+    mutex_is_free(which)
+    if not broker.suite then return end
+    until_true(function ()
+      return pcall(broker.suite.tell, broker.suite, [[
+        [] = [1 || [{client_properties, All}] <- rabbit_networking:connection_info_all([client_properties]),
+          {<<"connection_name">>, longstr, Name} <- All, string:prefix(Name, $1) =/= nomatch], ok.
+      ]], which or name)
+    end)
+  end
+
+  describe("when the administrator is killed", function ()
+    local cases = {
+      { call = "create(2)", target = 2 },
+      { before = 1, call = "add(2)", target = 3 },
+      { before = 3, call = "remove(2)", target = 1 },
+      { before = 2, call = "resize(0)", target = 0 },
+      { before = 2, lacks = 1, call = "repair()", target = 2 },
+      { foreign = 2, call = "resize(1)", target = 1 },
+    }
+
+    local function prepare(case, which)
+      local permits = conn:token_semaphore(which)
+      if case.before then assert(permits:create(case.before)) end
+      if case.lacks then scene.taker(which):served():acknowledge() end
+      if case.foreign then
+        assert(raw:declare(scene.permits(which), { durable = true }))
+        for _ = 1, case.foreign do scene.publish(raw, scene.permits(which)) end
+      end
+    end
+
+    -- Not looking, nor opening and closing channels.
+    local function is_act(frame)
+      return relay.is_step(frame) and not frame.passive and not frame.method:find "^channel"
+        and frame.method ~= "basic.qos" and frame.method ~= "confirm.select"
+    end
+
+    -- Several at once, each up to another step: one takes half a second to see that permits are lost.
+    local function begin_some(case, first_step, last_step)
+      local victims = {}
+      for step = first_step, last_step do
+        local victim = { name = scene.name(), stop = nth(step, SOAK and relay.is_step or is_act) }
+        prepare(case, victim.name)
+        victim.process, victim.between = begin(case.call, victim.name)
+        table.insert(victims, victim)
+      end
+      return victims
+    end
+
+    -- Each has come to its step, or to its end before.
+    local function run(victims)
+      local left = #victims
+      while left > 0 do
+        for _, victim in ipairs(victims) do
+          if not victim.is_there then
+            victim.came_so_far = victim.between:turn(victim.stop, 0.001)
+            victim.is_there = victim.came_so_far or victim.between:has_ended()
+            if victim.is_there then left = left - 1 end
+          end
+        end
+      end
+    end
+
+    local function kill(victims)
+      for _, victim in ipairs(victims) do
+        if victim.came_so_far then victim.between:swallow() end
+        victim.process:kill()
+        victim.between:close()
+      end
+      for _, victim in ipairs(victims) do until_forgotten(victim.name) end
+    end
+
+    -- All at once, over one connection.
+    local function act_on_all(victims, action, permits)
+      local operations = {}
+      for i, victim in ipairs(victims) do
+        operations[i] = conn._session:administer_tokens(action, victim.name, {}, permits)
+      end
+      for i, victim in ipairs(victims) do
+        victim.result, victim.message, victim.code = await(conn._driver, operations[i])
+      end
+    end
+
+    local function mends(case, victims)
+      act_on_all(victims, "repair")
+      for _, victim in ipairs(victims) do
+        if victim.result then
+          scene.stands(raw, victim.name, victim.result)
+        else
+          assert.is_true(victim.code == "not_found" or case.foreign and victim.code == "conflict", victim.message)
+        end
+      end
+      act_on_all(victims, "resize", case.target)
+      for _, victim in ipairs(victims) do
+        assert.equal(case.target, victim.result, victim.message)
+        if case.target > 0 then scene.stands(raw, victim.name, case.target) end
+      end
+    end
+
+    -- Each step is a frame that the broker gets: it does what that says, and the administrator sees no answer.
+    for _, case in ipairs(cases) do
+      it("at any step, leaves no more permits than marks, and what can be mended: " .. case.call, function ()
+        local step = 1
+        repeat
+          local victims = begin_some(case, step, step + 7)
+          run(victims)
+          kill(victims)
+          for _, victim in ipairs(victims) do
+            local is_adopted = not case.foreign or raw:exists(scene.marks(victim.name))
+            if is_adopted then never_too_many(victim.name) end
+          end
+          mends(case, victims)
+          step = step + 8
+        until not victims[8].came_so_far
+      end)
+    end
+
+    it("while it waits for holders, gives back what it had collected", function ()
+      assert.equal(3, tokens:create(3))
+      local one = scene.taker(name):served()
+      local other = stage.process(name)
+      other:begin("conn:token_semaphore(...):remove(3, { wait = 100 })", name)
+      until_true(function () return select(2, tokens:slots()) == 0 end)
+      local waiter = scene.taker(name, 100)
+      assert.is_false(waiter:has())
+      other:kill()
+      waiter:served()
+      mutex_is_free()
+      assert.is_true(one:holds())
+      one:release()
+      waiter:release()
+      stands(3)
+    end)
+  end)
+
+  it("waits for another administrator, and gives up in time", function ()
+    assert.equal(2, tokens:create(2))
+    local one = scene.taker(name):served()
+    local other = stage.process(name)
+    other:begin("return conn:token_semaphore(...):remove(2, { wait = 20 })", name)
+    scene.until_consumers(raw, name, 2)
+    names(fails("timeout", tokens:add(1, { timeout = 0.2, wait = 5 })), "another administrator", "0.2 s")
+    local third = stage.process(name)
+    third:begin("return conn:token_semaphore(...):resize(1)", name)
+    one:release()
+    assert.equal(0, other:finish())
+    assert.equal(1, third:finish())
+    stands(1)
+  end)
+
+  it("is told to hurry: what it did not get to is named", function ()
+    local many = 60000
+    assert.equal(1, tokens:create(1))
+    names(fails("timeout", tokens:add(many, { timeout = 0.2 })), "0.2 s",
+      "; repair() and then resize(60001) finish what was begun")
+    mutex_is_free()
+    until_true(function () -- what was written may still be on its way
+      never_too_many()
+      local marks = raw:message_count(scene.marks(name))
+      return marks > 1 and tokens:repair() == marks and raw:message_count(scene.marks(name)) == marks
+    end, 20)
+    assert.is_true(tokens:destroy())
+  end)
+
+  operated_it("stops when an operator deletes the mutex, and gives back what it had", function ()
+    assert.equal(2, tokens:create(2))
+    local one = scene.taker(name):served()
+    local other = stage.process(name)
+    other:begin("return conn:token_semaphore(...):remove(2, { wait = 20 })", name)
+    scene.until_consumers(raw, name, 2)
+    broker.suite:delete_queue(name .. "-tokenadmin")
+    names(fails("lost", other:finish()), "mutex", "deleted")
+    assert.is_true(one:holds())
+    one:release()
+    stands(2)
+  end)
+
+  it("stops when somebody deletes the permits it collects, and says so", function ()
+    assert.equal(2, tokens:create(2))
+    local _ = scene.taker(name):served()
+    local other = stage.process(name)
+    other:begin("return conn:token_semaphore(...):remove(2, { wait = 20 })", name)
+    scene.until_consumers(raw, name, 2)
+    assert(raw:delete(scene.permits(name)))
+    names(fails("lost", other:finish()), scene.permits(name))
+    mutex_is_free()
+    assert.same({ 0, 0, 0 }, { tokens:slots() })
+    assert.equal(2, tokens:create(2))
+    stands(2)
+  end)
+
+  operated_it("stops when an operator closes its connection, and says how to finish", function ()
+    assert.equal(1, tokens:create(1))
+    local other, between = begin "add(2)"
+    assert.is_true(between:run(function (frame)
+      return frame.method == "basic.publish" and frame.routing_key == scene.permits(name)
+    end))
+    broker.suite:close_connection(name .. " holder")
+    assert.is_false(between:run(function () end))
+    names(fails("lost", other:finish()), "the operator wants it", "; repair() finishes what was begun")
+    until_forgotten()
+    never_too_many()
+    assert.equal(3, tokens:repair())
+    stands(3)
+  end)
+
+  it("keeps its own time when the broker falls silent, and says how to finish", function ()
+    assert.equal(3, tokens:create(3))
+    local other, between = begin("remove(2)", name, 0.5)
+    assert.is_true(between:run(function (frame) return frame.method == "basic.ack" end))
+    assert.is_false(between:run())
+    names(fails("unreachable", other:finish()), "0.5 s", "; repair() and then resize(1) finish what was begun")
+    until_forgotten()
+    never_too_many()
+    assert.equal(3, tokens:repair())
+    assert.equal(1, tokens:resize(1))
+    stands(1)
+  end)
+
+  operated_it("under an alarm makes no permits, and says so before it has changed anything; it takes them", function ()
+    assert.equal(3, tokens:create(3))
+    local fresh = scene.name()
+    stage.alarm()
+    for _, one in ipairs{ conn, stage.connect() } do
+      local sem = one:token_semaphore(name)
+      for _, action in ipairs{ "add", "resize" } do
+        local message = fails("blocked", sem[action](sem, 4))
+        assert.is_nil(message:find("finish", 1, true))
+      end
+      fails("blocked", one:token_semaphore(fresh):create(1))
+      assert.same({ 0, 0, 0 }, { one:token_semaphore(fresh):slots() })
+      assert.equal(3, sem:repair())
+      assert.same({ 3, 3, 0 }, { sem:slots() })
+    end
+    assert.equal(2, tokens:remove(1))
+    assert.is_true(tokens:destroy())
+    broker.suite:alarm(false)
+    assert.equal(2, until_true(function () return tokens:create(2) end))
+    stands(2)
+  end)
+
+  -- Tells what a user may do: configure, write, read.
+  local function as_user(configure, write, read)
+    local user = name .. "-user"
+    local url = broker.suite:add_user(user, configure, write, read)
+    stage.undo(function () broker.suite:delete_user(user) end)
+    return stage.connect(url):token_semaphore(name)
+  end
+
+  operated_it("without permission is refused, and leaves nothing", function ()
+    local theirs = as_user("", ".*", ".*")
+    names(fails("refused", theirs:create(1)), name)
+    assert.equal(2, tokens:create(2))
+    for _, action in ipairs{ "add", "remove", "resize" } do fails("refused", theirs[action](theirs, 1)) end
+    fails("refused", theirs:destroy())
+    stands(2)
+  end)
+
+  operated_it("without permission to read permits, takes none", function ()
+    local theirs = as_user(".*", ".*", "-tokenadmin$")
+    assert.equal(2, theirs:create(2))
+    names(fails("refused", theirs:remove(1)), scene.permits(name))
+    fails("refused", theirs:repair())
+    mutex_is_free()
+    stands(2)
+    assert.is_true(theirs:destroy())
+  end)
+
+  operated_it("without permission to publish, is refused before it has changed anything", function ()
+    local theirs = as_user(".*", "", ".*")
+    fails("refused", theirs:create(2))
+    assert.same({ 0, 0, 0 }, { tokens:slots() })
+    assert.equal(2, tokens:create(2))
+    fails("refused", theirs:add(1))
+    assert.equal(2, theirs:repair())
+    assert.equal(1, theirs:remove(1))
+    stands(1)
+  end)
+
+  operated_it("without permission for the queue of permits, says how to finish", function ()
+    local theirs = as_user("(-count|-tokenadmin|-scratch-.*)$", ".*", ".*")
+    local message = fails("refused", theirs:create(2))
+    names(message, scene.permits(name))
+    mutex_is_free()
+    assert.equal(2, tokens:resize(2))
+    stands(2)
+  end)
+end)

@@ -1,0 +1,409 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Administering a token semaphore, looked at through a connection that knows nothing of this library. What goes wrong
+-- meanwhile is in token_admin_bad_days_spec.
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+after_each(stage.clear)
+teardown(stage.check)
+
+local fails = stage.fails
+
+for _, queue_type in ipairs{ "classic", "quorum" } do
+  describe("an administrator of " .. queue_type .. " permits", function ()
+    local name, tokens, raw
+
+    before_each(function ()
+      name = scene.name()
+      tokens = stage.connect():token_semaphore(name, { queue_type = queue_type })
+      raw = stage.client()
+    end)
+
+    local function stands(count) scene.stands(raw, name, count) end
+
+    -- Another client that takes a permit, and holds it.
+    local function holder(priority) return scene.taker(name, priority) end
+
+    local function slots()
+      local count, free, held = tokens:slots()
+      return { count, free, held }
+    end
+
+    local function until_slots(count, free, held)
+      until_true(function ()
+        local now = slots()
+        return now[1] == count and now[2] == free and now[3] == held, table.concat(now, ", ")
+      end)
+    end
+
+    it("creates as many permits as marks, all of them persistent, in durable queues", function ()
+      assert.same({ 0, 0, 0 }, slots())
+      assert.equal(3, tokens:create(3))
+      assert.same({ 3, 3, 0 }, slots())
+      stands(3)
+      for _, queue in ipairs{ scene.permits(name), scene.marks(name) } do
+        local other = queue_type == "quorum" and "classic" or "quorum"
+        local _, reason = raw:declare(queue, { durable = true, arguments = { ["x-queue-type"] = other } })
+        assert.equal(406, reason.code)
+        assert.is_truthy(reason.text:find(queue_type, 1, true))
+        _, reason = raw:declare(queue, { arguments = { ["x-queue-type"] = "classic" } })
+        assert.equal(406, reason.code)
+      end
+      local ids = {}
+      for _ = 1, 3 do
+        local properties = assert(holder():served()).properties
+        assert.same({ "amqplocks.permit", 2 }, { properties.type, properties.delivery_mode })
+        assert.matches("^%x+$", properties.message_id)
+        assert.is_nil(ids[properties.message_id])
+        ids[properties.message_id] = true
+      end
+      assert.same({ 3, 0, 3 }, slots())
+      local mark = scene.taker(name, 0, scene.marks(name)):served()
+      assert.same({ "amqplocks.mark", 2 }, { mark.properties.type, mark.properties.delivery_mode })
+    end)
+
+    it("creates none where there is one", function ()
+      assert.equal(2, tokens:create(2))
+      assert.is_truthy(fails("exists", tokens:create(3)):find("2 permits", 1, true))
+      stands(2)
+    end)
+
+    it("adds, while others hold, and those who wait get what was added", function ()
+      assert.equal(1, tokens:create(1))
+      local one, two = holder():served(), holder()
+      assert.equal(2, tokens:add(1))
+      two:served()
+      assert.equal(4, tokens:resize(4))
+      assert.same({ 4, 2, 2 }, slots())
+      assert.is_true(one:holds() and two:holds())
+      one:release()
+      two:release()
+      until_slots(4, 4, 0)
+    end)
+
+    it("removes what is free, before those who wait, while others hold", function ()
+      assert.equal(4, tokens:create(4))
+      local one = holder():served()
+      assert.equal(2, tokens:remove(2))
+      assert.same({ 2, 1, 1 }, slots())
+      assert.equal(1, tokens:resize(1))
+      assert.same({ 1, 0, 1 }, slots())
+      assert.is_true(one:holds())
+      one:release()
+      until_slots(1, 1, 0)
+      stands(1)
+    end)
+
+    it("removes all or nothing", function ()
+      assert.equal(3, tokens:create(3))
+      local one, two = holder():served(), holder():served()
+      local message = fails("busy", tokens:remove(2))
+      assert.is_truthy(message:find("1 of 2", 1, true))
+      until_slots(3, 1, 2)
+      fails("busy", tokens:remove(3))
+      fails("busy", tokens:resize(0))
+      fails("timeout", tokens:remove(2, { wait = 0.2 }))
+      until_slots(3, 1, 2)
+      assert.is_true(one:holds() and two:holds())
+      one:release()
+      until_slots(3, 2, 1)
+      assert.equal(1, tokens:remove(2))
+      two:release()
+      stands(1)
+    end)
+
+    it("waits for holders, takes no more than it removes, and nobody overtakes it", function ()
+      assert.equal(4, tokens:create(4))
+      local holders = {}
+      for i = 1, 4 do holders[i] = holder():served() end
+      local other = stage.process(name)
+      other:begin("return conn:token_semaphore((...)):remove(2, { wait = 20 })", name)
+      scene.until_consumers(raw, name, 5)
+      local waiters = { holder(100), holder(100) }
+      holders[1]:release()
+      holders[2]:holds()
+      assert.is_false(other:finished())
+      assert.is_false(waiters[1]:has() or waiters[2]:has())
+      holders[2]:release()
+      assert.equal(2, other:finish())
+      assert.is_false(waiters[1]:has() or waiters[2]:has())
+      holders[3]:release()
+      waiters[1]:served()
+      holders[4]:release()
+      waiters[2]:served()
+      assert.same({ 2, 0, 2 }, slots())
+      for _, waiter in ipairs(waiters) do waiter:release() end
+      stands(2)
+    end)
+
+    it("waits for holders who die", function ()
+      assert.equal(2, tokens:create(2))
+      local one = holder():served()
+      local other = stage.process(name)
+      other:begin("return conn:token_semaphore((...)):resize(0, { wait = 20 })", name)
+      scene.until_consumers(raw, name, 2)
+      one:die()
+      assert.equal(0, other:finish())
+      assert.is_false(raw:exists(scene.permits(name)) or raw:exists(scene.marks(name)))
+    end)
+
+    it("removes hundreds", function ()
+      assert.equal(1500, tokens:create(1500))
+      stands(1500)
+      assert.equal(1, tokens:remove(1499))
+      stands(1)
+      assert.equal(600, tokens:resize(600))
+      assert.equal(600, tokens:repair())
+      stands(600)
+    end)
+
+    it("destroys: both queues are gone, holders know, those who wait find none", function ()
+      assert.equal(1, tokens:create(1))
+      local conn = stage.connect()
+      local lock = stage.take(conn:token_semaphore(name, { queue_type = queue_type }))
+      local waiter = stage.process(name)
+      waiter:begin("return conn:token_semaphore(...):acquire{ timeout = 20 }", name)
+      scene.until_consumers(raw, name, 2)
+      assert.is_true(tokens:destroy())
+      assert.is_false(raw:exists(scene.permits(name)) or raw:exists(scene.marks(name)))
+      until_true(function ()
+        conn:timeout()
+        return not lock:held()
+      end)
+      fails("lost", lock:held())
+      fails("not_found", waiter:finish())
+      fails("not_found", tokens:destroy())
+      assert.same({ 0, 0, 0 }, slots())
+      assert.equal(2, tokens:create(2))
+      stands(2)
+    end)
+
+    it("destroys once all permits are back, if told to wait", function ()
+      assert.equal(2, tokens:create(2))
+      local one = holder():served()
+      fails("timeout", tokens:destroy{ wait = 0.2 })
+      until_slots(2, 1, 1)
+      assert.is_true(one:holds())
+      local other = stage.process(name)
+      other:begin("return conn:token_semaphore(...):destroy{ wait = 20 }", name)
+      scene.until_consumers(raw, name, 2)
+      one:release()
+      assert.is_true(other:finish())
+      assert.is_false(raw:exists(scene.permits(name)) or raw:exists(scene.marks(name)))
+    end)
+
+    describe("repairing", function ()
+      it("changes nothing where nothing is wrong, while others wait and hold", function ()
+        assert.equal(2, tokens:create(2))
+        assert.equal(2, tokens:repair())
+        stands(2)
+        local one = holder():served()
+        fails("busy", tokens:repair())
+        until_slots(2, 1, 1)
+        local other = stage.process(name)
+        other:begin("return conn:token_semaphore(...):repair{ wait = 20 }", name)
+        scene.until_consumers(raw, name, 2)
+        one:release()
+        assert.equal(2, other:finish())
+        stands(2)
+      end)
+
+      it("throws away a permit that somebody doubled", function ()
+        assert.equal(3, tokens:create(3))
+        local one = holder():served()
+        scene.publish(raw, scene.permits(name), one.permit.properties)
+        one:release()
+        until_slots(3, 4, 0)
+        assert.equal(3, tokens:repair())
+        stands(3)
+        local ids = {}
+        for _ = 1, 3 do
+          local id = holder():served().properties.message_id
+          assert.is_nil(ids[id])
+          ids[id] = true
+        end
+      end)
+
+      it("makes a permit anew that somebody acknowledged", function ()
+        assert.equal(3, tokens:create(3))
+        local one = holder():served()
+        one:acknowledge()
+        until_slots(3, 2, 1)
+        assert.equal(3, tokens:repair())
+        stands(3)
+      end)
+
+      it("makes all anew that somebody purged, and throws away what came from elsewhere", function ()
+        assert.equal(3, tokens:create(3))
+        assert(raw:channel():call{ method = "queue.purge", queue = scene.permits(name) })
+        assert.equal(3, tokens:repair())
+        stands(3)
+        for _ = 1, 5 do scene.publish(raw, scene.permits(name), { message_id = "foreign" }, "body") end
+        assert.equal(3, tokens:repair())
+        stands(3)
+      end)
+
+      it("does not take for lost what others may hold", function ()
+        assert.equal(2, tokens:create(2))
+        local one, two = holder():served(), holder():served()
+        one:acknowledge()
+        local message = fails("busy", tokens:repair())
+        assert.is_truthy(message:find("2 of 2", 1, true))
+        assert.is_truthy(message:find("1 other consumer", 1, true))
+        fails("timeout", tokens:repair{ wait = 0.2 })
+        assert.is_true(two:holds())
+        until_slots(2, 0, 2)
+        local other = stage.process(name)
+        other:begin("return conn:token_semaphore(...):repair{ wait = 20 }", name)
+        scene.until_consumers(raw, name, 2)
+        two:release()
+        assert.equal(2, other:finish())
+        stands(2)
+      end)
+    end)
+
+    it("adopts what other software has made, once nobody else consumes", function ()
+      local queue = scene.permits(name)
+      assert(raw:declare(queue, { durable = true, arguments = { ["x-queue-type"] = queue_type } }))
+      for _ = 1, 3 do scene.publish(raw, queue, {}, "resource") end
+      assert.is_truthy(fails("conflict", tokens:slots()):find(queue, 1, true))
+      for _, action in ipairs{ "create", "add", "remove" } do fails("conflict", tokens[action](tokens, 1)) end
+      fails("conflict", tokens:repair())
+      local one = holder():served()
+      assert.equal("resource", one.permit.body)
+      fails("busy", tokens:resize(2))
+      until_true(function () return raw:message_count(queue) == 2 end)
+      assert.is_true(one:holds())
+      one:release()
+      assert.equal(2, tokens:resize(2))
+      stands(2)
+      one = holder():served()
+      assert.same({ 2, 1, 1 }, slots())
+      local lock = stage.take(tokens)
+      assert.same({ 2, 0, 2 }, slots())
+      local waiter = holder()
+      assert.is_true(lock:release())
+      waiter:served()
+      one:release()
+      assert(until_true(function () return tokens:try_acquire() end):release())
+    end)
+
+    -- Whatever they are told, afterwards there are as many permits as marks.
+    it("alters it both ways, while others hold and wait", function ()
+      assert.equal(2, tokens:create(2))
+      local others = {}
+      for i = 1, 3 do
+        others[i] = stage.process(name)
+        others[i]:begin([[
+          local name, queue_type, mark = ...
+          local sem = conn:token_semaphore(name, { queue_type = queue_type })
+          local raw, got = require("spec.support.client").connect(), 0
+          while raw:exists(mark) do
+            local lock, message, code = sem:acquire{ timeout = 0.5, priority = got % 3 }
+            if lock then
+              got = got + 1
+              assert(lock:held())
+              assert(lock:release())
+            else
+              assert(code == "timeout", message)
+            end
+          end
+          return got
+        ]], name, queue_type, scene.mark(name))
+      end
+      for i = 1, 12 do
+        local count = i % 4 + 1
+        local done, message, code = tokens:resize(count, { wait = 5 })
+        assert(done == count or code == "timeout", message)
+        assert.is_true(raw:message_count(scene.permits(name)) <= 4)
+      end
+      scene.unmark(name)
+      for _, other in ipairs(others) do assert.is_true(other:finish() > 0) end
+      assert.equal(3, tokens:resize(3))
+      stands(3)
+    end)
+
+    it("is one of two at once, one of which waits for the other", function ()
+      assert.equal(3, tokens:create(3))
+      local others = {}
+      for i = 1, 2 do
+        others[i] = stage.process(name)
+        others[i]:begin([[
+          local tokens = conn:token_semaphore(...)
+          for _ = 1, 8 do
+            local more = assert(tokens:add(2))
+            local fewer = assert(tokens:remove(2))
+            assert(more > 4 and more < 8 and fewer > 2 and fewer < 6)
+          end
+        ]], name)
+      end
+      repeat
+        local count = assert(tokens:slots())
+        assert.is_true(count >= 3 and count <= 7)
+      until others[1]:finished() and others[2]:finished()
+      for _, other in ipairs(others) do other:finish() end
+      stands(3)
+    end)
+  end)
+end
+
+describe("an administrator of permits", function ()
+  it("gets by with the longest name, of any characters", function ()
+    local name = scene.name "schlösser/锁 {*}#.%s' \"\\"
+    name = scene.name(("n"):rep(230 - #name) .. "schlösser/锁 {*}#.%s' \"\\")
+    local tokens, raw = stage.connect():token_semaphore(name), stage.client()
+    assert.equal(2, tokens:create(2))
+    scene.stands(raw, name, 2)
+    local lock = stage.take(tokens)
+    assert.is_true(lock:release())
+    assert.is_true(tokens:destroy())
+  end)
+
+  it("meets no other lock, whatever its kind and name", function ()
+    local base, conn, raw = scene.name(), stage.connect(), stage.client()
+    local names = { base }
+    for _, suffix in ipairs{ ".semaphore", "-count", "-tokenadmin", "-admin", "-bell", "-1-A" } do
+      table.insert(names, scene.name(base .. suffix, true))
+    end
+    for i, name in ipairs(names) do
+      assert.equal(i, conn:token_semaphore(name):create(i))
+      assert.equal(1, conn:admin(name):create(1))
+    end
+    for i, name in ipairs(names) do
+      scene.stands(raw, name, i)
+      local lock = assert(conn:semaphore(name):try_acquire())
+      local mutex = assert(conn:mutex(name):try_acquire())
+      assert.equal(i, conn:token_semaphore(name):repair())
+      assert.is_true(lock:release() and mutex:release())
+    end
+    for i, name in ipairs(names) do
+      assert.equal(1, conn:admin(name):slots())
+      assert.is_true(conn:admin(name):destroy())
+      assert.same({ i, i, 0 }, { conn:token_semaphore(name):slots() })
+    end
+  end)
+
+  it("finds another connection's own queue by one of its names: squatted", function ()
+    for _, queue in ipairs{ scene.permits, scene.marks } do
+      local name, conn, squatter = scene.name(), stage.connect(), stage.client()
+      local tokens = conn:token_semaphore(name)
+      assert(squatter:channel():call{ method = "queue.declare", queue = queue(name), exclusive = true })
+      for _, action in ipairs{ "create", "add", "remove", "resize" } do
+        assert.is_truthy(fails("squatted", tokens[action](tokens, 1)):find(queue(name), 1, true))
+      end
+      for _, action in ipairs{ "slots", "repair", "destroy" } do fails("squatted", tokens[action](tokens)) end
+      squatter:close()
+      assert.equal(1, tokens:create(1))
+    end
+  end)
+
+  it("finds a plain queue by the name of its mutex: squatted", function ()
+    local name, raw = scene.name(), stage.client()
+    assert(raw:declare(name .. "-tokenadmin", { durable = true }))
+    stage.undo(function () stage.delete(name .. "-tokenadmin") end)
+    fails("squatted", stage.connect():token_semaphore(name):create(1, { timeout = 1 }))
+  end)
+end)

@@ -1,0 +1,116 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Token semaphores as a client without this library sees them, and takes permits: for token_admin*_spec.
+local assert = require "luassert"
+local client = require "spec.support.client"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local scene = {}
+
+function scene.permits(name) return name .. ".semaphore" end
+function scene.marks(name) return name .. ".semaphore-count" end
+
+--- A name that nobody else uses, with something at its end; or this one, of which it is `whole`. Its queues are gone at
+-- the end of the test.
+function scene.name(suffix, whole)
+  local name = whole and suffix or client.unique("lock") .. (suffix or "")
+  stage.undo(function ()
+    stage.delete(scene.permits(name))
+    stage.delete(scene.marks(name))
+  end)
+  return name
+end
+
+--- Publishes a message, and returns when it is there.
+function scene.publish(raw, queue, properties, body)
+  local channel = raw:channel():confirm()
+  channel:publish{ routing_key = queue, mandatory = true, properties = properties, body = body }
+  assert.equal("basic.ack", assert(channel:next()).method)
+  channel:close()
+end
+
+--- As many permits are free as there are marks: so many. Nobody is at work.
+function scene.stands(raw, name, count)
+  assert.equal(count, raw:message_count(scene.marks(name)))
+  until_true(function () -- what was given back may take a moment
+    local free = raw:message_count(scene.permits(name))
+    return free == count, free .. " are free"
+  end)
+  assert.is_false(raw:exists(name .. "-tokenadmin"))
+end
+
+--- Waits until so many consume.
+function scene.until_consumers(raw, name, count)
+  until_true(function ()
+    local channel = raw:channel()
+    local answer = assert(channel:call{ method = "queue.declare", queue = scene.permits(name), passive = true })
+    channel:close()
+    return answer.consumer_count == count, answer.consumer_count .. " consume"
+  end)
+end
+
+local mark_owner = {}
+
+--- A queue that is there until it is unmarked, or the test ends.
+function scene.mark(name)
+  if not mark_owner[name] then
+    mark_owner[name] = stage.client()
+    assert(mark_owner[name]:channel():call{ method = "queue.declare", queue = name .. "-mark", exclusive = true })
+  end
+  return name .. "-mark"
+end
+
+function scene.unmark(name)
+  mark_owner[name]:close()
+  mark_owner[name] = nil
+end
+
+-- Other software ----------------------------------------------------------------------------------------------------
+
+local taker = {}
+taker.__index = taker
+
+--- Another client, on a connection of its own, that stands in line for a permit (or for what is in `queue`).
+function scene.taker(name, priority, queue)
+  local channel = stage.client():channel()
+  assert(channel:call{ method = "basic.qos", prefetch_count = 1 })
+  queue = queue or scene.permits(name)
+  local answer = assert(channel:call{ method = "basic.consume", queue = queue,
+    arguments = { ["x-priority"] = priority or 0 } })
+  return setmetatable({ channel = channel, queue = queue, tag = answer.consumer_tag }, taker)
+end
+
+--- Waits until it has one. Gives the message it has.
+function taker:served()
+  self.permit = assert(self.channel:await("basic.deliver"))
+  self.properties = self.permit.properties
+  return self
+end
+
+--- Whether it has got one by now.
+function taker:has()
+  assert(self.channel:call{ method = "queue.declare", queue = self.queue, passive = true })
+  return not self.channel:silent()
+end
+
+--- Whether it still holds the one it has: nobody has told it otherwise.
+function taker:holds() return not self:has() end
+
+function taker:release()
+  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
+  self.channel:send{ method = "basic.nack", delivery_tag = self.permit.delivery_tag, requeue = true }
+  self.channel.client:flush()
+end
+
+--- Takes it out of the world.
+function taker:acknowledge()
+  self.channel:send{ method = "basic.cancel", consumer_tag = self.tag, no_wait = true }
+  self.channel:send{ method = "basic.ack", delivery_tag = self.permit.delivery_tag }
+  assert(self.channel:call{ method = "basic.qos", prefetch_count = 1 })
+end
+
+function taker:die() self.channel.client:abort() end
+
+return scene
