@@ -19,7 +19,7 @@ local function say(text) print(name, text) end
 
 local function pause(seconds) assert(os.execute("sleep " .. seconds)) end
 
--- ---- the catalogue: three lines of one edition, or none ---------------------------------------------------------------
+-- ---- the catalogue: three lines of one edition, or none -------------------------------------------------------------
 
 local function write_edition(edition)
   local file = assert(io.open(path, "w"))
