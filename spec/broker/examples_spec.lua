@@ -45,10 +45,12 @@ local function until_at(bell, consumers)
 end
 
 after_each(stage.clear)
-teardown(function() -- the bells would go by themselves, a minute later
+teardown(function() -- what the examples leave; the bells would go by themselves, a minute later
   local looking = assert(client.connect())
   assert(looking:delete "producer-mutexbell")
   assert(looking:delete "catalogue-rwbell")
+  assert(looking:delete "image-link.semaphore")
+  assert(looking:delete "image-link.semaphore-count")
   looking:close()
 end)
 
@@ -106,5 +108,22 @@ describe("the catalogue", function()
       if line:find "begins to write$" then written = written + 1 end
     end
     assert.equal(6, written, output)
+  end)
+end)
+
+describe("the image workers", function()
+  it("send no more images at a time than there are permits", function()
+    local link = stage.connect():token_semaphore "image-link"
+    assert.equal(2, link:resize(2))
+    local first, second = stage.take(link), stage.take(link)
+    local lines, seen = start "images.lua", {}
+    for _ = 1, 5 do table.insert(seen, select(2, read_until(lines, "^worker%-%d\thas resized image 1$"))) end
+    for _, line in ipairs(seen) do assert.same(1, #line, line[1]) end -- nobody sends
+    assert.is_true(first:release())
+    local all = read_to_end(lines)
+    assert.equal("15 images sent, at most 1 at a time, with 2 permits", table.remove(all))
+    assert.is_true(second:release())
+    all = read_to_end(start "images.lua")
+    assert.matches("^15 images sent, at most [12] at a time, with 2 permits$", table.remove(all))
   end)
 end)
