@@ -1,9 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What the README shows is run, as it stands there, by a Lua of its own.
+-- What the README shows is run, as it stands there, by a Lua of its own; what the guide tells administrators and
+-- operators to type is typed.
 local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local stage = require "spec.support.stage"
 
+local operated_describe = broker.suite and describe or pending
 local load_text = loadstring or load
 
 local function read(path)
@@ -65,6 +70,20 @@ describe("the README", function()
     assert.equal("1\n", output)
   end)
 
+  it("shows a mutex, readers and a writer, and permits that work", function()
+    local before = ([[
+      local amqplocks = require "amqplocks"
+      local conn = assert(amqplocks.connect())
+    ]])
+    local output, fine = run(before .. blocks[3] .. "\nprint(lock.kind, lock:held()) conn:close()")
+    assert.is_true(fine, output)
+    assert.matches("^alone with the database\nreading, beside others\nwriting, alone\n" ..
+      "sending, beside at most one other\nread\tfalse", output)
+    local conn = assert(amqplocks.connect())
+    assert.is_true(conn:token_semaphore("image-link"):destroy())
+    conn:close()
+  end)
+
   it("points at an example of waiting that works", function()
     local conn = assert(amqplocks.connect())
     assert(conn:admin("backups"):resize(1))
@@ -77,5 +96,183 @@ describe("the README", function()
     assert.matches("working\ndone\n$", output)
     assert.is_true(conn:admin("backups"):destroy())
     conn:close()
+  end)
+end)
+
+operated_describe("the guide's table of permissions", function()
+  local table_of = {} -- configure, write, read, by the words in front of them
+
+  setup(function()
+    for row in read("docs/guide.md"):gmatch "| (to [^\n]*)\n" do
+      local label = row:match "^(.-) |"
+      local cells = {}
+      for cell in row:sub(#label + 1):gmatch "| `([^`]+)`" do table.insert(cells, (cell:gsub("\\|", "|"))) end
+      table_of[label] = cells
+    end
+  end)
+
+  local function connect_as(permissions)
+    local user = client.unique "guide"
+    stage.undo(function() broker.suite:delete_user(user) end)
+    return stage.connect(broker.suite:add_user(user, permissions[1], permissions[2], permissions[3]), { timeout = 2 })
+  end
+
+  -- All of it is enough for `use`, which gives nil and a message where it is not; none of these is too much.
+  local function is_enough(label, needed, use)
+    local all = assert(table_of[label], label)
+    assert(use(connect_as(all)))
+    for _, i in ipairs(needed) do
+      local less = { all[1], all[2], all[3] }
+      less[i] = "^$"
+      stage.fails("refused", use(connect_as(less)))
+    end
+  end
+
+  -- Waits for what `acquire` takes, at its bell by the time it is let go, and is woken.
+  local function waits(acquire, held)
+    local function wait(seconds)
+      if seconds > 0.5 then held:release() end
+    end
+    return assert(acquire { timeout = 20, poll = 600, on_wait = wait }):release()
+  end
+
+  -- Uses a lock: alone, and when it has to wait.
+  local function used(take, holder)
+    return function(conn)
+      local acquire = take(conn)
+      local lock, message, code = acquire { timeout = 5 }
+      if not lock then return nil, message, code end
+      assert(lock:verify())
+      assert(lock:release())
+      return waits(acquire, stage.take(holder, { timeout = 5 }))
+    end
+  end
+
+  after_each(stage.clear)
+
+  it("is enough for a mutex, without which nobody has it", function()
+    local function take(conn)
+      local mutex = conn:mutex "db"
+      return function(options) return mutex:acquire(options) end
+    end
+    is_enough("to lock the mutex `db`", { 1, 3 }, used(take, stage.connect():mutex "db"))
+  end)
+
+  local function taker(method)
+    return function(conn)
+      local rwlock = conn:rwlock "catalogue"
+      return function(options) return rwlock[method](rwlock, options) end
+    end
+  end
+
+  it("is enough for a reader, for a writer, and for one that becomes the other", function()
+    local rwlock = stage.connect():rwlock "catalogue"
+    local writer = { acquire = function(_, options) return rwlock:write(options) end }
+    is_enough("to read `catalogue`", { 1, 2, 3 }, used(taker "read", writer))
+    is_enough("to write it", { 1, 2, 3 }, used(taker "write", writer))
+    is_enough("to write, then downgrade", { 1, 2, 3 }, function(conn)
+      local lock, message, code = conn:rwlock("catalogue"):write { timeout = 5 }
+      if not lock then return nil, message, code end
+      assert(lock:downgrade())
+      return lock:release()
+    end)
+  end)
+
+  it("is enough for permits, to take them and to make them", function()
+    is_enough("to administer them", { 1, 2, 3 }, function(conn)
+      local transfers = conn:token_semaphore "transfers"
+      local function done(result, message, code)
+        if not result then error({ message, code }) end
+      end
+      local fine, problem = pcall(function()
+        done(transfers:resize(2))
+        done(transfers:add(2))
+        done(transfers:remove(1))
+        done(transfers:repair())
+        assert.same({ 3, 3, 0 }, { transfers:slots() })
+        done(transfers:destroy())
+      end)
+      if fine then return true end
+      if type(problem) ~= "table" or not problem[2] then error(problem) end
+      return nil, problem[1], problem[2]
+    end)
+    local transfers = stage.connect():token_semaphore "transfers"
+    stage.undo(function() transfers:destroy() end)
+    assert(transfers:resize(1))
+    is_enough("to take permits of `transfers`", { 3 }, function(conn)
+      local lock, message, code = conn:token_semaphore("transfers"):try_acquire()
+      if not lock then return nil, message, code end
+      return lock:release()
+    end)
+  end)
+
+  it("is not enough for the other's part", function()
+    stage.fails("refused", connect_as(table_of["to read `catalogue`"]):rwlock("catalogue"):try_write())
+    stage.fails("refused", connect_as(table_of["to write it"]):rwlock("catalogue"):try_read())
+    local lock = assert(connect_as(table_of["to write it"]):rwlock("catalogue"):try_write())
+    stage.fails("refused", lock:downgrade())
+    assert.equal("write", lock.kind)
+    assert.is_true(lock:held())
+  end)
+end)
+
+operated_describe("the guide's commands for operators", function()
+  after_each(stage.clear)
+
+  local function commands()
+    local text = read("docs/guide.md"):match "## What an operator sees\n(.-)\n## "
+    local all = {}
+    for command in text:gmatch "rabbitmqctl ([%w_ ]+)" do
+      local words = {}
+      for word in command:gmatch "[%w_]+" do table.insert(words, word) end
+      all[words[1]] = all[words[1]] or words
+    end
+    return all
+  end
+
+  local function list(words)
+    local rows = {}
+    for row in broker.suite:ctl((table.unpack or unpack)(words)):gmatch "[^\n]+" do table.insert(rows, row) end
+    return rows
+  end
+
+  it("tell who holds a permit from who waits for one", function()
+    local name = client.unique "lock"
+    local transfers = stage.connect(nil, { name = "press 4" }):token_semaphore(name)
+    assert(transfers:resize(1))
+    local lock = stage.take(transfers)
+    local other = stage.connect(nil, { name = "press 5" })
+    stage.undo(function() transfers:destroy() end)
+    local seen
+    local _, _, code = other:token_semaphore(name):acquire { timeout = 20, on_wait = function()
+      local known, unacknowledged = commands(), {}
+      for _, row in ipairs(list(known.list_channels)) do
+        local channel, count = row:match "^(%S+)\t(%d+)$"
+        if channel then unacknowledged[channel] = count end
+      end
+      seen = {}
+      for _, row in ipairs(list(known.list_consumers)) do
+        local queue, channel, tag, holder = row:match '^(%S+)\t(%S+)\t(%S+)\t.*"x%-amqplocks%-holder","([^"]*)"'
+        if queue == name .. ".semaphore" then seen[holder] = unacknowledged[channel] .. " " .. tag end
+      end
+      lock:release()
+    end }
+    assert.is_nil(code)
+    assert.equal("1 " .. lock.ticket, seen["press 4"])
+    assert.matches("^0 %x+$", seen["press 5"])
+  end)
+
+  it("show who has a mutex, and take it away", function()
+    local name = client.unique "lock"
+    local known = commands()
+    local lock = stage.take(stage.connect(nil, { name = "press 6" }):mutex(name))
+    local found
+    for _, row in ipairs(list(known.list_queues)) do
+      if row:find("^" .. name .. "%-mutex%s") then found = row end
+    end
+    assert.matches('"' .. lock.ticket .. '"', found, 1, true)
+    assert.matches('"press 6"', found, 1, true)
+    broker.suite:ctl("delete_queue", name .. "-mutex")
+    stage.fails("lost", lock:verify())
   end)
 end)
