@@ -74,49 +74,92 @@ end)
 
 -- What the core itself writes is the judge: every queue it asks for or declares, for every lock.
 describe("the queues of two locks", function ()
-  -- The queues of a lock, by kind. Windows of sixteen slots, so that there are slots of one digit and of two.
+  -- The next of these among the frames written.
+  local function find(link, method)
+    local frame
+    repeat frame = link:expect(link:next()) until frame.method == method
+    return frame
+  end
+
+  -- One who waits for a gate, and therefore makes a bell. Returns the gate, the bell.
+  local function waits(peer, op)
+    local gate = peer.prober:probes()[1]
+    peer.prober:answer({ gate }, { gate.queue })
+    peer.holder:refuse(find(peer.holder, "queue.declare").channel, 405, "RESOURCE_LOCKED", "queue.declare")
+    local bell = find(peer.holder, "queue.declare").queue
+    op:drop()
+    peer.holder:ignore()
+    return gate.queue, bell
+  end
+
+  -- Returns a reader's queue, what it is bound with.
+  local function reads(peer, op)
+    peer.prober:answer(peer.prober:probes(), {})
+    local bind = find(peer.holder, "queue.bind")
+    op:drop()
+    peer.holder:ignore()
+    return bind.queue, bind.routing_key
+  end
+
+  -- The queues of a lock, by kind, and the beginnings of those that end in a ticket. Windows of sixteen slots, so that
+  -- there are slots of one digit and of two.
   local function queues(peer, name)
     local list = {}
-    local op = peer:semaphore(name):acquire(0)
+    local function add(queue, what)
+      assert.is_nil(list[queue])
+      list[queue] = what .. " of " .. name
+    end
+    local op = peer:semaphore(name, { bell = true }):acquire(0)
+    add(find(peer.holder, "basic.consume").queue, "the bell")
     local probes = peer.prober:probes()
     peer.prober:answer(probes, {})
     for _, probe in ipairs(probes) do list[probe.queue] = "a slot of " .. name end
     peer:failed(op, "not_found")
+    peer.holder:ignore()
+    local gate, bell = waits(peer, peer:mutex(name):acquire(60))
+    add(gate, "the mutex")
+    add(bell, "the mutex's bell")
+    gate, bell = waits(peer, peer:rwlock(name):write(60))
+    add(gate, "the door")
+    add(bell, "the readers' and writers' bell")
+    local reader, key = reads(peer, peer:rwlock(name):read(60))
+    add(reader, "a reader")
+    assert.equal(name .. "-readers", key)
     op = peer.session:administer("create", name, {}, 1)
     local mutex = peer.holder:claim(name .. "-admin")
     peer.holder:grant(mutex)
-    list[mutex.queue] = "the mutex of " .. name
+    add(mutex.queue, "the administration mutex")
     local scratch = peer.prober:barrier()
-    list[scratch] = "a barrier of " .. name
+    add(scratch, "a barrier")
     local tokens = peer.session:administer_tokens("slots", name, {})
     peer.holder:opened()
     for i = 1, 2 do
       if i == 2 then peer.holder:opened() end
-      list[peer.holder:expect("queue.declare", { passive = true }).queue] = "the permits of " .. name
+      add(peer.holder:expect("queue.declare", { passive = true }).queue, "the permits")
     end
     tokens:drop()
     peer.holder:ignore()
     tokens = peer.session:administer_tokens("destroy", name, {})
     local token_mutex = peer.holder:claim(name .. "-tokenadmin")
-    list[token_mutex.queue] = "the permits' mutex of " .. name
+    add(token_mutex.queue, "the permits' mutex")
     op:drop()
     tokens:drop()
     peer.prober:ignore()
     peer.holder:ignore()
     peer.holder:deleted(mutex.channel)
-    return list, scratch
+    return list, { [reader:sub(1, -17)] = list[reader], [scratch:sub(1, -17)] = list[scratch] }
   end
 
   -- Names made of parts that are, or look like, the parts of queue names.
   local function nasty()
-    local parts = { "x", "-", "-1", "-2-A", "-admin", "-scratch-", ".semaphore", "-count",
-      "-tokenadmin", "0123456789abcdef" }
+    local parts = { "x", "-", "-1", "-2-A", "-admin", "-scratch-", ".semaphore", "-count", "-tokenadmin", "-mutex",
+      "-bell", "bell", "-writer", "-reader-", "s", "0123456789abcdef" }
     local names, list = {}, {}
     for _, a in ipairs(parts) do
       names[a] = true
       for _, b in ipairs(parts) do
         names[a .. b] = true
-        for _, c in ipairs(parts) do names[a .. b .. c] = true end
+        names["x" .. a .. b] = true
       end
     end
     for name in pairs(names) do table.insert(list, name) end
@@ -125,11 +168,14 @@ describe("the queues of two locks", function ()
   end
 
   it("are never the same, nor could a ticket make them so", function ()
-    local owner, scratches, peer, count = {}, {}, nil, 0
+    local owner, owner_of, peer, count = {}, {}, nil, 0
     for i, name in ipairs(nasty()) do
       if i % 50 == 1 then peer = Peer.open("whole") end
-      local list, scratch = queues(peer, name)
-      scratches[name] = scratch:sub(1, -17)
+      local list, beginnings = queues(peer, name)
+      for beginning, whose in pairs(beginnings) do
+        assert.is_nil(owner_of[beginning])
+        owner_of[beginning] = whose
+      end
       for queue, whose in pairs(list) do
         if owner[queue] then error(("%s is %s and %s"):format(queue, whose, owner[queue])) end
         owner[queue] = whose
@@ -137,16 +183,9 @@ describe("the queues of two locks", function ()
       end
     end
     assert.is_true(count > 5000, count .. " queues")
-    local prefix_of = {}
-    for name, prefix in pairs(scratches) do
-      assert.equal(name .. "-scratch-", prefix)
-      prefix_of[prefix] = name
-    end
     for queue, whose in pairs(owner) do  -- what another ticket could have been
-      local prefix, ticket = queue:sub(1, -17), queue:sub(-16)
-      if prefix_of[prefix] and ticket:find("^[0-9a-f]+$") then
-        assert.equal("a barrier of " .. prefix_of[prefix], whose)
-      end
+      local beginning, ticket = queue:sub(1, -17), queue:sub(-16)
+      if owner_of[beginning] and ticket:find("^[0-9a-f]+$") then assert.equal(owner_of[beginning], whose) end
     end
   end)
 
