@@ -68,6 +68,7 @@ build = {
         "src/core/token_admin.c",
         "src/core/token_plan.c",
         "src/core/token_semaphore.c",
+        "src/core/token_work.c",
         "src/core/wait.c",
         "src/core/writer.c",
         "src/transport/bytes.c",
