@@ -48,6 +48,9 @@ local SEMAPHORE = {
 local MUTEX = {
   { name = "mutex", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
   { name = "mutex shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "mutex line", text = "in line, on a network that is near", seeds = 60, fair = 1, in_line = true,
+    is_used = true, paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
+    letting_go = { "release" } },
   { name = "mutex death", text = "while some of them are killed", seeds = 80, troubles = { "death" } },
   { name = "mutex lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" } },
   { name = "mutex restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" } },
@@ -60,6 +63,7 @@ local MUTEX = {
 
 local RWLOCK = {
   { name = "rw", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true, downgrades = 0.3 },
+  { name = "rw shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
   { name = "rw death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, downgrades = 0.3 },
   { name = "rw lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
     downgrades = 0.3 },
@@ -74,6 +78,8 @@ local RWLOCK = {
     troubles = EVERYTHING, downgrades = 0.3 },
 }
 
+-- A permit that is lost cannot be replaced while anybody waits.
+local IMPATIENT = { "a while", "at once", "and gives up" }
 local TOKENS = {
   { name = "tokens", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
   { name = "tokens shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
@@ -92,6 +98,11 @@ local TOKENS = {
     troubles = { "resize" }, is_rung = true, mends = true },
   { name = "tokens destroy", text = "while all is destroyed and made anew", seeds = 60, troubles = { "destroy" },
     is_rung = true },
+  { name = "tokens repair", text = "while others take permits away, or bring more", seeds = 60,
+    troubles = { "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true, waiting = IMPATIENT },
+  { name = "tokens all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
+    troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "restart", "cut off", "stopped", "resize",
+      "too long", "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true, waiting = IMPATIENT },
 }
 
 local FACTOR = os.getenv "AMQPLOCKS_SOAK" and 50 or 1

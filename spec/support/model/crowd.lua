@@ -290,10 +290,7 @@ troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.be
 
 -- The broker is gone for a while, and nothing is left but what lasts.
 function troubles.restart(self)
-  for _, member in ipairs(self.members) do
-    self.watch:excuses(member.process)
-    member.process:misses_end()
-  end
+  for _, member in ipairs(self.members) do self.watch:excuses(member.process) end
   rob_all(self, 0)
   self.broker:stop(self.random:chance(0.5))
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
@@ -346,6 +343,7 @@ end
 --   writers, downgrades the share of those that want to write, and of writers that become readers
 --   hold                the longest that a lock is held, in seconds
 --   poll, is_rung       how often to look without being rung, and whether nobody should have to
+--   is_used             whether somebody had it before, and has just left
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
 --   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits

@@ -243,17 +243,6 @@ function Process:cut(role, direction)
   self.sockets[role]:cut(direction)
 end
 
---- The broker ends; who is cut off does not hear of it.
-function Process:misses_end()
-  local holder = self.sockets.holder
-  if holder and holder.is_cut then holder.is_forsaken = true end
-end
-
---- Whether it takes for alive a connection that ended with the broker: what it has there, nobody else knows of.
-function Process:is_forsaken()
-  return self.sockets.holder ~= nil and self.sockets.holder.is_forsaken == true
-end
-
 --- Whether one of its connections is cut off.
 function Process:is_cut_off()
   local holder, prober = self.sockets.holder, self.sockets.prober

@@ -164,7 +164,7 @@ end
 function Watch:got(process, lock)
   if self.has_line then look_at_line(self, process) end
   self.grants = self.grants + 1
-  if process:is_forsaken() or not process:holds(lock) then return end
+  if not process:holds(lock) then return end
   local kind = self.kind
   local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
     wish = kind:wish_of(lock), from = math.max(self.world.now, self.doubtful[process] or 0) }

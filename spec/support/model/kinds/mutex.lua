@@ -12,9 +12,14 @@ local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
 function Mutex.new(crowd)
   local broker = crowd.broker
-  return setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", seats = {
+  local self = setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", seats = {
     { name = "the mutex", is_free = function () return not broker.queues[QUEUE] end },
   } }, Mutex)
+  if crowd.options.is_used then
+    self:make_bell()
+    self:ring(1)
+  end
+  return self
 end
 
 -- For the story -----------------------------------------------------------------------------------------------------

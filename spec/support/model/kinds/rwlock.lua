@@ -21,6 +21,7 @@ function RWLock.new(crowd)
     end
   end
   local function has_shut_it(wait)
+    if crowd.options.programs then return false end  -- it may be the other one who has, or is in already
     local socket = wait.process.sockets.holder
     return wait.wish == "write" and socket and self.shut_by == socket.connection
   end
