@@ -373,7 +373,7 @@ typedef struct al_permits {
  * of the names is another connection's own), AL_UNAVAILABLE (a queue's node is down, or the queue refuses messages),
  * AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex, or what was collected), AL_LIMIT, AL_CLOSED; those that make permits
  * also with AL_BLOCKED (a memory or disk alarm), before they have changed anything unless it began just then. AL_CONFLICT:
- * the queue of permits was made by other software, nobody counts them.
+ * the queue of permits was made by other software, nobody counts them; or more of them are free than there are to be.
  *
  * Whatever an action fails with, everything it had collected goes back, and there are never more permits than counted: at
  * most there are fewer. A message about an action cut short names what finishes it.

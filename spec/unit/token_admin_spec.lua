@@ -381,6 +381,15 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end)
 
+    it("builds on no count that cannot be true", function ()
+      for action, amount in pairs{ add = 1, remove = 1, resize = 3 } do
+        local peer = open()
+        local op, mutex = begin(peer, action, amount, {}, { permits = 3, marks = 2 })
+        leaves(peer, mutex)
+        peer:failed(op, "conflict", '"images" 3 permits are free', "the 2", "repair()")
+      end
+    end)
+
     describe("destroying", function ()
       it("deletes both queues, permits first, whoever holds", function ()
         local peer = open()
@@ -425,6 +434,7 @@ for _, way in ipairs(Peer.all_ways) do
           permits:deliver_some(1)
           permits:looks(0, 1)
           permits:looks_again(0, 1)
+          permits:looks_again(1, 0)
           permits:looks_again(0, 0)
           scene.deletes(peer, mutex, PERMITS)()
           peer.holder:expect("channel.close", { channel = permits.channel })
@@ -542,11 +552,11 @@ for _, way in ipairs(Peer.all_ways) do
         local peer, op, mutex, permits = repair{ permits = 1, marks = 3 }
         permits:deliver_some(1)
         permits:looks(0, 0)
-        for _ = 1, 3 do permits:looks_again(0, 0) end
+        permits:keeps_looking(0.45, 0, 0)
         permits:deliver_some(1)
         permits:looks(0, 0)
         local since, looks = peer.now, permits:keeps_looking(3, 0, 0)
-        assert.is_true(looks > 2 and peer.now - since >= 0.5 and peer.now - since < 1.5)
+        assert.is_true(looks > 0 and peer.now - since >= 0.5 and peer.now - since < 1.5)
         scene.tries(peer)
         peer.prober:barrier()
         scene.publishes_permits(peer, 1)()
@@ -590,6 +600,18 @@ for _, way in ipairs(Peer.all_ways) do
         permits:throws(2)
         confirm()
         ends(peer, op, mutex, permits, 1)
+      end)
+
+      it("throws away nothing that comes late", function ()
+        local peer, op, mutex, permits = repair{ permits = 2, marks = 2 }
+        permits:deliver_some(2)
+        permits:looks(0, 4)
+        local settled = permits:returns()
+        permits:deliver_some(1)
+        peer.holder:silent()
+        settled()
+        leaves(peer, mutex)
+        assert.equal(2, peer:result(op))
       end)
 
       it("the most permits there can be, without room to see one too many", function ()

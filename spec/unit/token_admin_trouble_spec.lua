@@ -331,7 +331,9 @@ for _, way in ipairs(Peer.all_ways) do
 
     at_every_stop(way, "publishes what the broker does not take", function (at) return at.mints and not at.tries end,
       function (peer, s, at)
-        peer.prober:answer(at.mints, { [at.mints[1].queue] = "nack" })
+        for i, message in ipairs(at.mints) do
+          peer.prober:send(i == #at.mints and peer.prober.nack(message) or peer.prober.ack(message))
+        end
         fails(peer, s, at, "unavailable", at.mints[1].queue, "did not take")
         at.mints = nil
         ends(peer, s, at)

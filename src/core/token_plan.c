@@ -26,6 +26,11 @@ static bool makes(const al_token_plan *plan) {
   return plan->action == AL_TOKEN_CREATE || plan->action == AL_TOKEN_RESIZE;
 }
 
+/* These build on the count, and need it to be true. */
+static bool alters(const al_token_plan *plan) {
+  return plan->action == AL_TOKEN_ADD || plan->action == AL_TOKEN_REMOVE || plan->action == AL_TOKEN_RESIZE;
+}
+
 static al_code judge_what_is_there(const al_token_plan *plan, const al_ledger *ledger, const char *name,
                                    char words[AL_MESSAGE_SIZE]) {
   const al_sight *permits = &ledger->permits, *marks = &ledger->marks;
@@ -36,6 +41,14 @@ static al_code judge_what_is_there(const al_token_plan *plan, const al_ledger *l
   }
   if (is_foreign(ledger) && plan->action != AL_TOKEN_RESIZE && !destroys) {
     snprintf(words, AL_MESSAGE_SIZE, AL_LEDGER_FOREIGN, permits->queue);
+    return AL_CONFLICT;
+  }
+  if (permits->exists && marks->exists && alters(plan) && permits->ready > plan->count) {
+    snprintf(words, AL_MESSAGE_SIZE,
+             "of \"%s\" %d permits are free, more than the %d there are to be: repair() throws away those "
+             "that are "
+             "too many",
+             name, permits->ready, plan->count);
     return AL_CONFLICT;
   }
   if (permits->exists && plan->action == AL_TOKEN_CREATE) {
