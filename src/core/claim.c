@@ -20,6 +20,7 @@ void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *sessi
 void al_claim_list(al_claim *claim) {
   claim->next = claim->session->claims;
   claim->session->claims = claim;
+  claim->is_listed = true;
 }
 
 void al_claim_enter(al_claim *claim, al_claim_state state) {
@@ -84,8 +85,9 @@ int al_claim_confirm(al_claim *claim) {
 
 void al_claim_use(al_claim *claim) { claim->users++; }
 
+/* Not freed here: whoever called us may still be looking at it. */
 void al_claim_leave(al_claim *claim) {
-  if (claim) claim->users--;
+  if (claim && --claim->users == 0 && !claim->is_listed) al_claim_list(claim);
 }
 
 /* ---- for the session -------------------------------------------------------------------------------------------- */
@@ -95,16 +97,22 @@ void al_claims_down(al_session *session) {
     if (claim->kind->down) claim->kind->down(claim);
 }
 
+/* What is GONE and still looked at, such as by locks that were let go and that Lua has not collected yet, may be thousands. */
+static void put_away(al_claim **at) {
+  al_claim *claim = *at;
+  *at = claim->next;
+  claim->is_listed = false;
+  if (claim->users == 0) claim->kind->free(claim);
+}
+
 void al_claims_sweep(al_session *session) {
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;
     if (claim->kind->sweep) claim->kind->sweep(claim);
-    if (claim->state == AL_CLAIM_GONE && claim->users == 0) {
-      *at = claim->next;
-      claim->kind->free(claim);
-    } else {
+    if (claim->state == AL_CLAIM_GONE)
+      put_away(at);
+    else
       at = &claim->next;
-    }
   }
 }
 

@@ -35,12 +35,12 @@ typedef struct al_claim_kind {
 struct al_claim {
   const al_claim_kind *kind;
   al_session *session;
-  al_claim *next; /* in the session's list */
+  al_claim *next; /* in the session's list, while it is not GONE, or nobody looks at it any more */
   _Atomic al_claim_state state;
   char queue[AL_NAME_SIZE];    /* which it is, or from which it comes */
   char ticket[AL_TICKET_SIZE]; /* the consumer's tag too: never used twice */
   double acquired_at;          /* seconds since the epoch */
-  bool is_pulsed;
+  bool is_pulsed, is_listed;
 
   al_code
       code; /* why it is not held. CONTENDED: another has it. REMOVED: what must exist beside it does not */
@@ -69,7 +69,7 @@ void al_claim_leave(
 /* For the session: the holder went down, and with it what had no channel to hear of it. */
 void al_claims_down(al_session *session);
 
-/* For the session: frees what nobody needs any more, and tries again what lacked a channel. */
+/* For the session: frees what nobody needs any more, forgets what is GONE, and tries again what lacked a channel. */
 void al_claims_sweep(al_session *session);
 
 /* For the session's end, when nothing can happen any more. */

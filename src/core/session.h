@@ -21,7 +21,7 @@ struct al_session {
   al_link holder, prober;
   al_prober probes; /* on the prober */
   al_op *ops;       /* not done */
-  al_claim *claims; /* not gone, or still wanted by somebody */
+  al_claim *claims; /* not gone, or to be freed */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
