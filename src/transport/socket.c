@@ -3,9 +3,10 @@
  *
  * A port over rabbitmq-c's own sockets, TCP or TLS, which it opens close-on-exec and non-blocking.
  *
- * Sending through rabbitmq-c waits without a limit when the peer reads no more, so frames are queued as bytes and handed
- * over one by one, and only while the socket says it takes some: it then has room for more than we write between two
- * looks. Heartbeats are the core's; rabbitmq-c's own are off. */
+ * Sending through rabbitmq-c waits without a limit when the peer reads no more, so frames are queued as bytes. A plain
+ * socket is then given as many as it takes, all in one call. Under TLS, which is rabbitmq-c's business, frames are handed
+ * over one by one, and only while the socket says it takes some: it then has room for more than we write between two looks.
+ * Heartbeats are the core's; rabbitmq-c's own are off. */
 #include "transport/socket.h"
 
 #include <errno.h>
@@ -173,10 +174,8 @@ static void cork(const socket_port *self, int on) {
   setsockopt(amqp_get_sockfd(self->state), IPPROTO_TCP, TCP_CORK, &on, sizeof on);
 }
 
-static void socket_flush(al_port *port) {
-  socket_port *self = (socket_port *)port;
+static void flush_tls(socket_port *self) {
   size_t since_look = BYTES_BETWEEN_LOOKS;
-  if (self->is_down || self->out.start == self->out.end || al_fork_happened(self->fork)) return;
   cork(self, 1); /* one packet for what belongs together */
   while (!self->is_down && self->out.start < self->out.end) {
     amqp_frame_t frame;
@@ -192,6 +191,29 @@ static void socket_flush(al_port *port) {
     since_look += length;
   }
   cork(self, 0);
+}
+
+static void flush_plain(socket_port *self) {
+  al_output *out = &self->out;
+  while (!self->is_down && out->start < out->end) {
+    ssize_t sent = send(amqp_get_sockfd(self->state), out->bytes + out->start, out->end - out->start,
+                        MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0)
+      al_output_consume(out, (size_t)sent);
+    else if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return;
+    else if (errno != EINTR)
+      down_status(self, AMQP_STATUS_SOCKET_ERROR);
+  }
+}
+
+static void socket_flush(al_port *port) {
+  socket_port *self = (socket_port *)port;
+  if (self->is_down || self->out.start == self->out.end || al_fork_happened(self->fork)) return;
+  if (self->is_tls)
+    flush_tls(self);
+  else
+    flush_plain(self);
 }
 
 static void socket_close(al_port *port) {
