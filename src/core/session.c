@@ -2,7 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/session.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,7 +99,9 @@ void al_session_unlist(al_session *session, al_op *op) {
 }
 
 void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]) {
-  snprintf(out, AL_TICKET_SIZE, "%016" PRIx64, al_random(&session->random));
+  uint64_t number = al_random(&session->random);
+  for (int i = 15; i >= 0; i--, number >>= 4) out[i] = "0123456789abcdef"[number & 15];
+  out[16] = '\0';
 }
 
 void al_session_set_time(al_session *session, int64_t now, double wall_now) {

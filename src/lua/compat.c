@@ -16,29 +16,32 @@ void *al_lua_new_box(lua_State *L, size_t size, const char *type) {
   return box;
 }
 
-/* In a table, because that is what every Lua can hang on a userdata. */
+/* Lua 5.1 and LuaJIT hang nothing but tables on a userdata. */
+#if LUA_VERSION_NUM == 501
 void al_lua_keep(lua_State *L, int child, int parent) {
   lua_pushvalue(L, child);
   lua_createtable(L, 1, 0);
   lua_pushvalue(L, parent < 0 ? parent - 2 : parent);
   lua_rawseti(L, -2, 1);
-#if LUA_VERSION_NUM == 501
   lua_setfenv(L, -2);
-#else
-  lua_setuservalue(L, -2);
-#endif
   lua_pop(L, 1);
 }
 
 void al_lua_kept(lua_State *L, int child) {
-#if LUA_VERSION_NUM == 501
   lua_getfenv(L, child);
-#else
-  lua_getuservalue(L, child);
-#endif
   lua_rawgeti(L, -1, 1);
   lua_remove(L, -2);
 }
+#else
+void al_lua_keep(lua_State *L, int child, int parent) {
+  lua_pushvalue(L, child);
+  lua_pushvalue(L, parent < 0 ? parent - 1 : parent);
+  lua_setuservalue(L, -2);
+  lua_pop(L, 1);
+}
+
+void al_lua_kept(lua_State *L, int child) { lua_getuservalue(L, child); }
+#endif
 
 static void set_methods(lua_State *L, const luaL_Reg *methods) {
   for (; methods->name; methods++) {
