@@ -28,6 +28,7 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
   if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
   claim->is_pulsed = held;
   claim->state = state;
+  if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->has_leavings = true;
   if (state == AL_CLAIM_GONE) claim->kind->gone(claim);
 }
 
@@ -87,7 +88,9 @@ void al_claim_use(al_claim *claim) { claim->users++; }
 
 /* Not freed here: whoever called us may still be looking at it. */
 void al_claim_leave(al_claim *claim) {
-  if (claim && --claim->users == 0 && !claim->is_listed) al_claim_list(claim);
+  if (!claim || --claim->users > 0 || claim->is_listed) return;
+  al_claim_list(claim);
+  claim->session->has_leavings = true;
 }
 
 /* ---- for the session -------------------------------------------------------------------------------------------- */
@@ -106,13 +109,17 @@ static void put_away(al_claim **at) {
 }
 
 void al_claims_sweep(al_session *session) {
+  if (!session->has_leavings) return;
+  session->has_leavings = false;
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;
     if (claim->kind->sweep) claim->kind->sweep(claim);
-    if (claim->state == AL_CLAIM_GONE)
+    if (claim->state == AL_CLAIM_GONE) {
       put_away(at);
-    else
-      at = &claim->next;
+      continue;
+    }
+    session->has_leavings |= claim->state == AL_CLAIM_UNDOING;
+    at = &claim->next;
   }
 }
 

@@ -19,9 +19,10 @@ struct al_session {
   _Atomic int refs;
   al_settings settings;
   al_link holder, prober;
-  al_prober probes; /* on the prober */
-  al_op *ops;       /* not done */
-  al_claim *claims; /* not gone, or to be freed */
+  al_prober probes;  /* on the prober */
+  al_op *ops;        /* not done */
+  al_claim *claims;  /* not gone, or to be freed */
+  bool has_leavings; /* some claims are gone, or are being undone */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
