@@ -135,6 +135,47 @@ static int publish(lua_State *L) {
   return 0;
 }
 
+/* connection:get_nack(queue, times): a message, got and given back */
+static int get_nack(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
+  for (int i = (int)luaL_checkinteger(L, 3); i > 0; i--) {
+    amqp_message_t message;
+    amqp_rpc_reply_t reply = amqp_basic_get(state, 1, queue, 0);
+    if (reply.reply_type != AMQP_RESPONSE_NORMAL || reply.reply.id != AMQP_BASIC_GET_OK_METHOD)
+      return luaL_error(L, "nothing to get");
+    const amqp_basic_get_ok_t *got = reply.reply.decoded;
+    uint64_t tag = got->delivery_tag;
+    amqp_read_message(state, 1, &message, 0);
+    amqp_destroy_message(&message);
+    amqp_basic_nack(state, 1, tag, 0, 1);
+    amqp_maybe_release_buffers(state);
+  }
+  return 0;
+}
+
+/* connection:take_nack(queue, times): a message, consumed and given back, the consumer registered as long as it is had */
+static int take_nack(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
+  amqp_basic_qos(state, 1, 0, 1, 0);
+  for (int i = (int)luaL_checkinteger(L, 3); i > 0; i--) {
+    char tag[32];
+    amqp_envelope_t envelope;
+    snprintf(tag, sizeof tag, "%d", i);
+    if (!amqp_basic_consume(state, 1, queue, amqp_cstring_bytes(tag), 0, 0, 0, amqp_empty_table))
+      return luaL_error(L, "consume failed");
+    amqp_rpc_reply_t reply = amqp_consume_message(state, &envelope, NULL, 0);
+    if (reply.reply_type != AMQP_RESPONSE_NORMAL) return luaL_error(L, "nothing came");
+    amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(tag), .nowait = 1};
+    amqp_send_method(state, 1, AMQP_BASIC_CANCEL_METHOD, &cancel);
+    amqp_basic_nack(state, 1, envelope.delivery_tag, 0, 1);
+    amqp_destroy_envelope(&envelope);
+    amqp_maybe_release_buffers(state);
+  }
+  return 0;
+}
+
 static int nothing(lua_State *L) {
   luaL_checkudata(L, 1, TYPE);
   lua_pushboolean(L, 1);
@@ -182,6 +223,8 @@ int luaopen_bare(lua_State *L) {
                                      {"declare", declare},
                                      {"delete", delete},
                                      {"publish", publish},
+                                     {"get_nack", get_nack},
+                                     {"take_nack", take_nack},
                                      {"nothing", nothing},
                                      {"close", close_connection},
                                      {NULL, NULL}};
