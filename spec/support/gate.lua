@@ -74,9 +74,13 @@ end
 --- Whether there is a bell.
 function gate.has_bell(kind, name) return asker():exists(gate.bell(kind, name)) end
 
---- Puts a token into the bell, as who rings does.
-function gate.ring(kind, name)
-  return asker():probe(gate.bell(kind, name), { type = "amqplocks.token", delivery_mode = 2 })
+--- Has somebody wait for it in vain, while it is held, until there is a bell.
+function gate.make_bell(kind, name)
+  local gated = gate.new(stage.connect(), kind, name)
+  until_true(function()
+    stage.fails("timeout", gated:acquire{ timeout = 0.05, poll = 600 })
+    return gate.has_bell(kind, name)
+  end, SECONDS)
 end
 
 --- Waits until there are so many tokens and consumers at the bell.

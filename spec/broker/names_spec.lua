@@ -1,0 +1,174 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Locks of all kinds beside one another, under one name and under names that look like parts of each other's queues:
+-- none of them meets another.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local line = require "spec.support.line"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+-- What stands in the broker for a semaphore of one slot and a token semaphore of one permit, both of this name.
+local function create(name)
+  local other = stage.client()
+  local permits = name .. ".semaphore"
+  assert.equal(1, stage.connect():admin(name):resize(1))
+  assert(other:declare(permits, { durable = true }))
+  assert.equal("present", other:probe(permits, { delivery_mode = 2 }))
+  stage.undo(function()
+    stage.delete(permits)
+    stage.connect():admin(name):destroy()
+  end)
+end
+
+local function new_name(suffix)
+  local name = gate.name(suffix)
+  create(name)
+  return name
+end
+
+-- By kind, what has try_acquire and acquire.
+local KINDS = {
+  slot = function(conn, name) return conn:semaphore(name) end,
+  permit = function(conn, name) return conn:token_semaphore(name) end,
+  mutex = function(conn, name) return gate.new(conn, "mutex", name) end,
+  read = function(conn, name) return gate.new(conn, "read", name) end,
+  write = function(conn, name) return gate.new(conn, "write", name) end,
+}
+
+local function assert_all_held(locks)
+  for i, lock in ipairs(locks) do
+    assert.is_true(lock:held() and lock:verify(), ("%d, %s"):format(i, tostring(lock)))
+  end
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("locks of one name", function()
+  for _, inside in ipairs{ "read", "write" } do
+    it("live beside one another, with one that is there to " .. inside, function()
+      local name = new_name()
+      local kinds, conn, other = { "slot", "permit", "mutex", inside }, stage.connect(), stage.connect()
+      local locks = {}
+      for i, kind in ipairs(kinds) do locks[i] = stage.take(KINDS[kind](conn, name)) end
+      for i, lock in ipairs(locks) do assert.same({ kinds[i], name }, { lock.kind, lock.name }) end
+      assert_all_held(locks)
+      for i, kind in ipairs(kinds) do
+        if kind ~= "read" then stage.fails("busy", KINDS[kind](other, name):try_acquire()) end
+        assert_all_held(locks)
+        assert.is_true(locks[i]:release())
+        locks[i] = stage.take(KINDS[kind](other, name), { timeout = 20 })
+        assert_all_held(locks)
+      end
+    end)
+  end
+
+  it("are waited for beside one another: who waits for one is woken for that", function()
+    local name, kinds = new_name(), { "slot", "permit", "mutex", "write" }
+    local conn, locks, waiting = stage.connect(), {}, {}
+    for i, kind in ipairs(kinds) do
+      locks[i] = stage.take(KINDS[kind](conn, name))
+      waiting[i] = line.process(name)
+      waiting[i]:run([[
+        local kind, name = ...
+        if kind == "permit" then sem = conn:token_semaphore(name) end
+        if kind == "mutex" or kind == "write" then sem = require "spec.support.programs.gate" (conn, kind, name) end
+      ]], kind, name)
+      line.begin(waiting[i])
+    end
+    until_true(function()
+      for _, one in ipairs(waiting) do
+        if not line.waits(one) then return false end
+      end
+      return true
+    end, 20)
+    for _, i in ipairs{ 3, 1, 4, 2 } do
+      assert.is_true(line.all_wait(waiting))
+      local one = waiting[i]
+      assert(locks[i]:release())
+      assert.is_truthy((one:finish()))
+      one:run "spare = lock"
+      waiting[i] = one
+    end
+    for i, kind in ipairs(kinds) do
+      assert.equal(kind, waiting[i]:run "return spare.kind")
+      assert.is_true(waiting[i]:run "return spare:verify()")
+    end
+  end)
+
+  it("are a persistent mutex as well, which is the semaphore, and none of the others", function()
+    local name = new_name()
+    local conn, other = stage.connect(), stage.connect()
+    local locks = { stage.take(KINDS.permit(conn, name)), stage.take(KINDS.mutex(conn, name)),
+      stage.take(KINDS.write(conn, name)), stage.take(conn:mutex(name, { persistent = true })) }
+    assert_all_held(locks)
+    stage.fails("busy", KINDS.slot(other, name):try_acquire())
+    stage.fails("exists", other:mutex(name, { persistent = true }):create())
+    assert.is_true(other:mutex(name, { persistent = true }):destroy())
+    stage.fails("removed", locks[4]:verify())
+    table.remove(locks, 4)
+    assert_all_held(locks)
+    assert.equal(0, conn:admin(name):slots())
+  end)
+end)
+
+describe("locks whose names look like the queues of others", function()
+  local HEX = "0123456789abcdef"
+  local SUFFIXES = { "", "-1", "-1-A", "-1-B", "-bell", "-admin", "-mutex", "-mutexbell", "-mutex-bell", "-writer",
+    "-rwbell", "-reader", "-readers", "-reader-" .. HEX, "-scratch-" .. HEX, ".semaphore", ".semaphore-count",
+    ".semaphore-1-A", "-tokenadmin", "-", "-A" }
+  local PER_NAME = { "-1-A", "-1-B", "-bell", "-mutex", "-writer", ".semaphore" }
+
+  operated_it("never meet: all are held at once, each by itself", function()
+    local base = client.unique "lock"
+    local names, conn, locks = {}, stage.connect(), {}
+    for i, suffix in ipairs(SUFFIXES) do names[i] = base .. "x" .. suffix end
+    for _, name in ipairs(names) do
+      create(name)
+      for _, kind in ipairs{ "slot", "permit", "mutex", "write" } do
+        table.insert(locks, stage.take(KINDS[kind](conn, name)))
+      end
+    end
+    assert_all_held(locks)
+    local expected, there = {}, broker.suite:queues(base .. "x")
+    for _, name in ipairs(names) do
+      for _, suffix in ipairs(PER_NAME) do table.insert(expected, name .. suffix) end
+    end
+    table.sort(expected)
+    table.sort(there)
+    assert.same(expected, there)
+    local other = stage.connect()
+    for _, name in ipairs(names) do
+      for _, kind in ipairs{ "slot", "permit", "mutex", "read", "write" } do
+        stage.fails("busy", KINDS[kind](other, name):try_acquire())
+      end
+    end
+    -- Each is free when it is released, and only that.
+    for i = #locks, 1, -1 do
+      local lock = table.remove(locks, i)
+      assert.is_true(lock:release())
+      assert.is_true(stage.take(KINDS[lock.kind](other, lock.name), { timeout = 20 }):release())
+      if i % 10 == 0 then assert_all_held(locks) end
+    end
+  end)
+
+  it("never meet where readers are counted", function()
+    local base, readers = client.unique "lock", {}
+    for i, suffix in ipairs(SUFFIXES) do
+      readers[i] = stage.take(KINDS.read(stage.connect(), base .. "y" .. suffix))
+    end
+    local conn = stage.connect()
+    for i, suffix in ipairs(SUFFIXES) do
+      local name = base .. "y" .. suffix
+      stage.fails("busy", KINDS.write(conn, name):try_acquire())
+      assert.is_true(readers[i]:release())
+      assert.is_true(stage.take(KINDS.write(conn, name)):release())
+      for j = i + 1, #readers do assert.is_true(readers[j]:held()) end
+    end
+  end)
+end)
