@@ -8,6 +8,7 @@
 --     proxy:switch("down", "hold")     -- what the broker sends waits on the way, on every connection, until "pass"
 --     proxy:switch("up", "drop", 1)    -- what connection 1 sends gets lost, also that it ended
 --     proxy:let("up", 3)               -- three more frames, of whichever connection, arrive; the others are kept
+--     proxy:let("up", 0, 1)            -- none more of connection 1
 --     proxy:kept()                     -- whether there are any
 --     proxy:cut(1)                     -- ends connection 1 on both sides;
 --     proxy:cut(1, "broker")           -- for the broker only: the client is told nothing
@@ -39,9 +40,9 @@ end
 -- on all there are and will be. "endless": it passes what comes, but not that it ended.
 function proxy:switch(direction, mode, index) tell(self, "switch", index or 0, direction, mode) end
 
---- Passes so many more frames in a direction, on all connections together, heartbeats apart. What comes after them is
--- kept until more are let through, or "pass"; it is lost when the connection ends on either side.
-function proxy:let(direction, frames) tell(self, "let", direction, frames) end
+--- Passes so many more frames in a direction, on this connection, or on all together, heartbeats apart. What comes
+-- after them is kept until more are let through, or "pass"; it is lost when the connection ends on either side.
+function proxy:let(direction, frames, index) tell(self, "let", index or 0, direction, frames) end
 
 --- Whether there is anything that was kept.
 function proxy:kept() return select(4, tell(self, "count")) > 0 end

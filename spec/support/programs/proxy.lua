@@ -43,12 +43,15 @@ local function legs(pair, direction)
 end
 
 -- Begins anew with a number of frames; what was kept until now goes first.
-local function let(self, direction, frames)
-  self.modes[direction], self.allowed[direction] = "some", frames
-  for _, pair in ipairs(self.pairs) do
-    assert(pair.rest[direction] == "", "in the middle of a frame")
-    pair[direction] = "some"
-    pass_some(self, pair, direction, select(2, legs(pair, direction)))
+local function let(self, index, direction, frames)
+  self.allowed[direction] = frames
+  if index == 0 then self.modes[direction] = "some" end
+  for i, pair in ipairs(self.pairs) do
+    if index == 0 or index == i then
+      assert(pair.rest[direction] == "", "in the middle of a frame")
+      pair[direction] = "some"
+      pass_some(self, pair, direction, select(2, legs(pair, direction)))
+    end
   end
 end
 
@@ -147,7 +150,7 @@ local function obey(self, spec)
   local message = values.receive(spec)
   if not message then return false end
   if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
-  if message[1] == "let" then let(self, message[2], message[3]) end
+  if message[1] == "let" then let(self, message[2], message[3], message[4]) end
   if message[1] == "cut" then cut(self, message[2], message[3]) end
   local frames, heartbeats = 0, 0
   for _, pair in ipairs(self.pairs) do
