@@ -82,8 +82,9 @@ local function let_go(self, process, lock)
     process.drops = true
     return lock:drop()
   end
-  local before, released = self.broker.queues[queue], finish(self, process, lock:release())
-  if released and before and before.owner and self.broker.queues[queue] == before then
+  local own, connection = self.broker.queues[queue], process.sockets.holder and process.sockets.holder.connection
+  local released = finish(self, process, lock:release())
+  if released and own and own.owner == connection and self.broker.queues[queue] == own then
     breach("%s is released and still there", queue)
   end
 end
@@ -118,7 +119,7 @@ local function round(self, process)
   local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll))
   if how ~= "at once" and not process:is_cut_off() then self.watch:waits(process, op, wish) end
   if how == "and gives up" then
-    process:sleep(self.random:between(0, self.hold))
+    process:sleep(self.random:between(0, self.hold), op)
     if not op:done() then
       process:note("gives up")
       self.watch:gives_up(op)

@@ -174,10 +174,10 @@ function Process:finish(op)
   return self.peer:keep(op:result())
 end
 
---- For programs: time passes.
-function Process:sleep(seconds)
+--- For programs: time passes, or less if an operation is done before.
+function Process:sleep(seconds, op)
   local wakes_at = self.world.now + seconds
-  this_program(self).waits_for = { done = function () return self.world.now >= wakes_at end }
+  this_program(self).waits_for = { done = function () return self.world.now >= wakes_at or op and op:done() end }
   self.world:at(wakes_at, self.turn, self)
   coroutine.yield()
 end
