@@ -196,12 +196,13 @@ typedef struct al_semaphore_options {
   int max_attempts; /* races lost at the last step before a look counts as busy; at least 1 */
   al_probing probing;
   bool silent; /* it has no doorbell, being made by other software: nobody asks for one */
+  int most; /* slots above this one are left alone; 0: none is. 1 makes a mutex of it, however many slots there are */
 } al_semaphore_options;
 
 /* False: `why` says what is wrong with a name for a lock. Everything below takes only names that pass. */
 bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
 
-/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent. Owned
+/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent, all slots. Owned
  * by the caller; operations under way keep what they need of it. */
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
 void al_semaphore_drop(al_semaphore *semaphore);

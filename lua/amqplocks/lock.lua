@@ -47,8 +47,9 @@ function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
-  local done, message, code = await(self._connection._driver, self._core:downgrade())
-  self.ticket, self.acquired_at, self.kind = select(3, self._core:info())
+  local fine, done, message, code = pcall(await, self._connection._driver, self._core:downgrade())
+  self.ticket, self.acquired_at, self.kind = select(3, self._core:info()) -- also when it was interrupted
+  if not fine then error(done, 0) end
   return done, message, code
 end
 

@@ -2,8 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- The mutex: one owner. By default nobody has to create it, and nothing of it is there while nobody holds it. With
--- `persistent = true` it is a semaphore of one slot, the same one that conn:semaphore and conn:admin know by its name:
--- there when it was created, and not there when it was destroyed.
+-- `persistent = true` it is the first slot of the semaphore that conn:semaphore and conn:admin know by its name, and
+-- that should have no other: there when it was created, and not there when it was destroyed.
 local acquiring = require "amqplocks.acquiring"
 local admin = require "amqplocks.admin"
 local options = require "amqplocks.options"
@@ -73,7 +73,7 @@ function mutex.new(connection, name, opts)
     name = name,
     persistent = opts.persistent or false,
     _connection = connection,
-    _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe)
+    _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1)
       or session:mutex(name, attempts, probe),
   }, metatable)
 end

@@ -354,7 +354,7 @@ end
 function Peer:semaphore(semaphore, options)
   options = options or {}
   local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
-    options.probe or "auto", not options.bell)
+    options.probe or "auto", not options.bell, options.most)
   return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
 end
 

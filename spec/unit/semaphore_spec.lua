@@ -54,6 +54,21 @@ for _, way in ipairs(Peer.all_ways) do
       return lock
     end
 
+    it("looks at no slot above the highest it may take, however many there are: a mutex", function ()
+      local peer = open()
+      local mutex = peer:semaphore("images", { most = 1 })
+      local op = mutex:acquire(0)
+      assert.same({ "images-1-A", "images-1-B" }, peer.prober:look(row(3, { 1 })))
+      no_squatters(peer)
+      peer:failed(op, "busy", "images")
+      op = mutex:acquire(0)
+      assert.same({ "images-1-A", "images-1-B" }, peer.prober:look(row(3)))
+      gets(peer, op, 1)
+      op = mutex:acquire(5)
+      peer.prober:look(row(3, { 1 }))
+      peer:failed(op, "deadlock")
+    end)
+
     it("takes two round trips: a window of probes, and the claim of the first free slot", function ()
       local peer = open()
       local op = peer:semaphore("images"):acquire()

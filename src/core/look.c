@@ -17,7 +17,7 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 }
 
 /* Not past the last slot there can be, nor past where the look began. */
-static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : AL_SLOTS_MAX; }
+static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : look->semaphore->most; }
 
 /* Asks for A and B of a window of slots. */
 static void ask(al_look *look, int first, int width) {

@@ -11,6 +11,7 @@
 struct al_semaphore {
   al_resource resource; /* first */
   al_strategy strategy;
+  int most; /* the highest slot that may be taken */
 
   /* Remembered from one acquire to the next; wrong memories cost a round trip, never more. */
   int known; /* slots seen in a row, 0 if none were counted yet */

@@ -23,7 +23,7 @@ al_probing al_lua_probing(lua_State *L, int index) {
   return (al_probing)luaL_checkoption(L, index, NULL, probings);
 }
 
-/* session:semaphore(name, strategy, max_attempts, probe [, silent]) -> semaphore */
+/* session:semaphore(name, strategy, max_attempts, probe [, silent [, most]]) -> semaphore */
 static int session_semaphore(lua_State *L) {
   static const char *const strategies[] = {"ascending", "random", "last", NULL};
   al_lua_session *session = al_lua_check_session(L, 1);
@@ -31,7 +31,8 @@ static int session_semaphore(lua_State *L) {
   al_semaphore_options options = {.strategy = (al_strategy)luaL_checkoption(L, 3, NULL, strategies),
                                   .max_attempts = (int)luaL_checknumber(L, 4),
                                   .probing = al_lua_probing(L, 5),
-                                  .silent = lua_toboolean(L, 6)};
+                                  .silent = lua_toboolean(L, 6),
+                                  .most = (int)luaL_optnumber(L, 7, 0)};
   semaphore_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_SEMAPHORE);
   al_lua_keep(L, lua_gettop(L), 1);
   box->semaphore = al_semaphore_new(session->session, name, &options);
