@@ -274,6 +274,32 @@ describe("those who wait for a mutex", function()
   end)
 end)
 
+describe("nobody starves", function()
+  it("beside others who take a mutex again and again", function()
+    local name = gate.name()
+    local loops, mutex = gate.processes("mutex", name, 4), stage.connect():mutex(name)
+    for _, one in ipairs(loops) do
+      one:begin([[
+        local socket, count = require "socket", 0
+        while not socket.select({ spec }, nil, 0)[spec] do
+          local lock = assert(sem:acquire{ timeout = 60 })
+          socket.sleep(math.random() * 0.004)
+          assert(lock:release())
+          count = count + 1
+        end
+        return count
+      ]])
+    end
+    gate.until_held("mutex", name)
+    for _ = 1, 20 do assert.is_true(stage.take(mutex, { timeout = 20 }):release()) end
+    for _, one in ipairs(loops) do one:begin("return true") end
+    for _, one in ipairs(loops) do
+      assert.is_true(one:finish(60) > 0)
+      one:finish()
+    end
+  end)
+end)
+
 describe("when somebody is killed", function()
   it("that took a mutex which nobody waited for then, who waits now is woken", function()
     local name = gate.name()

@@ -14,14 +14,14 @@ local operated_it = broker.operated_it(it, pending)
 
 -- What stands in the broker for a semaphore of one slot and a token semaphore of one permit, both of this name.
 local function create(name)
-  local other = stage.client()
-  local permits = name .. ".semaphore"
-  assert.equal(1, stage.connect():admin(name):resize(1))
-  assert(other:declare(permits, { durable = true }))
-  assert.equal("present", other:probe(permits, { delivery_mode = 2 }))
+  local conn = stage.connect()
+  assert.equal(1, conn:admin(name):resize(1))
+  assert.equal(1, conn:token_semaphore(name):resize(1))
+  conn:close()
   stage.undo(function()
-    stage.delete(permits)
-    stage.connect():admin(name):destroy()
+    local undoing = stage.connect()
+    undoing:admin(name):destroy()
+    assert.is_true(undoing:token_semaphore(name):destroy())
   end)
 end
 
@@ -122,7 +122,7 @@ describe("locks whose names look like the queues of others", function()
   local SUFFIXES = { "", "-1", "-1-A", "-1-B", "-bell", "-admin", "-mutex", "-mutexbell", "-mutex-bell", "-writer",
     "-rwbell", "-reader", "-readers", "-reader-" .. HEX, "-scratch-" .. HEX, ".semaphore", ".semaphore-count",
     ".semaphore-1-A", "-tokenadmin", "-", "-A" }
-  local PER_NAME = { "-1-A", "-1-B", "-bell", "-mutex", "-writer", ".semaphore" }
+  local PER_NAME = { "-1-A", "-1-B", "-bell", "-mutex", "-writer", ".semaphore", ".semaphore-count" }
 
   operated_it("never meet: all are held at once, each by itself", function()
     local base = client.unique "lock"
