@@ -12,6 +12,7 @@ local Peer = require "spec.support.peer"
 local Random = require "spec.support.model.random"
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
+local permits = require "spec.unit.permit_scene"
 
 local unpack = table.unpack or unpack
 
@@ -124,6 +125,41 @@ function tapes.alarmed(peer, act)
   act(function (user) user.closing = user.session:close() end)
   peer.holder:send{ channel = 0, method = "connection.close-ok" }
   peer.prober:send{ channel = 0, method = "connection.close-ok" }
+end
+
+function tapes.taking(peer, act)
+  peer.holder:handshake()
+  act(function (user) user.one = permits.semaphore(user):acquire(30) end)
+  local one = permits.consumes(peer)
+  permits.welcome(peer, one)
+  permits.asks(peer, one)
+  permits.deliver(peer, one)
+  permits.answer(peer, one)
+  act(function (user) local lock = lock_of(user, "one"); user.verify = lock and lock:verify() end)
+  local look = peer.holder:opened()
+  peer.holder:expect("queue.declare")
+  peer.holder:declared(look, permits.QUEUE)
+  act(function (user) user.two = permits.semaphore(user):acquire(200) end)
+  local two = permits.consumes(peer)
+  permits.welcome(peer, two)
+  permits.asks(peer, two)
+  permits.answer(peer, two)
+  permits.notice(peer, two)
+  peer.holder:closes(two.channel)
+  act(function (user) user:pass(0.01) end)
+  two = permits.consumes(peer)
+  permits.welcome(peer, two)
+  permits.asks(peer, two)
+  permits.answer(peer, two)
+  act(function (user) local lock = lock_of(user, "one"); user.release = lock and lock:release() end)
+  permits.deliver(peer, two)
+  act(function (user) user.three = permits.semaphore(user):acquire(0) end)
+  peer.holder:ignore()
+  permits.welcome(peer, one)
+  peer.holder:ignore()
+  permits.answer(peer, one)
+  permits.cancelled(peer, one)
+  permits.notice(peer, two)
 end
 
 local function record(scenario)
@@ -274,7 +310,7 @@ local function runs()
 end
 
 describe("a broker gone mad", function ()
-  for _, name in ipairs{ "locking", "administering", "alarmed" } do
+  for _, name in ipairs{ "locking", "administering", "alarmed", "taking" } do
     it("crashes nothing and stops nothing: " .. name, function ()
       local tape = record(tapes[name])
       ends(replay(tape))

@@ -53,6 +53,7 @@ void al_lock_drop(al_lock *lock) {
   {
     AL_TURN(session);
     al_claim_release(lock->claim);
+    al_claim_notify(lock->claim);
     al_session_flush(session);
     al_lock_unref(lock);
   }
@@ -164,8 +165,9 @@ static void release_begin(al_op *op) {
   lock->released = true;
   if (!held) return;
   al_op_ask(op);
+  op->step = releasing;
   al_claim_release(lock->claim);
-  al_op_next(op, releasing);
+  al_claim_notify(lock->claim); /* it may be gone already, and somebody be verifying it */
 }
 
 al_op *al_lock_release(al_lock *lock) { return lock_op_begin(lock, release_begin); }

@@ -1,0 +1,121 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Permits of "images", taken by acquires: for permit_spec and token_semaphore_spec.
+local assert = require "luassert"
+local Peer = require "spec.support.peer"
+local frames = require "spec.support.frames"
+
+local scene = {}
+
+scene.QUEUE = "images.semaphore"
+scene.NO_QUEUE = "NOT_FOUND - no queue 'images.semaphore' in vhost '/'"
+
+--- A peer whose prober nobody has connected, and nobody should ever want to.
+function scene.open(way, settings, limits)
+  local peer = Peer.new(way, settings)
+  peer.holder:handshake(limits)
+  return peer
+end
+
+--- One of the session's token semaphores: has acquire().
+function scene.semaphore(peer, quorum)
+  local box = peer.session:token_semaphore("images", quorum)
+  return { acquire = function (_, ...) return peer:keep(box:acquire(...)) end }
+end
+
+--- The core consumes, on a channel that it may have to open. Returns { channel =, tag =, consume =, is_new = }.
+function scene.consumes(peer)
+  local holder = peer.holder
+  local opened = holder:next() == "channel.open" and holder:opened()
+  if opened or holder:next() == "basic.qos" then -- once for each channel
+    local qos = holder:expect("basic.qos", { prefetch_count = 1, global = false })
+    if opened then assert.equal(opened, qos.channel) end
+    holder:send{ channel = qos.channel, method = "basic.qos-ok" }
+  end
+  local consume = holder:expect("basic.consume", { queue = scene.QUEUE, no_ack = false, exclusive = false,
+    no_wait = false })
+  if opened then assert.equal(opened, consume.channel) end
+  return { channel = consume.channel, tag = consume.consumer_tag, consume = consume, is_new = opened }
+end
+
+function scene.welcome(peer, taker) peer.holder:consumed(taker) end
+
+local deliveries = 0
+
+--- A message as it comes from the queue, and its delivery tag. Anything is a permit, also what has no type and no id.
+function scene.message(taker, properties)
+  deliveries = deliveries + 1
+  return frames.encode_content({ channel = taker.channel, method = "basic.deliver", consumer_tag = taker.tag,
+    delivery_tag = deliveries, redelivered = false, exchange = "", routing_key = scene.QUEUE },
+    properties or { delivery_mode = 2 }, ""), deliveries
+end
+
+--- A message comes. Returns its delivery tag.
+function scene.deliver(peer, taker, properties)
+  local message, delivery = scene.message(taker, properties)
+  peer.holder:send(message)
+  return delivery
+end
+
+--- The core asks whether a permit lies ready: for nothing, on the consumer's channel.
+function scene.asks(peer, taker)
+  peer.holder:expect("basic.qos", { channel = taker.channel, prefetch_count = 1, global = false })
+  peer.holder:silent()
+end
+
+function scene.answer(peer, taker) peer.holder:send{ channel = taker.channel, method = "basic.qos-ok" } end
+
+--- The core gives a message back, and stops consuming first.
+function scene.gives_back(peer, taker, delivery)
+  peer.holder:expect("basic.cancel", { channel = taker.channel, consumer_tag = taker.tag, no_wait = true })
+  scene.nacks(peer, taker, delivery)
+end
+
+function scene.nacks(peer, taker, delivery)
+  peer.holder:expect("basic.nack", { channel = taker.channel, delivery_tag = delivery, requeue = true,
+    multiple = false })
+end
+
+--- The core stops consuming, and wants an answer.
+function scene.cancels(peer, taker)
+  peer.holder:expect("basic.cancel", { channel = taker.channel, consumer_tag = taker.tag, no_wait = false })
+end
+
+function scene.cancelled(peer, taker)
+  peer.holder:send{ channel = taker.channel, method = "basic.cancel-ok", consumer_tag = taker.tag }
+end
+
+--- The broker cancels the consumer: the queue is gone.
+function scene.notice(peer, taker, tag)
+  peer.holder:send{ channel = taker.channel, method = "basic.cancel", consumer_tag = tag or taker.tag, no_wait = true }
+end
+
+--- An acquire that has consumed and was welcome, and has asked. Returns op, taker.
+function scene.asking(peer, ...)
+  local op = scene.semaphore(peer):acquire(...)
+  local taker = scene.consumes(peer)
+  scene.welcome(peer, taker)
+  scene.asks(peer, taker)
+  return op, taker
+end
+
+--- One that waits. Returns op, taker.
+function scene.waiting(peer, ...)
+  local op, taker = scene.asking(peer, ...)
+  scene.answer(peer, taker)
+  peer.holder:silent()
+  assert.is_false(op:done())
+  return op, taker
+end
+
+--- One that has got a permit. Returns lock, taker, delivery tag.
+function scene.holding(peer)
+  local op, taker = scene.asking(peer, 0)
+  local delivery = scene.deliver(peer, taker)
+  local lock = peer:result(op)
+  scene.answer(peer, taker)
+  return lock, taker, delivery
+end
+
+return scene
