@@ -1,0 +1,677 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Permits, for those who lock: each proved by somebody else's view of the queue, or by what another process gets.
+-- Administrators are in token_admin_spec.
+local await = require "amqplocks.await"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local lfs = require "lfs"
+local line = require "spec.support.line"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local fails = stage.fails
+local SECONDS = 20
+
+after_each(stage.clear)
+teardown(stage.check)
+
+-- Whether the broker is of this version or a later one.
+local function since(major, minor)
+  local its_major, its_minor = stage.client().server.version:match "^(%d+)%.(%d+)"
+  its_major, its_minor = tonumber(its_major), tonumber(its_minor)
+  return its_major > major or its_major == major and its_minor >= minor
+end
+
+-- So many are free, and so many consume: wait for one or hold one.
+local function until_at(name, free, consumers) line.until_at(name, free, consumers, scene.permits(name)) end
+
+-- A semaphore, which the test may do anything to.
+local function frail(permits, queue_type)
+  local name = scene.name()
+  assert.equal(permits, stage.connect():token_semaphore(name):create(permits, { queue_type = queue_type }))
+  return name
+end
+
+-- A semaphore. At the end of the test, when all who took part are gone, all its permits are free and nobody consumes.
+local function semaphore(permits, queue_type)
+  local name = frail(permits, queue_type)
+  stage.undo(function() until_at(name, permits, 0) end)
+  return name
+end
+
+-- A queue as other software makes it, with these permits, if any.
+local function foreign_queue(ids)
+  local name, raw = scene.name(), stage.client()
+  assert(raw:declare(scene.permits(name), { durable = true }))
+  for _, id in ipairs(ids or {}) do scene.publish(raw, scene.permits(name), { message_id = id }, "resource") end
+  return name, raw
+end
+
+local function hold(name, options, conn) return stage.take((conn or stage.connect()):token_semaphore(name), options) end
+
+-- A second process with `take`, see line.process. Options of its connection are Lua source.
+local function worker(name, options, url, queue_type)
+  local new = line.process(name, options, url)
+  new:run("local name, kind = ... sem = conn:token_semaphore(name, { queue_type = kind })", name, queue_type)
+  new.bell = scene.permits(name)
+  return new
+end
+
+local function took(one)
+  local got, message = one:finish()
+  assert.is_true(got, message)
+  return one
+end
+
+-- Has a process stand in line: returns when it does, behind all others.
+local function join(one, options) return line.join(one, options, true) end
+
+local function upwards(last)
+  local list = {}
+  for i = 1, last do list[i] = i end
+  return list
+end
+
+for _, queue_type in ipairs{ "classic", "quorum" } do
+  describe("a token semaphore, " .. queue_type .. ",", function()
+    local function made(permits) return semaphore(permits, queue_type) end
+    local function process_of(name, options, url) return worker(name, options, url, queue_type) end
+    local function sem_of(name, conn)
+      return (conn or stage.connect()):token_semaphore(name, { queue_type = queue_type })
+    end
+
+    it("lets in as many as it has permits: of one connection, of several, of other processes", function()
+      local name = made(3)
+      local sem, other, raw = sem_of(name), process_of(name), stage.client()
+      local one, two = stage.take(sem), stage.take(sem_of(name))
+      assert.is_true(other:run("return take(20)"))
+      assert.equal(0, raw:message_count(scene.permits(name)))
+      local busy = ('busy: every permit of "%s" is taken'):format(name)
+      assert.equal(busy, fails("busy", sem:try_acquire()))
+      assert.equal(busy, fails("busy", sem_of(name):try_acquire()))
+      assert.equal(busy, fails("busy", other:run("return sem:acquire{ timeout = 0 }")))
+      assert.is_true(one:release())
+      assert.is_true(process_of(name):run("return take(20)"))
+      fails("busy", sem:try_acquire())
+      assert.is_true(two:held() and two:verify())
+    end)
+
+    -- Proved by the file system: there are as many places as permits, and whoever is inside has one.
+    it("has never more inside than it has permits, and all get their turns", function()
+      local name, directory = made(3), process.shell("mktemp", "-d"):match "%S+"
+      stage.undo(function() process.shell("rm", "-rf", directory) end)
+      local all = {}
+      for i = 1, 7 do
+        all[i] = process_of(name)
+        all[i]:begin([[
+          local lfs, socket = require "lfs", require "socket"
+          local directory, rounds = ...
+          local function enter()
+            for place = 1, 3 do
+              if lfs.mkdir(directory .. "/" .. place) then return directory .. "/" .. place end
+            end
+            error("one too many is inside")
+          end
+          for i = 1, rounds do
+            local done = assert(sem:with({ timeout = 60, priority = i % 2 }, function(lock)
+              local place = enter()
+              socket.sleep(0.001)
+              assert(lock:held())
+              assert(lfs.rmdir(place))
+              return "done"
+            end))
+            assert(done == "done")
+          end
+          return true
+        ]], directory, 20)
+      end
+      for _, one in ipairs(all) do assert.is_true(one:finish(60)) end
+      for place = 1, 3 do assert.is_nil(lfs.attributes(directory .. "/" .. place)) end
+    end)
+
+    it("serves those who wait in the order of their arrival", function()
+      local name, waiting = made(1), {}
+      local lock = stage.take(sem_of(name))
+      for i = 1, 6 do waiting[i] = join(process_of(name)) end
+      assert.is_true(line.all_wait(waiting))
+      assert(lock:release())
+      assert.same(upwards(6), line.serve(waiting))
+    end)
+
+    it("serves them by priority", function()
+      local name, waiting = made(1), {}
+      local lock, priorities = stage.take(sem_of(name)), { 0, 5, -3, 5, 0, 9 }
+      for i, priority in ipairs(priorities) do waiting[i] = join(process_of(name), { priority = priority }) end
+      assert(lock:release())
+      assert.same({ 6, 2, 4, 1, 5, 3 }, line.serve(waiting))
+    end)
+
+    it("gives the next one what somebody held who is killed, again and again", function()
+      local name = made(1)
+      local held = process_of(name)
+      assert.is_true(held:run("return take(20)"))
+      for _ = 1, 5 do
+        local next_one = join(process_of(name))
+        held:kill()
+        held = took(next_one)
+        assert.is_true(held:run("return lock:verify()"))
+        fails("busy", sem_of(name):try_acquire())
+      end
+    end)
+
+    it("goes past those who are killed while they wait, or are being served", function()
+      local name, waiting = made(1), {}
+      local lock = stage.take(sem_of(name))
+      for i = 1, 4 do waiting[i] = join(process_of(name)) end
+      table.remove(waiting, 2):kill()
+      until_at(name, 0, 4)
+      local first = table.remove(waiting, 1)
+      first:signal "STOP"
+      until_true(function() return first:state() == "T" end)
+      assert(lock:release()) -- the permit is sent to who will never read it
+      until_at(name, 0, 3)
+      assert.is_true(line.all_wait(waiting))
+      first:kill()
+      assert.same({ 1, 2 }, line.serve(waiting))
+    end)
+
+    it("gives a permit back to its queue, not anew: redelivered, and the same", function()
+      local name = made(1)
+      local lock, other = stage.take(sem_of(name)), scene.taker(name)
+      assert(lock:release())
+      other:served()
+      assert.is_true(other.permit.redelivered)
+      local id = other.properties.message_id
+      other:release()
+      lock = stage.take(sem_of(name), { timeout = SECONDS })
+      other = scene.taker(name)
+      assert(lock:release())
+      assert.equal(id, other:served().properties.message_id)
+      assert.equal(2, other.properties.delivery_mode)
+    end)
+
+    it("leaves nothing behind of those who try in vain, or give up", function()
+      local name = made(2)
+      local one, two, sem = stage.take(sem_of(name)), stage.take(sem_of(name)), sem_of(name)
+      for _ = 1, 20 do fails("busy", sem:try_acquire()) end
+      for _ = 1, 5 do fails("timeout", sem:acquire{ timeout = 0.005 }) end
+      until_at(name, 0, 2)
+      assert(one:release() and two:release())
+      until_at(name, 2, 0)
+    end)
+
+    -- What arrives when nobody waits for it any more goes back.
+    it("loses no permit, and doubles none, where many try, wait briefly and give up at once", function()
+      local name, all = made(2), {}
+      for i = 1, 4 do
+        all[i] = process_of(name)
+        all[i]:begin([[
+          local got = 0
+          for i = 1, 150 do
+            local lock, message, code
+            if i % 2 == 0 then
+              lock, message, code = sem:try_acquire()
+            else
+              lock, message, code = sem:acquire{ timeout = math.random() * 0.002 }
+            end
+            if lock then
+              got = got + 1
+              assert(lock:release())
+            else
+              assert(code == "busy" or code == "timeout", message)
+            end
+          end
+          return got
+        ]])
+      end
+      local got = 0
+      for _, one in ipairs(all) do got = got + one:finish(60) end
+      assert.is_true(got > 0)
+      until_at(name, 2, 0)
+      local sem = sem_of(name)
+      stage.take(sem)
+      stage.take(sem)
+      fails("busy", sem:try_acquire())
+    end)
+
+    it("loses none however often it is given back", function()
+      local name = made(1)
+      local sem = sem_of(name)
+      for _ = 1, 60 do assert.is_true(assert(sem:acquire{ timeout = SECONDS }):release()) end
+      until_at(name, 1, 0)
+    end)
+
+    it("tells at once who holds a permit when the queue is deleted, and who waits that there is none", function()
+      local name, told = frail(1, queue_type), {}
+      local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
+      local lock, waiter = stage.take(sem_of(name, conn)), join(process_of(name))
+      stage.delete(scene.permits(name))
+      fails("not_found", waiter:finish())
+      until_true(function() return not lock:held() end)
+      fails("lost", lock:held())
+      fails("lost", lock:verify())
+      fails("lost", lock:release())
+      assert.equal(1, #told)
+      assert.same({ lock, "lost" }, { told[1][1], told[1][2] })
+      fails("not_found", sem_of(name):try_acquire())
+    end)
+
+    it("serves who waits from another queue, if there is one by the time it asks", function()
+      local name, between = frail(1, queue_type), proxy.start()
+      local lock, waiter = stage.take(sem_of(name)), join(process_of(name, nil, between.url))
+      between:switch("up", "hold")
+      assert.is_true(sem_of(name):destroy())
+      until_true(function() return not lock:held() end)
+      assert.equal(1, sem_of(name):create(1))
+      assert.is_false(waiter:finished())
+      between:switch("up", "pass")
+      took(waiter)
+      assert.is_true(waiter:run("return lock:verify()"))
+      until_at(name, 0, 1)
+    end)
+  end)
+end
+
+describe("a permit", function()
+  it("is a lock as any other", function()
+    local name, before = semaphore(2), os.time()
+    local lock = hold(name)
+    assert.same({ "permit", name, nil }, { lock.kind, lock.name, lock.slot })
+    assert.matches("^%x+$", lock.ticket)
+    assert.equal(16, #lock.ticket)
+    assert.is_true(before <= lock.acquired_at and lock.acquired_at <= os.time() + 1)
+    assert.is_true(lock:held() and lock:verify())
+    assert.not_equal(lock.ticket, hold(name).ticket)
+    assert.is_true(lock:release())
+    fails("not_held", lock:held())
+    fails("not_held", lock:verify())
+    fails("not_held", lock:release())
+    until_at(name, 1, 1)
+  end)
+
+  it("is held for the length of a scope", function()
+    local name = semaphore(1)
+    local sem, raw = stage.connect():token_semaphore(name), stage.client()
+    assert.same({ "permit", 0, 7 }, { sem:with(function(lock, more)
+      return lock.kind, raw:message_count(scene.permits(name)), more
+    end, 7) })
+    until_at(name, 1, 0)
+    local fine, problem = pcall(sem.with, sem, { timeout = 5 }, function() error("oh", 0) end)
+    assert.same({ false, "oh" }, { fine, problem })
+    until_at(name, 1, 0)
+    local lock, called = hold(name), false
+    fails("timeout", sem:with({ timeout = 0.05 }, function() called = true end))
+    assert.is_false(called)
+    assert(lock:release())
+  end)
+
+  it("that is lost in a scope is told by its result", function()
+    local name = frail(1)
+    local result, message, code = stage.connect():token_semaphore(name):with(function(lock)
+      stage.delete(scene.permits(name))
+      until_true(function() return not lock:held() end)
+      return "worthless"
+    end)
+    fails("lost", result, message, code)
+  end)
+
+  it("is verified by asking whether its queue is there, and whether anybody answers", function()
+    local name = frail(2)
+    local between = proxy.start()
+    local lock = hold(name, nil, stage.connect(between.url, { timeout = 0.3 }))
+    assert.is_true(lock:verify())
+    between:switch("down", "hold")
+    local answer, message, code = lock:verify()
+    assert.is_true(code == "timeout" or code == "unreachable", message)
+    assert.is_nil(answer or nil)
+    between:switch("down", "pass")
+    assert.is_true(lock:verify())
+    stage.delete(scene.permits(name))
+    fails("lost", lock:verify())
+  end)
+
+  it("is released while it is being verified", function()
+    local name = semaphore(1)
+    local conn = stage.connect()
+    for _ = 1, 10 do
+      local lock = hold(name, { timeout = SECONDS }, conn)
+      local verifying = lock._core:verify()
+      assert.is_true(lock:release())
+      fails("not_held", await(conn._driver, verifying))
+      until_at(name, 1, 0)
+    end
+  end)
+
+  it("is not there where nobody made a semaphore", function()
+    local sem = stage.connect():token_semaphore(client.unique "none")
+    fails("not_found", sem:try_acquire())
+    fails("not_found", sem:acquire{ timeout = SECONDS })
+    fails("not_found", sem:with(function() error "called" end))
+  end)
+
+  it("is whatever message lies in a queue that somebody made by hand", function()
+    local name, raw = foreign_queue()
+    local sem = stage.connect():token_semaphore(name)
+    fails("busy", sem:try_acquire())
+    local channel = raw:channel()
+    channel:publish{ routing_key = scene.permits(name), body = "resource" } -- transient, and of no type
+    raw:flush()
+    local lock = stage.take(sem, { timeout = SECONDS })
+    fails("busy", stage.connect():token_semaphore(name):try_acquire())
+    assert.is_true(lock:verify() and lock:release())
+    until_at(name, 1, 0)
+  end)
+
+  it("goes back to its place in the queue", function()
+    local name = foreign_queue{ "1", "2", "3" }
+    local lock = hold(name)
+    assert.equal("2", scene.taker(name):served().properties.message_id)
+    assert(lock:release())
+    until_at(name, 2, 1)
+    assert.equal("1", scene.taker(name):served().properties.message_id)
+    assert.equal("3", scene.taker(name):served().properties.message_id)
+  end)
+end)
+
+describe("beside a client of other software", function()
+  local GIVES_BACK = {
+    ["reject"] = function(their)
+      their.channel:send{ method = "basic.cancel", consumer_tag = their.tag, no_wait = true }
+      their.channel:send{ method = "basic.reject", delivery_tag = their.permit.delivery_tag, requeue = true }
+      their.channel.client:flush()
+    end,
+    ["nack"] = function(their) their:release() end,
+    ["closing its channel"] = function(their) their.channel:close() end,
+    ["dying"] = function(their) their:die() end,
+  }
+
+  for how, give_back in pairs(GIVES_BACK) do
+    it("that holds a permit, we wait for it, and get what it gives back by " .. how, function()
+      local name = semaphore(1)
+      local their, waiter = scene.taker(name):served(), worker(name)
+      fails("busy", waiter:run("return sem:try_acquire()"))
+      join(waiter)
+      give_back(their)
+      took(waiter)
+      assert.is_true(waiter:run("return lock:verify()"))
+      until_at(name, 0, 1)
+    end)
+  end
+
+  it("that waits, it gets what we give back, or leave behind", function()
+    local name = semaphore(1)
+    local lock, their = hold(name), scene.taker(name)
+    assert.is_false(their:has())
+    assert(lock:release())
+    their:served()
+    assert.equal("amqplocks.permit", their.properties.type)
+    local ours = join(worker(name))
+    their:release()
+    took(ours)
+    their = scene.taker(name)
+    assert.is_false(their:has())
+    ours:kill()
+    their:served()
+  end)
+
+  it("all stand in one line, and their priorities count as ours", function()
+    local name = semaphore(1)
+    local lock = hold(name)
+    local one, two = join(worker(name)), scene.taker(name)
+    local three = join(worker(name))
+    local first = scene.taker(name, 5)
+    assert(lock:release())
+    first:served():release()
+    line.leave(took(one))
+    two:served():release()
+    took(three)
+  end)
+end)
+
+describe("who waits for a permit", function()
+  -- Silent for longer than two heartbeats, it cannot know by the time the permit comes that it is still connected.
+  it("asks for nothing meanwhile; heartbeats are all that passes. It holds what it gets then", function()
+    local name, between = semaphore(1), proxy.start()
+    local lock, waiter = hold(name), worker(name, "{ heartbeat = 1 }", between.url)
+    waiter:run([[
+      local plain = take
+      function take(...)
+        local got, message, code = plain(...)
+        if got then held = lock:held() end
+        return got, message, code
+      end
+    ]])
+    join(waiter)
+    local frames, beats
+    until_true(function() -- until all that came with its arrival has passed
+      local before = frames
+      frames, beats = between:frames()
+      return before == frames
+    end)
+    until_true(function() return select(2, between:frames()) >= beats + 10 end, SECONDS)
+    assert.equal(frames, (between:frames()))
+    assert.is_false(waiter:finished())
+    assert(lock:release())
+    took(waiter)
+    assert.is_true(waiter:run("return held"))
+    assert.is_true(waiter:run("return lock:verify()"))
+  end)
+
+  it("is told so, and for how long", function()
+    local name, told = semaphore(1), {}
+    local lock = hold(name)
+    local message = fails("timeout", stage.connect():token_semaphore(name):acquire{ timeout = 1.3,
+      on_wait = function(seconds, reason) table.insert(told, { seconds, reason }) end })
+    assert.equal(('timeout: no permit of "%s" came free within 1.3 s'):format(name), message)
+    assert.equal(2, #told)
+    for i, one in ipairs(told) do
+      assert.is_true(one[1] >= i - 1)
+      assert.equal("every permit is taken", one[2])
+    end
+    assert.is_true(lock:verify())
+  end)
+
+  it("and is stopped past its heartbeats never works with a permit that another has by then", function()
+    local name, all = semaphore(3), {}
+    local locks = { hold(name), hold(name), hold(name) }
+    for i = 1, 3 do
+      all[i] = worker(name, "{ heartbeat = 1 }")
+      all[i]:begin([[
+        called = false
+        return sem:with({ timeout = 20 }, function()
+          called = true
+          return true
+        end)
+      ]])
+      until_at(name, 0, 3 + i)
+      all[i]:signal "STOP"
+      until_true(function() return all[i]:state() == "T" end)
+    end
+    local rivals = { scene.taker(name), scene.taker(name), scene.taker(name) }
+    for _, lock in ipairs(locks) do assert(lock:release()) end -- to those who are stopped
+    until_at(name, 0, 6)
+    for _, rival in ipairs(rivals) do assert.is_false(rival:has()) end
+    for i, rival in ipairs(rivals) do
+      rival.permit = assert(rival.channel:await("basic.deliver", SECONDS))
+      all[i]:signal "CONT"
+    end
+    for _, one in ipairs(all) do
+      local result, message, code = one:finish()
+      assert.is_nil(result)
+      assert.is_truthy(({ unreachable = true, lost = true })[code], message)
+      assert.is_false(one:run("return called"))
+    end
+    for _, rival in ipairs(rivals) do assert.is_true(rival:holds()) end
+  end)
+end)
+
+describe("on one connection", function()
+  it("are hundreds of permits: all are handed on when it is killed, and none is doubled", function()
+    local MANY, ids, count = 300, {}, 0
+    local name = semaphore(MANY)
+    local held = worker(name)
+    held:run("locks = {} for i = 1, ... do locks[i] = assert(sem:try_acquire()) end", MANY)
+    until_at(name, 0, MANY)
+    fails("busy", held:run("return sem:try_acquire()"))
+    local channel = stage.client():channel()
+    assert(channel:call{ method = "basic.consume", queue = scene.permits(name) })
+    held:kill()
+    for _ = 1, MANY do
+      local id = assert(channel:await("basic.deliver", SECONDS)).properties.message_id
+      if not ids[id] then count = count + 1 end
+      ids[id] = true
+    end
+    assert.equal(MANY, count)
+    until_at(name, 0, 1)
+    assert.is_true(channel:silent())
+    channel:close()
+    until_at(name, MANY, 0)
+  end)
+
+  operated_it("thousands of acquisitions leave nothing behind", function()
+    local name, label = semaphore(2), client.unique "conn"
+    local one = worker(name, ("{ name = %q }"):format(label))
+    one:run([[
+      for i = 1, ... do assert(assert(sem:acquire{ timeout = 20 }):release()) end
+    ]], 3000)
+    until_at(name, 2, 0)
+    broker.suite:tell([[
+      [Channels] = [Channels || [{channels, Channels}, {client_properties, All}]
+        <- rabbit_networking:connection_info_all([channels, client_properties]),
+        lists:keyfind(<<"connection_name">>, 1, All) =:= {<<"connection_name">>, longstr, $1}],
+      true = Channels =< 2, ok.
+    ]], label .. " holder")
+  end)
+end)
+
+describe("an operator", function()
+  operated_it("reads with the broker's own tool who holds a permit and who waits, by their tickets", function()
+    local name, listed = semaphore(1), nil
+    local lock = hold(name, nil, stage.connect(nil, { name = "press 4" }))
+    join(worker(name, "{ name = 'press 5' }"))
+    until_true(function()
+      listed = broker.suite:ctl("list_consumers", "queue_name", "consumer_tag", "arguments")
+      return listed:find("press 5", 1, true)
+    end, SECONDS)
+    local rows = {}
+    for row in listed:gmatch "[^\n]+" do
+      if row:find(scene.permits(name), 1, true) then table.insert(rows, row) end
+    end
+    table.sort(rows, function(row) return row:find("press 4", 1, true) ~= nil end)
+    assert.equal(2, #rows)
+    assert.is_truthy(rows[1]:find(lock.ticket, 1, true))
+    assert.matches('"x%-amqplocks%-holder"%s*,%s*"press 4"', rows[1])
+    assert.is_nil(rows[2]:find(lock.ticket, 1, true))
+    assert.is_truthy(rows[2]:find "%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x")
+  end)
+
+  operated_it("who closes a holder's channel or connection gives its permit to the next", function()
+    local name, label = semaphore(1), client.unique "conn"
+    local conn = stage.connect(nil, { name = label })
+    local lock = hold(name, nil, conn)
+    broker.suite:close_channel(scene.permits(name))
+    local their = scene.taker(name):served()
+    until_true(function() return not lock:held() end)
+    fails("lost", lock:verify())
+    their:release()
+    lock = hold(name, { timeout = SECONDS }, conn)
+    their = scene.taker(name)
+    broker.suite:close_connection(label .. " holder")
+    their:served()
+    fails("lost", lock:verify())
+    assert.is_true(their:holds())
+    their:release()
+    assert.is_true(hold(name, { timeout = SECONDS }, conn):verify())
+  end)
+end)
+
+describe("a user who may not read", function()
+  operated_it("is refused, and leaves nothing standing", function()
+    local name, label = semaphore(1), client.unique "user"
+    stage.undo(function() broker.suite:delete_user(label) end)
+    local conn = stage.connect(broker.suite:add_user(label, ".*", ".*", ""), { timeout = 2 })
+    local sem = conn:token_semaphore(name)
+    for _ = 1, 3 do
+      assert.matches(scene.permits(name), fails("refused", sem:try_acquire()), 1, true)
+      fails("refused", sem:acquire{ timeout = SECONDS })
+      until_at(name, 1, 0)
+    end
+  end)
+
+  operated_it("write or configure takes permits all the same", function()
+    local name, label = semaphore(1), client.unique "user"
+    stage.undo(function() broker.suite:delete_user(label) end)
+    local read = "^" .. scene.permits(name):gsub("%.", "\\.") .. "$"
+    local lock = hold(name, nil, stage.connect(broker.suite:add_user(label, "", "", read)))
+    assert.is_true(lock:verify())
+    fails("busy", stage.connect():token_semaphore(name):try_acquire())
+    assert.is_true(lock:release())
+  end)
+end)
+
+describe("a permit that is held for longer than the broker's consumer timeout", function()
+  -- Of channels that are opened from now on.
+  local function impatient()
+    local set = "application:set_env(rabbit, consumer_timeout, %d), "
+      .. "application:set_env(rabbit, channel_tick_interval, %d), ok."
+    stage.undo(function() broker.suite:tell(set:format(1800000, 60000)) end)
+    broker.suite:tell(set:format(1000, 50))
+  end
+
+  operated_it("is lost at once, and the next one's; not of a queue we made, where the broker can be told", function()
+    if since(4, 3) then pending "of brokers before 4.3" end
+    impatient()
+    local name, told = foreign_queue{ "1" }, {}
+    local conn = stage.connect(nil, { on_lost = function(lock) table.insert(told, lock) end })
+    local kept = since(3, 12) and hold(semaphore(1), nil, conn)
+    local lock, their = hold(name, nil, conn), scene.taker(name)
+    their:served():acknowledge()
+    until_true(function() return not lock:held() end)
+    fails("lost", lock:verify())
+    assert.same({ lock }, told)
+    assert.is_true(not kept or kept:verify())
+  end)
+end)
+
+describe("when the broker is restarted", function()
+  local node
+
+  setup(function() if broker.suite then node = broker.start() end end)
+  teardown(function() if node then node:remove() end end)
+
+  operated_it("who held a permit has lost it, all are there again, who waited is told", function()
+    local held, told, names = {}, {}, { "classic", "quorum" }
+    local conn = stage.connect(node.url, { on_lost = function(lock) table.insert(told, lock) end })
+    local waiter = worker("classic", nil, node.url)
+    for _, name in ipairs(names) do
+      local sem = conn:token_semaphore(name, { queue_type = name })
+      assert.equal(2, sem:create(2))
+      table.insert(held, stage.take(sem))
+      table.insert(held, stage.take(sem))
+    end
+    line.begin(waiter)
+    until_true(function() return line.waits(waiter) end, SECONDS)
+    node:stop()
+    fails("unreachable", waiter:finish())
+    for _, lock in ipairs(held) do
+      until_true(function() return not lock:held() end)
+      fails("lost", lock:verify())
+    end
+    assert.equal(4, #told)
+    node:restart()
+    for _, name in ipairs(names) do
+      local sem = conn:token_semaphore(name, { queue_type = name })
+      local locks = { stage.take(sem, { timeout = SECONDS }), stage.take(sem, { timeout = SECONDS }) }
+      fails("busy", sem:try_acquire())
+      assert.is_true(locks[1]:verify() and locks[2]:verify())
+      assert.same({ 2, 0, 2 }, { sem:slots() })
+    end
+    for _, lock in ipairs(held) do fails("lost", lock:release()) end
+  end)
+end)
