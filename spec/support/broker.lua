@@ -107,8 +107,8 @@ end
 --- Has the broker close the channel on which a queue is consumed, with an error: as if the client had asked there for a
 -- queue that does not exist.
 function node:close_channel(name)
-  self:tell(LOOKUP .. "[C | _] = rabbit_amqqueue:consumers(Q), rabbit_channel:do(element(1, C), "
-    .. '{\'queue.declare\', 0, <<"none">>, true, false, false, false, false, []}).', name)
+  self:tell(LOOKUP .. "[C | _] = rabbit_amqqueue:consumers(Q), gen_server:cast(element(1, C), "
+    .. '{method, {\'queue.declare\', 0, <<"none">>, true, false, false, false, false, []}, none, noflow}).', name)
 end
 
 local CONNECTION = [[
