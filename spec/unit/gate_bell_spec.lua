@@ -145,6 +145,28 @@ for _, way in ipairs(Peer.all_ways) do
           scene.all_channels_are_back(peer)
         end)
 
+        for _, fair in ipairs{ false, true } do
+          it("finds it free and nobody else at the bell, and takes it at once" .. (fair and ": fair" or ""), function ()
+            local op = begin(60, fair)
+            local bell
+            if fair then
+              bell = makes_bell()
+              sees("free")
+              silent()
+            else
+              sees("held", false)
+              scene.is_no_squatter(peer, kind.gate)
+              bell = makes_bell()
+            end
+            scene.welcome(peer, bell, true)
+            sees("free")
+            local claim = claims()
+            scene.cancels(peer, bell)
+            goes(gets(op, claim), claim)
+            scene.all_channels_are_back(peer)
+          end)
+        end
+
         it("is given a token before consume-ok", function ()
           local op, bell = arrives(60)
           peer.holder:declared(bell.channel, bell.queue)

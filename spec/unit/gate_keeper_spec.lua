@@ -350,7 +350,9 @@ for _, way in ipairs(Peer.all_ways) do
           local op = begin(60)
           local bell = scene.makes_bell(peer, kind.bell)
           sees("free", true)
+          silent() -- until the bell has said whether others wait
           scene.welcome(peer, bell)
+          sees("free", true)
           silent()
           peer:pass(0.035)
           sees("free", true)

@@ -160,8 +160,10 @@ function scene.makes_bell(peer, queue, priority)
   return { channel = declare.channel, tag = consume.consumer_tag, queue = queue }
 end
 
-function scene.welcome(peer, bell)
-  peer.holder:declared(bell.channel, bell.queue)
+--- Others were at the bell before, unless it `is_first`.
+function scene.welcome(peer, bell, is_first)
+  peer.holder:send{ channel = bell.channel, method = "queue.declare-ok", queue = bell.queue,
+    consumer_count = is_first and 0 or 1 }
   peer.holder:consumed(bell)
 end
 

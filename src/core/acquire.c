@@ -241,13 +241,19 @@ static void look(al_op *op) {
 }
 
 static void wait_until(al_acquire *self, int64_t wake);
+static void await_arrival(al_acquire *self);
 
 /* Something is free, but maybe somebody else's. */
 static void found_free(al_acquire *self) {
   al_session *session = self->op.session;
   bool fair = self->options.fair;
   self->last = self->view;
-  if (al_bell_is_out(self->bell) || !(self->waits || fair) || (self->kind->is_shared && !fair)) {
+  bool nobody_waits = al_bell_is_out(self->bell) || al_bell_is_first(self->bell);
+  if (self->kind->makes_bell && al_bell_is_arriving(self->bell)) {
+    await_arrival(self);
+    return;
+  }
+  if (nobody_waits || !(self->waits || fair) || (self->kind->is_shared && !fair)) {
     claim(self); /* there is nobody to be left it to, or no time */
     return;
   }
@@ -324,14 +330,19 @@ static void arriving(al_op *op) {
   look_anew(op);
 }
 
+/* The bell's first answer tells whether others wait. */
+static void await_arrival(al_acquire *self) {
+  al_op_ask(&self->op);
+  al_op_next(&self->op, arriving);
+}
+
 /* Where it is those who wait that make the bell. */
 static bool has_to_arrive(al_acquire *self) {
   if (!self->kind->makes_bell || (self->queues_up && !self->is_early)) return false;
   self->queues_up = true;
   arrive(self);
   if (al_bell_is_out(self->bell)) return false;
-  al_op_ask(&self->op);
-  al_op_next(&self->op, arriving);
+  await_arrival(self);
   return true;
 }
 

@@ -19,6 +19,8 @@ bool al_bell_is_out(const al_bell *bell) { return bell->taker.state == AL_TAKER_
 
 bool al_bell_is_arriving(const al_bell *bell) { return bell->taker.state == AL_TAKER_ARRIVING; }
 
+bool al_bell_is_first(const al_bell *bell) { return bell->is_first && !al_bell_is_out(bell); }
+
 bool al_bell_has_token(const al_bell *bell) { return bell->taker.state == AL_TAKER_HAS; }
 
 /* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
@@ -59,6 +61,8 @@ static void arrive_first(al_bell *bell) {
 static void bell_told(al_taker *taker, al_taker_news news, const al_event *event) {
   al_bell *bell = taker->owner;
   al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
+  if (news == AL_TAKER_PREPARED)
+    bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
   if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
   if (news == AL_TAKER_EMPTY && taker->priority == KEEPER)
     al_prober_ring(&taker->session->probes, bell->queue);
@@ -86,12 +90,13 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
 
 void al_bell_arrive(al_bell *bell) {
   if (!al_bell_is_out(bell) || !al_taker_take(&bell->taker)) return;
-  bell->is_missing = false;
+  bell->is_missing = bell->is_first = false;
   bell->owes = true;
 }
 
 void al_bell_waste(al_bell *bell) {
   if (!al_bell_has_token(bell)) return;
+  bell->is_first = false;
   if (bell->taker.priority < KEEPER - 1) bell->taker.priority++;
   al_taker_discard(&bell->taker);
 }

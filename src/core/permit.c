@@ -34,6 +34,7 @@ static void permit_told(al_taker *taker, al_taker_news news, const al_event *eve
   al_claim *claim = &permit->claim;
   bool is_refusal = claim->state == AL_CLAIM_CLAIMING && event->method == AMQP_BASIC_CONSUME_METHOD;
   switch (news) {
+    case AL_TAKER_PREPARED:
     case AL_TAKER_ARRIVED:
       break;
     case AL_TAKER_TOOK:

@@ -96,6 +96,9 @@ static bool is_ours(const al_taker *taker, amqp_bytes_t tag) {
 
 static void method_arrived(al_taker *taker, const al_event *event) {
   switch (event->method) {
+    case AMQP_QUEUE_DECLARE_OK_METHOD:
+      if (taker->state == AL_TAKER_ARRIVING) tell(taker, AL_TAKER_PREPARED, event);
+      return;
     case AMQP_BASIC_CONSUME_OK_METHOD:
       arrived(taker, event);
       return;

@@ -9,7 +9,8 @@
  *   state       what happens                                      next                                      told
  *   --------    ----------------------------------------------    --------------------------------------    ---------
  *   OUT         al_taker_take                                     ARRIVING
- *   ARRIVING    consume-ok                                        WAITING                                   ARRIVED
+ *   ARRIVING    declare-ok, for what `prepare` wrote              ARRIVING                                  PREPARED
+ *               consume-ok                                        WAITING                                   ARRIVED
  *               a message, and consume-ok behind it               HAS                                       TOOK
  *               al_taker_quit: the channel is closed              OUT
  *   WAITING     a message                                         HAS                                       TOOK
@@ -37,6 +38,7 @@
 typedef struct al_taker al_taker;
 
 typedef enum al_taker_news {
+  AL_TAKER_PREPARED, /* the event answers a declare that was written before the consume */
   AL_TAKER_ARRIVED,
   AL_TAKER_TOOK, /* a message; the event has its content, unless it came before consume-ok */
   AL_TAKER_EMPTY,
