@@ -21,7 +21,7 @@ for _, way in ipairs(Peer.all_ways) do
     -- The queue is asked for again, a little later. Returns the consumer.
     local function asks_again(most)
       peer.holder:silent()
-      peer:pass(most or 0.005)
+      peer:pass(most or 0.1)
       return scene.consumes(peer)
     end
 
@@ -257,15 +257,15 @@ for _, way in ipairs(Peer.all_ways) do
         local op, taker = scene.waiting(peer, 600)
         for _ = 1, 12 do
           goes(taker)
-          taker = asks_again(0.5)
+          taker = asks_again(1)
           scene.welcome(peer, taker)
           scene.asks(peer, taker)
         end
         goes(taker)
-        peer:pass(0.24)
+        peer:pass(0.49)
         peer.holder:silent()
         assert.is_false(op:done())
-        asks_again(0.26)
+        asks_again(0.51)
       end)
 
       it("with its channel, for whatever reason: is asked for again", function ()

@@ -208,6 +208,23 @@ for _, way in ipairs(Peer.all_ways) do
           assert_free()
         end)
 
+        if not moment.has_answers then
+          it("loses the prober, and gets no other in a connection's timeout: unreachable, and the door is opened", function ()
+            local op, door = reach(60)
+            peer.prober:down("timed out")
+            for _ = 1, 100 do
+              if op:done() then break end
+              peer:live(2, function () return op:done() or peer.prober:due() end)
+              if peer.prober:due() then
+                peer.prober:attach()
+                peer.prober:down("no more of them")
+              end
+            end
+            peer:failed(op, "unreachable", "no more of them")
+            peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
+          end)
+        end
+
         if not moment.late then
           it("loses the prober: unreachable if it may not wait, and the door is opened", function ()
             local op, door = reach(0)

@@ -221,7 +221,7 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
   semaphore->refs++;
   self->semaphore = semaphore;
   self->waits = self->options.timeout > 0;
-  self->again = AL_WAIT_SLOT;
+  self->again = AL_WAIT_QUEUE;
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
   self->op.explain = explain;

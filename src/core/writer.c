@@ -66,12 +66,23 @@ static bool may_go_on(al_op *op) {
   return !op->done;
 }
 
-/* The prober holds nothing: whoever waits anyway goes on with another one. */
+/* The prober holds nothing: whoever waits anyway goes on with another one. But a door is not kept shut for long where nobody
+ * can tell who reads. */
+static void lost_prober(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  const al_session *session = op->session;
+  if (rw->blind_since == AL_NEVER) rw->blind_since = session->now;
+  if (rw->acquire.waits && session->now - rw->blind_since < session->settings.timeout)
+    wait_for_readers(op);
+  else
+    al_op_fail_link(op, &session->prober);
+}
+
 static void passing_barrier(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op)) return;
-  if (rw->barrier.is_lost && rw->acquire.waits) {
-    wait_for_readers(op);
+  if (rw->barrier.is_lost) {
+    lost_prober(op);
   } else if (al_barrier_passed(&rw->barrier)) {
     rw->is_sure = true;
     al_op_next(op, count);
@@ -79,8 +90,8 @@ static void passing_barrier(al_op *op) {
 }
 
 static bool has_prober(al_op *op) {
-  if (!al_op_lost_prober(op) || !rw_of(op)->acquire.waits) return al_op_needs_probing(op, AL_PROBE_PUBLISH);
-  wait_for_readers(op);
+  if (!al_op_lost_prober(op)) return al_op_needs_probing(op, AL_PROBE_PUBLISH);
+  lost_prober(op);
   return false;
 }
 
@@ -158,13 +169,14 @@ static bool is_lost(const al_rw_acquire *rw) {
 static void counting(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || rw->readers.pending > 0) return;
-  if (is_lost(rw) && rw->acquire.waits) {
-    wait_for_readers(op);
+  if (is_lost(rw)) {
+    lost_prober(op);
     return;
   }
   if (al_probes_undecided(&rw->readers, READERS) || al_probes_undecided(&rw->readers, NOBODY)) return;
   if (rw->acquire.own->claim.confirmed < rw->confirmed) return;
   al_op_answered(op);
+  rw->blind_since = AL_NEVER;
   decide(op);
 }
 
@@ -181,6 +193,7 @@ static void claimed(al_acquire *self) {
   rw->wait = AL_WAIT_READERS;
   rw->is_sure = false;
   rw->confirmed = 0;
+  rw->blind_since = AL_NEVER;
   al_op_next(&self->op, make_sure);
 }
 
