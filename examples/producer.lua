@@ -48,7 +48,9 @@ end
 
 -- ---- the group ------------------------------------------------------------------------------------------------------
 
+-- A broker that is not there, all of them would miss; so we look first.
 local function start(...)
+  assert(amqplocks.connect()):close()
   local command = ""
   for _, one in ipairs { ... } do command = command .. ('"%s" "%s" %s 2>&1 & '):format(arg[-1], arg[0], one) end
   return assert(io.popen(command .. "wait"))

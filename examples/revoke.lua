@@ -33,6 +33,7 @@ if role == "work" then
 elseif role == "ask" and number then
   print(assert(admin:revoke(number, { wait = 30 })) and "slot " .. number .. " is free")
 else
-  error("usage: revoke.lua work [STEPS] | ask SLOT", 0)
+  io.stderr:write "usage: revoke.lua work [STEPS] | ask SLOT\n"
+  os.exit(1, true)
 end
 conn:close()

@@ -92,6 +92,20 @@ describe("the group of producers", function()
   end)
 end)
 
+describe("the examples that start several processes", function()
+  it("fail with a message where there is no broker", function()
+    for _, example in ipairs { "catalogue", "images", "producer" } do
+      local command = ("AMQP_URL=amqp://127.0.0.1:1 timeout 60 %s examples/%s.lua 2>&1; echo $?")
+      local pipe = assert(io.popen(command:format(os.getenv "LUA" or "lua5.4", example)))
+      local output = pipe:read "*a"
+      pipe:close()
+      assert.matches("unreachable: ", output)
+      assert.matches("\n1\n$", output)
+      assert.not_matches("together", output)
+    end
+  end)
+end)
+
 describe("the catalogue", function()
   it("has readers together, and writers alone", function()
     local other = assert(stage.connect():rwlock("catalogue"):read())
