@@ -103,12 +103,9 @@ operated_describe("the guide's table of permissions", function()
   local table_of = {} -- configure, write, read, by the words in front of them
 
   setup(function()
-    for row in read("docs/guide.md"):gmatch "| (to [^\n]*)\n" do
-      local label = row:match "^(.-) |"
-      local cells = {}
-      for cell in row:sub(#label + 1):gmatch "| `([^`]+)`" do table.insert(cells, (cell:gsub("\\|", "|"))) end
-      table_of[label] = cells
-    end
+    local block = read("docs/guide.md"):match "## Permissions.-\n```\n(.-)```"
+    local row = "(to [^\n]*)\n +configure +(%S+)\n +write +(%S+)\n +read +(%S+)\n"
+    for label, configure, write, consume in block:gmatch(row) do table_of[label] = { configure, write, consume } end
   end)
 
   local function connect_as(permissions)
@@ -155,7 +152,7 @@ operated_describe("the guide's table of permissions", function()
       local mutex = conn:mutex "db"
       return function(options) return mutex:acquire(options) end
     end
-    is_enough("to lock the mutex `db`", { 1, 3 }, used(take, stage.connect():mutex "db"))
+    is_enough("to lock the mutex db", { 1, 3 }, used(take, stage.connect():mutex "db"))
   end)
 
   local function taker(method)
@@ -168,7 +165,7 @@ operated_describe("the guide's table of permissions", function()
   it("is enough for a reader, for a writer, and for one that becomes the other", function()
     local rwlock = stage.connect():rwlock "catalogue"
     local writer = { acquire = function(_, options) return rwlock:write(options) end }
-    is_enough("to read `catalogue`", { 1, 2, 3 }, used(taker "read", writer))
+    is_enough("to read catalogue", { 1, 2, 3 }, used(taker "read", writer))
     is_enough("to write it", { 1, 2, 3 }, used(taker "write", writer))
     is_enough("to write, then downgrade", { 1, 2, 3 }, function(conn)
       local lock, message, code = conn:rwlock("catalogue"):write { timeout = 5 }
@@ -199,7 +196,7 @@ operated_describe("the guide's table of permissions", function()
     local transfers = stage.connect():token_semaphore "transfers"
     stage.undo(function() transfers:destroy() end)
     assert(transfers:resize(1))
-    is_enough("to take permits of `transfers`", { 3 }, function(conn)
+    is_enough("to take permits of transfers", { 3 }, function(conn)
       local lock, message, code = conn:token_semaphore("transfers"):try_acquire()
       if not lock then return nil, message, code end
       return lock:release()
@@ -207,7 +204,7 @@ operated_describe("the guide's table of permissions", function()
   end)
 
   it("is not enough for the other's part", function()
-    stage.fails("refused", connect_as(table_of["to read `catalogue`"]):rwlock("catalogue"):try_write())
+    stage.fails("refused", connect_as(table_of["to read catalogue"]):rwlock("catalogue"):try_write())
     stage.fails("refused", connect_as(table_of["to write it"]):rwlock("catalogue"):try_read())
     local lock = assert(connect_as(table_of["to write it"]):rwlock("catalogue"):try_write())
     stage.fails("refused", lock:downgrade())
@@ -235,6 +232,39 @@ operated_describe("the guide's commands for operators", function()
     for row in broker.suite:ctl((table.unpack or unpack)(words)):gmatch "[^\n]+" do table.insert(rows, row) end
     return rows
   end
+
+  it("find whatever the table beneath them explains", function()
+    local text = read("docs/guide.md"):match "## What an operator sees\n(.-)\n## "
+    local name = client.unique "lock"
+    local conn, other = stage.connect(), stage.client()
+    stage.undo(function() conn:admin(name):destroy() end)
+    assert(conn:admin(name):resize(1))
+    stage.take(conn:semaphore(name))
+    stage.take(conn:mutex(name))
+    local lock = assert(conn:rwlock(name):read())
+    local foreign = other:channel()
+    for _, role in ipairs { "writer", "admin", "tokenadmin" } do
+      assert(foreign:call { method = "queue.declare", queue = name .. "-" .. role, exclusive = true })
+    end
+    local rows = broker.suite:ctl((table.unpack or unpack)(commands().list_queues))
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write(rows)
+    file:close()
+    local pipe = assert(io.popen(text:match "grep %-E [^\n]+" .. " " .. path))
+    local found = {}
+    for row in pipe:lines() do
+      if row:find(name, 1, true) == 1 then table.insert(found, row:sub(#name + 2):match "^%S+") end
+    end
+    pipe:close()
+    os.remove(path)
+    table.sort(found)
+    assert.same({ "1-B", "admin", "mutex", "reader-" .. lock.ticket, "tokenadmin", "writer" }, found)
+    for _, role in ipairs(found) do
+      local queue = "`N-" .. role:gsub("^1", "3"):gsub(lock.ticket, "<ticket>") .. "`"
+      assert.is_truthy(text:find(queue, 1, true), queue)
+    end
+  end)
 
   it("tell who holds a permit from who waits for one", function()
     local name = client.unique "lock"
