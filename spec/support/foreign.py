@@ -7,6 +7,8 @@
     delete QUEUE                                   the same
     publish QUEUE                                  present, absent or unavailable: a mandatory publish with confirms
     count QUEUE                                    how many messages are ready
+    take QUEUE                                     taken: waits for a message, and does not acknowledge it
+    give nack|reject                               ok: gives it back, and stops consuming
     contend NAME ROUNDS MARK                       takes slots of the semaphore NAME by the specification's seven steps,
                                                    that often, and lets go again; each time it holds, nobody else may
                                                    have the queue MARK. "ROUNDS rounds, N overlaps"
@@ -61,6 +63,17 @@ class Foreigner:
 
     def count(self, queue):
         return str(self.channel().queue_declare(queue, passive=True).method.message_count)
+
+    def take(self, queue):
+        channel = self.channel()
+        channel.basic_qos(prefetch_count=1)
+        self.taken = next(channel.consume(queue))[0].delivery_tag
+        return "taken"
+
+    def give(self, how):
+        getattr(self.channel(), f"basic_{how}")(self.taken, requeue=True)
+        self.channel().cancel()
+        return "ok"
 
     def acquire(self, name):
         """The queue that was declared, or None: steps 1 to 7."""
