@@ -221,6 +221,11 @@ troubles["cut off"] = function (self)
   if which ~= "holder" then process:cut("prober", direction) end
 end
 
+-- It has no processor for a few round trips.
+troubles["hiccup"] = function (self)
+  anybody(self).process:stop(self.random:between(0, 10 * round_trip(self)))
+end
+
 -- SIGSTOP, for longer than the broker waits, or less.
 troubles["stopped"] = function (self)
   local process = anybody(self).process
@@ -348,6 +353,7 @@ end
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
 --   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
+--   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from
 --   stale               how late a connection may see what others changed, in seconds
 --   heartbeat, paces    of the connections, and of the network to choose from
 function Crowd.new(seed, options, traced)
@@ -357,8 +363,9 @@ function Crowd.new(seed, options, traced)
     processes = {}, births = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
-  self.broker = Broker.new(world, { strict = true, pace = self.pace, lags = random:pick{ 0, 0.1, 0.5 },
-    closes_late = random:chance(0.5), stale = options.stale })
+  self.broker = Broker.new(world, { strict = true, pace = self.pace,
+    lags = random:pick(options.lags or { 0, 0.1, 0.5 }), closes_late = random:chance(0.5),
+    inner = options.inner, stale = options.stale })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
