@@ -78,6 +78,7 @@ build = {
         "src/transport/output.c",
         "src/transport/socket.c",
         "src/transport/tls.c",
+        "src/lua/acquiring.c",
         "src/lua/admin.c",
         "src/lua/compat.c",
         "src/lua/lock.c",

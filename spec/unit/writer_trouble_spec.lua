@@ -209,7 +209,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         if not moment.has_answers then
-          it("loses the prober, and gets no other in a connection's timeout: unreachable, and the door is opened", function ()
+          it("loses the prober, and gets no other for a whole timeout: unreachable, and the door is opened", function ()
             local op, door = reach(60)
             peer.prober:down("timed out")
             for _ = 1, 100 do

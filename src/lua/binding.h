@@ -45,12 +45,16 @@ int al_lua_begun(lua_State *L, const al_op *op); /* returns the box; NULL throws
 al_op *al_lua_check_op(lua_State *L, int index);
 void al_lua_open_op(lua_State *L);
 
-/* semaphore.c: also what every acquire is given, from the argument `first` on: timeout, fair, priority, poll; without a
- * timeout it waits for ever, with 0 it looks once. Times are seconds. */
-al_acquire_options al_lua_acquire_options(lua_State *L, int first);
+/* acquiring.c: what can be acquired, of the session at index 1. An empty box, filled by its caller; an operation, begun with
+ * the arguments timeout, fair, priority, poll: without a timeout it waits for ever, with 0 it looks once, times are seconds;
+ * and the end. */
+typedef al_op *al_lua_begin_acquire(void *resource, const al_acquire_options *options);
+void **al_lua_new_resource(lua_State *L, const char *type);
+int al_lua_acquire(lua_State *L, const char *type, al_lua_begin_acquire *begin);
+int al_lua_drop_resource(lua_State *L, const char *type, void drop(void *));
 al_probing al_lua_probing(lua_State *L, int index);
-void al_lua_open_semaphore(lua_State *L);
 
+void al_lua_open_semaphore(lua_State *L);       /* semaphore.c */
 void al_lua_open_token_semaphore(lua_State *L); /* token_semaphore.c */
 void al_lua_open_mutex(lua_State *L);           /* mutex.c */
 void al_lua_open_rwlock(lua_State *L);          /* rwlock.c */
