@@ -80,6 +80,17 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:silent()
       end)
 
+      it("reads all that came with consume-ok before it asks, whatever else happens", function ()
+        local op = scene.semaphore(peer):acquire(0)
+        local taker = scene.consumes(peer)
+        local message = scene.message(taker)
+        peer.holder:send({ channel = taker.channel, method = "basic.consume-ok", consumer_tag = taker.tag },
+          { channel = 0, method = "connection.blocked", reason = "low on memory" }, message)
+        assert.is_true(peer:result(op):held())
+        if way == "byte by byte" then scene.asks(peer, taker) end
+        peer.holder:silent()
+      end)
+
       it("is HELD by a message that came before consume-ok, but not until then", function ()
         local op = scene.semaphore(peer):acquire(0)
         local taker = scene.consumes(peer)
