@@ -64,6 +64,16 @@ function scene.asks(peer, taker)
   peer.holder:silent()
 end
 
+--- The core looks whether the queue is there, on another channel than the consumer's. Returns it.
+function scene.looks(peer, taker)
+  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+  local look = peer.holder:expect("queue.declare", { queue = scene.QUEUE, passive = true })
+  if opened then assert.equal(opened, look.channel) end
+  assert.are_not.equal(taker.channel, look.channel)
+  peer.holder:silent()
+  return look.channel, opened
+end
+
 function scene.answer(peer, taker) peer.holder:send{ channel = taker.channel, method = "basic.qos-ok" } end
 
 --- The core gives a message back, and stops consuming first.

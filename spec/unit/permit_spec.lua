@@ -385,14 +385,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       before_each(function () lock, taker = scene.holding(peer) end)
 
-      -- Returns the channel that is asked on.
-      local function looks()
-        local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
-        local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
-        assert.are_not.equal(taker.channel, look.channel)
-        peer.holder:silent()
-        return look.channel, opened
-      end
+      local function looks() return scene.looks(peer, taker) end
 
       it("is there when its queue is, which is asked for elsewhere", function ()
         local op = lock:verify()

@@ -111,6 +111,90 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end)
 
+    -- A quorum queue says consume-ok before it has handed out what it has; what it is asked later, it answers later.
+    describe("of quorum permits, now or not at all", function ()
+      local sem, op, taker
+
+      local function begin()
+        op = sem:acquire(0)
+        taker = scene.consumes(peer)
+        scene.welcome(peer, taker)
+      end
+
+      before_each(function ()
+        sem = scene.semaphore(peer, true)
+        begin()
+      end)
+
+      it("asks the queue first, and what it was given then: busy when that is nothing", function ()
+        local channel = scene.looks(peer, taker)
+        peer.holder:declared(channel, scene.QUEUE)
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy")
+      end)
+
+      it("takes a permit that comes before either answer, and is still verified by an answer of its own", function ()
+        for early = 0, 1 do
+          local channel = scene.looks(peer, taker)
+          if early == 1 then scene.deliver(peer, taker) end
+          peer.holder:declared(channel, scene.QUEUE)
+          if early == 0 then
+            scene.asks(peer, taker)
+            scene.deliver(peer, taker)
+            scene.answer(peer, taker)
+          end
+          local lock = peer:result(op)
+          peer.holder:silent()
+          local verify = lock:verify()
+          assert.equal(channel, (scene.looks(peer, taker)))
+          assert.is_false(verify:done())
+          peer.holder:declared(channel, scene.QUEUE)
+          assert.is_true(peer:result(verify))
+          begin()
+        end
+      end)
+
+      it("does without where asking is denied, and does not ask again", function ()
+        peer.holder:refuse(scene.looks(peer, taker), 403, "ACCESS_REFUSED", "queue.declare")
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy")
+        begin()
+        scene.asks(peer, taker)
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("does without where there is no channel left to ask on", function ()
+        peer = scene.open(way, nil, { channel_max = 1 })
+        sem = scene.semaphore(peer, true)
+        begin()
+        scene.asks(peer, taker)
+      end)
+
+      it("hears that the queue has gone", function ()
+        peer.holder:refuse(scene.looks(peer, taker), 404, NO_QUEUE, "queue.declare")
+        scene.asks(peer, taker)
+        goes(taker)
+        peer.holder:refuse(asks_again().channel, 404, NO_QUEUE, "basic.consume")
+        peer:failed(op, "not_found")
+      end)
+
+      it("abandoned meanwhile, stops consuming", function ()
+        local channel = scene.looks(peer, taker)
+        op:drop()
+        scene.cancels(peer, taker)
+        peer.holder:declared(channel, scene.QUEUE)
+        scene.cancelled(peer, taker)
+        peer.holder:silent()
+      end)
+    end)
+
     describe("waiting", function ()
       it("writes nothing at all, and looks for nothing", function ()
         peer = scene.open(way, { heartbeat = 10 })

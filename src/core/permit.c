@@ -73,19 +73,30 @@ static int arguments(const al_taker *taker, amqp_table_entry_t *entries) {
 
 /* ---- is it still there? ----------------------------------------------------------------------------------------- */
 
+/* The queue has answered, or nobody will: now it is the consumer's turn to say what it was given. */
+static void decide(al_permit *permit) {
+  permit->is_deciding = false;
+  al_taker_ask(&permit->taker);
+}
+
 static void looked(al_permit *permit) {
   if (permit->looks->unanswered == 0) {
     al_channel_give(permit->looks);
     permit->looks = NULL;
   }
-  permit->claim.confirmed++;
+  if (permit->is_deciding)
+    decide(permit);
+  else
+    permit->claim.confirmed++;
 }
 
 /* What keeps us from looking says nothing against the permit: the connection has answered, and brought no bad news. */
 static void look_refused(al_permit *permit, const al_event *event) {
   permit->looks = NULL;
   permit->claim.confirmed = permit->claim.asked;
-  if (event->reply_code != AMQP_NOT_FOUND) return;
+  permit->is_blind = event->reply_code == AMQP_ACCESS_REFUSED;
+  if (permit->is_deciding) decide(permit);
+  if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
   al_claim_lose(&permit->claim, event->text);
   al_taker_quit(&permit->taker);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
@@ -105,14 +116,15 @@ static void look_event(void *owner, al_channel *channel, const al_event *event) 
   al_claim_notify(&permit->claim);
 }
 
-/* Not on the permit's own channel, which a refusal would close. */
-static bool permit_confirm(al_claim *claim) {
-  al_permit *permit = (al_permit *)claim;
-  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(claim->queue), .passive = 1};
-  if (!permit->looks) permit->looks = al_channel_take(&claim->session->holder, look_event, permit);
+/* Not on the permit's own channel, which a refusal would close. False: there is no other one. */
+static bool look(al_permit *permit) {
+  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(permit->claim.queue), .passive = 1};
+  if (!permit->looks) permit->looks = al_channel_take(&permit->claim.session->holder, look_event, permit);
   if (permit->looks) al_channel_call(permit->looks, AMQP_QUEUE_DECLARE_METHOD, &look);
   return permit->looks != NULL;
 }
+
+static bool permit_confirm(al_claim *claim) { return look((al_permit *)claim); }
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
@@ -157,4 +169,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
 
 bool al_permit_waits(const al_permit *permit) { return permit->taker.state == AL_TAKER_WAITING; }
 
-void al_permit_ask(al_permit *permit) { al_taker_ask(&permit->taker); }
+void al_permit_ask(al_permit *permit, bool looks_first) {
+  permit->is_deciding = looks_first && look(permit);
+  if (!permit->is_deciding) al_taker_ask(&permit->taker);
+}

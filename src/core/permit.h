@@ -35,6 +35,8 @@ typedef struct al_permit {
   bool is_quorum;    /* the queue is */
   bool is_none;      /* CLAIMING: none lay ready when al_permit_ask() was answered */
   al_channel *looks; /* asks whether the queue is there, apart from the permit; NULL: nobody asks */
+  bool is_deciding;  /* for al_permit_ask() */
+  bool is_blind;     /* the broker denies it */
 } al_permit;
 
 /* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open. NULL: no channel or
@@ -44,7 +46,8 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
 /* CLAIMING: consume-ok was read, and no message yet. */
 bool al_permit_waits(const al_permit *permit);
 
-/* While it waits: asks whether a permit lies ready; see al_taker_ask(). */
-void al_permit_ask(al_permit *permit);
+/* While it waits: asks whether a permit lies ready; see al_taker_ask(). A quorum queue welcomes its consumers before it has
+ * handed out what it has: with `looks_first` it is asked something itself before, which it answers after that. */
+void al_permit_ask(al_permit *permit, bool looks_first);
 
 #endif

@@ -178,6 +178,7 @@ static void waiting(al_op *op) { is_claiming((token_acquire *)op); }
 static void deciding(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (!is_claiming(self) || !self->permit->is_none) return;
+  self->semaphore->is_blind |= self->permit->is_blind;
   al_op_answered(op);
   if (!self->waits) {
     leave(self);
@@ -192,7 +193,7 @@ static void settling(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
-  al_permit_ask(self->permit);
+  al_permit_ask(self->permit, self->semaphore->is_quorum && !self->semaphore->is_blind);
   op->step = deciding;
 }
 

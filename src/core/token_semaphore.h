@@ -9,9 +9,9 @@
  *      ^                                  └── (may not wait) ──> leaving ─> done: busy
  *      └── pausing <── the queue went, or the channel
  *
- * A permit ends any of the three in the middle. What has arrived together with consume-ok is read first; then one question
- * decides whether a permit lies ready, or whether there is somebody to wait for. Who may not wait leaves nothing behind:
- * no consumer, which would be given the next permit. */
+ * A permit ends any of the four in the middle. What has arrived together with consume-ok is read first; then a question (of a
+ * quorum queue: two) decides whether a permit lies ready, or whether there is somebody to wait for. Who may not wait leaves
+ * nothing behind: no consumer, which would be given the next permit. */
 #ifndef AL_CORE_TOKEN_SEMAPHORE_H
 #define AL_CORE_TOKEN_SEMAPHORE_H
 
@@ -22,6 +22,7 @@ struct al_token_semaphore {
   al_session *session;
   char name[AL_NAME_SIZE], queue[AL_NAME_SIZE];
   bool is_quorum;
+  bool is_blind; /* the broker denies us to ask whether the queue is there */
 };
 
 #endif
