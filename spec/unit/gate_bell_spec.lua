@@ -589,6 +589,19 @@ for _, way in ipairs(Peer.all_ways) do
           end)
       end
 
+      if kind.is_shared then
+        it("having waited lately: does not line up before it has to", function ()
+          local op, bell = wait(2)
+          peer:pass(2)
+          peer:failed(op, "timeout")
+          scene.cancels(peer, bell)
+          op = begin(60)
+          peer.holder:silent()
+          sees("free", false)
+          gets(op, claims())
+        end)
+      end
+
       describe("fair:", function ()
         it("rings for whoever is first when it has seen it free for 100 ms, and waits for its turn", function ()
           local op = begin(60, true)

@@ -198,6 +198,20 @@ for _, way in ipairs(Peer.all_ways) do
           scene.all_channels_are_back(peer)
         end)
 
+        it("but by a message to whoever had its channel before: that means nothing, nor does any other", function ()
+          local first, claim = acquire()
+          first:drop()
+          is_gone(claim)
+          scene.rings(peer, kind.bell)
+          local lock, again = acquire()
+          assert.equal(claim.channel, again.channel)
+          for _, type in ipairs{ "amqplocks.waiting", "amqplocks.revoke", "amqplocks.token" } do
+            scene.tell(peer, claim, type)
+          end
+          silent()
+          assert.same({ true, false }, { lock:held(), lock:revoked() })
+        end)
+
         it("and may not come to the bell: rings in the end, and is not asked for it again and again", function ()
           local lock, claim = acquire()
           is_told(claim)
@@ -325,6 +339,26 @@ for _, way in ipairs(Peer.all_ways) do
           silent()
           scene.all_channels_are_back(peer)
         end)
+      end)
+
+      it("does not come to a bell that nobody who waits makes", function ()
+        local op = peer:semaphore("images", { bell = true }):acquire(0)
+        local channel = peer.holder:opened()
+        peer.holder:expect("basic.qos")
+        gets_none{ channel = channel }
+        local bell = { channel = channel, tag = peer.holder:expect("basic.consume").consumer_tag }
+        peer.holder:consumed(bell)
+        peer.prober:look{ "images-1-A" }
+        local claim = peer.holder:claim("images-1-B", "images-1-A")
+        peer.holder:grant(claim)
+        assert.is_true(peer:result(op):held())
+        is_told(claim)
+        asks_for_token(bell)
+        gets_none(bell)
+        scene.cancels(peer, bell)
+        silent()
+        is_told(claim)
+        silent()
       end)
 
       describe("and comes again,", function ()
