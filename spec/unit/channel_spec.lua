@@ -129,6 +129,43 @@ for _, way in ipairs(Peer.all_ways) do
       assert.are_not.equal(keep.channel, held.channel)
     end)
 
+    -- RabbitMQ up to 3.11, whose consumer timed out, says it again every minute until it has read close-ok.
+    describe("closed by the broker for a second time", function ()
+      local function close(channel)
+        return { channel = channel, method = "channel.close", reply_code = 406, class_id = 0, method_id = 0,
+          reply_text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out" }
+      end
+
+      it("are not answered again, and no lock is at stake", function ()
+        local peer = open()
+        local lock = peer:acquire("keep")
+        peer:semaphore("images", { bell = true }):acquire(60)
+        local bell = peer.holder:opened()
+        peer.holder:ignore()
+        for _ = 1, 3 do peer.holder:send(close(bell), close(bell)) end
+        peer.holder:expect("channel.close-ok", { channel = bell })
+        peer.holder:silent()
+        assert.equal("open", peer.holder:state())
+        assert.is_true(lock:held())
+      end)
+
+      it("mean nothing to whoever opens that number again", function ()
+        local peer = open()
+        local lock, held = peer:acquire("keep")
+        peer.holder:send(close(held.channel))
+        assert.equal("lost", select(3, lock:held()))
+        peer.holder:expect("channel.close-ok", { channel = held.channel })
+        peer.holder:expect("channel.open", { channel = held.channel })
+        peer.holder:expect("queue.delete", { channel = held.channel, queue = "keep-1-B" })
+        peer.holder:send(close(held.channel))
+        peer.holder:silent()
+        peer.holder:send{ channel = held.channel, method = "channel.open-ok" }
+        peer.holder:deleted(held.channel)
+        local _, again = peer:acquire("other")
+        assert.equal(held.channel, again.channel)
+      end)
+    end)
+
     it("in the pool may still get what belongs to whom they served before", function ()
       local peer = open()
       local lock, held = peer:acquire("images")

@@ -9,6 +9,7 @@
 -- AMQPLOCKS_SOAK=1 runs many more.
 
 local Peer = require "spec.support.peer"
+local gates = require "spec.unit.gate_scene"
 local Random = require "spec.support.model.random"
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
@@ -75,6 +76,7 @@ function tapes.locking(peer, act)
   act(function (user) local lock = lock_of(user, "one"); user.release = lock and lock:release() end)
   peer.holder:ignore()
   peer.holder:deleted(1)
+  peer.holder:send{ channel = 3, method = "channel.open-ok" }
   peer.holder:refuse(3, 405, "RESOURCE_LOCKED", "queue.declare")
 end
 
@@ -160,6 +162,71 @@ function tapes.taking(peer, act)
   permits.answer(peer, one)
   permits.cancelled(peer, one)
   permits.notice(peer, two)
+end
+
+-- Waits for the door at a bell that it makes, shuts it, waits behind it, writes, and reads in the end.
+function tapes.writing(peer, act)
+  local DOOR, BELL = "db-writer", "db-rwbell"
+  peer.holder:handshake()
+  peer.prober:handshake()
+  act(function (user) user.one = user:rwlock("db"):write(30) end)
+  gates.looks(peer, DOOR, "held")
+  gates.is_no_squatter(peer, DOOR)
+  local bell = gates.makes_bell(peer, BELL)
+  gates.welcome(peer, bell)
+  gates.looks(peer, DOOR, "held", true)
+  gates.deliver(peer, bell)
+  gates.looks(peer, DOOR, "free", true)
+  local door = gates.claim(peer, DOOR)
+  gates.replies(peer, door)
+  gates.makes_sure(peer, door, "reader")
+  gates.tell(peer, door, "amqplocks.token")
+  gates.count(peer)
+  gates.tell(peer, door, "amqplocks.waiting")
+  gates.makes_sure(peer, door)
+  act(function (user) local lock = lock_of(user, "one"); user.downgrade = lock and lock:downgrade() end)
+  local reader = gates.reader(peer, true)
+  gates.replies(peer, reader)
+  peer.holder:delete(DOOR)
+  peer.holder:ignore()
+  act(function (user) local lock = lock_of(user, "one"); user.release = lock and lock:release() end)
+  peer.holder:delete(reader.queue)
+  gates.rings(peer, DOOR)
+end
+
+-- Steps in and back and in, loses what it holds, and takes a mutex that others wait for.
+function tapes.reading(peer, act)
+  peer.holder:handshake()
+  peer.prober:handshake()
+  act(function (user) user.one = user:rwlock("db"):read(30) end)
+  gates.looks(peer, "db-writer", "free")
+  local reader = gates.reader(peer)
+  gates.replies(peer, reader, 1, 2)
+  peer.holder:refuse(reader.channel, 405, "RESOURCE_LOCKED", "queue.delete")
+  peer.holder:delete(reader.queue, peer.holder:opened())
+  gates.rings(peer, "db-writer")
+  act(function (user) user:pass(0.01) end)
+  gates.looks(peer, "db-writer", "free")
+  reader = gates.reader(peer)
+  gates.replies(peer, reader)
+  act(function (user) lock_of(user, "one") end)
+  gates.rob(peer, reader)
+  peer.holder:closes(reader.channel)
+  gates.rings(peer, "db-writer")
+  act(function (user) user.two = user:mutex("db"):acquire(30) end)
+  gates.looks(peer, "db-mutex", "free")
+  local mutex = gates.claim(peer, "db-mutex")
+  gates.replies(peer, mutex)
+  act(function (user) lock_of(user, "two") end)
+  gates.tell(peer, mutex, "amqplocks.waiting")
+  local bell = gates.makes_bell(peer, "db-mutexbell", 2147483647)
+  gates.welcome(peer, bell)
+  peer.holder:ignore()
+  peer.holder:send{ channel = bell.channel, method = "basic.qos-ok" }
+  gates.rings(peer, "db-mutexbell")
+  gates.deliver(peer, bell)
+  act(function (user) local lock = lock_of(user, "two"); user.release = lock and lock:release() end)
+  peer.holder:delete("db-mutex")
 end
 
 local function record(scenario)
@@ -310,7 +377,7 @@ local function runs()
 end
 
 describe("a broker gone mad", function ()
-  for _, name in ipairs{ "locking", "administering", "alarmed", "taking" } do
+  for _, name in ipairs{ "locking", "administering", "alarmed", "taking", "writing", "reading" } do
     it("crashes nothing and stops nothing: " .. name, function ()
       local tape = record(tapes[name])
       ends(replay(tape))

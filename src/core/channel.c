@@ -175,6 +175,7 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
   if (event.method != 0)
     answered(channel); /* otherwise it answers nothing, and proves nothing about what was asked */
   al_link_method(channel->link, channel->number, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
+  channel->was_closed = true;
   if (settled) channel_free_number(channel);
   if (on) on(owner, channel, &event);
 }
@@ -195,6 +196,7 @@ static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deli
 static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
   if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
   if (is_answer(method->id)) answered(channel);
+  if (method->id == AMQP_CHANNEL_OPEN_OK_METHOD) channel->was_closed = false;
   switch (method->id) {
     case AMQP_CHANNEL_CLOSE_METHOD:
       closed_by_broker(channel, method->decoded);
@@ -246,11 +248,13 @@ static bool body_arrived(al_channel *channel, const amqp_frame_t *frame) {
   return true;
 }
 
-/* A delivery behind the broker's own channel.close. When the number is in use again, its owner knows it by the tag. */
+/* A delivery behind the broker's own channel.close, or the same said again. When the number is in use again, its owner knows
+ * the one by its tag, and the other comes before open-ok. */
 static bool is_stale(const al_channel *channel, const amqp_frame_t *frame) {
   bool is_method = frame->frame_type == AMQP_FRAME_METHOD;
   bool is_delivery = !is_method || frame->payload.method.id == AMQP_BASIC_DELIVER_METHOD;
-  return channel->state == AL_CHANNEL_FREE && is_delivery;
+  bool is_close = is_method && frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD;
+  return (channel->state == AL_CHANNEL_FREE && is_delivery) || (is_close && channel->was_closed);
 }
 
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {

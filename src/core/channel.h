@@ -11,7 +11,8 @@
  *
  * A number is used again only once its close is settled, so no answer can reach the wrong owner. Deliveries can: from a
  * consumer whose queue was deleted they may come after delete-ok, to the channel's next owner; and RabbitMQ may still send
- * one behind its channel.close, which is dropped. */
+ * one behind its channel.close, which is dropped. So is another channel.close: up to 3.11 it is said again, every minute,
+ * until our close-ok was read. */
 #ifndef AL_CORE_CHANNEL_H
 #define AL_CORE_CHANNEL_H
 
@@ -65,6 +66,7 @@ struct al_channel {
   enum { AL_CHANNEL_FREE, AL_CHANNEL_OPEN, AL_CHANNEL_CLOSING } state;
   al_channel_fn *on; /* NULL: idle, or nobody cares */
   void *owner;
+  bool was_closed;  /* by the broker, who has not said open-ok since */
   bool takes_one;   /* its consumers to come have room for one message; see al_channel_take_one */
   int unanswered;   /* requests sent and not answered yet */
   int64_t asked_at; /* when the oldest of them was sent, or one before it */
