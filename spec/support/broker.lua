@@ -77,8 +77,15 @@ local function evaluate(self, erlang)
     return (self:ctl("eval", erlang):match("^%s*(.-)%s*$"))
   end
   local env = read_env(self.directory)
+  -- Where processors are short the node may be too late for it; then nothing was evaluated, and it may try again.
   local answer = process.shell("sh", "-c", [[
-    printf '%s\n' "$1" | HOME=$2 ERL_EPMD_PORT=$3 erl_call -e -n "$4" -timeout 60
+    for pause in 1 2 4 0; do
+      printf '%s\n' "$1" | HOME=$2 ERL_EPMD_PORT=$3 erl_call -e -n "$4" -timeout 60 2>"$2/erl_call" && exit
+      grep -q 'failed to connect' "$2/erl_call" && [ $pause -gt 0 ] || break
+      sleep $pause
+    done
+    cat "$2/erl_call" >&2
+    exit 1
   ]], "sh", erlang, self.directory, env.BROKER_EPMD_PORT, env.BROKER_NODE)
   return answer:match("^{ok, (.*)}%s*$") or answer
 end
