@@ -72,6 +72,20 @@ describe("the model broker", function ()
     assert.same({ 1, 0, 0 }, { broker:count("bell") })
   end)
 
+  it("closes such a channel again and again until it hears close-ok", function ()
+    bell(1)
+    broker.laws.tick = 0
+    local socket, closes = client.connect(), 0
+    local channel = socket:channel()
+    token(channel)
+    broker:time_out("bell")
+    broker.world:run(1)
+    for _, frame in ipairs(frames.decoder():feed(select(3, socket.socket:receive()))) do
+      if frame.method == "channel.close" then closes = closes + 1 end
+    end
+    assert.equal(2, closes)
+  end)
+
   it("reads no publisher during an alarm, and says so to who publishes", function ()
     bell(0)
     local publisher, other = client.connect(), client.connect()

@@ -35,6 +35,7 @@ Broker.laws = {
   exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
   ending = 0.002,       -- a queue that goes by itself takes its time
   nacks = 0.3,          -- a queue that is going away refuses this share of all messages
+  tick = 0.1,           -- who has held a message for too long, and does not say close-ok, is told so again
   stale = 0,            -- what others changed is seen so late, as through another node of a cluster
   closes_late = true,   -- close-ok for a connection comes when its queues are gone, as up to 4.1
   pace = { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- of the network
@@ -258,6 +259,7 @@ function Broker:time_out(name)
         if entry.queue.name == name and channel.state == "open" then
           channel:fail(406, "PRECONDITION_FAILED - delivery acknowledgement on channel " .. channel.number
             .. " timed out. Timeout value used: 1800000 ms. This timeout value can be configured")
+          self.world:after(self:lag(self.laws.tick), channel.insist, channel)
         end
       end
     end

@@ -81,9 +81,16 @@ function Channel:fail(code, text, frame)
   if self.state ~= "open" then return end
   local class, id = 0, 0
   if frame then class, id = unpack(ids[frame.method]) end
-  reply(self, { method = "channel.close", reply_code = code, reply_text = text, class_id = class, method_id = id })
+  local close = { method = "channel.close", reply_code = code, reply_text = text, class_id = class, method_id = id }
+  self.last_words = close
+  reply(self, close)
   self.state = "closing"
   self:down()
+end
+
+--- Up to 3.11 the broker says once more that it closes the channel, until it has heard close-ok.
+function Channel:insist()
+  if self.state == "closing" then reply(self, self.last_words) end
 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
