@@ -17,6 +17,7 @@ local until_true = require "spec.support.until"
 local operated_it = broker.operated_it(it, pending)
 local fails = stage.fails
 local SECONDS = 20
+local SOAK = os.getenv "AMQPLOCKS_SOAK"
 
 after_each(stage.clear)
 teardown(stage.check)
@@ -247,6 +248,30 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       until_at(name, 1, 0)
     end)
 
+    it("is never busy for who has just let go, nor where one was just made", function()
+      local name = made(1)
+      local sem = sem_of(name)
+      for _ = 1, SOAK and 5000 or 200 do assert.is_true(stage.take(sem):release()) end
+      until_at(name, 1, 0)
+      stage.take(sem_of(made(1)))
+    end)
+
+    it("leaves nothing behind of who throws, or is collected, while it waits", function()
+      local name = made(2)
+      local one, two, sem = stage.take(sem_of(name)), stage.take(sem_of(name)), sem_of(name)
+      assert.is_false(pcall(sem.acquire, sem, { on_wait = function() error "enough" end }))
+      sem._core:acquire(30)
+      collectgarbage()
+      collectgarbage()
+      until_at(name, 0, 2)
+      assert(one:release() and two:release())
+      until_at(name, 2, 0)
+      assert(sem:try_acquire())
+      collectgarbage()
+      collectgarbage()
+      until_at(name, 2, 0)
+    end)
+
     it("tells at once who holds a permit when the queue is deleted, and who waits that there is none", function()
       local name, told = frail(1, queue_type), {}
       local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
@@ -366,6 +391,47 @@ describe("a permit", function()
     fails("busy", stage.connect():token_semaphore(name):try_acquire())
     assert.is_true(lock:verify() and lock:release())
     until_at(name, 1, 0)
+  end)
+
+  it("is of any size", function()
+    local name, raw = foreign_queue()
+    local sem = stage.connect():token_semaphore(name)
+    for _, body in ipairs{ "", ("x"):rep(100000), "{}" } do
+      scene.publish(raw, scene.permits(name), { type = "a job", message_id = ("m"):rep(250) }, body)
+    end
+    local locks = { stage.take(sem), stage.take(sem), stage.take(sem) }
+    fails("busy", sem:try_acquire())
+    for _, lock in ipairs(locks) do assert.is_true(lock:verify() and lock:release()) end
+    for _, size in ipairs{ 0, 100000, 2 } do assert.equal(size, #scene.taker(name):served().permit.body) end
+  end)
+
+  it("is taken and given back in a handful of frames, on a channel that is used again", function()
+    local name, between, cycles = semaphore(2), proxy.start(), 200
+    local sem = stage.connect(between.url):token_semaphore(name)
+    assert.is_true(stage.take(sem):release())
+    local before = between:frames()
+    for _ = 1, cycles do assert.is_true(stage.take(sem):release()) end
+    local each = (between:frames() - before) / cycles
+    -- consume and its answer, the message in two frames, cancel and nack; seldom a question more
+    assert.is_true(each < 7, each .. " frames each")
+  end)
+
+  it("is asked for with the options of any other lock, and no others", function()
+    local conn = stage.connect()
+    local sem = conn:token_semaphore "x"
+    assert.equal('amqplocks.token_semaphore ("x")', tostring(sem))
+    for text, call in pairs{
+      ["acquire: unknown option"] = function() sem:acquire{ patience = 1 } end,
+      ["acquire: option timeout"] = function() sem:acquire{ timeout = -1 } end,
+      ["acquire: option priority"] = function() sem:acquire{ priority = 1.5 } end,
+      ["with: a function must be given"] = function() sem:with({}, 7) end,
+      ["token_semaphore: option queue_type"] = function() conn:token_semaphore("x", { queue_type = "stream" }) end,
+      ["token_semaphore: the name is empty"] = function() conn:token_semaphore "" end,
+    } do
+      local fine, problem = pcall(call)
+      assert.is_false(fine)
+      assert.matches(text, problem, 1, true)
+    end
   end)
 
   it("goes back to its place in the queue", function()
