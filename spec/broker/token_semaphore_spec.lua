@@ -724,7 +724,9 @@ describe("when the broker is restarted", function()
     line.begin(waiter)
     until_true(function() return line.waits(waiter) end, SECONDS)
     node:stop()
-    fails("unreachable", waiter:finish())
+    local served, message, code = waiter:finish()
+    -- The broker may close the holder's connection first, and serve who waits before it closes theirs.
+    if not served then fails("unreachable", served, message, code) end
     for _, lock in ipairs(held) do
       until_true(function() return not lock:held() end)
       fails("lost", lock:verify())
