@@ -3,6 +3,7 @@
 
 local socket = require "socket"
 local amqplocks = require "amqplocks"
+local await = require "amqplocks.await"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"
@@ -363,6 +364,17 @@ describe("a connection through a proxy", function()
     occupant:await_looks(2)
     occupant:release()
     assert.equal(1, waiter:finish())
+  end)
+
+  it("writes what the broker takes now, and the rest later", function()
+    local between, name = proxy.start(), stage.name(("-long"):rep(40))
+    local conn, operations = stage.connect(between.url, { timeout = 60 }), {}
+    assert.equal(0, conn:admin(name):slots()) -- the connection to ask on is open
+    between:switch("up", "hold")
+    for i = 1, 3000 do operations[i] = conn._session:administer("slots", name, {}) end
+    between:switch("up", "pass")
+    for i = 1, #operations do assert.equal(0, await(conn._driver, operations[i])) end
+    assert.equal(2, between:count())
   end)
 end)
 

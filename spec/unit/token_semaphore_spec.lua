@@ -150,6 +150,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer.holder:silent()
           local verify = lock:verify()
           assert.equal(channel, (scene.looks(peer, taker)))
+          peer:stir()
           assert.is_false(verify:done())
           peer.holder:declared(channel, scene.QUEUE)
           assert.is_true(peer:result(verify))
