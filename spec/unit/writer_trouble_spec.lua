@@ -320,6 +320,38 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end
 
+    it("that loses prober after prober, with answers between them, goes on for as long as it likes", function ()
+      local op = rwlock:write(60)
+      local door = shuts()
+      scene.makes_sure(peer, door, "reader")
+      local function counts() return peer.prober:next() ~= "nothing" end
+      for _ = 1, 8 do
+        peer:live(2, counts)
+        scene.counts(peer)
+        peer.prober:down("timed out")
+        peer:live(4, function () return peer.prober:due() end)
+        peer.prober:handshake()
+        peer:live(2, counts)
+        scene.count(peer, "reader")
+        assert.is_false(op:done())
+      end
+      assert.is_true(peer.now > 1010)
+    end)
+
+    it("that loses its door and the prober while it counts: waits for another one, and then for the door", function ()
+      local op = rwlock:write(60)
+      local door = shuts()
+      peer.prober:barrier()
+      scene.counts(peer, door)
+      scene.rob(peer, door)
+      peer.holder:closes(door.channel)
+      peer.prober:down("timed out")
+      peer:pass(6)
+      assert.is_false(op:done())
+      peer.prober:handshake()
+      gets(op, shuts())
+    end)
+
     describe("that may not write anything of its own", function ()
       it("on the prober: refused, and the door is opened", function ()
         local op = rwlock:write(60)
