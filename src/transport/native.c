@@ -27,8 +27,10 @@
 struct al_transport {
   al_fork fork;
   pthread_mutex_t turn; /* recursive */
+  int turns;            /* taken by whoever has it, one within another */
   al_keeper keeper;
   int alarm;          /* an eventfd, made when first asked for: there are alerts; -1 */
+  bool is_alarm_due;  /* to be raised at the end of the turn, when what it is about can be seen */
   int64_t owner_seen; /* when whoever calls us, not the keeper, last had the turn */
 };
 
@@ -49,17 +51,33 @@ static double wall_now(void) {
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
+static void raise_alarm(struct al_transport *transport) {
+  uint64_t one = 1;
+  transport->is_alarm_due = false;
+  if (transport->alarm >= 0 && write(transport->alarm, &one, sizeof one) < 0) return; /* full is as good as written */
+}
+
+static void silence_alarm(struct al_transport *transport) {
+  uint64_t count;
+  transport->is_alarm_due = false;
+  if (transport->alarm >= 0 && read(transport->alarm, &count, sizeof count) < 0) return; /* it was silent */
+}
+
 static bool has_forked(const al_session *session) { return al_fork_happened(&session->transport->fork); }
 
 /* A child has no keeper, and its copy of the mutex may be taken by the one its parent has: there is no turn to take. */
 static void take_turn(al_session *session) {
   if (has_forked(session)) return;
   pthread_mutex_lock(&session->transport->turn);
+  session->transport->turns++;
   al_session_set_time(session, al_native_now(), wall_now());
 }
 
 static void give_turn(al_session *session) {
-  if (!has_forked(session)) pthread_mutex_unlock(&session->transport->turn);
+  if (has_forked(session)) return;
+  struct al_transport *transport = session->transport;
+  if (--transport->turns == 0 && transport->is_alarm_due) raise_alarm(transport);
+  pthread_mutex_unlock(&transport->turn);
 }
 
 static void close_alarm(struct al_transport *transport) {
@@ -91,12 +109,12 @@ static struct al_transport *transport_new(void) {
   return transport;
 }
 
+/* Whoever is woken may ask held(), which takes no turn, before ours is over: so he is woken at its end. */
 static void set_alarm(al_session *session, bool is_on) {
-  int alarm = session->transport->alarm;
-  uint64_t count = 1;
-  if (alarm < 0) return;
-  ssize_t done = is_on ? write(alarm, &count, sizeof count) : read(alarm, &count, sizeof count);
-  (void)done; /* full is as good as written, empty as good as read */
+  if (is_on)
+    session->transport->is_alarm_due = true;
+  else
+    silence_alarm(session->transport);
 }
 
 static uint64_t seed(void) {
