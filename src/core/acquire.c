@@ -153,7 +153,7 @@ void al_acquire_got(al_acquire *self) {
 
 /* A new look. The prober, lost meanwhile, holds nothing: another one is as good. */
 static void look_anew(al_op *op) {
-  al_link_forget(&op->session->prober);
+  al_link_forget(&op->session->prober->link);
   al_op_next(op, look);
 }
 
@@ -261,7 +261,7 @@ static void found_free(al_acquire *self) {
   int64_t left = al_patience_leave(&self->patience, has_token, session->now);
   if (left > 0)
     wait_until(self, session->now + left);
-  else if (fair && !has_token && al_prober_ring(&session->probes, self->bell->queue))
+  else if (fair && !has_token && al_prober_ring(session->prober, self->bell->queue))
     nothing_free(self); /* whoever is first is woken, be it us */
   else
     claim(self);
@@ -273,7 +273,7 @@ static void lost_prober(al_acquire *self) {
   if (self->waits)
     wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
   else
-    al_op_fail_link(&self->op, &session->prober);
+    al_op_fail_link(&self->op, &session->prober->link);
 }
 
 static void looking(al_op *op) {

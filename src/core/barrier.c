@@ -6,11 +6,18 @@
 #include "core/name.h"
 #include "core/session.h"
 
+/* Whoever waits for it waits for the prober. */
+static void set_channel(al_barrier *barrier, al_channel *channel) {
+  bool is_prober = barrier->link == &barrier->op->session->prober->link;
+  if (is_prober) barrier->op->asks += (channel != NULL) - (barrier->channel != NULL);
+  barrier->channel = channel;
+}
+
 static void barrier_event(void *owner, al_channel *channel, const al_event *event) {
   al_barrier *barrier = owner;
   if (event->kind == AL_EVENT_CONTENT) return;
   if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DELETE_OK_METHOD) return;
-  barrier->channel = NULL;
+  set_channel(barrier, NULL);
   barrier->is_lost = event->kind == AL_EVENT_DOWN;
   if (event->kind == AL_EVENT_CLOSED) {
     al_op_fail(barrier->op, al_event_refusal(event), "%s", event->text);
@@ -23,10 +30,11 @@ static void barrier_event(void *owner, al_channel *channel, const al_event *even
 
 void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name) {
   al_session *session = op->session;
-  al_link *link = al_probes_publish(session, probing) ? &session->prober : &session->holder;
+  al_link *link = al_probes_publish(session, probing) ? &session->prober->link : &session->holder;
   char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
   if (!al_op_has(op, link)) return;
-  *barrier = (al_barrier){.op = op, .link = link, .channel = al_channel_take(link, barrier_event, barrier)};
+  *barrier = (al_barrier){.op = op, .link = link};
+  set_channel(barrier, al_channel_take(link, barrier_event, barrier));
   if (!barrier->channel) {
     al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
     return;
@@ -50,7 +58,8 @@ bool al_barrier_passed(const al_barrier *barrier) {
 }
 
 void al_barrier_cancel(al_barrier *barrier) {
-  if (barrier->channel) al_channel_close(barrier->channel);
-  barrier->channel = NULL;
   barrier->is_lost = false;
+  if (!barrier->channel) return;
+  al_channel_close(barrier->channel);
+  set_channel(barrier, NULL);
 }

@@ -65,7 +65,7 @@ static void bell_told(al_taker *taker, al_taker_news news, const al_event *event
     bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
   if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
   if (news == AL_TAKER_EMPTY && taker->priority == KEEPER)
-    al_prober_ring(&taker->session->probes, bell->queue);
+    al_prober_ring(taker->session->prober, bell->queue);
   else if (news == AL_TAKER_EMPTY)
     al_taker_quit(taker);
   if (news == AL_TAKER_QUIT && bell->keeps && !bell->has_left) arrive_first(bell);
@@ -120,7 +120,7 @@ void al_bell_keep(al_bell *bell) {
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
   if (freed && bell->owes && !al_bell_has_token(bell))
-    al_prober_ring(&bell->taker.session->probes, bell->queue);
+    al_prober_ring(bell->taker.session->prober, bell->queue);
   bell->op = NULL;
   al_taker_quit(&bell->taker);
   bell->has_left = true;

@@ -313,7 +313,7 @@ static void exclusive_gone(al_claim *claim) {
   name_remove(own);
   al_bell_leave(own->bell, own->is_declared);
   own->bell = NULL;
-  if (own->wakes[0] && own->is_declared) al_prober_ring(&claim->session->probes, own->wakes);
+  if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session->prober, own->wakes);
 }
 
 static void exclusive_free(al_claim *claim) {

@@ -19,7 +19,7 @@ static bool is_leaving(const al_exclusive *ours) {
 
 /* Lost while we waited, or even wanted again by others. */
 static bool has_no_prober(const al_op *op) {
-  return al_link_is_open(&op->session->holder) && !al_link_is_open(&op->session->prober);
+  return al_link_is_open(&op->session->holder) && !al_link_is_open(&op->session->prober->link);
 }
 
 static void ask(al_gate *gate, al_acquire *self) {

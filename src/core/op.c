@@ -31,7 +31,7 @@ al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
   op->deadline = deadline;
   al_session_list(op->session, op);
   al_link_forget(&op->session->holder);
-  al_link_forget(&op->session->prober);
+  al_link_forget(&op->session->prober->link);
   if (op->session->closed)
     al_op_fail(op, AL_CLOSED, "the connection was closed; open another");
   else
@@ -89,7 +89,9 @@ void al_op_fail_link(al_op *op, const al_link *link) {
 }
 
 bool al_op_needs(al_op *op, al_link *link) {
+  op->needs = NULL;
   if (al_link_is_open(link)) return true;
+  op->needs = link;
   al_link_want(link);
   if (al_link_is_lost(link)) al_op_fail_link(op, link);
   return false;
@@ -98,7 +100,7 @@ bool al_op_needs(al_op *op, al_link *link) {
 bool al_op_needs_probing(al_op *op, al_probing probing) {
   al_session *session = op->session;
   if (!al_op_needs(op, &session->holder)) return false;
-  return !al_probes_publish(session, probing) || al_op_needs(op, &session->prober);
+  return !al_probes_publish(session, probing) || al_op_needs(op, &session->prober->link);
 }
 
 bool al_op_has(al_op *op, const al_link *link) {
@@ -110,12 +112,18 @@ bool al_op_has(al_op *op, const al_link *link) {
 bool al_op_has_probing(al_op *op, al_probing probing) {
   al_session *session = op->session;
   return al_op_has(op, &session->holder) &&
-         (!al_probes_publish(session, probing) || al_op_has(op, &session->prober));
+         (!al_probes_publish(session, probing) || al_op_has(op, &session->prober->link));
+}
+
+bool al_op_awaits_prober(const al_op *op) {
+  const al_link *prober = &op->session->prober->link;
+  bool is_opening = prober->wanted || (prober->port && !al_link_is_open(prober));
+  return op->asks > 0 || (op->needs == prober && is_opening);
 }
 
 bool al_op_lost_prober(const al_op *op) {
   const al_session *session = op->session;
-  return al_link_is_lost(&session->prober) && al_link_is_open(&session->holder);
+  return al_link_is_lost(&session->prober->link) && al_link_is_open(&session->holder);
 }
 
 static void expire(al_op *op) {

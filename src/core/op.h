@@ -27,6 +27,8 @@ struct al_op {
   al_claim *claim;     /* the step is called when this one moves; NULL */
   bool watches_claims; /* or when any of the session's does */
   void *part;          /* a part that took over the steps */
+  int asks;            /* exchanges under way on the prober */
+  const al_link *needs; /* what it waits for to open; NULL */
 
   int64_t deadline;    /* the caller's; AL_NEVER */
   int64_t reply_by;    /* the exchange under way must be answered by then; AL_NEVER if there is none */
@@ -74,6 +76,9 @@ bool al_op_has_probing(al_op *op, al_probing probing);
 bool al_op_lost_prober(const al_op *op);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
+
+/* Whether what it waits for comes from the prober; otherwise from the holder. */
+bool al_op_awaits_prober(const al_op *op);
 
 /* For the session: looks at the time. */
 void al_op_tick(al_op *op, int64_t now);

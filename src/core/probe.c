@@ -15,18 +15,25 @@
 
 static void passive_done(al_probes *batch);
 
+/* By publishing, whoever waits for the answers waits for the prober. */
+static void set_published(al_probes *batch, bool is_published) {
+  batch->op->asks += is_published - batch->is_published;
+  batch->is_published = is_published;
+}
+
 static void answer(al_probes *batch, size_t index, al_answer answer, const char *text) {
   if (batch->answers[index] != AL_ANSWER_PENDING) return;
   batch->answers[index] = answer;
   if (text) snprintf(batch->text, sizeof batch->text, "%s", text);
   if (--batch->pending > 0) return;
   passive_done(batch);
+  set_published(batch, false);
   batch->op->step(batch->op);
 }
 
 bool al_probes_undecided(al_probes *batch, size_t index) {
   al_session *session = batch->op->session;
-  const al_link *link = batch->is_passive ? &session->holder : &session->prober;
+  const al_link *link = batch->is_passive ? &session->holder : &session->prober->link;
   if (batch->answers[index] == AL_ANSWER_DENIED) {
     al_op_fail(batch->op, AL_REFUSED, "the broker denies asking for queues: %s", batch->text);
   } else if (batch->answers[index] == AL_ANSWER_UNKNOWN) {
@@ -121,6 +128,7 @@ static bool passive_is_stuck(const al_probes *batch) {
 static bool passive_begin(al_probes *batch) {
   if (!al_op_has(batch->op, &batch->op->session->holder)) return false;
   batch->is_passive = true;
+  set_published(batch, false);
   batch->passive_next = 0;
   passive_more(batch);
   if (!passive_is_stuck(batch)) return true;
@@ -136,10 +144,6 @@ static void passive_done(al_probes *batch) {
 }
 
 /* ---- publishing ------------------------------------------------------------------------------------------------- */
-
-void al_prober_init(al_prober *prober, al_link *link) { *prober = (al_prober){.link = link, .first_id = 1}; }
-
-void al_prober_free(al_prober *prober) { free(prober->questions); }
 
 static struct al_question *question_at(al_prober *prober, size_t offset) {
   return &prober->questions[(prober->start + offset) % prober->size];
@@ -187,7 +191,7 @@ static void confirmed(al_prober *prober, uint64_t tag, bool multiple, bool ackno
   uint64_t offset = tag - prober->first_tag;
   if (tag < prober->first_tag && multiple && tag > 0) return; /* settled one by one before */
   if (tag < prober->first_tag || offset >= prober->count) {
-    al_link_abort(prober->link, AL_PROTOCOL, "the broker confirmed a message that was not published");
+    al_link_abort(&prober->link, AL_PROTOCOL, "the broker confirmed a message that was not published");
     return;
   }
   prober->denied = prober->denied && !acknowledged; /* permitted by now */
@@ -247,15 +251,10 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
   }
 }
 
-void al_prober_changed(al_prober *prober) {
-  if (prober->link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
-  if (al_link_is_open(prober->link) && !prober->channel) prober->denied = false;
-}
-
 static bool prober_ready(al_prober *prober) {
   amqp_confirm_select_t select = {0};
   if (prober->channel) return true;
-  prober->channel = al_channel_take(prober->link, prober_event, prober);
+  prober->channel = al_channel_take(&prober->link, prober_event, prober);
   if (!prober->channel) return false;
   prober->first_tag = 1;
   al_channel_call(prober->channel, AMQP_CONFIRM_SELECT_METHOD, &select);
@@ -313,20 +312,20 @@ static void question_publish(al_prober *prober, al_message message, const char *
   header.payload.properties.class_id = AMQP_BASIC_CLASS;
   header.payload.properties.decoded = &properties;
   *question_at(prober, prober->count++) = question;
-  al_link_method(prober->link, prober->channel->number, AMQP_BASIC_PUBLISH_METHOD, &publish);
-  al_link_send(prober->link, &header);
+  al_link_method(&prober->link, prober->channel->number, AMQP_BASIC_PUBLISH_METHOD, &publish);
+  al_link_send(&prober->link, &header);
 }
 
 bool al_prober_ring(al_prober *prober, const char *bell) {
-  if (prober->link->blocked || prober->denied) return false;
+  if (prober->link.blocked || prober->denied) return false;
   if (!prober_ready(prober) || !questions_reserve(prober, 1)) return false;
   question_publish(prober, AL_MESSAGE_TOKEN, bell, (struct al_question){.batch = NULL});
   return true;
 }
 
 static bool publish_begin(al_probes *batch) {
-  al_prober *prober = &batch->op->session->probes;
-  if (prober->link->blocked) {
+  al_prober *prober = batch->op->session->prober;
+  if (prober->link.blocked) {
     al_op_fail(batch->op, AL_BLOCKED, AL_NO_PUBLISHERS);
     return false;
   }
@@ -343,12 +342,13 @@ static bool publish_begin(al_probes *batch) {
     batch->name(batch->context, i, queue);
     question_publish(prober, batch->message, queue, (struct al_question){.batch = batch, .index = i});
   }
+  set_published(batch, true);
   return true;
 }
 
 bool al_probes_publish(const al_session *session, al_probing probing) {
   if (probing != AL_PROBE_AUTO) return probing == AL_PROBE_PUBLISH;
-  return !session->prober.blocked && !session->probes.denied;
+  return !session->prober->link.blocked && !session->prober->denied;
 }
 
 bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t count, al_probe_name *name,
@@ -374,16 +374,71 @@ bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t cou
 
 void al_probes_cancel(al_probes *batch) {
   if (!batch->op || batch->pending == 0) return;
-  al_prober *prober = &batch->op->session->probes;
+  al_prober *prober = batch->op->session->prober;
   for (size_t i = 0; i < prober->count; i++) {
     struct al_question *question = question_at(prober, i);
     if (question->batch == batch) question->batch = NULL;
   }
   passive_done(batch);
+  set_published(batch, false);
   batch->pending = 0;
 }
 
 void al_probes_free(al_probes *batch) {
   al_probes_cancel(batch);
   free(batch->answers);
+}
+
+/* ---- the connection --------------------------------------------------------------------------------------------- */
+
+static void link_changed(void *watcher, al_link *link, al_link_change change) {
+  al_prober *prober = watcher;
+  if (prober->owner) al_session_note_change(prober->owner, link, change);
+  if (link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
+  if (al_link_is_open(link) && !prober->channel) prober->denied = false;
+  for (al_session *user = prober->users; user; user = user->next_user) al_session_step(user);
+}
+
+al_prober *al_prober_new(al_session *owner, uint64_t seed) {
+  al_prober *prober = calloc(1, sizeof *prober);
+  if (!prober) return NULL;
+  prober->settings = owner->settings;
+  prober->random = seed;
+  prober->owner = owner;
+  prober->first_id = 1;
+  al_link_init(&prober->link, &prober->settings, "prober", &prober->random);
+  prober->link.changed = link_changed;
+  prober->link.watcher = prober;
+  al_prober_use(prober, owner);
+  return prober;
+}
+
+void al_prober_use(al_prober *prober, al_session *user) {
+  prober->refs++;
+  user->prober = prober;
+  user->next_user = prober->users;
+  prober->users = user;
+}
+
+void al_prober_disown(al_prober *prober, al_session *user) {
+  al_session **at = &prober->users;
+  while (*at && *at != user) at = &(*at)->next_user;
+  if (*at) *at = user->next_user;
+  if (prober->owner != user) return;
+  prober->owner = NULL;
+  al_link_abort(&prober->link, AL_CLOSED, "the connection was closed");
+}
+
+void al_prober_leave(al_prober *prober, al_session *user) {
+  al_prober_disown(prober, user);
+  if (--prober->refs > 0) return;
+  al_link_free(&prober->link);
+  free(prober->questions);
+  free(prober);
+}
+
+void al_prober_pump(al_prober *prober, int64_t now) {
+  for (al_session *user = prober->users; user; user = user->next_user)
+    user->now = user->holder.now = now; /* their steps are taken here */
+  al_link_pump(&prober->link, now);
 }

@@ -17,6 +17,7 @@
 
 #include "amqplocks.h"
 #include "core/channel.h"
+#include "core/link.h"
 
 typedef enum al_answer {
   AL_ANSWER_PENDING,
@@ -51,6 +52,7 @@ typedef enum al_message {
 #define AL_READERS_EXCHANGE "amq.direct"
 
 typedef struct al_probes al_probes;
+typedef struct al_prober al_prober;
 
 /* Writes the name of the queue that question `index` is about. */
 typedef void al_probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]);
@@ -73,7 +75,7 @@ struct al_probes {
     al_channel *channel; /* NULL: free */
     size_t index;
   } passive[AL_PASSIVE_CHANNELS];
-  bool is_passive;
+  bool is_passive, is_published;
   size_t passive_next; /* the next question to be asked passively */
 };
 
@@ -84,9 +86,16 @@ struct al_question {
   bool returned, settled;
 };
 
-/* The publishing side, one for each prober link. Questions are a queue by delivery tag: first is tag `first_tag`. */
-typedef struct al_prober {
-  al_link *link;
+/* The publishing side: a connection that nothing is ever held on. Sessions may have one in common: it is then carried by the
+ * transport of one of them, its owner, and goes down with that one; the others are stepped when it answers. It has settings
+ * and a seed of its own, as it may outlive its owner. Questions are a queue by delivery tag: first is tag `first_tag`. */
+struct al_prober {
+  int refs;
+  al_settings settings;
+  uint64_t random;
+  al_link link;
+  al_session *owner; /* whose transport carries it; NULL: nobody's any more */
+  al_session *users; /* whose operations ask by it, the owner's among them */
   al_channel *channel;
   struct al_question *questions; /* a ring of `size` */
   size_t start, count, size;
@@ -94,13 +103,16 @@ typedef struct al_prober {
   uint64_t
       first_id; /* message id of the question at `start`; ids and tags rise together, ids never restart */
   bool denied;  /* this user may not publish to the default exchange */
-} al_prober;
+};
 
-void al_prober_init(al_prober *prober, al_link *link);
-void al_prober_free(al_prober *prober);
+/* Owned and used by `owner`. NULL: no memory. */
+al_prober *al_prober_new(al_session *owner, uint64_t seed);
+void al_prober_use(al_prober *prober, al_session *user);
+void al_prober_disown(al_prober *prober, al_session *user); /* steps it no more; if it was the owner, goes down */
+void al_prober_leave(al_prober *prober, al_session *user);
 
-/* The prober's link was blocked or unblocked, opened or lost. */
-void al_prober_changed(al_prober *prober);
+/* By its owner: reads, answers, writes. */
+void al_prober_pump(al_prober *prober, int64_t now);
 
 /* True if questions asked this way now need the prober's link; otherwise the holder's. */
 bool al_probes_publish(const al_session *session, al_probing probing);

@@ -17,7 +17,7 @@ static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE
 
 /* A request is published or not made at all: also by who was denied publishing before, and may be permitted by now. */
 static al_probing probing(const al_session *session, al_request request) {
-  return request == AL_REQUEST_NOTHING || session->prober.blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
+  return request == AL_REQUEST_NOTHING || session->prober->link.blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
 }
 
 static size_t answered(const al_released *released, al_answer answer) {
@@ -101,7 +101,7 @@ static void fail_once(al_released *released, al_code code, al_answer of_others, 
 
 /* They are there, but the question came without the request. */
 static void present_unheard(al_released *released) {
-  if (released->op->session->prober.blocked)
+  if (released->op->session->prober->link.blocked)
     fail_once(released, AL_BLOCKED, AL_ANSWER_ABSENT, AL_NO_PUBLISHERS);
   else
     al_op_next(released->op, wanted);
@@ -132,7 +132,7 @@ static void settle_once(al_released *released) {
 /* An alarm has begun before the requests were answered: they may come late, or never. What is left is to look. */
 static bool was_cut_short(const al_released *released) {
   return released->request != AL_REQUEST_NOTHING && !released->probes.is_passive &&
-         released->op->session->prober.blocked && answered(released, AL_ANSWER_UNKNOWN) > 0;
+         released->op->session->prober->link.blocked && answered(released, AL_ANSWER_UNKNOWN) > 0;
 }
 
 static bool is_decided(al_released *released) {
@@ -190,7 +190,7 @@ void al_released_begin(al_released *released, al_op *op, const char *name, const
 }
 
 static const char *explain_request(const al_released *released, const char **why) {
-  bool is_blocked = released->op->session->prober.blocked;
+  bool is_blocked = released->op->session->prober->link.blocked;
   *why = "";
   if (released->request == AL_REQUEST_NOTHING) return "";
   if (released->was_heard)

@@ -10,14 +10,14 @@
 #include "core/random.h"
 #include "core/turn.h"
 
-static void step_all(al_session *session) {
+void al_session_step(al_session *session) {
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next; /* a step may take its own operation off the list */
     op->step(op);
   }
 }
 
-static void note_change(al_session *session, const al_link *link, al_link_change change) {
+void al_session_note_change(al_session *session, const al_link *link, al_link_change change) {
   const al_settings *s = &session->settings;
   if (change == AL_LINK_OPENED)
     al_session_note(session, false, "%s connection to %s:%d is open", link->role, s->host, s->port);
@@ -29,27 +29,33 @@ static void note_change(al_session *session, const al_link *link, al_link_change
     al_session_note(session, true, "%s connection to %s:%d: %s", link->role, s->host, s->port, link->why);
 }
 
-static void link_changed(void *watcher, al_link *link, al_link_change change) {
+static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
   al_session *session = watcher;
-  note_change(session, link, change);
-  if (link == &session->holder && change == AL_LINK_WENT_DOWN) al_claims_down(session);
-  if (link == &session->prober) al_prober_changed(&session->probes);
-  step_all(session);
+  al_session_note_change(session, holder, change);
+  if (change == AL_LINK_WENT_DOWN) al_claims_down(session);
+  al_session_step(session);
 }
 
-al_session *al_session_new(const al_settings *settings, uint64_t seed) {
+al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender) {
   al_session *session = calloc(1, sizeof *session);
   if (!session) return NULL;
   session->refs = 1;
   session->settings = *settings;
   session->random = seed;
+  if (lender)
+    al_prober_use(lender->prober, session);
+  else if (!al_prober_new(session, seed)) {
+    free(session);
+    return NULL;
+  }
   al_link_init(&session->holder, &session->settings, "holder", &session->random);
-  al_link_init(&session->prober, &session->settings, "prober", &session->random);
-  session->holder.changed = session->prober.changed = link_changed;
-  session->holder.watcher = session->prober.watcher = session;
-  al_prober_init(&session->probes, &session->prober);
+  session->holder.changed = holder_changed;
+  session->holder.watcher = session;
   return session;
 }
+
+/* Whether the prober comes and goes with this session. */
+static bool owns_prober(const al_session *session) { return session->prober->owner == session; }
 
 void al_session_ref(al_session *session) { session->refs++; }
 
@@ -72,8 +78,7 @@ static void session_free(al_session *session) {
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   al_claims_free(session);
   al_link_free(&session->holder);
-  al_link_free(&session->prober);
-  al_prober_free(&session->probes);
+  al_prober_leave(session->prober, session);
   free(session->notes);
   free(session);
 }
@@ -105,7 +110,7 @@ void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]) {
 }
 
 void al_session_set_time(al_session *session, int64_t now, double wall_now) {
-  session->now = session->holder.now = session->prober.now = now;
+  session->now = session->holder.now = session->prober->link.now = now;
   session->wall = wall_now - (double)now / (double)AL_SECOND;
 }
 
@@ -148,9 +153,9 @@ uint64_t al_session_alerts(al_session *session) {
 }
 
 void al_session_pump(al_session *session, int64_t now) {
-  session->now = session->holder.now = session->prober.now = now;
+  session->now = session->holder.now = now;
   al_link_pump(&session->holder, now);
-  al_link_pump(&session->prober, now);
+  if (owns_prober(session)) al_prober_pump(session->prober, now);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
     al_op_tick(op, now);
@@ -162,7 +167,8 @@ void al_session_pump(al_session *session, int64_t now) {
 
 void al_session_flush(al_session *session) {
   if (session->holder.port) session->holder.port->kind->flush(session->holder.port);
-  if (session->prober.port) session->prober.port->kind->flush(session->prober.port);
+  al_port *prober = session->prober->link.port;
+  if (prober) prober->kind->flush(prober);
 }
 
 int64_t al_session_deadline(const al_session *session) {
@@ -173,7 +179,8 @@ int64_t al_session_deadline(const al_session *session) {
 }
 
 int64_t al_session_wake(const al_session *session) {
-  int64_t wake = al_link_wake(&session->holder), other = al_link_wake(&session->prober);
+  int64_t wake = al_link_wake(&session->holder);
+  int64_t other = owns_prober(session) ? al_link_wake(&session->prober->link) : AL_NEVER;
   if (other < wake) wake = other;
   for (const al_op *op = session->ops; op; op = op->next) {
     other = al_op_wake(op);
@@ -207,7 +214,17 @@ static bool is_down(const al_link *link) {
 }
 
 static void closing_links(al_op *op) {
-  if (is_down(&op->session->holder) && is_down(&op->session->prober)) al_op_finish(op);
+  const al_session *session = op->session;
+  if (is_down(&session->holder) && (!owns_prober(session) || is_down(&session->prober->link)))
+    al_op_finish(op);
+}
+
+static void close_prober(al_session *session, int64_t deadline) {
+  al_link *link = &session->prober->link;
+  if (link->blocked) /* it would not be read, and holds nothing */
+    al_link_abort(link, AL_CLOSED, "the connection was closed");
+  else
+    al_link_close(link, deadline);
 }
 
 static void closing_claims(al_op *op) {
@@ -219,10 +236,7 @@ static void closing_claims(al_op *op) {
   }
   op->step = closing_links;
   al_link_close(&session->holder, op->reply_by);
-  if (session->prober.blocked) /* it would not be read, and holds nothing */
-    al_link_abort(&session->prober, AL_CLOSED, "the connection was closed");
-  else
-    al_link_close(&session->prober, op->reply_by);
+  if (owns_prober(session)) close_prober(session, op->reply_by);
   closing_links(op);
 }
 
@@ -249,10 +263,12 @@ al_op *al_session_close(al_session *session) {
 }
 
 static void close_descriptors(al_session *session) {
-  al_port *holder = session->holder.port, *prober = session->prober.port;
-  session->holder.port = session->prober.port = NULL;
+  al_port *holder = session->holder.port, *prober = owns_prober(session) ? session->prober->link.port : NULL;
+  session->holder.port = NULL;
   if (holder) holder->kind->close(holder);
-  if (prober) prober->kind->close(prober);
+  if (!prober) return;
+  session->prober->link.port = NULL;
+  prober->kind->close(prober);
 }
 
 void al_session_abort(al_session *session) {
@@ -262,9 +278,9 @@ void al_session_abort(al_session *session) {
   }
   AL_TURN(session);
   session->closed = true;
-  session->holder.changed = session->prober.changed = NULL;
+  session->holder.changed = NULL;
   al_link_abort(&session->holder, AL_CLOSED, "the connection was closed");
-  al_link_abort(&session->prober, AL_CLOSED, "the connection was closed");
+  al_prober_disown(session->prober, session);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
     al_op_fail(op, AL_CLOSED, "the connection was closed");

@@ -18,8 +18,9 @@ struct al_transport; /* the outside's own part of a session */
 struct al_session {
   _Atomic int refs;
   al_settings settings;
-  al_link holder, prober;
-  al_prober probes;  /* on the prober */
+  al_link holder;
+  al_prober *prober;     /* its own, or another session's */
+  al_session *next_user; /* of the same prober */
   al_op *ops;        /* not done */
   al_claim *claims;  /* not gone, or to be freed */
   bool has_leavings; /* some claims are gone, or are being undone */
@@ -40,8 +41,9 @@ struct al_session {
   void (*alarm)(al_session *, bool on);   /* there are alerts, or they were looked at; NULL: nobody waits */
 };
 
-/* `seed` feeds every choice by chance. NULL: no memory. */
-al_session *al_session_new(const al_settings *settings, uint64_t seed);
+/* `seed` feeds every choice by chance. `lender`: whose prober it asks by, which must be a session to the same broker, in the
+ * same thread; NULL: it has one of its own. NULL: no memory. */
+al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender);
 void al_session_ref(al_session *session);
 void al_session_unref(al_session *session);
 
@@ -59,6 +61,9 @@ void al_session_flush(al_session *session);
 /* The earliest deadline a caller has given; AL_NEVER. */
 int64_t al_session_deadline(const al_session *session);
 
+/* Its operations look whether they can go on. */
+void al_session_step(al_session *session);
+
 /* What the time is, outside pumping: for operations begun now. */
 void al_session_set_time(al_session *session, int64_t now, double wall_now);
 
@@ -72,6 +77,7 @@ typedef struct al_note {
 } al_note;
 void al_session_note(al_session *session, bool is_warning, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+void al_session_note_change(al_session *session, const al_link *link, al_link_change change);
 /* The oldest one, which is thereby forgotten. False: there is none. */
 bool al_session_news(al_session *session, al_note *note);
 

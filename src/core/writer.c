@@ -59,7 +59,7 @@ static bool may_go_on(al_op *op) {
     al_acquire_missed(self);
     return false;
   }
-  if (op->session->prober.blocked)
+  if (op->session->prober->link.blocked)
     al_op_fail(op, AL_BLOCKED,
                "nobody can tell who reads \"%s\" while the broker reads no publishers (memory or disk alarm)",
                self->resource->name);
@@ -75,7 +75,7 @@ static void lost_prober(al_op *op) {
   if (rw->acquire.waits && session->now - rw->blind_since < session->settings.timeout)
     wait_for_readers(op);
   else
-    al_op_fail_link(op, &session->prober);
+    al_op_fail_link(op, &session->prober->link);
 }
 
 static void passing_barrier(al_op *op) {
@@ -106,7 +106,7 @@ static void sleeping(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op)) return;
   if (op->wake != AL_NEVER && rw->acquire.own->woken == rw->woken) return;
-  al_link_forget(&op->session->prober);
+  al_link_forget(&op->session->prober->link);
   al_op_next(op, count);
 }
 

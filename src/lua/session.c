@@ -179,7 +179,7 @@ static int session_name(lua_State *L) {
 /* session:state("holder") -> "idle" … "down", wanted (boolean) */
 static al_link *check_link(lua_State *L, al_session *session, int index) {
   static const char *const names[] = {"holder", "prober", NULL};
-  return luaL_checkoption(L, index, NULL, names) == 0 ? &session->holder : &session->prober;
+  return luaL_checkoption(L, index, NULL, names) == 0 ? &session->holder : &session->prober->link;
 }
 
 static int session_state(lua_State *L) {
@@ -222,7 +222,7 @@ static int new_bytes(lua_State *L) {
   read_settings(L, 1, &settings);
   number_field(L, 1, "seed", &seed);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
-  box->session = al_session_new(&settings, (uint64_t)seed);
+  box->session = al_session_new(&settings, (uint64_t)seed, NULL);
   return box->session ? 1 : luaL_error(L, "out of memory");
 }
 

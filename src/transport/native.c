@@ -134,7 +134,7 @@ static void name_by_process(al_settings *settings) {
 al_session *al_native_new(const al_settings *settings) {
   al_settings named = *settings;
   if (named.name[0] == '\0') name_by_process(&named);
-  al_session *session = al_session_new(&named, seed());
+  al_session *session = al_session_new(&named, seed(), NULL);
   if (!session) return NULL;
   session->transport_free = transport_free;
   session->transport = transport_new();
@@ -200,7 +200,7 @@ static int watch(const al_link *link, struct pollfd *one) {
 
 int al_native_watch(const al_session *session, struct pollfd links[2]) {
   int count = watch(&session->holder, &links[0]);
-  return count + watch(&session->prober, &links[count]);
+  return count + watch(&session->prober->link, &links[count]);
 }
 
 static void poll_links(al_session *session) {
@@ -227,7 +227,7 @@ void al_native_touch(al_session *session) {
 static void wait_a_while(al_session *session, const al_op *op) {
   AL_TURN(session);
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
-  if (op->done || al_link_is_due(&session->holder) || al_link_is_due(&session->prober)) return;
+  if (op->done || al_link_is_due(&session->holder) || al_link_is_due(&session->prober->link)) return;
   if (op->waits_since == session->now)
     return; /* it has just begun to: whoever calls may want to say so first */
   poll_links(session);
@@ -256,7 +256,7 @@ void al_native_wait(al_session *session, al_op *op) {
     return;
   }
   connect_due(session, &session->holder);
-  connect_due(session, &session->prober);
+  connect_due(session, &session->prober->link);
   wait_a_while(session, op);
   mind_keeper(session);
 }
