@@ -24,10 +24,10 @@ struct al_op {
   void (*stop)(al_op *); /* NULL: nothing to give back */
   void (*free)(al_op *); /* NULL: no memory besides the operation itself */
 
-  al_claim *claim;     /* the step is called when this one moves; NULL */
-  bool watches_claims; /* or when any of the session's does */
-  void *part;          /* a part that took over the steps */
-  int asks;            /* exchanges under way on the prober */
+  al_claim *claim;      /* the step is called when this one moves; NULL */
+  bool watches_claims;  /* or when any of the session's does */
+  void *part;           /* a part that took over the steps */
+  int asks;             /* exchanges under way on the prober */
   const al_link *needs; /* what it waits for to open; NULL */
 
   int64_t deadline;    /* the caller's; AL_NEVER */

@@ -108,7 +108,8 @@ struct al_prober {
 /* Owned and used by `owner`. NULL: no memory. */
 al_prober *al_prober_new(al_session *owner, uint64_t seed);
 void al_prober_use(al_prober *prober, al_session *user);
-void al_prober_disown(al_prober *prober, al_session *user); /* steps it no more; if it was the owner, goes down */
+void al_prober_disown(al_prober *prober,
+                      al_session *user); /* steps it no more; if it was the owner, goes down */
 void al_prober_leave(al_prober *prober, al_session *user);
 
 /* By its owner: reads, answers, writes. */

@@ -21,9 +21,9 @@ struct al_session {
   al_link holder;
   al_prober *prober;     /* its own, or another session's */
   al_session *next_user; /* of the same prober */
-  al_op *ops;        /* not done */
-  al_claim *claims;  /* not gone, or to be freed */
-  bool has_leavings; /* some claims are gone, or are being undone */
+  al_op *ops;            /* not done */
+  al_claim *claims;      /* not gone, or to be freed */
+  bool has_leavings;     /* some claims are gone, or are being undone */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
@@ -50,6 +50,7 @@ void al_session_unref(al_session *session);
 /* This process is a child of the one that made the session. What it has of it may have been copied in the middle of a
  * change: nothing of it is looked at or freed, only its descriptors are closed. */
 bool al_session_forked(const al_session *session);
+#define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
 /* Reads both links, moves every operation along, writes. */
 void al_session_pump(al_session *session, int64_t now);

@@ -30,9 +30,15 @@ typedef enum al_lua_result {
 } al_lua_result;
 
 /* session.c */
+typedef enum al_lua_transport {
+  AL_LUA_NATIVE, /* waits in C */
+  AL_LUA_LOOP,   /* over bytes, which a loop moves */
+  AL_LUA_TOLD    /* over bytes, and told what time it is, for tests */
+} al_lua_transport;
+
 typedef struct al_lua_session {
   al_session *session; /* NULL: given back */
-  bool is_native;
+  al_lua_transport transport;
 } al_lua_session;
 
 al_lua_session *al_lua_check_session(lua_State *L, int index); /* also brings it up to date */

@@ -6,10 +6,11 @@
 #include "core/session.h"
 #include "lua/binding.h"
 #include "transport/native.h"
+#include "transport/system.h"
 
 typedef struct lock_box {
   al_lock *lock; /* NULL: given back */
-  bool is_native;
+  al_lua_transport transport;
 } lock_box;
 
 void al_lua_push_lock(lua_State *L) { al_lua_new_box(L, sizeof(lock_box), AL_LUA_LOCK); }
@@ -17,7 +18,7 @@ void al_lua_push_lock(lua_State *L) { al_lua_new_box(L, sizeof(lock_box), AL_LUA
 void al_lua_fill_lock(lua_State *L, int index, al_lock *lock, int parent) {
   lock_box *box = lua_touserdata(L, index);
   box->lock = lock;
-  box->is_native = ((al_lua_session *)lua_touserdata(L, parent))->is_native;
+  box->transport = ((al_lua_session *)lua_touserdata(L, parent))->transport;
   al_lua_keep(L, index, parent);
 }
 
@@ -44,7 +45,8 @@ static const char *why(const al_lock *lock, al_code code) {
 static int lock_held(lua_State *L) {
   lock_box *box = check_box(L);
   al_lock *lock = box->lock;
-  al_code code = al_lock_held(lock, box->is_native ? al_native_now() : lock->session->now);
+  bool is_told = box->transport == AL_LUA_TOLD;
+  al_code code = al_lock_held(lock, is_told ? lock->session->now : al_system_now());
   lua_pushboolean(L, code == AL_OK);
   if (code == AL_OK) return 1;
   char words[AL_LOCK_WORDS];
@@ -77,7 +79,7 @@ static int lock_info(lua_State *L) {
 
 static al_lock *check_fresh(lua_State *L) {
   lock_box *box = check_box(L);
-  if (box->is_native)
+  if (box->transport == AL_LUA_NATIVE)
     al_native_touch(box->lock->session); /* a loss that has arrived is known before anything is asked */
   return box->lock;
 }

@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Operations under way. Lua waits; a box that is collected, or dropped, abandons what is not done. */
+#include "core/op.h"
 #include "lua/binding.h"
 
 typedef struct op_box {
@@ -39,6 +40,12 @@ static int op_waiting(lua_State *L) {
   lua_pushnumber(L, (double)waited / (double)AL_SECOND);
   lua_pushstring(L, reason);
   return 2;
+}
+
+/* operation:awaits() -> "holder" or "prober": from where comes what it waits for */
+static int op_awaits(lua_State *L) {
+  lua_pushstring(L, al_op_awaits_prober(check_box(L, 1)->op) ? "prober" : "holder");
+  return 1;
 }
 
 static int op_drop(lua_State *L) {
@@ -108,7 +115,7 @@ static int op_result(lua_State *L) {
 }
 
 void al_lua_open_op(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"done", op_done}, {"drop", op_drop}, {"result", op_result}, {"waiting", op_waiting}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"done", op_done},       {"drop", op_drop},     {"result", op_result},
+                                     {"waiting", op_waiting}, {"awaits", op_awaits}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
 }

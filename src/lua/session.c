@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Sessions: native ones, and ones over bytes, whose two links are fed and emptied by Lua. */
+ * Sessions: native ones, and ones over bytes, whose links are fed and emptied by Lua. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +9,7 @@
 #include "core/turn.h"
 #include "lua/binding.h"
 #include "transport/bytes.h"
+#include "transport/loop.h"
 #include "transport/native.h"
 
 /* ---- settings --------------------------------------------------------------------------------------------------- */
@@ -70,7 +71,7 @@ static void read_settings(lua_State *L, int table, al_settings *settings) {
 al_lua_session *al_lua_check_session(lua_State *L, int index) {
   al_lua_session *box = luaL_checkudata(L, index, AL_LUA_SESSION);
   luaL_argcheck(L, box->session, index, "the session was given back");
-  if (box->is_native) al_native_touch(box->session);
+  if (box->transport == AL_LUA_NATIVE) al_native_touch(box->session);
   return box;
 }
 
@@ -79,7 +80,6 @@ static int new_native(lua_State *L) {
   al_settings settings;
   read_settings(L, 1, &settings);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
-  box->is_native = true;
   box->session = al_native_new(&settings);
   explicit_bzero(&settings, sizeof settings);
   return box->session ? 1 : luaL_error(L, "out of memory");
@@ -109,7 +109,7 @@ static int session_close(lua_State *L) {
 static int session_abort(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   if (!box->session) return 0;
-  if (box->is_native)
+  if (box->transport == AL_LUA_NATIVE)
     al_native_retire(box->session);
   else
     al_session_abort(box->session);
@@ -119,7 +119,7 @@ static int session_abort(lua_State *L) {
 /* session:wait(operation): for native sessions. May wait about a second. */
 static int session_wait(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session && box->is_native, 1, "not a native session");
+  luaL_argcheck(L, box->session && box->transport == AL_LUA_NATIVE, 1, "not a native session");
   al_native_wait(box->session, al_lua_check_op(L, 2));
   return 0;
 }
@@ -144,7 +144,7 @@ static int session_alerts(lua_State *L) {
 /* session:pollfd() -> a descriptor, readable while there are alerts; nil if there is none (any more) */
 static int session_pollfd(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  int fd = box->session && box->is_native ? al_native_pollfd(box->session) : -1;
+  int fd = box->session && box->transport == AL_LUA_NATIVE ? al_native_pollfd(box->session) : -1;
   if (fd < 0)
     lua_pushnil(L);
   else
@@ -155,7 +155,8 @@ static int session_pollfd(lua_State *L) {
 /* session:timeout() -> in how many seconds the session wants a call; nil while it wants none */
 static int session_timeout(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  int64_t timeout = box->session && box->is_native ? al_native_timeout(box->session) : AL_NEVER;
+  int64_t timeout =
+      box->session && box->transport == AL_LUA_NATIVE ? al_native_timeout(box->session) : AL_NEVER;
   if (timeout == AL_NEVER)
     lua_pushnil(L);
   else
@@ -215,6 +216,20 @@ static int session_pause(lua_State *L) {
 
 /* ---- over bytes ------------------------------------------------------------------------------------------------- */
 
+/* core.loop{ …, lender = session or nil } -> session, which asks by the lender's prober */
+static int new_loop(lua_State *L) {
+  al_settings settings;
+  read_settings(L, 1, &settings);
+  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION), *lender = NULL;
+  lua_getfield(L, 1, "lender");
+  if (!lua_isnil(L, -1)) lender = luaL_checkudata(L, -1, AL_LUA_SESSION);
+  lua_pop(L, 1);
+  box->transport = AL_LUA_LOOP;
+  box->session = al_loop_new(&settings, lender ? lender->session : NULL);
+  explicit_bzero(&settings, sizeof settings);
+  return box->session ? 1 : luaL_error(L, "out of memory");
+}
+
 /* core.bytes{ …, seed = } -> session */
 static int new_bytes(lua_State *L) {
   al_settings settings;
@@ -222,13 +237,14 @@ static int new_bytes(lua_State *L) {
   read_settings(L, 1, &settings);
   number_field(L, 1, "seed", &seed);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
+  box->transport = AL_LUA_TOLD;
   box->session = al_session_new(&settings, (uint64_t)seed, NULL);
   return box->session ? 1 : luaL_error(L, "out of memory");
 }
 
 static al_session *check_bytes(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session && !box->is_native, 1, "not a session over bytes");
+  luaL_argcheck(L, box->session && box->transport != AL_LUA_NATIVE, 1, "not a session over bytes");
   return box->session;
 }
 
@@ -247,6 +263,63 @@ static int session_attach(lua_State *L) {
   if (!port) return luaL_error(L, "out of memory");
   al_link_attach(link, port, session->now, session->now + session->settings.timeout);
   return 0;
+}
+
+/* session:due("holder") -> is it to be connected now? */
+static int session_due(lua_State *L) {
+  al_session *session = check_bytes(L);
+  lua_pushboolean(L, al_link_is_due(check_link(L, session, 2)));
+  return 1;
+}
+
+/* session:fail("holder", code, why): it could not be connected. */
+static int session_fail(lua_State *L) {
+  static const char *const names[] = {"unreachable", "tls", NULL};
+  al_link *link = check_link(L, check_bytes(L), 2);
+  al_code code = luaL_checkoption(L, 3, "unreachable", names) == 0 ? AL_UNREACHABLE : AL_TLS;
+  al_link_fail(link, code, luaL_checkstring(L, 4));
+  return 0;
+}
+
+/* session:address() -> host, port, timeout in seconds, nil or what TLS needs: { ca =, cert =, key =, verify =,
+ * server_name = } */
+static void push_tls(lua_State *L, const al_settings *settings) {
+  const char *const fields[][2] = {{"ca", settings->ca}, {"cert", settings->cert}, {"key", settings->key}};
+  lua_createtable(L, 0, 5);
+  for (int i = 0; i < 3; i++) {
+    if (fields[i][1][0] == '\0') continue;
+    lua_pushstring(L, fields[i][1]);
+    lua_setfield(L, -2, fields[i][0]);
+  }
+  lua_pushstring(L, settings->server_name[0] ? settings->server_name : settings->host);
+  lua_setfield(L, -2, "server_name");
+  lua_pushboolean(L, settings->verify);
+  lua_setfield(L, -2, "verify");
+}
+
+static int session_address(lua_State *L) {
+  const al_settings *settings = &check_bytes(L)->settings;
+  lua_pushstring(L, settings->host);
+  lua_pushinteger(L, settings->port);
+  lua_pushnumber(L, (double)settings->timeout / (double)AL_SECOND);
+  if (settings->tls)
+    push_tls(L, settings);
+  else
+    lua_pushnil(L);
+  return 4;
+}
+
+/* session:pump([operation]): moves everything along; for sessions of loops. -> in how many seconds that is worth doing
+ * again; nil if nothing waits for the time. */
+static int session_pump(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session && box->transport == AL_LUA_LOOP, 1, "not a loop's session");
+  int64_t left = al_loop_pump(box->session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2));
+  if (left == AL_NEVER)
+    lua_pushnil(L);
+  else
+    lua_pushnumber(L, (double)left / (double)AL_SECOND);
+  return 1;
 }
 
 /* session:feed("holder", bytes) */
@@ -285,15 +358,22 @@ static int session_tick(lua_State *L) {
 }
 
 void al_lua_open_session(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"open", session_open},       {"close", session_close},   {"abort", session_abort},
-      {"wait", session_wait},       {"name", session_name},     {"news", session_news},
-      {"is_tls", session_is_tls},   {"state", session_state},   {"attach", session_attach},
-      {"feed", session_feed},       {"output", session_output}, {"down", session_down},
-      {"tick", session_tick},       {"alerts", session_alerts}, {"pollfd", session_pollfd},
-      {"timeout", session_timeout}, {"pause", session_pause},   {NULL, NULL}};
-  static const luaL_Reg functions[] = {
-      {"native", new_native}, {"bytes", new_bytes}, {"url_error", url_error}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"open", session_open},     {"close", session_close},
+                                     {"abort", session_abort},   {"wait", session_wait},
+                                     {"name", session_name},     {"news", session_news},
+                                     {"is_tls", session_is_tls}, {"state", session_state},
+                                     {"attach", session_attach}, {"feed", session_feed},
+                                     {"output", session_output}, {"down", session_down},
+                                     {"tick", session_tick},     {"alerts", session_alerts},
+                                     {"pollfd", session_pollfd}, {"timeout", session_timeout},
+                                     {"pause", session_pause},   {"due", session_due},
+                                     {"fail", session_fail},     {"address", session_address},
+                                     {"pump", session_pump},     {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"native", new_native},
+                                       {"loop", new_loop},
+                                       {"bytes", new_bytes},
+                                       {"url_error", url_error},
+                                       {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);
   for (const luaL_Reg *function = functions; function->name; function++) {
     lua_pushcfunction(L, function->func);

@@ -10,6 +10,7 @@
 #include "core/session.h"
 #include "core/turn.h"
 #include "transport/native.h"
+#include "transport/system.h"
 
 #define STAY_OUT (100 * AL_MILLISECOND) /* after the owner was last seen */
 
@@ -23,7 +24,7 @@ void al_keeper_poke(al_keeper *keeper) {
 /* One turn; gives what to wait for, and until when. */
 static int64_t keep(al_session *session, struct pollfd links[2], int *count) {
   AL_TURN(session);
-  int64_t now = al_native_now(), owner_seen = al_native_owner_seen(session);
+  int64_t now = al_system_now(), owner_seen = al_native_owner_seen(session);
   *count = 0;
   if (now < owner_seen + STAY_OUT) return owner_seen + STAY_OUT;
   al_session_pump(session, now);
@@ -37,7 +38,7 @@ static void *keeper_main(void *argument) {
   while (!keeper->quit) {
     struct pollfd all[3];
     int count;
-    int64_t until = keep(session, all + 1, &count), left = until - al_native_now();
+    int64_t until = keep(session, all + 1, &count), left = until - al_system_now();
     struct timespec timeout = {.tv_sec = left > 0 ? left / AL_SECOND : 0,
                                .tv_nsec = left > 0 ? left % AL_SECOND : 0};
     all[0] = (struct pollfd){.fd = keeper->poke, .events = POLLIN};

@@ -4,14 +4,10 @@
  * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by whoever waits. */
 #include "transport/native.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/op.h"
@@ -19,6 +15,7 @@
 #include "core/turn.h"
 #include "transport/fork.h"
 #include "transport/socket.h"
+#include "transport/system.h"
 
 #define LOOK_AROUND AL_SECOND /* the longest wait in one go, so that Lua's hooks and signals get their turn */
 
@@ -34,27 +31,13 @@ struct al_transport {
   int64_t owner_seen; /* when whoever calls us, not the keeper, last had the turn */
 };
 
-/* ---- time ------------------------------------------------------------------------------------------------------- */
-
-/* Counts while the system sleeps: a lock may have been lost meanwhile. */
-int64_t al_native_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  return (int64_t)now.tv_sec * AL_SECOND + now.tv_nsec;
-}
-
-static double wall_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
 static void raise_alarm(struct al_transport *transport) {
   uint64_t one = 1;
   transport->is_alarm_due = false;
-  if (transport->alarm >= 0 && write(transport->alarm, &one, sizeof one) < 0) return; /* full is as good as written */
+  if (transport->alarm >= 0 && write(transport->alarm, &one, sizeof one) < 0)
+    return; /* full is as good as written */
 }
 
 static void silence_alarm(struct al_transport *transport) {
@@ -70,7 +53,7 @@ static void take_turn(al_session *session) {
   if (has_forked(session)) return;
   pthread_mutex_lock(&session->transport->turn);
   session->transport->turns++;
-  al_session_set_time(session, al_native_now(), wall_now());
+  al_session_set_time(session, al_system_now(), al_system_wall());
 }
 
 static void give_turn(al_session *session) {
@@ -117,24 +100,10 @@ static void set_alarm(al_session *session, bool is_on) {
     silence_alarm(session->transport);
 }
 
-static uint64_t seed(void) {
-  uint64_t seed = 0;
-  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-    seed = (uint64_t)al_native_now() ^ (uint64_t)getpid() << 32;
-  return seed;
-}
-
-static void name_by_process(al_settings *settings) {
-  char host[64] = "";
-  gethostname(host, sizeof host - 1);
-  snprintf(settings->name, sizeof settings->name, "%.40s[%d]@%s", program_invocation_short_name,
-           (int)getpid(), host);
-}
-
 al_session *al_native_new(const al_settings *settings) {
   al_settings named = *settings;
-  if (named.name[0] == '\0') name_by_process(&named);
-  al_session *session = al_session_new(&named, seed(), NULL);
+  al_system_name(&named);
+  al_session *session = al_session_new(&named, al_system_seed(), NULL);
   if (!session) return NULL;
   session->transport_free = transport_free;
   session->transport = transport_new();
@@ -143,7 +112,7 @@ al_session *al_native_new(const al_settings *settings) {
     session->give_turn = give_turn;
     session->has_forked = has_forked;
     session->alarm = set_alarm;
-    al_session_set_time(session, al_native_now(), wall_now());
+    al_session_set_time(session, al_system_now(), al_system_wall());
     return session;
   }
   session->transport_free = NULL;
@@ -176,7 +145,7 @@ static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
   if (!is_due(session, link)) return;
-  int64_t begun = al_native_now(), left = patience(session);
+  int64_t begun = al_system_now(), left = patience(session);
   al_port *port = al_socket_connect(&session->settings, left, &session->transport->fork, &code, why);
   AL_TURN(session);
   bool was_cut_short = !port && left < session->settings.timeout && session->now >= begun + left;
@@ -206,7 +175,7 @@ int al_native_watch(const al_session *session, struct pollfd links[2]) {
 static void poll_links(al_session *session) {
   struct pollfd all[2];
   int count = al_native_watch(session, all);
-  int64_t left = al_session_wake(session) - al_native_now();
+  int64_t left = al_session_wake(session) - al_system_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
   if (left < 0) left = 0;
   struct timespec timeout = {.tv_sec = left / AL_SECOND, .tv_nsec = left % AL_SECOND};
@@ -214,7 +183,7 @@ static void poll_links(al_session *session) {
 }
 
 static void pump(al_session *session) {
-  al_session_pump(session, al_native_now());
+  al_session_pump(session, al_system_now());
   session->transport->owner_seen = session->now;
 }
 
@@ -252,7 +221,7 @@ void al_native_retire(al_session *session) {
 
 void al_native_wait(al_session *session, al_op *op) {
   if (al_session_forked(session)) {
-    al_op_fail(op, AL_FORKED, "this process is a child of the one that opened the connection; open another");
+    al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
     return;
   }
   connect_due(session, &session->holder);

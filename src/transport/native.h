@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What the native transport offers beside amqplocks.h: its clock, and the look for a fork. */
+ * What the native transport offers beside amqplocks.h, and to its keeper. */
 #ifndef AL_TRANSPORT_NATIVE_H
 #define AL_TRANSPORT_NATIVE_H
 
@@ -9,8 +9,6 @@
 
 #include "amqplocks.h"
 #include "transport/keeper.h"
-
-int64_t al_native_now(void); /* CLOCK_BOOTTIME, in nanoseconds */
 
 /* al_session_abort(), and the end of the keeper and of the descriptor for polling. */
 void al_native_retire(al_session *);

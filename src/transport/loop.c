@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "transport/loop.h"
+
+#include <stdlib.h>
+
+#include "core/op.h"
+#include "core/session.h"
+#include "transport/fork.h"
+#include "transport/system.h"
+
+struct al_transport {
+  al_fork fork;
+};
+
+static bool has_forked(const al_session *session) { return al_fork_happened(&session->transport->fork); }
+
+static void tell_time(al_session *session) {
+  al_session_set_time(session, al_system_now(), al_system_wall());
+}
+
+static void transport_free(struct al_transport *transport) {
+  al_fork_free(&transport->fork);
+  free(transport);
+}
+
+al_session *al_loop_new(const al_settings *settings, al_session *lender) {
+  al_settings named = *settings;
+  al_system_name(&named);
+  struct al_transport *transport = calloc(1, sizeof *transport);
+  if (!transport || !al_fork_init(&transport->fork)) {
+    free(transport);
+    return NULL;
+  }
+  al_session *session = al_session_new(&named, al_system_seed(), lender);
+  if (!session) {
+    transport_free(transport);
+    return NULL;
+  }
+  session->transport = transport;
+  session->transport_free = transport_free;
+  session->take_turn = tell_time;
+  session->has_forked = has_forked;
+  tell_time(session);
+  return session;
+}
+
+int64_t al_loop_pump(al_session *session, al_op *op) {
+  if (al_session_forked(session)) {
+    if (op) al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
+    return AL_NEVER;
+  }
+  tell_time(session);
+  al_session_pump(session, session->now);
+  int64_t wake = al_session_wake(session);
+  if (wake == AL_NEVER) return AL_NEVER;
+  return wake > session->now ? wake - session->now : 0;
+}
