@@ -4,12 +4,7 @@
 --- The only waiting loop. It is Lua's, and comes back here at least every second (opening a connection takes longer if
 -- it must), so that debug hooks, and with them Ctrl-C, get their turn, and so that no C function ever has to yield.
 
-local function tell(driver)
-  for level, message in driver.news do
-    if driver.log then driver.log(level, message) end
-  end
-  driver.losses:tell()
-end
+local news = require "amqplocks.news"
 
 -- Tells people how long they have been waiting for somebody else: at once, and about every second.
 local function report(operation, on_wait, told)
@@ -21,28 +16,39 @@ end
 
 local function wait(driver, operation, on_wait)
   local told
-  tell(driver) -- before anything else: what has happened since the last call may be why this one would wait for long
+  news.tell(driver) -- before anything else: what has happened since the last call may be why this one would wait for long
   while not operation:done() do
-    driver.wait(operation)
-    tell(driver)
+    driver.wait(operation, on_wait and 1)
+    news.tell(driver)
     if on_wait then told = report(operation, on_wait, told) end
   end
 end
 
-local function dropped(operation, ...)
+-- What is undone by giving it back is written by whoever moves the connection.
+local function drop(driver, operation)
   operation:drop()
+  if driver.mind then driver.mind() end
+end
+
+local function dropped(driver, operation, ...)
+  drop(driver, operation)
   return ...
 end
 
 --- Waits for an operation and returns its result: what it gives, or nil, message, code. An error thrown while waiting
--- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone.
+-- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does waiting where
+-- the driver cannot.
 local function await(driver, operation, on_wait)
+  if driver.check then
+    local wrong, code = driver.check()
+    if wrong then return dropped(driver, operation, nil, ("%s: %s"):format(code, wrong), code) end
+  end
   local fine, problem = pcall(wait, driver, operation, on_wait)
   if not fine then
-    operation:drop()
+    drop(driver, operation)
     error(problem, 0)
   end
-  return dropped(operation, operation:result())
+  return dropped(driver, operation, operation:result())
 end
 
 return await

@@ -30,6 +30,7 @@ function Connection:close()
       await(self._driver, closing)
     end)
     self._session:abort()
+    if self._driver.mind then self._driver.mind() end
   end
   return true
 end
@@ -96,10 +97,11 @@ function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name
 
 local connection = {}
 
---- Opens a session's holder connection.
+--- Opens a session's holder connection, unless its driver does so when it is first needed.
 ---@return amqplocks.Connection|nil, string? message, string? code
 function connection.open(session, driver)
   local self = setmetatable({ _session = session, _driver = driver }, metatable)
+  if driver.opens_late then return self end
   local opened, message, code = await(driver, session:open())
   if not opened then
     session:abort()

@@ -13,7 +13,7 @@
 --     conn:close()
 local connection = require "amqplocks.connection"
 local core = require "amqplocks.core"
-local native = require "amqplocks.drivers.native"
+local drivers = require "amqplocks.drivers"
 local options = require "amqplocks.options"
 
 local checks = options.checks
@@ -27,7 +27,8 @@ local schema = {
   end,
   heartbeat = checks.whole(1, 65535),
   timeout = checks.timeout,
-  driver = checks.one_of("native"),
+  driver = drivers.check,
+  shared = checks.boolean,
   log = checks.callable,
   on_lost = function(value)
     return value ~= false and checks.callable(value) and "a function or false" or nil
@@ -63,9 +64,9 @@ function amqplocks.connect(url, opts)
   options.check(opts, schema, "connect")
   url = url or os.getenv("AMQP_URL")
   if url then check_url(url) end
-  local session, driver = native.session {
+  local session, driver = drivers.session(opts.driver, {
     url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
-  }
+  }, opts.shared)
   if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
   driver.log = opts.log
   driver.losses:on(opts.on_lost or nil)

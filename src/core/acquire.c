@@ -347,7 +347,7 @@ static bool has_to_arrive(al_acquire *self) {
 }
 
 bool al_acquire_may_wait(al_acquire *self) {
-  if (self->waits && self->op.waits_since == AL_NEVER) self->op.waits_since = self->op.session->now;
+  if (self->waits) al_op_waits(&self->op);
   if (self->waits) return true;
   self->verdict = AL_BUSY;
   give_up(self);

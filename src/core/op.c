@@ -49,9 +49,16 @@ void al_op_ask(al_op *op) { op->reply_by = op->session->now + op->session->setti
 
 void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
 
+void al_op_waits(al_op *op) {
+  if (op->waits_since != AL_NEVER) return;
+  op->waits_since = op->session->now;
+  op->session->op_changes++;
+}
+
 static void done(al_op *op, al_code code) {
   op->code = code;
   al_session_unlist(op->session, op);
+  op->session->op_changes++;
   op->done = true;
 }
 

@@ -62,6 +62,8 @@ void al_op_next(al_op *op,
 void al_op_ask(al_op *op);
 void al_op_answered(al_op *op);
 
+void al_op_waits(al_op *op); /* for somebody else to let go, from now on, if it does not yet */
+
 void al_op_finish(al_op *op);
 void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -22,6 +22,7 @@ struct al_session {
   al_prober *prober;     /* its own, or another session's */
   al_session *next_user; /* of the same prober */
   al_op *ops;            /* not done */
+  uint64_t op_changes;   /* how often so far one has ended, or begun to wait for others */
   al_claim *claims;      /* not gone, or to be freed */
   bool has_leavings;     /* some claims are gone, or are being undone */
   uint64_t random;

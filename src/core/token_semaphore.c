@@ -184,7 +184,7 @@ static void deciding(al_op *op) {
     leave(self);
     return;
   }
-  if (op->waits_since == AL_NEVER) op->waits_since = op->session->now;
+  al_op_waits(op);
   op->step = waiting;
 }
 

@@ -19,6 +19,7 @@
 #define AL_LUA_RWLOCK "amqplocks.core.rwlock"
 #define AL_LUA_LOCK "amqplocks.core.lock"
 #define AL_LUA_OP "amqplocks.core.operation"
+#define AL_LUA_SENTINEL "amqplocks.core.sentinel"
 
 /* What a finished operation gives to Lua when it did not fail. */
 typedef enum al_lua_result {

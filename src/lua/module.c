@@ -14,16 +14,33 @@ static int name_error(lua_State *L) {
   return 1;
 }
 
+/* core.on_collect(fn) -> an object; fn() is called when it is collected, and must not wait. What it throws is lost. */
+static int on_collect(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  al_lua_new_box(L, 1, AL_LUA_SENTINEL);
+  al_lua_keep(L, lua_gettop(L), 1);
+  return 1;
+}
+
+static int sentinel_gc(lua_State *L) {
+  al_lua_kept(L, 1);
+  if (lua_isfunction(L, -1)) lua_pcall(L, 0, 0, 0);
+  return 0;
+}
+
 __attribute__((visibility("default"))) int luaopen_amqplocks_core(lua_State *L);
 
 int luaopen_amqplocks_core(lua_State *L) {
   lua_newtable(L);
   lua_pushcfunction(L, name_error);
   lua_setfield(L, -2, "name_error");
+  lua_pushcfunction(L, on_collect);
+  lua_setfield(L, -2, "on_collect");
   lua_pushliteral(L, AL_VERSION);
   lua_setfield(L, -2, "version");
   lua_pushinteger(L, AL_SLOTS_MAX);
   lua_setfield(L, -2, "slots_max");
+  al_lua_new_type(L, AL_LUA_SENTINEL, (const luaL_Reg[]){{NULL, NULL}}, sentinel_gc);
   al_lua_open_session(L);
   al_lua_open_op(L);
   al_lua_open_lock(L);

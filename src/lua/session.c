@@ -272,6 +272,28 @@ static int session_due(lua_State *L) {
   return 1;
 }
 
+/* session:is_up("holder") -> is there a connection? */
+static int session_is_up(lua_State *L) {
+  lua_pushboolean(L, check_link(L, check_bytes(L), 2)->port != NULL);
+  return 1;
+}
+
+/* session:is_unsent("holder") -> is there anything to be sent? */
+static int session_is_unsent(lua_State *L) {
+  size_t length = 0;
+  const al_link *link = check_link(L, check_bytes(L), 2);
+  const al_port *port = link->port ? link->port : link->parted;
+  if (port) al_bytes_output(port, &length);
+  lua_pushboolean(L, length > 0);
+  return 1;
+}
+
+/* session:op_changes() -> how often so far an operation has ended, or begun to wait for others */
+static int session_op_changes(lua_State *L) {
+  lua_pushnumber(L, (lua_Number)check_bytes(L)->op_changes);
+  return 1;
+}
+
 /* session:fail("holder", code, why): it could not be connected. */
 static int session_fail(lua_State *L) {
   static const char *const names[] = {"unreachable", "tls", NULL};
@@ -310,7 +332,7 @@ static int session_address(lua_State *L) {
 }
 
 /* session:pump([operation]): moves everything along; for sessions of loops. -> in how many seconds that is worth doing
- * again; nil if nothing waits for the time. */
+ * again; nil if nothing waits for the time. With an operation: when it is for this one's sake. */
 static int session_pump(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   luaL_argcheck(L, box->session && box->transport == AL_LUA_LOOP, 1, "not a loop's session");
@@ -358,17 +380,31 @@ static int session_tick(lua_State *L) {
 }
 
 void al_lua_open_session(lua_State *L) {
-  static const luaL_Reg methods[] = {{"open", session_open},     {"close", session_close},
-                                     {"abort", session_abort},   {"wait", session_wait},
-                                     {"name", session_name},     {"news", session_news},
-                                     {"is_tls", session_is_tls}, {"state", session_state},
-                                     {"attach", session_attach}, {"feed", session_feed},
-                                     {"output", session_output}, {"down", session_down},
-                                     {"tick", session_tick},     {"alerts", session_alerts},
-                                     {"pollfd", session_pollfd}, {"timeout", session_timeout},
-                                     {"pause", session_pause},   {"due", session_due},
-                                     {"fail", session_fail},     {"address", session_address},
-                                     {"pump", session_pump},     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"open", session_open},
+                                     {"close", session_close},
+                                     {"abort", session_abort},
+                                     {"wait", session_wait},
+                                     {"name", session_name},
+                                     {"news", session_news},
+                                     {"is_tls", session_is_tls},
+                                     {"state", session_state},
+                                     {"attach", session_attach},
+                                     {"feed", session_feed},
+                                     {"output", session_output},
+                                     {"down", session_down},
+                                     {"tick", session_tick},
+                                     {"alerts", session_alerts},
+                                     {"pollfd", session_pollfd},
+                                     {"timeout", session_timeout},
+                                     {"pause", session_pause},
+                                     {"due", session_due},
+                                     {"fail", session_fail},
+                                     {"address", session_address},
+                                     {"pump", session_pump},
+                                     {"is_up", session_is_up},
+                                     {"is_unsent", session_is_unsent},
+                                     {"op_changes", session_op_changes},
+                                     {NULL, NULL}};
   static const luaL_Reg functions[] = {{"native", new_native},
                                        {"loop", new_loop},
                                        {"bytes", new_bytes},

@@ -45,6 +45,17 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender) {
   return session;
 }
 
+/* When the outside may connect. */
+static int64_t due(const al_link *link) { return link->wanted ? link->due_at : AL_NEVER; }
+
+static int64_t wake(const al_session *session, const al_op *op) {
+  if (!op) return al_session_wake(session);
+  int64_t holder = due(&session->holder), prober = due(&session->prober->link), wake = al_op_wake(op);
+  if (holder > session->now && holder < wake) wake = holder;
+  if (prober > session->now && prober < wake) wake = prober;
+  return wake;
+}
+
 int64_t al_loop_pump(al_session *session, al_op *op) {
   if (al_session_forked(session)) {
     if (op) al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
@@ -52,7 +63,7 @@ int64_t al_loop_pump(al_session *session, al_op *op) {
   }
   tell_time(session);
   al_session_pump(session, session->now);
-  int64_t wake = al_session_wake(session);
-  if (wake == AL_NEVER) return AL_NEVER;
-  return wake > session->now ? wake - session->now : 0;
+  int64_t until = wake(session, op);
+  if (until == AL_NEVER) return AL_NEVER;
+  return until > session->now ? until - session->now : 0;
 }

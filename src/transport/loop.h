@@ -11,9 +11,9 @@
 /* `lender`: see al_session_new(). NULL: no memory. */
 al_session *al_loop_new(const al_settings *settings, al_session *lender);
 
-/* Moves everything along for whoever waits for `op`, NULL for nobody in particular; gives in how many nanoseconds that is
- * worth doing again although nothing came: AL_NEVER, never less than 0. In a child of the process that made the session it
- * only fails `op`. */
+/* Moves everything along; gives in how many nanoseconds that is worth doing again although nothing came: AL_NEVER, never
+ * less than 0. With `op` that is for the sake of whoever waits for it, otherwise (NULL) for the session's: somebody should
+ * then always be doing so. In a child of the process that made the session it only fails `op`. */
 int64_t al_loop_pump(al_session *session, al_op *op);
 
 #endif

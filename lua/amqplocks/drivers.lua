@@ -1,0 +1,31 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Which driver moves a connection's bytes: by name, one that somebody wrote (docs/drivers.md), or what fits where we run.
+local drivers = {}
+
+local LOOPS = { cqueues = "amqplocks.drivers.cqueues", luv = "amqplocks.drivers.luv" }
+local OFFERS = { "connect", "condition", "spawn" }
+
+--- nil if `driver` is one, else what it must be.
+function drivers.check(driver)
+  if driver == "native" or driver == "resty" or LOOPS[driver] then return nil end
+  if type(driver) ~= "table" then return 'one of "native", "resty", "cqueues", "luv", or a table' end
+  for _, name in ipairs(OFFERS) do
+    if type(driver[name]) ~= "function" then return ("a table with a function %s"):format(name) end
+  end
+end
+
+local function by_place() return rawget(_G, "ngx") and ngx.socket and "resty" or "native" end
+
+--- A session over `settings`, and what waits for its operations. `driver`: nil for what fits.
+function drivers.session(driver, settings, shared)
+  driver = driver or by_place()
+  if driver == "resty" then return require("amqplocks.drivers.resty").session(settings, shared) end
+  if shared ~= nil then error("connect: option shared is for nginx", 0) end
+  if driver == "native" then return require("amqplocks.drivers.native").session(settings) end
+  local loop = require "amqplocks.drivers.loop"
+  return loop.session(LOOPS[driver] and require(LOOPS[driver]) or driver, settings)
+end
+
+return drivers

@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Sessions in an event loop, whichever it is: what they need of it stands in docs/drivers.md. The loop's own coroutines
+-- read and write; whoever waits for an operation sleeps until it has ended, and the others run.
+local core = require "amqplocks.core"
+local losses = require "amqplocks.losses"
+local news = require "amqplocks.news"
+local stream = require "amqplocks.stream"
+local waiting = require "amqplocks.waiting"
+
+local loop = {}
+
+-- The connections belong to the driver, which belongs to those who use it. The loop's coroutines only know them: otherwise a
+-- connection that everybody has forgotten would live for ever.
+local function tell_soon(spawn, session, known)
+  local alerts = session:alerts()
+  local driver = known.driver
+  if not driver or driver.alerts == alerts then return end
+  driver.alerts = alerts
+  spawn(function() news.tell(driver) end)
+end
+
+--- A session over `settings`, and what waits for its operations.
+function loop.session(events, settings)
+  local session = core.loop(settings)
+  local known = setmetatable({}, { __mode = "v" })
+  local room = waiting.new(events, session)
+  local holder, prober
+
+  local function mind()
+    holder:mind()
+    prober:mind()
+    room:wake()
+    tell_soon(events.spawn, session, known)
+  end
+
+  holder = stream.new(events, session, "holder", mind)
+  prober = stream.new(events, session, "prober", mind)
+
+  local function forget()
+    session:abort()
+    mind()
+  end
+
+  local driver = {
+    check = events.check,
+    wait = function(operation, seconds)
+      local left = session:pump(operation)
+      mind()
+      if operation:done() then return end
+      room:wait(operation, left, seconds)
+      session:pump(operation)
+      mind()
+    end,
+    mind = mind,
+    news = function() return session:news() end,
+    losses = losses.new(function() return session:alerts() end),
+    alerts = 0,
+    collected = core.on_collect(forget),
+  }
+  known.driver = driver
+  return session, driver
+end
+
+return loop

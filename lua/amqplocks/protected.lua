@@ -1,0 +1,17 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The pcall for what may yield, in the coroutine of an event loop.
+--
+-- Lua 5.1's own cannot be yielded across; LuaJIT's and those of later Luas can. There coxpcall stands in, if it is
+-- installed: what it calls runs in a further coroutine, whose yields it hands on. So `running` is here as well: the
+-- coroutine that a loop has to resume. Without coxpcall everything works on Lua 5.1 but waiting that yields.
+local protected = { pcall = pcall, running = coroutine.running }
+
+-- Told by its version, not tried: in nginx no coroutine may be resumed while a module is loaded.
+if _VERSION == "Lua 5.1" and not package.loaded.jit then
+  local found, coxpcall = pcall(require, "coxpcall")
+  if found then protected = { pcall = coxpcall.pcall, running = coxpcall.running } end
+end
+
+return protected

@@ -1,0 +1,142 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- One of the two connections of a session over bytes, on a socket of an event loop's. The core says when it wants one
+-- ("due"); here it is opened, read and written.
+--
+-- A loop that can do so runs it in two coroutines: one opens it, writes what anybody has begun and minds the time, the other
+-- reads for everybody who waits. They come with a connection and go with it; the next one has two of its own. Where nobody
+-- may stay behind, whoever waits opens, reads and writes.
+local pcall = require("amqplocks.protected").pcall
+
+local stream = {}
+stream.__index = stream
+
+--- `loop` is what a driver offers (docs/drivers.md), `role` is "holder" or "prober". `moved()` is called whenever the
+-- broker, or the end of the connection, has moved anything.
+function stream.new(loop, session, role, moved)
+  local host, port, timeout, tls = session:address()
+  return setmetatable({
+    _loop = loop, _session = session, _role = role, _moved = moved,
+    _host = host, _port = port, _timeout = timeout, _tls = tls,
+    _unsent = loop.condition(),
+  }, stream)
+end
+
+-- ---- for whoever waits ----------------------------------------------------------------------------------------------
+
+-- What a driver throws, such as for an option that it cannot honour, is why there is no connection.
+local function connect(self)
+  local fine, socket, message, code = pcall(self._loop.connect, self._host, self._port, self._tls, self._timeout)
+  if fine then return socket, message, code end
+  return nil, tostring(socket), self._tls and "tls" or "unreachable"
+end
+
+--- Opens the connection, unless it is not wanted any more once it is there.
+function stream:open()
+  local session, role = self._session, self._role
+  local socket, message, code = connect(self)
+  session:pump()
+  if not session:due(role) then
+    if socket then socket:close() end
+  elseif socket then
+    self._socket = socket
+    session:attach(role)
+  else
+    session:fail(role, code, ("%s:%d: %s"):format(self._host, self._port, message))
+  end
+end
+
+function stream:is_up() return self._socket ~= nil and self._session:is_up(self._role) end
+
+local function lose(self, why)
+  if self._session:is_up(self._role) then self._session:down(self._role, why) end
+end
+
+--- Waits for what the broker sends, not longer than so many seconds (nil: for ever), and feeds it to the session.
+function stream:read(seconds)
+  local socket = self._socket
+  local bytes, why = socket:read(seconds)
+  if socket ~= self._socket or not self:is_up() then return end -- it is over, and what comes now is nobody's
+  if bytes then
+    self._session:feed(self._role, bytes)
+  elseif why ~= "timeout" then
+    lose(self, why)
+  end
+end
+
+--- Sends what there is to be sent, among it the last words of a connection that is over.
+function stream:write()
+  local session, role, socket = self._session, self._role, self._socket
+  while socket and session:is_unsent(role) do
+    local sent, why = socket:write(session:output(role), self._timeout)
+    if not sent then
+      lose(self, why)
+      return
+    end
+  end
+end
+
+--- Never waits; whoever reads or writes notices.
+function stream:close()
+  if self._socket then self._socket:close() end
+  self._socket = nil
+end
+
+-- ---- for all who wait -----------------------------------------------------------------------------------------------
+
+-- An error here is a defect, or that of a driver: the connection is worth nothing any more, and its end tells why.
+local function guarded(self, fn)
+  return function()
+    local fine, problem = pcall(fn, self)
+    if not fine then lose(self, tostring(problem)) end
+    self._session:pump()
+    self._moved()
+  end
+end
+
+local function read_on(self)
+  local socket = self._socket
+  while socket == self._socket and self:is_up() do
+    self:read()
+    self._session:pump()
+    self._moved()
+  end
+end
+
+-- The time is looked at every second at least: what is begun meanwhile may want to be looked after sooner.
+local function write_on(self)
+  while self:is_up() do
+    local left = self._session:pump()
+    self._moved()
+    self:write()
+    if self:is_up() and not self._session:is_unsent(self._role) then self._unsent:wait(math.min(left or 1, 1)) end
+  end
+  self:write()
+end
+
+local function run(self)
+  self:open()
+  if self:is_up() then
+    local beside = self._loop.beside or self._loop.spawn
+    beside(guarded(self, read_on))
+    guarded(self, write_on)()
+  end
+  self:close()
+  self._runs = false
+end
+
+--- To be called whenever anything may have moved: has the connection opened if it is due, and written what there is.
+function stream:mind()
+  if self._runs then
+    if self._session:is_unsent(self._role) or not self:is_up() then self._unsent:signal() end
+  elseif self._session:due(self._role) then
+    self._runs = true
+    local _, why = self._loop.spawn(guarded(self, run))
+    if not why then return end
+    self._runs = false
+    self._session:fail(self._role, "unreachable", why)
+  end
+end
+
+return stream
