@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Distributed semaphores held in RabbitMQ: the C interface.
+ * Distributed semaphores, mutexes and readers–writer locks held in RabbitMQ: the C interface.
  *
  * A session is two AMQP connections to one broker: the holder, on which locks live and nothing is ever published,
  * and the prober, opened when first needed, which asks whether queues exist. Whatever talks to the broker is an
@@ -17,14 +17,36 @@
  *     while (!al_op_done(op)) al_native_wait(session, op);
  *     al_lock *lock = al_op_lock(op);          // NULL: al_op_code(op), al_op_message(op) say why
  *
- * Times are nanoseconds of one clock that also counts while the system sleeps (CLOCK_BOOTTIME). Nothing here is
- * thread-safe: a session belongs to one thread at a time, different sessions do not share anything. */
+ * Waiting. Only al_native_wait() waits for the broker, and nothing calls back. Times are nanoseconds of one clock that also
+ * counts while the system sleeps: al_system_now().
+ *
+ * Threads. Nothing here is to be called by two threads at once for the same session, or for what was made of it
+ * (semaphores, operations, locks); a mutex of the program's own around every such call lets several share it. Different
+ * sessions share nothing: a session for each thread needs no mutex at all. A session that holds locks has a thread of its
+ * own, which keeps its connections alive while the program is elsewhere; it blocks all signals, and ends with the session.
+ *
+ * Forks. In a child of the process that made it a session is of no use: operations fail with AL_FORKED, and the child
+ * neither ends nor disturbs what its parent has.
+ *
+ * Memory. What a function gives as a pointer that is not const belongs to the caller, who gives it back with the _drop
+ * function of its type; NULL is no memory. In whatever order that happens: what still needs another thing keeps it alive.
+ * Every _drop function takes NULL, and none of them waits for the broker. No other function takes NULL unless it says so.
+ * Text belongs to what was asked for it, and lasts as long. Text that is given is copied. */
 #ifndef AMQPLOCKS_H
 #define AMQPLOCKS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#ifdef AL_HIDDEN /* everything below stays inside of what is built with it */
+#pragma GCC visibility push(hidden)
+#else
+#pragma GCC visibility push(default)
+#endif
 
 #define AL_VERSION "0.1.0"
 
@@ -58,15 +80,15 @@ typedef enum al_code {
   AL_VHOST,       /* no such virtual host, or no access to it */
   AL_UNREACHABLE, /* no broker, or no answer from it */
   AL_UNAVAILABLE, /* a queue exists but its node is down, or it refuses */
-  AL_TLS,
-  AL_BLOCKED,  /* the broker has a memory or disk alarm and reads no publishers */
-  AL_CONFLICT, /* a queue stands in the way, or one is missing in the row */
-  AL_SQUATTED, /* a queue of ours by name that is none of ours by kind */
-  AL_LIMIT,    /* channels, queues or connections */
-  AL_PHASE,
-  AL_FORKED,   /* this is a child of the process that opened the session */
-  AL_PROTOCOL, /* not AMQP, or broken AMQP */
-  AL_NO_MEMORY
+  AL_TLS,         /* no TLS with the broker: its certificate, ours, or no TLS at that port */
+  AL_BLOCKED,     /* the broker has a memory or disk alarm and reads no publishers */
+  AL_CONFLICT,    /* a queue stands in the way, or one is missing in the row */
+  AL_SQUATTED,    /* a queue of ours by name that is none of ours by kind */
+  AL_LIMIT,       /* channels, queues or connections */
+  AL_PHASE,       /* not here: for event loops and OpenResty, never given in C */
+  AL_FORKED,      /* this is a child of the process that opened the session */
+  AL_PROTOCOL,    /* not AMQP, or broken AMQP */
+  AL_NO_MEMORY    /* there was none left in this process */
 } al_code;
 
 /* The code's stable name, such as "not_found"; "ok" for AL_OK. Never NULL. */
@@ -107,14 +129,16 @@ typedef struct al_rwlock al_rwlock;
 typedef struct al_lock al_lock;
 typedef struct al_op al_op;
 
-/* A session over rabbitmq-c's sockets. Nothing is opened yet: every operation opens what it needs, and opens it anew
- * when it was lost: at once if it had lasted, else after a pause that grows from 50 ms to 5 s while that fails, which an
- * operation waits for within its own deadline. Locks from before stay lost. NULL: no memory. The caller owns it and ends
- * it with al_session_drop(). */
+/* What the time is: CLOCK_BOOTTIME, in nanoseconds. */
+int64_t al_system_now(void);
+
+/* A session over rabbitmq-c's sockets, with a copy of `settings`. Nothing is opened yet: every operation opens what it
+ * needs, and opens it anew when it was lost: at once if it had lasted, else after a pause that grows from 50 ms to 5 s while
+ * that fails, which an operation waits for within its own deadline. Locks from before stay lost. */
 al_session *al_native_new(const al_settings *settings);
 
-/* Moves the session along until `op` is done, a signal arrives or about a second has passed, whichever is first. May
- * wait; opening a connection waits at most `settings.timeout`, plus what the system's resolver takes. */
+/* Moves the session along until `op`, one of its own, is done, a signal arrives or about a second has passed, whichever is
+ * first. May wait; opening a connection waits at most `settings.timeout`, plus what the system's resolver takes. */
 void al_native_wait(al_session *session, al_op *op);
 
 /* Moves the session along without waiting: reads what has arrived, writes what the broker takes, keeps the heartbeats.
@@ -122,8 +146,8 @@ void al_native_wait(al_session *session, al_op *op);
 void al_native_touch(al_session *session);
 
 /* For loops that wait for many things: how often so far something has become of a lock that its owner should look at:
- * it was lost, or asked back. The number does not grow by what the owner does: releasing, closing. Asking makes al_native_pollfd()
- * silent again. 0 in a child of the process that made the session. */
+ * it was lost, or asked back. The number does not grow by what the owner does: releasing, closing. Asking makes
+ * al_native_pollfd() silent again. 0 in a child of the process that made the session. */
 uint64_t al_session_alerts(al_session *session);
 
 /* A descriptor for poll() and its kin that is readable while there are alerts nobody has asked for; nothing else may be
@@ -137,44 +161,49 @@ int al_native_pollfd(al_session *session);
 int64_t al_native_timeout(al_session *session);
 
 /* Connects the holder, so that wrong credentials show at once. Fails with AL_AUTH, AL_VHOST, AL_UNREACHABLE, AL_TLS,
- * AL_PROTOCOL, AL_LIMIT. NULL: no memory; so for every function that gives an operation. */
+ * AL_PROTOCOL, AL_LIMIT. Nobody has to: every operation opens what it needs. */
 al_op *al_session_open(al_session *session);
 
 /* Releases every lock, closes both connections and waits for the broker to say so, at most `settings.timeout`; the
  * session is closed in any case. Later operations fail with AL_CLOSED. */
 al_op *al_session_close(al_session *session);
 
-/* Closes both connections at once and without a word. The broker releases what they held. */
+/* Closes both connections at once and without a word. The broker releases what they held; operations fail with AL_CLOSED. */
 void al_session_abort(al_session *session);
 
-/* Gives the session back. Whatever still refers to it (operations, locks, semaphores) keeps its memory alive. */
+/* Gives the session back, as al_session_abort() does. Whatever still refers to it (operations, locks, semaphores) keeps its
+ * memory alive. */
 void al_session_drop(al_session *session);
 
 /* ---- operations ------------------------------------------------------------------------------------------------- */
 
+/* Whether it has ended, one way or the other. */
 bool al_op_done(const al_op *op);
-al_code al_op_code(const al_op *op); /* AL_OK, or why it failed; only when done */
-const char *
-al_op_message(const al_op *op); /* "code: what, to what, and what to do"; "" when it did not fail */
+
+/* AL_OK, or why it failed. Only when it is done. */
+al_code al_op_code(const al_op *op);
+
+/* "code: what, to what, and what to do", and never a password; "" when it did not fail. Only when it is done. */
+const char *al_op_message(const al_op *op);
 
 /* How long it has been waiting for somebody else to let go, in nanoseconds, and in `reason` how things stood when it
  * last looked, such as "3 of 3 held"; -1 if it is not waiting. */
 int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]);
 
-/* The lock an acquire got, once; NULL if there is none. The caller owns it and ends it with al_lock_drop(). */
+/* The lock an acquire got, once; NULL if there is none. */
 al_lock *al_op_lock(al_op *op);
 
-/* The number of slots, for operations of administration. */
+/* The number of slots, for operations of administration; otherwise 0. */
 size_t al_op_count(const al_op *op);
 
-/* Slot 1 ≤ slot ≤ al_op_seen(op), as al_admin_status() saw it. */
+/* Slot 1 ≤ slot ≤ al_op_seen(op), as al_admin_status() saw it; any other neither exists nor is held. */
 typedef struct al_slot {
   bool exists, held;
 } al_slot;
 size_t al_op_seen(const al_op *op);
 al_slot al_op_slot(const al_op *op, size_t slot);
 
-/* Gives the operation back; abandons it first if it is not done. Never waits. */
+/* Gives the operation back; abandons it first if it is not done. A lock that nobody has asked for is let go. */
 void al_op_drop(al_op *op);
 
 /* ---- the persistent semaphore, for those who lock ("Lock Clients") ---------------------------------------------- */
@@ -199,11 +228,12 @@ typedef struct al_semaphore_options {
   int most; /* slots above this one are left alone; 0: none is. 1 makes a mutex of it, however many slots there are */
 } al_semaphore_options;
 
-/* False: `why` says what is wrong with a name for a lock. Everything below takes only names that pass. */
+/* False: `why` says what is wrong with a name for a lock. Everything below takes only names that pass, and does not look
+ * again. */
 bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
 
-/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent, all slots. Owned
- * by the caller; operations under way keep what they need of it. */
+/* One semaphore as seen by this session. Asks the broker nothing. `options` NULL: ascending, 8, auto, not silent, all
+ * slots. Operations under way keep what they need of it when it is given back. */
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
 void al_semaphore_drop(al_semaphore *semaphore);
 
@@ -225,8 +255,7 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
 /* ---- the token semaphore, for those who lock -------------------------------------------------------------------- */
 
 /* One token semaphore as seen by this session. Asks the broker nothing. `quorum`: its queue is a quorum queue; those who
- * hold a permit then ask to be left it for ten years, where the broker lets consumers ask (from 4.3). Owned by the caller;
- * operations under way keep what they need of it. NULL: no memory. */
+ * hold a permit then ask to be left it for ten years, where the broker lets consumers ask (from 4.3). */
 al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum);
 void al_token_semaphore_drop(al_token_semaphore *semaphore);
 
@@ -241,7 +270,7 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
 
 /* A true mutex: it exists while it is held, and nobody has to create it. (One that an administrator creates, destroys and
  * revokes is a semaphore of one slot.) Asks the broker nothing. `max_attempts`: races lost before a look counts as busy, at
- * least 1. Owned by the caller. NULL: no memory. */
+ * least 1. */
 al_mutex *al_mutex_new(al_session *session, const char *name, int max_attempts, al_probing probing);
 void al_mutex_drop(al_mutex *mutex);
 
@@ -276,14 +305,15 @@ typedef enum al_lock_kind {
   AL_LOCK_WRITE
 } al_lock_kind;
 
+/* What it is a lock of, none of which changes but the kind and the ticket, by al_lock_downgrade(). */
 al_lock_kind al_lock_kind_of(const al_lock *lock);
 int al_lock_slot(const al_lock *lock);           /* 0 unless it is AL_LOCK_SLOT */
 const char *al_lock_name(const al_lock *lock);   /* the semaphore's, the mutex's, … */
 const char *al_lock_ticket(const al_lock *lock); /* random, one for every claim */
 double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
 
-/* AL_OK: held, and the broker answered recently enough to be sure of it at `now`. Otherwise AL_SUSPECT, AL_LOST,
- * AL_NOT_HELD or AL_FORKED. No I/O: news that nobody has read off the connection yet is not known here. */
+/* AL_OK: held, and the broker answered recently enough to be sure of it at `now`, by al_system_now(). Otherwise AL_SUSPECT,
+ * AL_LOST, AL_NOT_HELD or AL_FORKED. No I/O: news that nobody has read off the connection yet is not known here. */
 al_code al_lock_held(const al_lock *lock, int64_t now);
 const char *al_lock_reason(const al_lock *lock); /* why it was lost; "" if it was not */
 
@@ -301,7 +331,7 @@ al_op *al_lock_verify(al_lock *lock);
  * answer: the operation is done at once. */
 al_op *al_lock_release(al_lock *lock);
 
-/* Gives the lock back. Still held: it is released without waiting for the answer. */
+/* Gives the lock back. Still held: it is released, without waiting for the answer. */
 void al_lock_drop(al_lock *lock);
 
 /* ---- the persistent semaphore, for those who administer ("Lock Administration") -------------------------------- */
@@ -412,4 +442,8 @@ al_op *al_token_admin_repair(al_session *session, const char *name, const al_tok
 al_op *al_token_admin_slots(al_session *session, const char *name, const al_token_admin_options *options);
 al_permits al_op_permits(const al_op *op);
 
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -194,8 +194,8 @@ static void op_free(al_op *op) {
 }
 
 void al_op_drop(al_op *op) {
+  if (!op || al_session_forked(op->session)) return;
   al_session *session = op->session;
-  if (al_session_forked(session)) return;
   op_free(op);
   free(op);
   al_session_unref(session);

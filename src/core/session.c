@@ -88,6 +88,7 @@ void al_session_unref(al_session *session) {
 }
 
 void al_session_drop(al_session *session) {
+  if (!session) return;
   al_session_abort(session);
   al_session_unref(session);
 }
