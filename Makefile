@@ -42,16 +42,17 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
-NEEDS := build $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter test test-% soak,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter test test-% soak,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check)
 
 Q := $(if $(V),,@)
 
 export GC
+export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: all build prepare help env demo test test-unit soak bench install clean \
-	check check-lua check-format check-warnings check-rockspec format rockspec
+	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
 
@@ -66,10 +67,10 @@ prepare:
 
 build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: install what is missing, build the C module in build/
 
-$(CORE): $(OBJECTS)
+$(CORE): $(OBJECTS) src/lua/exports.map
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -shared $(LDFLAGS) -o $@ $(OBJECTS) $(SANITIZER_LIBS) $$(pkg-config --libs $(PACKAGES))
+	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--version-script=src/lua/exports.map $(LDFLAGS) -o $@ $(OBJECTS) $(SANITIZER_LIBS) $$(pkg-config --libs $(PACKAGES))
 
 $(BUILD)/objects/%.o: src/%.c Makefile | prepare
 	@echo "compiling $<"
@@ -105,12 +106,97 @@ install: build ## install to $(DESTDIR)$(PREFIX) for $(LUA)
 	$(Q)for file in $(LUA_FILES:lua/%=%); do install -D -m 644 "lua/$$file" "$(LUA_DIR)/$$file" || exit; done
 	$(Q)install -D -m 755 $(CORE) "$(LUA_CDIR)/amqplocks/core.so"
 
+# ---- the library ----
+#
+# libamqplocks for programs in C, and libamqplocks-$(LUA) for those that host Lua; both made of the objects that the module
+# is made of, in build/lib, from where pkg-config finds them with PKG_CONFIG_PATH=build/lib.
+
+OBJCOPY ?= objcopy
+LIBDIR ?= $(PREFIX)/lib
+LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
+VERSION := $(shell sed -n 's/^.define AL_VERSION "\(.*\)"/\1/p' src/amqplocks.h)
+# While the first number is 0, the second one tells what programs can rely on.
+SONAME := libamqplocks.so.$(basename $(VERSION))
+SHARED := libamqplocks.so.$(VERSION)
+C_OBJECTS := $(filter-out $(BUILD)/objects/lua/%,$(OBJECTS))
+EMBEDDED := $(BUILD)/objects/embed/embedded.o
+PARTS := $(BUILD)/embed/parts.h
+
+lib: $(LIB)/libamqplocks.a $(LIB)/libamqplocks.so $(LIB)/amqplocks.h $(LIB)/amqplocks.pc ## the C library, in build/lib
+
+lib-lua: $(LIB)/libamqplocks-$(LUA).a $(LIB)/amqplocks-$(LUA).pc ## the module as an archive, for programs that host $(LUA)
+
+# A single object, so that only names of amqplocks.h can meet names of the program.
+$(LIB)/libamqplocks.a: $(C_OBJECTS)
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(LD) -r -o $(BUILD)/libamqplocks.o $(C_OBJECTS)
+	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/libamqplocks.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/libamqplocks.o
+
+# It calls its own functions, also where the program has others by these names.
+$(LIB)/$(SHARED): $(C_OBJECTS)
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic-functions $(LDFLAGS) \
+	  -o $@ $(C_OBJECTS) $(SANITIZER_LIBS) $$(pkg-config --libs $(PACKAGES))
+
+$(LIB)/libamqplocks.so: $(LIB)/$(SHARED)
+	@ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $@
+
+$(LIB)/amqplocks.h: src/amqplocks.h
+	@mkdir -p $(@D) && cp $< $@
+
+# Of all that is in it, one name is for the program: luaopen_amqplocks.
+$(LIB)/libamqplocks-$(LUA).a: $(OBJECTS) $(EMBEDDED)
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(LD) -r -o $(BUILD)/libamqplocks-lua.o $^
+	$(Q)$(OBJCOPY) --keep-global-symbol=luaopen_amqplocks $(BUILD)/libamqplocks-lua.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/libamqplocks-lua.o
+
+$(EMBEDDED): ALL_CFLAGS += -I$(BUILD)/embed
+$(EMBEDDED): $(PARTS)
+
+-include $(EMBEDDED:.o=.d)
+
+# Looked at each time: of a Lua file that is there no more, no date tells.
+$(PARTS): always
+	@mkdir -p $(@D)
+	@src/embed/pack $(LUA_FILES) >$@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+# $(call PC,libdir,includedir): where things are, here or as installed.
+PC = sed -e '/^\#/d' -e 's|@libdir@|$(1)|' -e 's|@includedir@|$(2)|' -e 's|@version@|$(VERSION)|' -e 's|@lua@|$(LUA)|g' \
+	-e 's| *@flags@|$(SANITIZER:%= %)|'
+
+$(LIB)/amqplocks.pc: src/amqplocks.pc.in src/amqplocks.h Makefile
+	@mkdir -p $(@D) && $(call PC,$(CURDIR)/$(LIB),$(CURDIR)/$(LIB)) $< >$@
+
+$(LIB)/amqplocks-$(LUA).pc: src/embed/amqplocks-lua.pc.in src/amqplocks.h Makefile
+	@mkdir -p $(@D) && $(call PC,$(CURDIR)/$(LIB),) $< >$@
+
+install-lib: lib ## install the C library to $(DESTDIR)$(PREFIX)
+	@echo "installing to $(DESTDIR)$(PREFIX)"
+	$(Q)install -D -m 644 $(LIB)/amqplocks.h "$(DESTDIR)$(PREFIX)/include/amqplocks.h"
+	$(Q)install -D -m 644 $(LIB)/libamqplocks.a "$(DESTDIR)$(LIBDIR)/libamqplocks.a"
+	$(Q)install -D -m 755 $(LIB)/$(SHARED) "$(DESTDIR)$(LIBDIR)/$(SHARED)"
+	$(Q)ln -sf $(SHARED) "$(DESTDIR)$(LIBDIR)/$(SONAME)" && ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libamqplocks.so"
+	$(Q)mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	$(Q)$(call PC,$(LIBDIR),$(PREFIX)/include) src/amqplocks.pc.in >"$(DESTDIR)$(LIBDIR)/pkgconfig/amqplocks.pc"
+
+install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
+	@echo "installing to $(DESTDIR)$(PREFIX)"
+	$(Q)install -D -m 644 $(LIB)/libamqplocks-$(LUA).a "$(DESTDIR)$(LIBDIR)/libamqplocks-$(LUA).a"
+	$(Q)mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	$(Q)$(call PC,$(LIBDIR),) src/embed/amqplocks-lua.pc.in >"$(DESTDIR)$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
+
 # ---- running ----
 
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
-test: prepare build ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
+test: prepare build lib lib-lua ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
 
 test-unit: prepare build ## the specs that need no broker
@@ -135,7 +221,7 @@ bench: prepare build $(BENCH_MODULES) ## ratios to bare rabbitmq-c
 # ---- looking after it ----
 
 ROCKSPEC := amqp-locks-scm-1.rockspec
-C_FILES := $(wildcard src/*.h src/*/*.[ch])
+C_FILES := $(wildcard src/*.h src/*/*.[ch] examples/*/*.c)
 LUACHECKED := $(wildcard lua spec examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
@@ -146,14 +232,14 @@ check-lua: prepare
 	$(Q)luacheck --quiet --no-cache $(LUACHECKED)
 
 check-format: prepare
-	@echo "checking src with clang-format"
+	@echo "checking src and examples with clang-format"
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 
 check-warnings: prepare
-	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build CC=$$cc WERROR=1 || exit; done
+	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua CC=$$cc WERROR=1 || exit; done
 
-format: prepare ## clang-format src/ in place
-	@echo "formatting src"
+format: prepare ## clang-format src/ and examples/ in place
+	@echo "formatting src and examples"
 	$(Q)clang-format -i $(C_FILES)
 
 rockspec: ## write the lists of files in the rockspec anew

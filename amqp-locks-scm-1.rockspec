@@ -94,7 +94,7 @@ build = {
         "src/lua/token_semaphore.c",
         -- end: sources
       },
-      defines = { "_GNU_SOURCE" },
+      defines = { "_GNU_SOURCE", "AL_HIDDEN" },
       incdirs = { "src", "$(RABBITMQ_INCDIR)", "$(OPENSSL_INCDIR)" },
       libdirs = { "$(RABBITMQ_LIBDIR)", "$(OPENSSL_LIBDIR)" },
       libraries = { "rabbitmq", "ssl", "crypto", "pthread" },

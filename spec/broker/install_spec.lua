@@ -127,6 +127,8 @@ describe("the module", function ()
       program(path "lr-path", path "lr-cpath"))
     assert.equal(run("/tree/lua", "find . -name '*.lua' | LC_ALL=C sort"),
       run("/rocks/share/lua/" .. VERSION, "find . -name '*.lua' | LC_ALL=C sort"))
+    -- In a program that is linked with the C library it must not call the functions of that one.
+    assert.equal("", run("/rocks", "nm -D lib/lua/" .. VERSION .. "/amqplocks/core.so | grep -w al_op_drop || true"))
     assert.is_true(has_worked())
   end)
 end)

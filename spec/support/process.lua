@@ -26,8 +26,9 @@ local SECONDS = 20
 local PROGRAM = "spec/support/programs/remote.lua"
 local running = {}
 
--- Sockets of LuaSocket are not close-on-exec: a second process would keep the first one's connections alive.
-local LAUNCH = [[for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec "$@"]]
+--- What bash runs a program's words with. Sockets of LuaSocket are not close-on-exec: a second process would keep the
+-- first one's connections alive.
+process.LAUNCH = [[for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec "$@"]]
 
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
 
@@ -58,7 +59,7 @@ function process.start(environment)
   local self = setmetatable({ log = os.tmpname() }, process)
   local words = { "env" }
   for name, value in pairs(environment or {}) do table.insert(words, quoted(name .. "=" .. value)) end
-  for _, word in ipairs{ "bash", "-c", LAUNCH, "launch", os.getenv "LUA" or "lua", PROGRAM, tostring(port) } do
+  for _, word in ipairs{ "bash", "-c", process.LAUNCH, "launch", os.getenv "LUA" or "lua", PROGRAM, tostring(port) } do
     table.insert(words, quoted(word))
   end
   os.execute(table.concat(words, " ") .. " </dev/null >" .. quoted(self.log) .. " 2>&1 &")

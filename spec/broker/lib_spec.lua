@@ -1,0 +1,179 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- What `make lib` and `make lib-lua` make: what they show of themselves, that their header is a header, and that they
+-- are found once they are installed.
+local process = require "spec.support.process"
+local program = require "spec.support.program"
+
+local HEADER = "src/amqplocks.h"
+
+teardown(program.remove)
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+-- The names of the functions that the header declares, in order.
+local function declared()
+  local names = {}
+  local text = read(HEADER):gsub("/%*.-%*/", ""):gsub("#[^\n]*", "")
+  for name in text:gmatch "([%w_]+)%s*%([^()]*%)%s*;" do table.insert(names, name) end
+  table.sort(names)
+  return names
+end
+
+-- What nm lists, as sorted names; without what a sanitizer adds.
+local function names(...)
+  local found = {}
+  for name in process.shell("nm", "-P", ...):gmatch "([^%s:]+) %a [^\n]*" do
+    if not name:find "^__" then table.insert(found, name) end
+  end
+  table.sort(found)
+  return found
+end
+
+describe("the C library", function()
+  it("shows the functions that amqplocks.h declares, all of them and nothing else", function()
+    local functions = declared()
+    assert.is_true(#functions > 50)
+    assert.same(functions, names("-D", "--defined-only", program.LIB .. "/libamqplocks.so"))
+    assert.same(functions, names("-g", "--defined-only", program.LIB .. "/libamqplocks.a"))
+  end)
+
+  it("knows nothing of Lua", function()
+    for _, name in ipairs(names("-D", "-u", program.LIB .. "/libamqplocks.so")) do assert.not_matches("^lua", name) end
+    for _, name in ipairs(names("-u", program.LIB .. "/libamqplocks.a")) do assert.not_matches("^lua", name) end
+    assert.not_matches("lua", process.shell("readelf", "-d", program.LIB .. "/libamqplocks.so"))
+  end)
+
+  it("has its version in its names", function()
+    local version = read(HEADER):match '#define AL_VERSION "(%d+%.%d+%.%d+)"'
+    local dynamic = process.shell("readelf", "-d", program.LIB .. "/libamqplocks.so")
+    assert.equal("libamqplocks.so." .. version:match "^%d+%.%d+", dynamic:match "soname: %[(.-)%]")
+    assert.equal("libamqplocks.so." .. version,
+      process.shell("readlink", "-f", program.LIB .. "/libamqplocks.so"):match "([^/]+)\n$")
+    for _, name in ipairs { "amqplocks", "amqplocks-" .. program.LUA } do
+      assert.equal(version .. "\n",
+        process.shell("env", "PKG_CONFIG_PATH=" .. program.LIB, "pkg-config", "--modversion", name))
+    end
+  end)
+end)
+
+describe("the Lua module", function()
+  -- Otherwise a program that links the library and loads the module would have the one call the other's functions.
+  it("neither shows nor asks for anything of amqplocks.h", function()
+    local core = assert(package.searchpath("amqplocks.core", package.cpath))
+    assert.same({ "luaopen_amqplocks_core" }, names("-D", "--defined-only", core))
+    for _, name in ipairs(names("-D", "-u", core)) do assert.not_matches("^al_", name) end
+  end)
+
+  it("as an archive for hosts shows its opener alone", function()
+    local archive = ("%s/libamqplocks-%s.a"):format(program.LIB, program.LUA)
+    assert.same({ "luaopen_amqplocks" }, names("-g", "--defined-only", archive))
+    for _, name in ipairs(names("-u", archive)) do assert.not_matches("^al_", name) end
+  end)
+end)
+
+describe("amqplocks.h", function()
+  local function compile(language, compiler, standard, text)
+    local source = ("%s/header.%s"):format(program.place(), language)
+    local file = assert(io.open(source, "w"))
+    file:write(text)
+    file:close()
+    return process.shell("sh", "-c", compiler .. ' -std="$1" -Wall -Wextra -Wpedantic -Werror -I"$2" -c -o "$3" "$4"',
+      "sh", standard, program.LIB, source .. ".o", source)
+  end
+
+  it("is a header by itself, of C11 and of C++", function()
+    compile("c", "${CC:-cc}", "c11", '#include <amqplocks.h>\n#include <amqplocks.h>\nextern int some;\n')
+    compile("cc", "${CXX:-c++}", "c++11", '#include <amqplocks.h>\n#include <amqplocks.h>\n')
+    compile("cc", "${CXX:-c++}", "c++11", [[
+      #include <amqplocks.h>
+      const char *name() { return al_code_name(AL_LOST); }
+    ]])
+    assert.is_true(pcall(process.shell, "sh", "-c", 'nm "$1" | grep -q " U al_code_name$"', "sh",
+      program.place() .. "/header.cc.o")) -- by its name in C
+  end)
+
+  it("says of every function what it does", function()
+    local paragraphs, functions = read(HEADER) .. "\n", 0
+    for paragraph in paragraphs:gmatch "(.-)\n\n" do
+      local code = paragraph:gsub("/%*.-%*/", "")
+      for name in code:gmatch "(al_[%w_]+)%s*%([^()]*%)%s*;" do
+        functions = functions + 1
+        -- What ends a thing needs no words beside what is said of them all.
+        if not name:find "_drop$" then assert.matches("/%*.-%*/", paragraph, name) end
+      end
+    end
+    assert.equal(#declared(), functions)
+  end)
+end)
+
+describe("the libraries, once they are installed", function()
+  local root
+
+  local function make(goal)
+    return process.shell("env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", goal, "LUA=" .. program.LUA,
+      "DESTDIR=" .. root, "PREFIX=/opt")
+  end
+
+  -- pkg-config, of what is installed below `root`.
+  local function flags(...)
+    return process.shell("env", "PKG_CONFIG_PATH=" .. root .. "/opt/lib/pkgconfig", "pkg-config", ...)
+  end
+
+  setup(function()
+    root = program.place() .. "/root"
+    make "install-lib"
+    make "install-lib-lua"
+  end)
+
+  it("are there, all of them and nothing else", function()
+    local version = read(HEADER):match '#define AL_VERSION "(%d+%.%d+%.%d+)"'
+    local found = {}
+    for path in process.shell("sh", "-c", 'cd "$1" && find . ! -type d', "sh", root):gmatch "%./(%S+)" do
+      table.insert(found, path)
+    end
+    local expected = { "opt/include/amqplocks.h", "opt/lib/libamqplocks-" .. program.LUA .. ".a",
+      "opt/lib/libamqplocks.a", "opt/lib/libamqplocks.so", "opt/lib/libamqplocks.so." .. version:match "^%d+%.%d+",
+      "opt/lib/libamqplocks.so." .. version, "opt/lib/pkgconfig/amqplocks-" .. program.LUA .. ".pc",
+      "opt/lib/pkgconfig/amqplocks.pc" }
+    table.sort(found)
+    table.sort(expected)
+    assert.same(expected, found)
+  end)
+
+  it("are where pkg-config says", function()
+    assert.matches("^%-I/opt/include", flags("--cflags", "amqplocks"))
+    local shared = flags("--libs", "amqplocks")
+    assert.matches("^%-L/opt/lib %-lamqplocks", shared)
+    assert.not_matches("%-lrabbitmq", shared)
+    for _, packages in ipairs { "amqplocks", "amqplocks-" .. program.LUA } do
+      assert.matches("%-lrabbitmq .*%-lssl .*%-lcrypto", flags("--static", "--libs", packages))
+    end
+    local archive = "amqplocks-" .. program.LUA
+    assert.matches("^%-L/opt/lib %-l" .. archive:gsub("%p", "%%%0") .. " ", flags("--libs", archive))
+  end)
+
+  it("are what a program uses", function()
+    local path = program.place() .. "/uses.c"
+    local file = assert(io.open(path, "w"))
+    file:write [[
+      #include <amqplocks.h>
+      #include <stdio.h>
+      int main(void) { return puts(al_code_name(AL_NOT_FOUND)) < 0; }
+    ]]
+    file:close()
+    for name in process.shell("find", root, "-name", "*.pc"):gmatch "%S+" do -- installed below another root
+      process.shell("sed", "-i", "s|=/opt|=" .. root .. "/opt|", name)
+    end
+    local uses = program.build(path, "amqplocks", { lib = root .. "/opt/lib/pkgconfig" })
+    local status, output = program.run({ LD_LIBRARY_PATH = root .. "/opt/lib" }, uses)
+    assert.same({ 0, "not_found\n" }, { status, output })
+    assert.not_equal(0, (program.run({}, uses)))
+  end)
+end)

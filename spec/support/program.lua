@@ -1,0 +1,133 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Programs in C that are built with what `make lib` and `make lib-lua` have made, and run.
+--
+--     local program = require "spec.support.program"
+--     after_each(program.clear)                                  -- ends what still runs
+--     teardown(program.remove)                                   -- and removes what was built
+--     local worker = program.build("examples/c/worker.c", "amqplocks")
+--     local one = program.start({ AMQP_URL = … }, worker, "images", "1")
+--     one:signal("TERM")
+--     local status, output = one:wait()
+--
+-- They run in an empty directory, with nothing in their environment but what is given.
+local process = require "spec.support.process"
+local until_true = require "spec.support.until"
+
+local program = {}
+program.__index = program
+
+local place
+local built, running = 0, {}
+
+--- Where the libraries are.
+program.LIB = os.getenv "AMQPLOCKS_LIB" or "build/lib"
+
+--- The Lua of this run, as pkg-config knows it, and as the libraries are named.
+program.LUA = (os.getenv "LUA" or "lua5.4"):match "[^/]+$"
+
+--- Built with sanitizers? They cannot be linked statically, for one thing.
+program.sanitized = os.getenv "SANITIZE_REPORTS" ~= nil and os.getenv "SANITIZE_REPORTS" ~= ""
+
+local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
+
+local function contents(path)
+  local file = io.open(path)
+  local text = file and file:read "*a"
+  if file then file:close() end
+  return text
+end
+
+--- A directory for files of the spec's own, until program.remove().
+function program.place()
+  place = place or process.shell("mktemp", "-d"):match "%S+"
+  return place
+end
+
+--- The package of this run's Lua.
+function program.lua_package()
+  local version = _VERSION:match "%d.%d"
+  for _, name in ipairs { program.LUA, "lua" .. version, "lua-" .. version, "lua" .. version:gsub("%.", "") } do
+    if pcall(process.shell, "pkg-config", "--exists", name) then return name end
+  end
+  error("pkg-config knows no headers of " .. _VERSION)
+end
+
+--- Builds a program of a file, as its users would: by what pkg-config says of these packages. Warnings are errors.
+-- Gives its path. `how`: { lib = where to look for packages, flags = more for the compiler, static = all of it }
+function program.build(source, packages, how)
+  how = how or {}
+  local path = ("%s/program%d"):format(program.place(), built)
+  built = built + 1
+  process.shell("sh", "-c", [[
+    flags=$(PKG_CONFIG_PATH=$1 pkg-config $5 --cflags --libs $4) || exit
+    exec ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -g $5 $6 -pthread -o "$2" "$3" $flags
+  ]], "sh", how.lib or program.LIB, path, source, packages, how.static and "-static" or "", how.flags or "")
+  return path
+end
+
+--- Starts a program, by its path.
+function program.start(environment, path, ...)
+  local self = setmetatable({ base = ("%s/run%d"):format(program.place(), built) }, program)
+  built = built + 1
+  process.shell("mkdir", self.base .. ".empty")
+  local words = { "env", "-i" }
+  for name, value in pairs(environment) do table.insert(words, name .. "=" .. value) end
+  for _, word in ipairs { path, ... } do table.insert(words, word) end
+  for i, word in ipairs(words) do words[i] = quoted(word) end
+  local base = quoted(self.base)
+  local begin = quoted("echo $$ >" .. base .. '.pid; exec "$@"')
+  local command = "{ cd %s.empty; bash -c %s launch sh -c %s sh %s >%s.log 2>&1 </dev/null; echo $? >%s.status; } &"
+  os.execute(command:format(base, quoted(process.LAUNCH), begin, table.concat(words, " "), base, base))
+  self.pid = until_true(function() return (contents(self.base .. ".pid") or ""):match "^(%d+)\n" end, 20)
+  table.insert(running, self)
+  return self
+end
+
+--- What it wrote so far.
+function program:output() return contents(self.base .. ".log") or "" end
+
+--- Its status when it has ended, 128 and the number when it was by a signal; nil before.
+function program:status() return tonumber((contents(self.base .. ".status") or ""):match "^(%d+)\n") end
+
+function program:signal(name)
+  if not self:status() then os.execute(("kill -s %s %s 2>/dev/null"):format(name, self.pid)) end
+end
+
+--- Waits until it has written something that matches.
+function program:await(pattern, seconds)
+  return until_true(function()
+    local output = self:output()
+    if output:find(pattern) then return output:match(pattern) end
+    if self:status() then error("it has ended:\n" .. self:output(), 0) end
+    return nil, output
+  end, seconds or 20)
+end
+
+--- Waits until it has ended; gives its status and what it wrote.
+function program:wait(seconds)
+  until_true(function() return self:status(), self:output() end, seconds or 20)
+  return self:status(), self:output()
+end
+
+--- Starts a program and waits for its end.
+function program.run(...) return program.start(...):wait() end
+
+--- Ends what runs. To be called after each test.
+function program.clear()
+  local old = running
+  running = {}
+  for _, one in ipairs(old) do
+    one:signal("KILL")
+    one:wait()
+  end
+end
+
+--- To be called at the end of the file.
+function program.remove()
+  if place then process.shell("rm", "-rf", place) end
+  place = nil
+end
+
+return program
