@@ -1,0 +1,141 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A program in C, without Lua, built against the library as anybody would: the example, on its good and bad days.
+local broker = require "spec.support.broker"
+local program = require "spec.support.program"
+local proxy = require "spec.support.proxy"
+local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
+
+local URL = os.getenv "AMQP_URL"
+local worker
+
+setup(function() worker = program.build("examples/c/worker.c", "amqplocks") end)
+after_each(function()
+  program.clear()
+  stage.clear()
+end)
+teardown(program.remove)
+teardown(stage.check)
+
+local function start(url, ...)
+  return program.start({ AMQP_URL = url, LD_LIBRARY_PATH = program.LIB }, worker, ...)
+end
+
+-- Runs one that must fail with this status and this code.
+local function fails(status, code, url, ...)
+  local got, output = start(url, ...):wait()
+  assert.equal(status, got, output)
+  assert.matches("^worker: " .. code, output)
+end
+
+-- One that works until it is told otherwise.
+local function working(name, url)
+  local one = start(url or URL, name, "1000")
+  one:await("working in slot 1 of \"" .. name:gsub("%p", "%%%0") .. "\"")
+  assert.is_true(stage.held(name, 1))
+  return one
+end
+
+describe("a worker in C", function()
+  it("takes a slot, works, and lets go", function()
+    local name = stage.semaphore(1)
+    local status, output = start(URL, name, "0"):wait()
+    assert.equal(0, status, output)
+    assert.equal(('working in slot 1 of "%s"\ndone\n'):format(name), output)
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("makes the semaphore as large as it is told", function()
+    local name = stage.semaphore(1)
+    assert.equal(0, (start(URL, name, "0", "3"):wait()))
+    assert.equal(3, stage.connect():admin(name):slots())
+    assert.equal(0, (start(URL, name, "0", "1"):wait()))
+    assert.equal(1, stage.connect():admin(name):slots())
+  end)
+
+  it("is seen to hold it, and lets go when it is asked to end", function()
+    local name = stage.semaphore(1)
+    local one = working(name)
+    stage.fails("busy", stage.connect():semaphore(name):try_acquire())
+    one:signal("TERM")
+    local status, output = one:wait()
+    assert.equal(0, status, output)
+    assert.matches("\ndone\n$", output)
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("waits for a slot, and takes it when it comes free", function()
+    local name = stage.semaphore(1)
+    local held = stage.occupy(name, 1)
+    local one = start(URL, name, "1000")
+    held:await_looks(1)
+    assert.equal("", one:output())
+    held:release()
+    stage.ring(name, 1)
+    one:await("working in slot 1")
+    assert.is_true(stage.held(name, 1))
+  end)
+
+  it("stops waiting when it is asked to end, and leaves nothing", function()
+    local name = stage.semaphore(1)
+    local held = stage.occupy(name, 1)
+    local one = start(URL, name, "1000")
+    held:await_looks(1)
+    one:signal("INT")
+    local status, output = one:wait()
+    assert.equal(1, status, output)
+    assert.equal("worker: interrupted\n", output)
+    held:release()
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("that is killed leaves its slot to the next", function()
+    local name = stage.semaphore(1)
+    local one, another = working(name), start(URL, name, "1000")
+    one:signal("KILL")
+    assert.equal(128 + 9, (one:wait()))
+    another:await("working in slot 1")
+    assert.is_true(stage.held(name, 1))
+  end)
+
+  it("knows when its connection is gone, and with it the lock", function()
+    local name, between = stage.semaphore(1), proxy.start()
+    local one = working(name, between.url)
+    between:cut(1)
+    local status, output = one:wait()
+    assert.equal(2, status, output)
+    assert.matches("\nworker: lost: ", output)
+    stage.until_free(name, 1)
+  end)
+
+  operated_it("knows when an operator took the lock away", function()
+    local name = stage.semaphore(1)
+    local one = working(name)
+    broker.suite:delete_queue(stage.holder(name, 1))
+    local status, output = one:wait()
+    assert.equal(2, status, output)
+    assert.matches("\nworker: lost: ", output)
+  end)
+
+  it("says what is wrong", function()
+    local name = stage.semaphore(1)
+    fails(1, "usage: ", URL, name)
+    fails(1, "unreachable: no broker at 127.0.0.1:1\n", "amqp://127.0.0.1:1", name, "0")
+    fails(1, "auth: ", (URL:gsub("//.-@", "//guest:wrong@")), name, "0")
+    fails(1, "not_found: ", URL, name .. "-none", "0")
+    fails(1, 'the name starts with "amq%."', URL, "amq.none", "0")
+    fails(1, "the URL is not of the form amqp://", "http://localhost", name, "0")
+  end)
+
+  it("is the same when all of it is linked statically", function()
+    if program.sanitized then return pending("sanitizers are shared libraries") end
+    local name = stage.semaphore(1)
+    local static = program.build("examples/c/worker.c", "amqplocks", { static = true })
+    local status, output = program.run({ AMQP_URL = URL }, static, name, "0")
+    assert.equal(0, status, output)
+    assert.is_true(stage.free(name, 1))
+  end)
+end)
