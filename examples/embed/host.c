@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A program that hosts Lua, with amqp-locks inside it: no module and no Lua file need be where it runs. It has two Lua
+ * states, each on a thread of its own and with a session of its own, which fight for the one slot of a semaphore.
+ *
+ *     cc -pthread -o host host.c $(pkg-config --cflags --libs amqplocks-lua5.4 lua5.4)
+ *     AMQP_URL=amqp://guest:guest@localhost ./host images 20
+ *
+ * Each works twenty times, and never beside the other. Ends with 0 if that is so. */
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+int luaopen_amqplocks(lua_State *L);
+
+#define STATES 2
+
+static const char script[] = "local name, rounds, work = ...\n"
+                             "local amqplocks = require 'amqplocks'\n"
+                             "local conn = assert(amqplocks.connect())\n"
+                             "assert(conn:admin(name):resize(1))\n"
+                             "local semaphore = conn:semaphore(name)\n"
+                             "for _ = 1, rounds do\n"
+                             "  assert(semaphore:with(function(lock)\n"
+                             "    work()\n"
+                             "    return lock:held()\n"
+                             "  end))\n"
+                             "end\n"
+                             "conn:close()\n";
+
+/* ---- what only one may do at a time ----------------------------------------------------------------------------- */
+
+/* It is the broker that keeps the threads apart, of which the compiler knows nothing: hence the atomic numbers. But they
+ * order nothing, and adding one is done in two steps: two threads at work at once would lose some of what they count. */
+static atomic_int inside, together, done;
+
+static int look_at(atomic_int *number) { return atomic_load_explicit(number, memory_order_relaxed); }
+
+static void count(atomic_int *number, int by) { atomic_fetch_add_explicit(number, by, memory_order_relaxed); }
+
+static int work(lua_State *L) {
+  (void)L;
+  count(&inside, 1);
+  int before = look_at(&done);
+  nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+  if (look_at(&inside) > 1) count(&together, 1);
+  atomic_store_explicit(&done, before + 1, memory_order_relaxed);
+  count(&inside, -1);
+  return 0;
+}
+
+/* ---- a Lua state ------------------------------------------------------------------------------------------------ */
+
+typedef struct state {
+  pthread_t thread;
+  const char *name;
+  int rounds;
+  bool is_fine;
+} state;
+
+/* Protected, as everything that may fail. Makes `require "amqplocks"` find what is linked in. */
+static int run_script(lua_State *L) {
+  const state *self = lua_touserdata(L, 1);
+  luaL_openlibs(L);
+  lua_pushcfunction(L, luaopen_amqplocks);
+  lua_call(L, 0, 0);
+  if (luaL_loadbuffer(L, script, sizeof script - 1, "=script") != 0) return lua_error(L);
+  lua_pushstring(L, self->name);
+  lua_pushinteger(L, self->rounds);
+  lua_pushcfunction(L, work);
+  lua_call(L, 3, 0);
+  return 0;
+}
+
+static bool run_state(lua_State *L, state *self) {
+  lua_pushcfunction(L, run_script);
+  lua_pushlightuserdata(L, self);
+  if (lua_pcall(L, 1, 0, 0) == 0) return true;
+  const char *why = lua_tostring(L, -1);
+  fprintf(stderr, "host: %s\n", why ? why : "an error that is not a string");
+  return false;
+}
+
+static void *thread_main(void *argument) {
+  state *self = argument;
+  lua_State *L = luaL_newstate();
+  if (!L) {
+    fprintf(stderr, "host: no memory for a Lua state\n");
+    return NULL;
+  }
+  self->is_fine = run_state(L, self);
+  lua_close(L); /* lets go of what the script may have left */
+  return NULL;
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) {
+    fprintf(stderr, "usage: host NAME ROUNDS\n");
+    return 1;
+  }
+  state states[STATES];
+  for (int i = 0; i < STATES; i++) {
+    states[i] = (state){.name = argv[1], .rounds = atoi(argv[2])};
+    if (pthread_create(&states[i].thread, NULL, thread_main, &states[i]) != 0) return 1;
+  }
+  bool is_fine = true;
+  int wanted = 0;
+  for (int i = 0; i < STATES; i++) {
+    pthread_join(states[i].thread, NULL);
+    is_fine = is_fine && states[i].is_fine;
+    wanted += states[i].rounds;
+  }
+  if (!is_fine) return 1;
+  printf("worked %d of %d times, %d times together\n", look_at(&done), wanted, look_at(&together));
+  return look_at(&done) == wanted && look_at(&together) == 0 ? 0 : 1;
+}
