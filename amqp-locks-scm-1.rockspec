@@ -118,7 +118,10 @@ build = {
     ["amqplocks.stream"] = "lua/amqplocks/stream.lua",
     ["amqplocks.token_semaphore"] = "lua/amqplocks/token_semaphore.lua",
     ["amqplocks.waiting"] = "lua/amqplocks/waiting.lua",
+    ["amqplocks.drivers.cqueues"] = "lua/amqplocks/drivers/cqueues.lua",
     ["amqplocks.drivers.loop"] = "lua/amqplocks/drivers/loop.lua",
+    ["amqplocks.drivers.luaossl"] = "lua/amqplocks/drivers/luaossl.lua",
+    ["amqplocks.drivers.luv"] = "lua/amqplocks/drivers/luv.lua",
     ["amqplocks.drivers.native"] = "lua/amqplocks/drivers/native.lua",
     -- end: modules
   },

@@ -1,0 +1,124 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- cqueues, as sessions over bytes need an event loop (docs/drivers.md). Who waits yields to the controller it runs in;
+-- what is spawned becomes a coroutine of that controller. TLS takes luaossl.
+local condition = require "cqueues.condition"
+local cqueues = require "cqueues"
+local errno = require "cqueues.errno"
+local luaossl = require "amqplocks.drivers.luaossl"
+local socket = require "cqueues.socket"
+
+local SHARE = 8192 -- bytes read at a time, at most
+local MODE = "bnA" -- of a socket: binary, no buffering, and reading does not write
+
+local function left(deadline) return deadline and math.max(0, deadline - cqueues.monotime()) end
+
+-- ---- sockets --------------------------------------------------------------------------------------------------------
+
+local Socket = {}
+Socket.__index = Socket
+
+-- Does a step, again whenever the socket may be ready for it, until it gives something, or why it cannot.
+local function insist(self, seconds, step)
+  local deadline = seconds and cqueues.monotime() + seconds
+  while not self._closed do
+    local result, why = step(self._raw)
+    if result then return result end
+    if why ~= errno.EAGAIN then return nil, why and errno.strerror(why) or "the peer has hung up" end
+    if deadline and deadline <= cqueues.monotime() then return nil, "timeout" end
+    cqueues.poll(self._raw, left(deadline))
+  end
+  return nil, "the socket was closed"
+end
+
+local function receive(raw) return raw:recv(-SHARE) end
+
+function Socket:read(seconds) return insist(self, seconds, receive) end
+
+function Socket:write(bytes, seconds)
+  local at = 1
+  return insist(self, seconds, function(raw)
+    local taken, why = raw:send(bytes, at, #bytes)
+    at = at + taken -- which may still be in its buffer, if there is something in the way
+    if why then return nil, why end
+    return true
+  end)
+end
+
+-- Closing wakes those who poll it.
+function Socket:close()
+  if self._closed then return end
+  self._closed = true
+  pcall(self._raw.close, self._raw)
+end
+
+-- ---- connecting -----------------------------------------------------------------------------------------------------
+
+local function words(why) return why == errno.ETIMEDOUT and "no answer in time" or errno.strerror(why) end
+
+local function dial(host, port, seconds)
+  local raw, why = socket.connect { host = host, port = ("%d"):format(port), nodelay = true }
+  if raw then
+    raw:setmode(MODE, MODE)
+    raw:onerror(function(_, _, code) return code end) -- returned, and not thrown, whatever a program has set for all
+    local connected
+    connected, why = raw:connect(seconds)
+    if connected then return raw end
+    raw:close()
+  end
+  return nil, words(why)
+end
+
+local function secure(raw, session, seconds)
+  local secured, why = raw:starttls(session, seconds)
+  if secured then return true end
+  raw:close()
+  if why == errno.ETIMEDOUT then return nil, words(why), "unreachable" end
+  local complaint = luaossl.complaint(session)
+  if complaint then return nil, "the certificate is not accepted: " .. complaint, "tls" end
+  return nil, "no TLS: " .. words(why), "tls"
+end
+
+local loop = {}
+
+function loop.connect(host, port, tls, seconds)
+  local deadline, session = seconds and cqueues.monotime() + seconds, nil
+  if tls then
+    local problem
+    session, problem = luaossl.session(tls)
+    if not session then return nil, problem, "tls" end
+  end
+  local raw, message = dial(host, port, seconds)
+  if not raw then return nil, message, "unreachable" end
+  if session then
+    local secured, why, code = secure(raw, session, left(deadline))
+    if not secured then return nil, why, code end
+  end
+  return setmetatable({ _raw = raw }, Socket)
+end
+
+-- ---- the loop -------------------------------------------------------------------------------------------------------
+
+local Condition = {}
+Condition.__index = Condition
+
+function Condition:wait(seconds) cqueues.poll(self._raw, seconds) end
+
+function Condition:signal() self._raw:signal() end
+
+function loop.condition() return setmetatable({ _raw = condition.new() }, Condition) end
+
+local OUTSIDE = "no cqueues controller runs here (cq:wrap(…), cq:loop())"
+
+function loop.spawn(fn)
+  local controller = cqueues.running()
+  if not controller then return nil, OUTSIDE end
+  controller:wrap(fn)
+end
+
+function loop.check()
+  if not cqueues.running() then return OUTSIDE, "phase" end
+end
+
+return loop

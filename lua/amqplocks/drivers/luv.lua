@@ -1,0 +1,219 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- luv, libuv for Lua, as sessions over bytes need an event loop (docs/drivers.md). Who waits yields, and is resumed by
+-- the loop. An error of a coroutine that was resumed here is one of a callback, which ends the program. No TLS: luv has
+-- none.
+local running = require "amqplocks.protected".running
+local uv = require "luv"
+
+-- ---- waiting --------------------------------------------------------------------------------------------------------
+
+-- Who waits is resumed by `idle`, from the loop, and not by whoever wakes it, which may be a finalizer.
+local ready = {}
+local idle = uv.new_idle()
+
+local function resume(thread)
+  if coroutine.status(thread) ~= "suspended" then return end -- somebody else has ended it
+  local fine, problem = coroutine.resume(thread)
+  if not fine then error(debug.traceback(thread, problem), 0) end
+end
+
+-- Takes those who are ready now: who becomes ready meanwhile comes after the loop has looked at its sockets.
+local function run()
+  for _ = 1, #ready do resume(table.remove(ready, 1)) end
+  if #ready == 0 then idle:stop() end
+end
+
+local function soon(thread)
+  table.insert(ready, thread)
+  if not idle:is_closing() then idle:start(run) end
+end
+
+-- A program may have closed all there was in the loop, and begun anew. Not while Lua ends: then nobody begins anything.
+local function prepare()
+  if idle:is_closing() then ready, idle = {}, uv.new_idle() end
+end
+
+-- `waiter` is a table, for this one wait.
+local function wake(waiter)
+  local thread = waiter.thread
+  waiter.thread = nil
+  if thread then soon(thread) end
+end
+
+local function close(handle)
+  if not handle:is_closing() then handle:close() end
+end
+
+local function milliseconds(seconds) return math.max(1, math.ceil(math.min(seconds, 1e9) * 1000)) end
+
+local function start_timer(waiter, seconds)
+  local timer = uv.new_timer()
+  uv.update_time() -- or it would begin when the loop has last looked at the clock
+  timer:start(milliseconds(seconds), 0, function()
+    close(timer)
+    wake(waiter)
+  end)
+  return timer
+end
+
+-- Returns when `waiter` was woken, or the time is over.
+local function wait(waiter, seconds)
+  prepare()
+  waiter.thread = running()
+  local timer = seconds and start_timer(waiter, seconds)
+  coroutine.yield()
+  waiter.thread = nil
+  if timer then close(timer) end
+end
+
+local function deadline_of(seconds) return seconds and uv.hrtime() + seconds * 1e9 end
+
+local function left(deadline) return deadline and math.max(0, (deadline - uv.hrtime()) / 1e9) end
+
+-- Waits until there is something to be had from `get`. Nothing, if the time is over before.
+local function wait_for(get, waiter, deadline)
+  local result = get()
+  while not result do
+    local patience = left(deadline)
+    if patience == 0 and waiter.waited then return nil end
+    wait(waiter, patience)
+    waiter.waited = true
+    result = get()
+  end
+  return result
+end
+
+-- Waits for what `begin` gives its callback; nil, "timeout" or why it could not begin.
+local function await(begin, deadline)
+  local waiter, answer = {}, nil
+  local begun, problem = begin(function(...)
+    answer = { ... }
+    wake(waiter)
+  end)
+  if not begun then return nil, problem end
+  if not wait_for(function() return answer end, waiter, deadline) then return nil, "timeout" end
+  if answer[1] then return nil, answer[1] end
+  return answer[2] or true
+end
+
+-- ---- sockets --------------------------------------------------------------------------------------------------------
+
+local Socket = {}
+Socket.__index = Socket
+
+function Socket:read(seconds)
+  if self._ended then return nil, self._ended end
+  local waiter = {}
+  self._reader = waiter
+  self._tcp:read_start(function(problem, bytes)
+    self._tcp:read_stop() -- what nobody waits for stays with the system
+    if bytes then self._bytes = bytes else self._ended = problem or "the peer has hung up" end
+    wake(waiter)
+  end)
+  wait_for(function() return self._bytes or self._ended end, waiter, deadline_of(seconds))
+  self._reader = nil
+  if not self._tcp:is_closing() then self._tcp:read_stop() end
+  local bytes = self._bytes
+  self._bytes = nil
+  if bytes then return bytes end
+  return nil, self._ended or "timeout"
+end
+
+function Socket:write(bytes, seconds)
+  if self._closed then return nil, "the socket was closed" end
+  return await(function(callback) return self._tcp:write(bytes, callback) end, deadline_of(seconds))
+end
+
+-- Whoever writes is told by libuv; whoever reads is not.
+function Socket:close()
+  if self._closed then return end
+  self._closed, self._ended = true, "the socket was closed"
+  close(self._tcp)
+  if self._reader then wake(self._reader) end
+end
+
+-- ---- connecting -----------------------------------------------------------------------------------------------------
+
+local broken_pipe
+
+-- libuv leaves it to programs to survive that the peer of a socket has gone.
+local function survive_broken_pipes()
+  if broken_pipe and not broken_pipe:is_closing() then return end
+  broken_pipe = uv.new_signal()
+  broken_pipe:start("sigpipe", function() end)
+  broken_pipe:unref()
+end
+
+local function dial(address, deadline)
+  local tcp = uv.new_tcp()
+  local connected, problem = await(function(callback)
+    return tcp:connect(address.addr, address.port, callback)
+  end, deadline)
+  if connected then return tcp end
+  close(tcp)
+  return nil, problem
+end
+
+local function dial_any(host, port, deadline)
+  local addresses, problem = await(function(callback)
+    return uv.getaddrinfo(host, ("%d"):format(port), { socktype = "stream" }, callback)
+  end, deadline)
+  if not addresses then return nil, problem end
+  local tcp
+  for _, address in ipairs(addresses) do
+    tcp, problem = dial(address, deadline)
+    if tcp then return tcp end
+  end
+  return nil, problem
+end
+
+local loop = {}
+
+function loop.connect(host, port, tls, seconds)
+  if tls then return nil, 'luv has no TLS: use driver = "native" or "cqueues" for amqps://', "tls" end
+  survive_broken_pipes()
+  local tcp, problem = dial_any(host, port, deadline_of(seconds))
+  if not tcp then
+    return nil, problem == "timeout" and "no answer in time" or problem, "unreachable"
+  end
+  tcp:nodelay(true)
+  return setmetatable({ _tcp = tcp }, Socket)
+end
+
+-- ---- the loop -------------------------------------------------------------------------------------------------------
+
+local Condition = {}
+Condition.__index = Condition
+
+function Condition:wait(seconds)
+  local waiter = {}
+  table.insert(self._waiting, waiter)
+  wait(waiter, seconds)
+  for i, one in ipairs(self._waiting) do
+    if one == waiter then return table.remove(self._waiting, i) end
+  end
+end
+
+function Condition:signal()
+  local waiting = self._waiting
+  self._waiting = {}
+  for _, waiter in ipairs(waiting) do wake(waiter) end
+end
+
+function loop.condition() return setmetatable({ _waiting = {} }, Condition) end
+
+function loop.spawn(fn)
+  prepare()
+  soon(coroutine.create(fn))
+end
+
+function loop.check()
+  local thread, is_main = running()
+  if not thread or is_main then
+    return "only a coroutine can wait, which luv's loop resumes (uv.run())", "phase"
+  end
+end
+
+return loop
