@@ -1,0 +1,438 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What every event loop must do to carry sessions over bytes (docs/drivers.md), as tests for busted. In a spec file:
+--
+--     local conformance = require "spec.support.driver_conformance"
+--     describe("copas", function()
+--       conformance(it, require "my.copas_driver", function(fn)
+--         copas.addthread(fn)             -- runs fn in a coroutine of the loop,
+--         copas.loop()                    -- and returns when the loop has ended
+--       end)
+--     end)
+--
+-- It takes LuaSocket, and `make test SPEC=…` or the settings of `make env`. The other side of each socket is another
+-- process, that does as it is told.
+local assert = require "luassert"
+local protected = require "amqplocks.protected"
+local process = require "spec.support.process"
+local socket = require "socket"
+
+local MEGABYTE = ("0123456789abcdef"):rep(65536)
+local LONG = 10 -- seconds nobody waits for when all is well
+
+-- The other side, listening on `port`.
+local function listen()
+  local peer = process.start()
+  peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
+  peer.port = math.floor(tonumber(peer:run "return (select(2, server:getsockname()))"))
+  return peer
+end
+
+-- A port where nobody listens.
+local function closed_port()
+  local server = assert(socket.bind("127.0.0.1", 0))
+  local _, port = server:getsockname()
+  server:close()
+  return math.floor(tonumber(port))
+end
+
+-- A port where nobody answers any more: all places for those who wait to be accepted are taken.
+local function black_hole()
+  local peer = process.start()
+  return peer, math.floor(tonumber(peer:run [[
+    local socket = require "socket"
+    server, guests = assert(socket.bind("127.0.0.1", 0, 1)), {}
+    local _, port = server:getsockname()
+    repeat
+      local guest = socket.tcp()
+      guest:settimeout(0.3)
+      table.insert(guests, guest)
+    until not guest:connect("127.0.0.1", port)
+    return port
+  ]]))
+end
+
+return function(it, driver, run)
+  -- A socket, and the other side of it as the global `client` of a process.
+  local function connect()
+    local peer = listen()
+    local one = assert(driver.connect("127.0.0.1", peer.port, nil, LONG))
+    peer:run "client = server:accept() client:setoption('tcp-nodelay', true)"
+    return one, peer
+  end
+
+  local function sleep(seconds)
+    local deadline, nothing = socket.gettime() + seconds, driver.condition()
+    repeat nothing:wait(math.max(0, deadline - socket.gettime())) until socket.gettime() >= deadline
+  end
+
+  -- Runs fn in a coroutine of its own; what is given back waits for its end, and gives what it gave.
+  local function start(fn)
+    local over, results = driver.condition(), nil
+    driver.spawn(function()
+      results = { protected.pcall(fn) }
+      over:signal()
+    end)
+    return function()
+      while not results do over:wait(LONG) end
+      if not results[1] then error(results[2], 0) end
+      return results[2], results[3], results[4]
+    end
+  end
+
+  local function read_bytes(one, count)
+    local parts, got = {}, 0
+    while got < count do
+      local bytes = assert(one:read(LONG))
+      assert(#bytes > 0, "nothing was read")
+      table.insert(parts, bytes)
+      got = got + #bytes
+    end
+    return table.concat(parts)
+  end
+
+  -- In the loop, and whatever becomes of it, no process is left.
+  local function loop_it(what, fn)
+    it(what, function()
+      local fine, problem = pcall(function()
+        local inside, trouble = nil, nil
+        run(function() inside, trouble = protected.pcall(fn) end)
+        if not inside then error(trouble or "the loop ended before the test", 0) end
+      end)
+      process.clear()
+      if not fine then error(problem, 0) end
+    end)
+  end
+
+  -- ---- connecting ---------------------------------------------------------------------------------------------------
+
+  loop_it("connects to an address and to a name", function()
+    for _, host in ipairs { "127.0.0.1", "localhost" } do
+      local peer = listen()
+      local one = assert(driver.connect(host, peer.port, nil, LONG))
+      peer:run "client = server:accept() client:send('hello')"
+      assert.equal("hello", read_bytes(one, 5))
+      one:close()
+    end
+  end)
+
+  loop_it("says that nobody listens", function()
+    for _, host in ipairs { "127.0.0.1", "nowhere.invalid" } do
+      local none, message, code = driver.connect(host, closed_port(), nil, LONG)
+      assert.is_nil(none)
+      assert.is_string(message)
+      assert.equal("unreachable", code)
+    end
+  end)
+
+  loop_it("gives up on who does not answer, and the others run meanwhile", function()
+    local _, port = black_hole()
+    local turns, is_over = 0, false
+    local ticker = start(function()
+      while not is_over do
+        sleep(0.01)
+        turns = turns + 1
+      end
+    end)
+    local none, message, code = driver.connect("127.0.0.1", port, nil, 0.5)
+    assert.is_true(turns > 1)
+    assert.is_nil(none)
+    assert.is_string(message)
+    assert.equal("unreachable", code)
+    is_over = true
+    ticker()
+  end)
+
+  -- ---- reading ------------------------------------------------------------------------------------------------------
+
+  loop_it("reads what has come, as soon as it has", function()
+    local one, peer = connect()
+    peer:run "client:send('a')"
+    assert.equal("a", one:read(LONG))
+    peer:run "client:send('b\\0\\r\\n\\255')"
+    assert.equal("b\0\r\n\255", read_bytes(one, 5))
+    one:close()
+  end)
+
+  loop_it("has a socket that works on after the time for a read was over", function()
+    local one, peer = connect()
+    for _, seconds in ipairs { 0, 0.05 } do
+      local none, why = one:read(seconds)
+      assert.is_nil(none)
+      assert.equal("timeout", why)
+    end
+    peer:run "client:send('late')"
+    assert.equal("late", read_bytes(one, 4))
+    one:close()
+  end)
+
+  loop_it("loses nothing that comes when the time for a read is over", function()
+    local one, peer = connect()
+    peer:begin [[
+      for i = 1, 300 do
+        client:send(("%03d"):format(i))
+        require("socket").sleep(0.002)
+      end
+    ]]
+    local parts, all, timeouts = {}, "", 0
+    while #all < 900 do
+      local bytes, why = one:read(0.001)
+      if not bytes then
+        assert.equal("timeout", why)
+        timeouts = timeouts + 1
+      end
+      table.insert(parts, bytes or "")
+      all = table.concat(parts)
+    end
+    peer:finish()
+    for i = 1, 300 do assert.equal(("%03d"):format(i), all:sub(3 * i - 2, 3 * i)) end
+    assert.is_true(timeouts > 0)
+    one:close()
+  end)
+
+  loop_it("reads a megabyte, in its order", function()
+    local one, peer = connect()
+    peer:begin "client:send(('0123456789abcdef'):rep(65536))"
+    assert.is_true(read_bytes(one, #MEGABYTE) == MEGABYTE)
+    peer:finish()
+    one:close()
+  end)
+
+  loop_it("leaves what nobody reads on the way", function()
+    local one, peer = connect()
+    assert.is_nil((one:read(0.01)))
+    peer:begin [[
+      client:settimeout(1)
+      return select(2, client:send(("x"):rep(64 * 2 ^ 20)))
+    ]]
+    while not peer:finished() do sleep(0.05) end
+    assert.equal("timeout", (peer:finish()))
+    one:close()
+  end)
+
+  loop_it("reads what came before the peer hung up, and then that it did", function()
+    local one, peer = connect()
+    peer:run "client:send('the end') client:close()"
+    assert.equal("the end", read_bytes(one, 7))
+    for _ = 1, 2 do
+      local none, why = one:read(LONG)
+      assert.is_nil(none)
+      assert.is_string(why)
+      assert.is_not.equal("timeout", why)
+    end
+    one:close()
+  end)
+
+  -- ---- writing ------------------------------------------------------------------------------------------------------
+
+  loop_it("writes a megabyte, in its order", function()
+    local one, peer = connect()
+    peer:begin "return client:receive(2 ^ 20) == ('0123456789abcdef'):rep(65536)"
+    assert.is_true(one:write(MEGABYTE, LONG))
+    assert.is_true(peer:finish())
+    one:close()
+  end)
+
+  loop_it("writes beside one who reads, and reads beside one who writes", function()
+    local one, peer = connect()
+    local idle_reader = start(function() return read_bytes(one, #MEGABYTE) == MEGABYTE end)
+    sleep(0.02)
+    peer:begin [[
+      local left = 2 ^ 20
+      while left > 0 do
+        local bytes = client:receive(math.min(left, 4096))
+        client:send(bytes)
+        left = left - #bytes
+      end
+    ]]
+    assert.is_true(one:write(MEGABYTE, LONG)) -- more than fits on the way there and back
+    assert.is_true(one:write("", LONG))
+    assert.is_true(idle_reader())
+    peer:finish()
+    one:close()
+  end)
+
+  loop_it("gives up writing to one who does not read", function()
+    local one = connect()
+    local none, message = one:write(MEGABYTE:rep(64), 0.2)
+    assert.is_nil(none)
+    assert.is_string(message)
+    one:close()
+  end)
+
+  loop_it("says that who it writes to has gone, and lives", function()
+    local one, peer = connect()
+    peer:kill()
+    local written, message
+    for _ = 1, 50 do
+      written, message = one:write("x", LONG)
+      if not written then break end
+      sleep(0.01)
+    end
+    assert.is_nil(written)
+    assert.is_string(message)
+    one:close()
+  end)
+
+  -- ---- closing ------------------------------------------------------------------------------------------------------
+
+  loop_it("closes a socket under one who reads it", function()
+    local one, peer = connect()
+    local reader = start(function() return one:read() end)
+    sleep(0.02)
+    one:close()
+    local none, message = reader()
+    assert.is_nil(none)
+    assert.is_string(message)
+    assert.is_not.equal("timeout", message)
+    assert.equal("closed", select(2, peer:run "client:settimeout(10) return client:receive(1)"))
+  end)
+
+  loop_it("closes a socket under one who writes to it", function()
+    local one = connect()
+    local writer = start(function() return one:write(MEGABYTE:rep(64)) end)
+    sleep(0.05)
+    one:close()
+    local none, message = writer()
+    assert.is_nil(none)
+    assert.is_string(message)
+  end)
+
+  loop_it("does nothing more with a socket that was closed, and says so", function()
+    local one = connect()
+    for _ = 1, 2 do
+      assert.is_nil((one:close()))
+      local none, message = one:read(LONG)
+      assert.is_nil(none)
+      assert.is_string(message)
+      assert.is_not.equal("timeout", message)
+      none, message = one:write("x", LONG)
+      assert.is_nil(none)
+      assert.is_string(message)
+    end
+  end)
+
+  -- ---- conditions and coroutines ------------------------------------------------------------------------------------
+
+  loop_it("waits for a condition until the time is over", function()
+    local before, condition = socket.gettime(), driver.condition()
+    repeat condition:wait(0.02) until socket.gettime() > before + 0.02
+    condition:signal() -- nobody minds
+    condition:wait(0)
+  end)
+
+  loop_it("wakes all who wait for a condition, and runs none of them at once", function()
+    local condition, standing, woken, waiters = driver.condition(), 0, 0, {}
+    for i = 1, 5 do
+      waiters[i] = start(function()
+        standing = standing + 1
+        while woken == 0 do condition:wait(i % 2 == 0 and LONG or nil) end
+        woken = woken + 1
+      end)
+    end
+    while standing < 5 do sleep(0.01) end
+    assert.equal(0, woken)
+    local stranger = driver.condition()
+    stranger:signal()
+    sleep(0.01)
+    assert.equal(0, woken)
+    woken = 1
+    condition:signal()
+    assert.equal(1, woken)
+    for i = 1, 5 do waiters[i]() end
+    assert.equal(6, woken)
+  end)
+
+  loop_it("takes a signal from a finalizer", function()
+    local condition, is_collected = driver.condition(), false
+    local function finalizer()
+      is_collected = true
+      condition:signal()
+    end
+    local waiter = start(function()
+      while not is_collected do condition:wait(LONG) end
+    end)
+    sleep(0.01)
+    local proxy = rawget(_G, "newproxy") -- Lua 5.1 and LuaJIT have no finalizers for tables
+    local owner = proxy and proxy(true) or setmetatable({}, { __gc = finalizer })
+    if proxy then getmetatable(owner).__gc = finalizer end
+    owner = nil -- luacheck: ignore
+    collectgarbage()
+    collectgarbage()
+    waiter()
+  end)
+
+  loop_it("runs soon, and not at once, what is spawned, also by what was spawned", function()
+    local order, over = {}, driver.condition()
+    driver.spawn(function()
+      driver.spawn(function()
+        sleep(0.01)
+        table.insert(order, "third")
+        over:signal()
+      end)
+      table.insert(order, "second")
+    end)
+    table.insert(order, "first")
+    while #order < 3 do over:wait(LONG) end
+    assert.same({ "first", "second", "third" }, order)
+  end)
+
+  loop_it("keeps nothing for who was spawned but what it uses itself, and nothing of who has ended", function()
+    local over, seen = driver.condition(), setmetatable({}, { __mode = "k" })
+    local is_over = false
+    driver.spawn(function()
+      local mine = {}
+      seen[mine] = "of the one who spawned"
+      driver.spawn(function()
+        local own = {}
+        seen[own] = "of the one that was spawned"
+        while not is_over do over:wait(LONG) end
+        assert(own)
+      end)
+      sleep(0.01)
+      assert(mine)
+    end)
+    local function left()
+      collectgarbage()
+      collectgarbage()
+      local all = {}
+      for _, whose in pairs(seen) do table.insert(all, whose) end
+      return all
+    end
+    local deadline = socket.gettime() + LONG
+    repeat sleep(0.02) until #left() < 2 or socket.gettime() > deadline
+    assert.same({ "of the one that was spawned" }, left())
+    is_over = true
+    over:signal()
+    repeat sleep(0.02) until #left() == 0 or socket.gettime() > deadline
+    assert.same({}, left())
+  end)
+
+  loop_it("can wait here, and says so", function()
+    if driver.check then assert.is_nil((driver.check())) end
+  end)
+
+  it("knows, if it can know anything of the kind, that it cannot wait outside of the loop", function()
+    if not driver.check then return end
+    local message, code = driver.check()
+    assert.is_string(message)
+    assert.is_string(code)
+  end)
+
+  -- ---- the end ------------------------------------------------------------------------------------------------------
+
+  it("ends when its sockets are closed, and runs again", function()
+    for _ = 1, 2 do
+      local reader
+      run(function()
+        local one = connect()
+        reader = start(function() return one:read() end)
+        sleep(0.01)
+        one:close()
+      end)
+      assert.is_function(reader)
+    end
+    process.clear()
+  end)
+end

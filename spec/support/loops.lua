@@ -1,0 +1,170 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The event loops that specs run in: cqueues, luv, and a test double (select_loop.lua).
+--
+--     for _, loop in ipairs(loops) do
+--       describe("in " .. loop.name, function()
+--         local loop_it = loop.it(it, pending)        -- pending, where the loop is not there
+--         loop_it("waits", function()                 -- in a coroutine of the loop; over when the loop has ended
+--           loop.driver                               -- what connect takes
+--           loop.sleep(0.1)
+--           loop.until_true(function() return … end)
+--           loop.together({ fn, … })                  -- each in a coroutine of its own; returns when all have ended
+--         end)
+--
+-- In another process: require("spec.support.loops").luv.run(function() … end).
+local pcall = require "amqplocks.protected".pcall
+local socket = require "socket"
+
+local pack = table.pack or function(...) return { n = select("#", ...), ... } end
+local unpack = table.unpack or unpack
+
+local SECONDS = 60
+
+local loops = {}
+
+-- What all loops offer, over their driver and
+--   turn(seconds): lets the loop turn. True: it has ended; false: the time was over, or it was stopped
+--   stop()         soon
+--   clear()        closes or forgets what is in it
+local function complete(loop)
+  local driver = loop.driver
+
+  --- Runs fn in a coroutine of the loop, and returns what it gave when the loop has ended by itself.
+  function loop.run(fn, seconds)
+    local results = { n = 2, false, "the loop ended, and the test did not" }
+    loop.spawn(function()
+      results = pack(pcall(fn))
+      if not results[1] then loop.stop() end
+    end)
+    local ended = loop.turn(seconds or SECONDS)
+    if not ended then loop.clear() end
+    if results[1] and not ended then error("the loop does not end", 0) end
+    if not results[1] then error(results[2], 0) end
+    return unpack(results, 2, results.n)
+  end
+
+  function loop.sleep(seconds)
+    local deadline, nothing = socket.gettime() + seconds, driver.condition()
+    repeat
+      nothing:wait(math.max(0, deadline - socket.gettime()))
+    until socket.gettime() >= deadline
+  end
+
+  --- As spec/support/until.lua, and the others run meanwhile.
+  function loop.until_true(fn, seconds)
+    local deadline = socket.gettime() + (seconds or 10)
+    while true do
+      local result, why = fn()
+      if result then return result, why end
+      if socket.gettime() >= deadline then error("still not true: " .. tostring(why), 2) end
+      loop.sleep(0.005)
+    end
+  end
+
+  --- Runs each function in a coroutine of its own, and returns when all have ended. The first error of one is thrown.
+  function loop.together(functions)
+    local over, running, trouble = driver.condition(), #functions, nil
+    for _, fn in ipairs(functions) do
+      driver.spawn(function()
+        local fine, problem = pcall(fn)
+        if not fine then trouble = trouble or { problem } end
+        running = running - 1
+        over:signal()
+      end)
+    end
+    while running > 0 and not trouble do over:wait() end
+    if trouble then error(trouble[1], 0) end
+  end
+
+  --- What option `driver` of connect takes.
+  loop.option = loop.name == "select" and driver or loop.name
+
+  function loop.it(it)
+    return function(what, fn) it(what, function() loop.run(fn) end) end
+  end
+end
+
+local function add(name, module, make)
+  local fine, needed = pcall(require, module)
+  local loop = fine and make(needed) or { it = function(_, pending) return pending end }
+  loop.name = name
+  if fine then complete(loop) end
+  loops[name] = loop
+  table.insert(loops, loop)
+end
+
+-- ---- cqueues --------------------------------------------------------------------------------------------------------
+
+add("cqueues", "cqueues", function(cqueues)
+  local loop, controller, is_stopped = { driver = require "amqplocks.drivers.cqueues" }, nil, nil
+
+  function loop.spawn(fn)
+    controller, is_stopped = controller or cqueues.new(), false
+    controller:wrap(fn)
+  end
+
+  function loop.turn(seconds)
+    local deadline = cqueues.monotime() + seconds
+    repeat
+      local fine, problem = controller:step(deadline - cqueues.monotime())
+      if not fine then error(problem, 0) end
+      if controller:empty() then return true end
+    until is_stopped or cqueues.monotime() >= deadline
+    return false
+  end
+
+  function loop.stop() is_stopped = true end
+
+  function loop.clear()
+    controller = nil
+    collectgarbage()
+    collectgarbage()
+  end
+
+  return loop
+end)
+
+-- ---- luv ------------------------------------------------------------------------------------------------------------
+
+add("luv", "luv", function(uv)
+  local loop, is_stopped = { driver = require "amqplocks.drivers.luv" }, nil
+
+  function loop.spawn(fn)
+    is_stopped = false
+    loop.driver.spawn(fn)
+  end
+
+  function loop.stop()
+    is_stopped = true
+    uv.stop()
+  end
+
+  function loop.turn(seconds)
+    local watchdog = uv.new_timer()
+    watchdog:start(math.ceil(seconds * 1000), 0, loop.stop)
+    watchdog:unref()
+    uv.run()
+    watchdog:close()
+    uv.run "nowait" -- luv 1.44 crashes at the end of a program where a handle is still being closed
+    return not is_stopped
+  end
+
+  function loop.clear()
+    uv.walk(function(handle)
+      if not handle:is_closing() then handle:close() end
+    end)
+    uv.run()
+  end
+
+  return loop
+end)
+
+-- ---- the test double ------------------------------------------------------------------------------------------------
+
+add("select", "spec.support.select_loop", function(driver)
+  return { driver = driver, spawn = driver.spawn, turn = driver.run, stop = driver.stop, clear = driver.clear }
+end)
+
+return loops
