@@ -5,6 +5,7 @@
 -- it must), so that debug hooks, and with them Ctrl-C, get their turn, and so that no C function ever has to yield.
 
 local news = require "amqplocks.news"
+local pcall = require("amqplocks.protected").pcall
 
 -- Tells people how long they have been waiting for somebody else: at once, and about every second.
 local function report(operation, on_wait, told)

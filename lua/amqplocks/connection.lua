@@ -6,6 +6,7 @@ local admin = require "amqplocks.admin"
 local await = require "amqplocks.await"
 local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
+local pcall = require("amqplocks.protected").pcall
 local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
 local token_semaphore = require "amqplocks.token_semaphore"

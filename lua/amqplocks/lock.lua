@@ -3,6 +3,7 @@
 
 --- A lock held. It belongs to its connection; this object owns it.
 local await = require "amqplocks.await"
+local pcall = require("amqplocks.protected").pcall
 
 ---@class amqplocks.Lock
 ---@field kind "slot"|"mutex"|"permit"|"read"|"write" what is held

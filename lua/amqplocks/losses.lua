@@ -8,6 +8,8 @@
 -- function may do what it likes: wait for this connection, take itself away, close the connection, throw. While it runs
 -- it is not called again, however deep in it somebody waits: whoever called it goes on when it has returned. What a
 -- throw left untold, the next call that waits tells.
+local pcall = require("amqplocks.protected").pcall
+
 local losses = {}
 losses.__index = losses
 

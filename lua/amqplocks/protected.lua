@@ -8,10 +8,19 @@
 -- coroutine that a loop has to resume. Without coxpcall everything works on Lua 5.1 but waiting that yields.
 local protected = { pcall = pcall, running = coroutine.running }
 
+-- coxpcall's own pcall adds a traceback to an error that is text.
+local function unchanged(_, problem) return problem end
+
 -- Told by its version, not tried: in nginx no coroutine may be resumed while a module is loaded.
 if _VERSION == "Lua 5.1" and not package.loaded.jit then
   local found, coxpcall = pcall(require, "coxpcall")
-  if found then protected = { pcall = coxpcall.pcall, running = coxpcall.running } end
+  if found then
+    protected.running = coxpcall.running
+    function protected.pcall(fn, ...)
+      if not coroutine.running() then return pcall(fn, ...) end
+      return coxpcall.xpcall(fn, unchanged, ...)
+    end
+  end
 end
 
 return protected

@@ -2,6 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- What `with` does, for every kind of lock.
+local pcall = require("amqplocks.protected").pcall
+
 local scope = {}
 
 --- Splits `with`'s arguments: ([opts,] fn, …) into opts, fn and the rest.

@@ -1,0 +1,292 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Waiting that yields, as in event loops, under every Lua: whatever waits, and whatever people's functions do while the
+-- library calls them. Connections as people have them, over a scripted broker; who waits gives the turn to the test.
+local Peer = require "spec.support.peer"
+local connection = require "amqplocks.connection"
+local gate_scene = require "spec.unit.gate_scene"
+local losses = require "amqplocks.losses"
+local protected = require "amqplocks.protected"
+
+-- A coroutine, at the point where it yields for the first time. It must yield `said`.
+local function begin(said, fn, ...)
+  local thread = coroutine.create(fn)
+  assert.same({ true, said }, { coroutine.resume(thread, ...) })
+  assert.equal("suspended", coroutine.status(thread))
+  return thread
+end
+
+-- Has it go on until it yields again.
+local function goes_on(thread, said, ...)
+  assert.same({ true, said }, { coroutine.resume(thread, ...) })
+  assert.equal("suspended", coroutine.status(thread))
+end
+
+-- Has it go on to its end. Returns whether it ended well, and its results.
+local function ends(thread, ...)
+  local results = { coroutine.resume(thread, ...) }
+  assert.equal("dead", coroutine.status(thread))
+  return results
+end
+
+describe("in a coroutine", function()
+  local peer, conn
+
+  before_each(function()
+    peer = Peer.open("whole")
+    local session = peer.session
+    local semaphore = session.semaphore
+    session.semaphore = function(self, name, strategy, attempts, probe) -- without a doorbell
+      return semaphore(self, name, strategy, attempts, probe, true)
+    end
+    conn = assert(connection.open(session, {
+      wait = function() coroutine.yield "waits" end,
+      news = function() return session:news() end,
+      losses = losses.new(function() return session:alerts() end),
+    }))
+  end)
+
+  local function grant(name)
+    peer.prober:look{ name .. "-1-A" }
+    local claim = peer.holder:claim(name .. "-1-B", name .. "-1-A")
+    peer.holder:grant(claim)
+    return claim
+  end
+
+  -- Somebody deletes the queue.
+  local function lose(claim)
+    peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag }
+    peer.holder:expect("channel.close", { channel = claim.channel })
+    peer.holder:send{ channel = claim.channel, method = "channel.close-ok" }
+  end
+
+  it("a lock can be taken, verified and released", function()
+    local thread = begin("waits", function()
+      local lock = assert(conn:semaphore("a"):acquire())
+      return lock.slot, lock:verify(), (lock:release())
+    end)
+    goes_on(thread, "waits") -- nothing has come
+    local claim = grant "a"
+    goes_on(thread, "waits")
+    peer.holder:expect("queue.declare", { channel = claim.channel, queue = "a-1-B", passive = true })
+    peer.holder:declared(claim.channel, "a-1-B")
+    peer.prober:look{ "a-1-A" }
+    goes_on(thread, "waits")
+    peer.holder:delete "a-1-B"
+    assert.same({ true, 1, true, true }, ends(thread))
+  end)
+
+  it("two wait beside each other, and each gets what it waits for", function()
+    local function take(name) return assert(conn:semaphore(name):try_acquire()).name end
+    local one = begin("waits", take, "a")
+    peer.prober:look{ "a-1-A" }
+    local claim = peer.holder:claim("a-1-B", "a-1-A")
+    local other = begin("waits", take, "b")
+    grant "b"
+    assert.same({ true, "b" }, ends(other))
+    goes_on(one, "waits")
+    peer.holder:grant(claim)
+    assert.same({ true, "a" }, ends(one))
+  end)
+
+  describe("with's function", function()
+    local function with(fn, ...)
+      local sem = conn:semaphore "a"
+      local thread = begin("waits", sem.with, sem, fn, ...)
+      grant "a"
+      return thread
+    end
+
+    it("may yield; what it returns comes out, after the release", function()
+      local thread = with(function(lock, word)
+        local answer = coroutine.yield "works"
+        return lock.slot, word, answer, nil
+      end, "word")
+      goes_on(thread, "works")
+      peer.holder:silent()
+      goes_on(thread, "waits", "answer")
+      peer.holder:delete "a-1-B"
+      local results = ends(thread)
+      assert.same({ true, 1, "word", "answer" }, results)
+    end)
+
+    it("may throw when it has yielded: its error comes out unchanged, after the release", function()
+      for _, problem in ipairs{ { "a table" }, "text" } do
+        local thread = with(function()
+          coroutine.yield "works"
+          error(problem, 0)
+        end)
+        goes_on(thread, "works")
+        goes_on(thread, "waits")
+        peer.holder:delete "a-1-B"
+        local results = ends(thread)
+        assert.equal(false, results[1])
+        assert.equal(problem, results[2])
+      end
+    end)
+
+    it("is in the coroutine that a loop would resume", function()
+      local inside
+      local thread = with(function() inside = protected.running() end)
+      goes_on(thread, "waits")
+      assert.equal(thread, inside)
+      peer.holder:delete "a-1-B"
+      assert.same({ true }, ends(thread))
+    end)
+
+    it("may lock on, in another with", function()
+      local thread = with(function(outer)
+        return conn:semaphore("b"):with(function(inner)
+          coroutine.yield "works"
+          return outer.name .. inner.name
+        end)
+      end)
+      goes_on(thread, "waits")
+      grant "b"
+      goes_on(thread, "works")
+      goes_on(thread, "waits")
+      peer.holder:delete "b-1-B"
+      goes_on(thread, "waits")
+      peer.holder:delete "a-1-B"
+      assert.same({ true, "ab" }, ends(thread))
+    end)
+  end)
+
+  it("an error while it waits comes out unchanged, and what was claimed is undone", function()
+    local problem, fails = {}, false
+    conn._driver.wait = function()
+      coroutine.yield "waits"
+      if fails then error(problem, 0) end
+    end
+    local sem = conn:semaphore "a"
+    local thread = begin("waits", sem.acquire, sem)
+    peer.prober:look{ "a-1-A" }
+    local claim = peer.holder:claim("a-1-B", "a-1-A")
+    goes_on(thread, "waits")
+    fails = true
+    local results = ends(thread)
+    assert.equal(false, results[1])
+    assert.equal(problem, results[2])
+    peer.holder:grant(claim)
+    peer.holder:expect("queue.delete", { queue = "a-1-B" })
+  end)
+
+  it("who is told of waiting may yield", function()
+    local mutex = conn:mutex "db"
+    local thread = begin("waits", mutex.acquire, mutex, { on_wait = function(seconds, why)
+      coroutine.yield { seconds, why }
+    end })
+    gate_scene.looks(peer, "db-mutex", "held")
+    gate_scene.is_no_squatter(peer, "db-mutex")
+    gate_scene.welcome(peer, gate_scene.makes_bell(peer, "db-mutexbell"))
+    gate_scene.looks(peer, "db-mutex", "held", true)
+    local told = select(2, coroutine.resume(thread))
+    assert.same({ 0, "string" }, { told[1], type(told[2]) })
+    goes_on(thread, "waits")
+  end)
+
+  it("who is told of a loss may yield; others are served meanwhile", function()
+    local told = {}
+    conn:on_lost(function(lock, code)
+      coroutine.yield "is told"
+      table.insert(told, { lock.name, code })
+    end)
+    local locks = {}
+    local function take(name) locks[name] = assert(conn:semaphore(name):try_acquire()) end
+    local thread = begin("waits", take, "a")
+    local claim = grant "a"
+    assert.same({ true }, ends(thread))
+    lose(claim)
+    thread = begin("is told", take, "b")
+    grant "b"
+    local other = begin("waits", take, "c")
+    grant "c"
+    assert.same({ true }, ends(other))
+    assert.same({}, told)
+    assert.same({ true }, ends(thread))
+    assert.same({ { "a", "lost" } }, told)
+    assert.is_true(locks.b:held() and locks.c:held())
+    assert.equal(1, #told)
+  end)
+
+  it("a writer can become a reader", function()
+    local thread = begin("waits", function()
+      local lock = assert(conn:rwlock("db"):write())
+      local done = lock:downgrade()
+      return done, lock.kind
+    end)
+    gate_scene.looks(peer, "db-writer", "free")
+    local door = gate_scene.claim(peer, "db-writer")
+    gate_scene.replies(peer, door)
+    gate_scene.makes_sure(peer, door)
+    goes_on(thread, "waits")
+    gate_scene.replies(peer, gate_scene.reader(peer, true))
+    goes_on(thread, "waits")
+    peer.holder:delete("db-writer", door.channel)
+    gate_scene.rings(peer, "db-rwbell")
+    assert.same({ true, true, "read" }, ends(thread))
+  end)
+
+  it("a connection can be closed", function()
+    local thread = begin("waits", conn.close, conn)
+    goes_on(thread, "waits")
+    peer.holder:down()
+    peer.prober:down()
+    assert.same({ true, true }, ends(thread))
+  end)
+end)
+
+describe("the pcall that may be yielded across", function()
+  local unpack = table.unpack or unpack
+
+  local function in_coroutine(fn, ...)
+    local thread = coroutine.create(fn)
+    local results
+    repeat results = { coroutine.resume(thread, ...) } until coroutine.status(thread) == "dead"
+    assert.is_true(results[1], results[2])
+    return unpack(results, 2)
+  end
+
+  it("gives results and errors as they are, in a coroutine and outside", function()
+    local problem = {}
+    local function try(...)
+      assert.same({ true, 1, nil, 3 }, { protected.pcall(function(...) return ... end, ...) })
+      assert.same({ true, "2" }, { protected.pcall(tostring, 2) })
+      local fine, what = protected.pcall(error, problem, 0)
+      assert.is_false(fine)
+      assert.equal(problem, what)
+      assert.same({ false }, { protected.pcall(error) })
+      return true
+    end
+    assert.is_true(try(1, nil, 3))
+    assert.is_true(in_coroutine(try, 1, nil, 3))
+  end)
+
+  it("lets nothing of its own be seen by who asks which coroutine runs, at any depth", function()
+    local expected, seen = nil, {}
+    local function look(depth)
+      coroutine.yield()
+      table.insert(seen, protected.running() == expected)
+      if depth > 0 then assert(protected.pcall(look, depth - 1)) end
+    end
+    in_coroutine(function()
+      expected = coroutine.running()
+      look(3)
+    end)
+    assert.same({ true, true, true, true }, seen)
+  end)
+
+  it("is Lua's own wherever that can be yielded across, or there is no other", function()
+    local loaded, preload = package.loaded.coxpcall, package.preload.coxpcall
+    package.loaded["amqplocks.protected"], package.loaded.coxpcall = nil, nil
+    package.preload.coxpcall = function() error("not installed", 0) end
+    local own = require "amqplocks.protected"
+    package.loaded["amqplocks.protected"], package.loaded.coxpcall = protected, loaded
+    package.preload.coxpcall = preload
+    assert.equal(pcall, own.pcall)
+    assert.equal(coroutine.running, own.running)
+    local needs_other = _VERSION == "Lua 5.1" and not rawget(_G, "jit")
+    assert.equal(needs_other, protected.pcall ~= pcall)
+  end)
+end)
