@@ -10,7 +10,7 @@
 
 local amqplocks = require "amqplocks"
 
-local name = arg[1]
+local lua, program, name = arg[-1], arg[0], arg[1]
 io.stdout:setvbuf "line"
 
 local function number_in(path)
@@ -52,7 +52,7 @@ end
 local function start(...)
   assert(amqplocks.connect()):close()
   local command = ""
-  for _, one in ipairs { ... } do command = command .. ('"%s" "%s" %s 2>&1 & '):format(arg[-1], arg[0], one) end
+  for _, one in ipairs { ... } do command = command .. ('"%s" "%s" %s 2>&1 & '):format(lua, program, one) end
   return assert(io.popen(command .. "wait"))
 end
 

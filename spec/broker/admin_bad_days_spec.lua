@@ -31,12 +31,12 @@ local function start(script, url)
   local command = ("AMQP_URL=%s; export AMQP_URL; echo $$; exec %s -e %s 2>&1"):format(
     quote(url or os.getenv "AMQP_URL"), lua, quote(script))
   local pipe = assert(io.popen(("exec timeout -s KILL 200 sh -c %s"):format(quote(command))))
-  local self = setmetatable({ pipe = pipe, pid = pipe:read("l") }, process)
+  local self = setmetatable({ pipe = pipe, pid = pipe:read("*l") }, process)
   scene.undo(function () self:kill() end)
   return self
 end
 
-function process:line() return self.pipe:read("l") end
+function process:line() return self.pipe:read("*l") end
 
 function process:kill()
   if not self.pipe then return end

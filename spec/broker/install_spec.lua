@@ -4,6 +4,7 @@
 -- Every way in which the module gets to where a program finds it, from a copy of the tree. Each time the program does
 -- its work on the broker, and says where it found what it loaded.
 local client = require "spec.support.client"
+local process = require "spec.support.process"
 local scene = require "spec.broker.facts.scene"
 
 local LUA = (os.getenv "LUA" or "lua5.4"):match "[^/]+$"
@@ -16,8 +17,14 @@ local PROGRAM = [[
   local lock = assert(conn:semaphore(arg[1]):try_acquire())
   assert(lock:release())
   conn:close()
-  print(package.searchpath("amqplocks", package.path))
-  print(package.searchpath("amqplocks.core", package.cpath))
+  local function found(name, path)  -- package.searchpath, which Lua 5.1 does not have
+    for template in path:gmatch "[^;]+" do
+      local file = template:gsub("%?", (name:gsub("%.", "/")))
+      if io.open(file) then return file end
+    end
+  end
+  print(found("amqplocks", package.path))
+  print(found("amqplocks.core", package.cpath))
 ]]
 
 describe("the module", function ()
@@ -30,11 +37,10 @@ describe("the module", function ()
   -- standard output. It must succeed.
   local function run(directory, command, environment)
     local log = place .. "/log"
-    local pipe = assert(io.popen(("cd %s && exec env -i PATH=\"$PATH\" HOME=%s AMQP_URL=%s %s sh -c %s 2>%s"):format(
-      quote(place .. directory), quote(place), quote(os.getenv "AMQP_URL"), environment or "", quote(command),
-      quote(log))))
-    local output = pipe:read("a")
-    if not pipe:close() then error(command .. ":\n" .. output .. io.open(log):read("a"), 2) end
+    local fine, output = pcall(process.shell, "sh", "-c",
+      ("cd %s && exec env -i PATH=\"$PATH\" HOME=%s AMQP_URL=%s %s sh -c %s 2>%s"):format(quote(place .. directory),
+        quote(place), quote(os.getenv "AMQP_URL"), environment or "", quote(command), quote(log)))
+    if not fine then error(command .. ":\n" .. output .. io.open(log):read("*a"), 2) end
     return output
   end
 
@@ -55,12 +61,10 @@ describe("the module", function ()
   end
 
   setup(function ()
-    local pipe = assert(io.popen "mktemp -d")
-    place = pipe:read("l")
-    pipe:close()
-    assert(os.execute(("mkdir -p %s/tree/spec %s/elsewhere"):format(place, place)))
-    assert(os.execute(("cp -R Makefile amqp-locks-scm-1.rockspec LICENSE lua src %s/tree"):format(place)))
-    assert(os.execute(("cp -R spec/support %s/tree/spec"):format(place)))
+    place = process.shell("mktemp", "-d"):match "%S+"
+    process.shell("mkdir", "-p", place .. "/tree/spec", place .. "/elsewhere")
+    process.shell("cp", "-R", "Makefile", "amqp-locks-scm-1.rockspec", "LICENSE", "lua", "src", place .. "/tree")
+    process.shell("cp", "-R", "spec/support", place .. "/tree/spec")
     local file = assert(io.open(place .. "/elsewhere/program.lua", "w"))
     file:write(PROGRAM)
     file:close()

@@ -19,7 +19,7 @@ function foreign:tell(...)
   self.input:flush()
 end
 
-function foreign:answer() return assert(self.output:read("l"), "the foreign client has ended") end
+function foreign:answer() return assert(self.output:read("*l"), "the foreign client has ended") end
 
 function foreign:__call(...)
   self:tell(...)
@@ -51,7 +51,7 @@ local function new_foreign()
   ]]):format(fifo)))
   local self = setmetatable({ input = assert(io.open(fifo, "w")), output = output }, foreign)
   os.remove(fifo)
-  self.pid = assert(output:read("l"), "no python3 that has pika")
+  self.pid = assert(output:read("*l"), "no python3 that has pika")
   scene.undo(function () self:close() end)
   return self
 end

@@ -6,6 +6,7 @@
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 
 local operated_describe = broker.suite and describe or pending
@@ -13,7 +14,7 @@ local load_text = loadstring or load
 
 local function read(path)
   local file = assert(io.open(path))
-  local text = file:read "a"
+  local text = file:read "*a"
   file:close()
   return text
 end
@@ -30,9 +31,7 @@ local function run(program)
   local file = assert(io.open(path, "w"))
   file:write(program)
   file:close()
-  local pipe = assert(io.popen(("%s %s 2>&1"):format(os.getenv "LUA" or "lua5.4", path)))
-  local output = pipe:read "a"
-  local fine = pipe:close()
+  local fine, output = pcall(process.shell, os.getenv "LUA" or "lua5.4", path)
   os.remove(path)
   return output, fine
 end
@@ -89,9 +88,9 @@ describe("the README", function()
     assert(conn:admin("backups"):resize(1))
     local lock = assert(conn:semaphore("backups"):try_acquire())
     local pipe = assert(io.popen(("%s examples/waiting.lua 0 2>&1"):format(os.getenv "LUA" or "lua5.4")))
-    assert.equal("waiting for 0 s: 1 of 1 held", pipe:read "l")
+    assert.equal("waiting for 0 s: 1 of 1 held", pipe:read "*l")
     assert.is_true(lock:release())
-    local output = pipe:read "a"
+    local output = pipe:read "*a"
     assert.is_true(pipe:close(), output)
     assert.matches("working\ndone\n$", output)
     assert.is_true(conn:admin("backups"):destroy())

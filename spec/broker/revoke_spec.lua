@@ -382,7 +382,7 @@ describe("the example of a long job", function()
 
   local RUN = [[
     local pipe = assert(io.popen("exec " .. os.getenv "LUA" .. " examples/revoke.lua " .. ... .. " 2>&1"))
-    return pipe:read "a"
+    return pipe:read "*a"
   ]]
 
   it("lets go when it is asked, and otherwise comes to its end", function()

@@ -7,6 +7,11 @@ local strings = string.pack and string or require "compat53.string"
 
 local lua53 = { pack = strings.pack, unpack = strings.unpack, utf8 = rawget(_G, "utf8") or require "compat53.utf8" }
 
+--- The bytes of hexadecimal digits, as "\x" writes them: lua53.bytes "E2 82".
+function lua53.bytes(digits)
+  return (digits:gsub("%s", ""):gsub("%x%x", function (byte) return string.char(tonumber(byte, 16)) end))
+end
+
 --- How far integers go, in both directions.
 lua53.maxinteger = math.maxinteger or 2 ^ 53
 lua53.mininteger = math.mininteger or -2 ^ 53

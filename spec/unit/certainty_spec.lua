@@ -96,7 +96,7 @@ for _, way in ipairs(Peer.ways) do
 
       it("is no silence when the bytes lay waiting while we were stopped", function ()
         local peer = open()
-        peer.session:feed("holder", "\8\0\0\0\0\0\0\xCE")
+        peer.session:feed("holder", "\8\0\0\0\0\0\0\206")
         peer:pass(1000)
         assert.equal("open", peer.holder:state())
         assert.equal("down", peer.prober:state())
@@ -217,7 +217,7 @@ for _, way in ipairs(Peer.ways) do
 
       it("is suspect at the first look after we were stopped, although the link is open", function ()
         local peer, lock = held()
-        peer.session:feed("holder", "\8\0\0\0\0\0\0\xCE")
+        peer.session:feed("holder", "\8\0\0\0\0\0\0\206")
         peer:pass(1000)
         assert.equal("open", peer.holder:state())
         assert.equal("suspect", code(lock))

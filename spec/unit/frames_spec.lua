@@ -5,10 +5,7 @@ local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
 
 local unpack = table.unpack or unpack
-
-local function hex(text)
-  return (text:gsub("%s", ""):gsub("%x%x", function (byte) return string.char(tonumber(byte, 16)) end))
-end
+local hex = lua53.bytes
 
 local function decoded(bytes)
   local list = frames.decoder():feed(bytes)

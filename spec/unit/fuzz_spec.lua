@@ -242,7 +242,7 @@ local function chance(seed)
   return function (n) return random:below(n) end
 end
 
-local BYTES = { "\0", "\1", "\x7F", "\x80", "\xFF", "\xCE", "\3", "\8" }
+local BYTES = { "\0", "\1", "\127", "\128", "\255", "\206", "\3", "\8" }
 
 local byte_changes = {
   function (bytes, at, random) return bytes:sub(1, at - 1) .. string.char(random(256) - 1) .. bytes:sub(at + 1) end,

@@ -161,8 +161,8 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("by something that is no AMQP: protocol", function ()
-        for _, bytes in ipairs{ "HTTP/1.1 400 Bad Request\r\n\r\n", "\x15\x03\x01\0\2\2\x46",
-          "SSH-2.0-OpenSSH_9.2p1\r\n", ("\xFF"):rep(64), frames.encode(HEARTBEAT), "\1\0\0\0\0\0\4\0\x0A\0\x0A\0" } do
+        for _, bytes in ipairs{ "HTTP/1.1 400 Bad Request\r\n\r\n", "\21\3\1\0\2\2\70",
+          "SSH-2.0-OpenSSH_9.2p1\r\n", ("\255"):rep(64), frames.encode(HEARTBEAT), "\1\0\0\0\0\0\4\0\10\0\10\0" } do
           local peer, op = opening()
           peer.holder:attach()
           peer.holder:feed(bytes)

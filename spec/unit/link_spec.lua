@@ -71,9 +71,9 @@ for _, way in ipairs(Peer.ways) do
         ["a body without a message"] = { channel = 1, body = "abc" },
         ["a header on channel 0"] = { channel = 0, header = true, class = 60, size = 3 },
         ["a body on channel 0"] = { channel = 0, body = "abc" },
-        ["another version's header"] = "\1\0\1\0\0\0\4\0\xC8\0\x0B\xCE",
-        ["a frame without its end"] = "\8\0\0\0\0\0\0\xCF",
-        ["a frame larger than agreed"] = "\3\0\1\0\0\x20\0",
+        ["another version's header"] = "\1\0\1\0\0\0\4\0\200\0\11\206",
+        ["a frame without its end"] = "\8\0\0\0\0\0\0\207",
+        ["a frame larger than agreed"] = "\3\0\1\0\0\32\0",
       }
       for name, frame in pairs(misplaced) do
         it("goes down by " .. name .. ": protocol", function ()

@@ -6,11 +6,13 @@ local Random = require "spec.support.model.random"
 local core = require "amqplocks.core"
 local lua53 = require "spec.support.lua53"
 
+local bytes, char = lua53.bytes, lua53.utf8.char
+
 describe("a lock's name", function ()
   local fine = {
     "a", "images", "images/small", "a b", "-", "1", "x-1", "x-1-A", "x-admin", "Ærøskøbing", "図書館", "🔒",
-    "amq", "amq-locks", "AMQ.x", "x.amq.", ("n"):rep(230), ("ø"):rep(115), "\u{A0}", "\u{D7FF}", "\u{E000}",
-    "\u{FFFD}", "\u{10FFFF}", "~",
+    "amq", "amq-locks", "AMQ.x", "x.amq.", ("n"):rep(230), ("ø"):rep(115), char(0xA0), char(0xD7FF), char(0xE000),
+    char(0xFFFD), char(0x10FFFF), "~",
   }
   for _, name in ipairs(fine) do
     it(("may be %q"):format(#name > 40 and #name .. " bytes" or name), function ()
@@ -30,21 +32,21 @@ describe("a lock's name", function ()
     { "a tab", "\t", "control character" },
     { "an escape", "\27[2J", "control character" },
     { "DEL", "a\127", "control character" },
-    { "a C1 control", "a\u{85}", "control character" },
-    { "the last C1 control", "a\u{9F}", "control character" },
-    { "a lone continuation byte", "a\x80", "not UTF-8" },
-    { "Latin-1", "\xE6r\xF8", "not UTF-8" },
-    { "a character cut short", "a\xE2\x82", "not UTF-8" },
-    { "a character cut short in the middle", "\xE2\x82a", "not UTF-8" },
-    { "an overlong slash", "\xC0\xAF", "not UTF-8" },
-    { "an overlong three-byte form", "\xE0\x80\xAF", "not UTF-8" },
-    { "an overlong four-byte form", "\xF0\x80\x80\xAF", "not UTF-8" },
-    { "an overlong NUL", "\xC0\x80", "not UTF-8" },
-    { "a surrogate", "\xED\xA0\x80", "not UTF-8" },
-    { "the last surrogate", "\xED\xBF\xBF", "not UTF-8" },
-    { "beyond Unicode", "\xF4\x90\x80\x80", "not UTF-8" },
-    { "five bytes", "\xF8\x88\x80\x80\x80", "not UTF-8" },
-    { "0xFF", "\xFF", "not UTF-8" },
+    { "a C1 control", "a" .. char(0x85), "control character" },
+    { "the last C1 control", "a" .. char(0x9F), "control character" },
+    { "a lone continuation byte", bytes "61 80", "not UTF-8" },
+    { "Latin-1", bytes "E6 72 F8", "not UTF-8" },
+    { "a character cut short", bytes "61 E2 82", "not UTF-8" },
+    { "a character cut short in the middle", bytes "E2 82 61", "not UTF-8" },
+    { "an overlong slash", bytes "C0 AF", "not UTF-8" },
+    { "an overlong three-byte form", bytes "E0 80 AF", "not UTF-8" },
+    { "an overlong four-byte form", bytes "F0 80 80 AF", "not UTF-8" },
+    { "an overlong NUL", bytes "C0 80", "not UTF-8" },
+    { "a surrogate", bytes "ED A0 80", "not UTF-8" },
+    { "the last surrogate", bytes "ED BF BF", "not UTF-8" },
+    { "beyond Unicode", bytes "F4 90 80 80", "not UTF-8" },
+    { "five bytes", bytes "F8 88 80 80 80", "not UTF-8" },
+    { "0xFF", bytes "FF", "not UTF-8" },
   }
   for _, case in ipairs(refused) do
     it("may not hold " .. case[1], function ()
@@ -55,11 +57,11 @@ describe("a lock's name", function ()
 
   it("is judged like Lua's own utf8 does, whatever the bytes", function ()
     local random, utf8 = Random.new(42), lua53.utf8
-    local bytes = { 0x20, 0x41, 0x7E, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF,
+    local alphabet = { 0x20, 0x41, 0x7E, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xED, 0xEF,
       0xF0, 0xF4, 0xF5, 0xFF }
     for _ = 1, 5000 do
       local name = {}
-      for i = 1, random:below(5) do name[i] = string.char(random:pick(bytes)) end
+      for i = 1, random:below(5) do name[i] = string.char(random:pick(alphabet)) end
       name = table.concat(name)
       local is_fine = utf8.len(name) ~= nil
       for _, point in utf8.codes(is_fine and name or "") do

@@ -6,6 +6,7 @@
 --
 --     after_each(scene.clear)
 local client = require "spec.support.client"
+local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
 local scene = {}
@@ -121,14 +122,7 @@ end
 
 --- rabbitmqctl, for tests that are pending without an operator.
 function scene.ctl(...)
-  local words = {}
-  for i, word in ipairs{ "spec/support/broker", "ctl", os.getenv "BROKER_DIR", ... } do
-    words[i] = "'" .. word:gsub("'", "'\\''") .. "'"
-  end
-  local pipe = assert(io.popen(table.concat(words, " ") .. " 2>&1"))
-  local output = pipe:read("a")
-  assert(pipe:close(), output)
-  return output
+  return process.shell("spec/support/broker", "ctl", os.getenv "BROKER_DIR", ...)
 end
 
 --- Whether there is an operator: a broker that was not started by the suite has none.

@@ -65,7 +65,7 @@ function Socket.module(broker)
 end
 
 local BORROWED = { "socket", "spec.support.client", "spec.support.channel", "spec.support.until",
-  "spec.broker.facts.scene" }
+  "spec.support.process", "spec.broker.facts.scene" }
 
 -- Calls fn(client) while everything that uses a socket is loaded anew, and uses the model's.
 local function lend(broker, fn)
