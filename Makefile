@@ -51,7 +51,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: all build prepare help env demo test test-unit soak bench install clean \
+.PHONY: all build prepare help env demo test test-unit matrix soak bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -201,6 +201,12 @@ test: prepare build lib lib-lua ## all specs, or SPEC=path; SANITIZE=1 or thread
 
 test-unit: prepare build ## the specs that need no broker
 	@$(WITH_ENV) spec/support/suite spec/unit
+
+# The Luas that the module is for.
+LUAS := lua5.4 lua5.3 lua5.1 luajit
+
+matrix: ## all specs, or SPEC=path, under every Lua, one after the other
+	+@MAKE="$(MAKE)" spec/support/matrix $(LUAS)
 
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
