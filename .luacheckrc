@@ -2,3 +2,5 @@
 std = "max"
 max_line_length = 120
 files["spec"].std = "max+busted"
+files["lua/amqplocks/nginx"].read_globals = { "ngx" }
+files["lua/amqplocks/drivers.lua"].read_globals = { "ngx" }

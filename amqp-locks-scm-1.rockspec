@@ -83,6 +83,7 @@ build = {
         "src/lua/acquiring.c",
         "src/lua/admin.c",
         "src/lua/compat.c",
+        "src/lua/ending.c",
         "src/lua/lock.c",
         "src/lua/module.c",
         "src/lua/mutex.c",
@@ -103,6 +104,7 @@ build = {
     ["amqplocks.acquiring"] = "lua/amqplocks/acquiring.lua",
     ["amqplocks.admin"] = "lua/amqplocks/admin.lua",
     ["amqplocks.await"] = "lua/amqplocks/await.lua",
+    ["amqplocks.closing"] = "lua/amqplocks/closing.lua",
     ["amqplocks.connection"] = "lua/amqplocks/connection.lua",
     ["amqplocks.drivers"] = "lua/amqplocks/drivers.lua",
     ["amqplocks"] = "lua/amqplocks/init.lua",
@@ -123,6 +125,11 @@ build = {
     ["amqplocks.drivers.luaossl"] = "lua/amqplocks/drivers/luaossl.lua",
     ["amqplocks.drivers.luv"] = "lua/amqplocks/drivers/luv.lua",
     ["amqplocks.drivers.native"] = "lua/amqplocks/drivers/native.lua",
+    ["amqplocks.drivers.resty"] = "lua/amqplocks/drivers/resty.lua",
+    ["amqplocks.nginx.endings"] = "lua/amqplocks/nginx/endings.lua",
+    ["amqplocks.nginx.events"] = "lua/amqplocks/nginx/events.lua",
+    ["amqplocks.nginx.request"] = "lua/amqplocks/nginx/request.lua",
+    ["amqplocks.nginx.worker"] = "lua/amqplocks/nginx/worker.lua",
     -- end: modules
   },
 }

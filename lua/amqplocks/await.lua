@@ -37,8 +37,8 @@ local function dropped(driver, operation, ...)
 end
 
 --- Waits for an operation and returns its result: what it gives, or nil, message, code. An error thrown while waiting
--- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does waiting where
--- the driver cannot.
+-- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does waiting
+-- where the driver cannot.
 local function await(driver, operation, on_wait)
   if driver.check then
     local wrong, code = driver.check()

@@ -4,6 +4,7 @@
 --- A connection to a broker, on which locks live.
 local admin = require "amqplocks.admin"
 local await = require "amqplocks.await"
+local close = require "amqplocks.closing"
 local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.protected").pcall
@@ -25,13 +26,8 @@ end
 function Connection:close()
   if not self._closed then
     self._closed = true
-    pcall(function()
-      local closing = self._session:close()
-      self._driver.losses:close()
-      await(self._driver, closing)
-    end)
-    self._session:abort()
-    if self._driver.mind then self._driver.mind() end
+    local close_its_own = self._driver.close or close
+    close_its_own(self._driver, self._session)
   end
   return true
 end

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Which driver moves a connection's bytes: by name, one that somebody wrote (docs/drivers.md), or what fits where we run.
+--- Which driver moves a connection's bytes: by name, one that somebody wrote (docs/drivers.md), or what fits where we
+-- run.
 local drivers = {}
 
 local LOOPS = { cqueues = "amqplocks.drivers.cqueues", luv = "amqplocks.drivers.luv" }

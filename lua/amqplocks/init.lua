@@ -64,9 +64,10 @@ function amqplocks.connect(url, opts)
   options.check(opts, schema, "connect")
   url = url or os.getenv("AMQP_URL")
   if url then check_url(url) end
-  local session, driver = drivers.session(opts.driver, {
+  local session, driver, code = drivers.session(opts.driver, {
     url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
   }, opts.shared)
+  if not session then return nil, driver, code end
   if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
   driver.log = opts.log
   driver.losses:on(opts.on_lost or nil)

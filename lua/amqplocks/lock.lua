@@ -40,6 +40,9 @@ function Lock:verify() return await(self._connection._driver, self._core:verify(
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release() return await(self._connection._driver, self._core:release()) end
 
+--- For those who end what it belongs to: lets it go without waiting.
+function Lock:_let_go() self._core:release():drop() end
+
 --- Turns writing into reading ("write" into "read"), with no gap in which another writer fits; nothing if it reads
 -- already. The lock has then another ticket.
 ---@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit": `lock.kind`

@@ -35,6 +35,13 @@ function losses:watch(lock)
   if not lock:held() then self._seen = nil end
 end
 
+--- Those that are watched, as a list.
+function losses:watched()
+  local locks = {}
+  for lock in pairs(self._watched) do table.insert(locks, lock) end
+  return locks
+end
+
 function losses:forget(lock) self._watched[lock] = nil end
 
 local function look(self)

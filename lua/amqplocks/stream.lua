@@ -4,16 +4,16 @@
 --- One of the two connections of a session over bytes, on a socket of an event loop's. The core says when it wants one
 -- ("due"); here it is opened, read and written.
 --
--- A loop that can do so runs it in two coroutines: one opens it, writes what anybody has begun and minds the time, the other
--- reads for everybody who waits. They come with a connection and go with it; the next one has two of its own. Where nobody
--- may stay behind, whoever waits opens, reads and writes.
+-- A loop that can do so runs it in two coroutines: one opens it, writes what anybody has begun and minds the time,
+-- the other reads for everybody who waits. They come with a connection and go with it; the next one has two of its
+-- own. Where nobody may stay behind, whoever waits opens, reads and writes.
 local pcall = require("amqplocks.protected").pcall
 
 local stream = {}
 stream.__index = stream
 
---- `loop` is what a driver offers (docs/drivers.md), `role` is "holder" or "prober". `moved()` is called whenever the
--- broker, or the end of the connection, has moved anything.
+--- `loop` is what a driver offers (docs/drivers.md), `role` is "holder" or "prober". `moved()` is called by its
+-- coroutines whenever the broker, or the end of the connection, has moved anything.
 function stream.new(loop, session, role, moved)
   local host, port, timeout, tls = session:address()
   return setmetatable({

@@ -397,7 +397,8 @@ static void nothing_free(al_acquire *self) {
   self->verdict = contended                                         ? AL_CONTENDED
                   : view->busy == 0 && view->sight == AL_SIGHT_NONE ? AL_UNAVAILABLE
                                                                     : AL_BUSY;
-  if (self->waits && !contended && view->mine == view->found) self->verdict = AL_DEADLOCK;
+  bool is_own = view->mine == view->found && !self->op.session->is_shared;
+  if (self->waits && !contended && is_own) self->verdict = AL_DEADLOCK;
   if (!look_for_squatters(self)) wait_or_give_up(self);
 }
 

@@ -240,6 +240,9 @@ static void refused(al_exclusive *own, const al_event *event) {
   al_code code = al_event_refusal(event);
   if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_CONTENDED;
   if (event->reply_code == AMQP_NOT_FOUND) code = AL_REMOVED;
+  /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
+  if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
+    code = AL_CONTENDED;
   al_claim_blame(&own->claim, code, event->text);
 }
 

@@ -29,6 +29,8 @@ struct al_session {
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
   bool closed;
+  bool
+      is_shared; /* by callers who know nothing of each other: what one holds another may wait for, and no deadlock */
   struct al_note *notes; /* a ring, made with the first note */
   unsigned notes_first, notes_count;
   uint64_t alerts, alerts_seen; /* so far; when the owner last asked */

@@ -73,6 +73,9 @@ void al_lua_push_lock(lua_State *L);
 void al_lua_fill_lock(lua_State *L, int index, al_lock *lock, int parent);
 void al_lua_open_lock(lua_State *L);
 
+/* ending.c: pushes the address of the function that nginx calls at the end of a request. */
+void al_lua_push_note_end(lua_State *L);
+
 /* compat.c: what differs between Lua 5.1, LuaJIT and later ones. */
 void *al_lua_new_box(lua_State *L, size_t size, const char *type); /* zeroed, with its metatable set */
 void al_lua_keep(lua_State *L, int child, int parent); /* parent lives as long as the userdata child */

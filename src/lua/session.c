@@ -57,6 +57,7 @@ static int url_error(lua_State *L) {
 static void read_settings(lua_State *L, int table, al_settings *settings) {
   char why[AL_MESSAGE_SIZE];
   al_settings_init(settings);
+  number_field(L, table, "usual_heartbeat", &settings->heartbeat); /* the URL may know better */
   lua_getfield(L, table, "url");
   if (lua_isstring(L, -1) && !al_settings_url(settings, lua_tostring(L, -1), why)) luaL_error(L, "%s", why);
   lua_pop(L, 1);
@@ -216,7 +217,7 @@ static int session_pause(lua_State *L) {
 
 /* ---- over bytes ------------------------------------------------------------------------------------------------- */
 
-/* core.loop{ …, lender = session or nil } -> session, which asks by the lender's prober */
+/* core.loop{ …, lender = session or nil, shared = } -> session, which asks by the lender's prober */
 static int new_loop(lua_State *L) {
   al_settings settings;
   read_settings(L, 1, &settings);
@@ -227,7 +228,11 @@ static int new_loop(lua_State *L) {
   box->transport = AL_LUA_LOOP;
   box->session = al_loop_new(&settings, lender ? lender->session : NULL);
   explicit_bzero(&settings, sizeof settings);
-  return box->session ? 1 : luaL_error(L, "out of memory");
+  if (!box->session) return luaL_error(L, "out of memory");
+  lua_getfield(L, 1, "shared");
+  box->session->is_shared = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return 1;
 }
 
 /* core.bytes{ …, seed = } -> session */

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Sessions in an event loop, whichever it is: what they need of it stands in docs/drivers.md. The loop's own coroutines
--- read and write; whoever waits for an operation sleeps until it has ended, and the others run.
+--- Sessions in an event loop, whichever it is: what they need of it stands in docs/drivers.md. The loop's own
+-- coroutines read and write; whoever waits for an operation sleeps until it has ended, and the others run.
 local core = require "amqplocks.core"
 local losses = require "amqplocks.losses"
 local news = require "amqplocks.news"
@@ -11,8 +11,8 @@ local waiting = require "amqplocks.waiting"
 
 local loop = {}
 
--- The connections belong to the driver, which belongs to those who use it. The loop's coroutines only know them: otherwise a
--- connection that everybody has forgotten would live for ever.
+-- The connections belong to the driver, which belongs to those who use it. The loop's coroutines only know them:
+-- otherwise a connection that everybody has forgotten would live for ever.
 local function tell_soon(spawn, session, known)
   local alerts = session:alerts()
   local driver = known.driver
@@ -21,17 +21,25 @@ local function tell_soon(spawn, session, known)
   spawn(function() news.tell(driver) end)
 end
 
---- A session over `settings`, and what waits for its operations.
-function loop.session(events, settings)
+local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
+
+--- A session over `settings`, and what waits for its operations. `moved`, if given, is called when the broker may
+-- have moved something that is none of this session's.
+function loop.session(events, settings, moved)
   local session = core.loop(settings)
   local known = setmetatable({}, { __mode = "v" })
-  local room = waiting.new(events, session)
+  local room = waiting.new(events, is_called)
+  local changes = 0
   local holder, prober
 
   local function mind()
     holder:mind()
     prober:mind()
-    room:wake()
+    if session:op_changes() ~= changes then
+      changes = session:op_changes()
+      room:call()
+    end
+    if moved then moved() end
     tell_soon(events.spawn, session, known)
   end
 

@@ -1,0 +1,20 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The end of a session: politely, as long as its timeout lasts, and in any case. Never throws.
+local await = require "amqplocks.await"
+local pcall = require("amqplocks.protected").pcall
+
+local function close_politely(driver, session)
+  local closing = session:close()
+  driver.losses:close()
+  await(driver, closing)
+end
+
+local function close(driver, session)
+  pcall(close_politely, driver, session)
+  session:abort()
+  if driver.mind then driver.mind() end
+end
+
+return close

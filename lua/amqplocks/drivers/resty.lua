@@ -1,0 +1,22 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The driver for nginx, with its Lua module or as OpenResty: nothing is opened before it is needed, and nothing
+-- survives the request.
+local resty = {}
+
+local USUAL_HEARTBEAT = 60 -- a worker that dies is noticed by its socket; a request has better things to do
+
+--- A session over `settings`, and what waits for its operations.
+---@return table|nil session, table|string driver_or_message, string? code
+function resty.session(settings, shared)
+  local events = require "amqplocks.nginx.events"
+  local wrong, code = events.check()
+  if wrong then return nil, ("%s: %s"):format(code, wrong), code end
+  settings.usual_heartbeat = USUAL_HEARTBEAT
+  local worker, why, problem = require("amqplocks.nginx.worker").of(settings)
+  if not worker then return nil, ("%s: %s"):format(problem, why), problem end
+  return require("amqplocks.nginx.request").session(worker, settings, shared)
+end
+
+return resty

@@ -1,0 +1,133 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- nginx, as sessions over bytes need an event loop (docs/drivers.md): cosockets, semaphores, timers. A cosocket
+-- belongs to the request, or the timer, that opened it, and dies with it.
+local semaphore = require "ngx.semaphore"
+
+local LONG = 86400 -- seconds: nginx has no "for ever"
+
+-- In which phases nginx lets a handler wait, and use cosockets.
+local MAY_WAIT = { rewrite = true, server_rewrite = true, access = true, content = true, timer = true }
+
+local function milliseconds(seconds) return math.max(1, math.ceil(math.min(seconds or LONG, LONG) * 1000)) end
+
+-- ---- sockets --------------------------------------------------------------------------------------------------------
+
+local Socket = {}
+Socket.__index = Socket
+
+function Socket:read(seconds)
+  self._raw:settimeout(milliseconds(seconds))
+  self._reader = coroutine.running()
+  local bytes, why = self._raw:receiveany(8192)
+  self._reader = nil
+  return bytes, why
+end
+
+function Socket:write(bytes, seconds)
+  self._raw:settimeout(milliseconds(seconds))
+  local sent, why = self._raw:send(bytes)
+  if sent then return true end
+  return nil, why
+end
+
+-- What is being read cannot be closed. Who closes has spawned who reads, and may end it.
+function Socket:close()
+  if self._closed then return end
+  self._closed = true
+  if self._reader then pcall(ngx.thread.kill, self._reader) end
+  pcall(self._raw.close, self._raw)
+end
+
+-- ---- TLS ------------------------------------------------------------------------------------------------------------
+
+local function read_file(path)
+  local file, why = io.open(path, "rb")
+  if not file then return nil, why end
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local function parse(path, how)
+  local text, why = read_file(path)
+  if not text then return nil, why end
+  local parsed, problem = require("ngx.ssl")[how](text)
+  if not parsed then return nil, ("%s: %s"):format(path, problem) end
+  return parsed
+end
+
+local function identify(raw, tls)
+  if not tls.cert then return true end
+  local cert, why = parse(tls.cert, "parse_pem_cert")
+  if not cert then return nil, why end
+  local key, problem = parse(tls.key or tls.cert, "parse_pem_priv_key")
+  if not key then return nil, problem end
+  return raw:setclientcert(cert, key)
+end
+
+local function secure(raw, tls)
+  if tls.ca then
+    return nil, "tls.ca means nothing here: nginx takes the authorities from lua_ssl_trusted_certificate"
+  end
+  local identified, why = identify(raw, tls)
+  if not identified then return nil, why end
+  local secured, problem = raw:sslhandshake(false, tls.server_name, tls.verify)
+  if not secured then return nil, problem end
+  return true
+end
+
+-- ---- the loop -------------------------------------------------------------------------------------------------------
+
+local events = {}
+
+--- `localhost` is a name, and nginx asks no hosts file.
+function events.connect(host, port, tls, seconds)
+  local raw = ngx.socket.tcp()
+  raw:settimeout(milliseconds(seconds))
+  if host == "localhost" then host = "127.0.0.1" end
+  if host:find(":", 1, true) then host = "[" .. host .. "]" end
+  local connected, why = raw:connect(host, port)
+  if not connected then
+    return nil, ("no broker at %s:%d: %s"):format(host, port, why), "unreachable"
+  end
+  if tls then
+    local secured, problem = secure(raw, tls)
+    if not secured then
+      raw:close()
+      return nil, ("no TLS with %s:%d: %s"):format(host, port, problem), "tls"
+    end
+  end
+  return setmetatable({ _raw = raw }, Socket)
+end
+
+local Condition = {}
+Condition.__index = Condition
+
+function Condition:wait(seconds) self._raw:wait(math.min(seconds or LONG, LONG)) end
+
+function Condition:signal()
+  local sleepers = -self._raw:count()
+  if sleepers > 0 then self._raw:post(sleepers) end
+end
+
+function events.condition() return setmetatable({ _raw = assert(semaphore.new()) }, Condition) end
+
+--- In a timer, which outlives the request.
+function events.spawn(fn)
+  local begun, why = ngx.timer.at(0, function() fn() end)
+  if not begun then return nil, "nginx starts no timer: " .. why end
+  return true
+end
+
+--- In the same timer, and so with the same cosockets.
+function events.beside(fn) return ngx.thread.spawn(fn) end
+
+function events.check()
+  local phase = ngx.get_phase()
+  if MAY_WAIT[phase] then return nil end
+  return ("nginx lets nobody wait in its phase %s"):format(phase), "phase"
+end
+
+return events

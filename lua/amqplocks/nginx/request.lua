@@ -1,0 +1,150 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Connections of a request of nginx's. They end with it, however it ends, and with them the locks.
+--
+-- By default a request has a holder of its own, on a cosocket that dies with it. Nobody else may read that one, so it
+-- is read by whoever waits; what comes from the worker's prober he is told by the worker. Who shares the worker's
+-- holder only waits, and the worker lets go of what he leaves.
+local close_session = require "amqplocks.closing"
+local core = require "amqplocks.core"
+local endings = require "amqplocks.nginx.endings"
+local events = require "amqplocks.nginx.events"
+local losses = require "amqplocks.losses"
+local stream = require "amqplocks.stream"
+local waiting = require "amqplocks.waiting"
+
+local request = {}
+
+-- What belongs to the request we are in, until it is over.
+local function bind(worker, finish)
+  local state = { request = endings.request() }
+  state.settle = worker.endings:expect(function()
+    state.over = "the request that opened it is over"
+    finish()
+    worker.driver.mind()
+  end)
+  return state
+end
+
+local function close(state)
+  state.over = "the connection was closed; open another"
+  state.settle()
+end
+
+-- May the request we are in wait here?
+local function check(state)
+  if state.over then return state.over, "closed" end
+  local wrong, code = events.check()
+  if wrong then return wrong, code end
+  if endings.request() ~= state.request then return "it was opened by another request", "closed" end
+end
+
+-- ---- with a holder of its own ---------------------------------------------------------------------------------------
+
+-- Reads and writes for everybody in this request, if nobody does.
+local function lead(self, left, most)
+  local holder = self.holder
+  self.leader = coroutine.running()
+  if self.session:due "holder" then
+    holder:open()
+  elseif holder:is_up() then
+    holder:read(waiting.least(left, most))
+  else
+    ngx.sleep(waiting.least(left, most) or 1)
+  end
+  self.leader = nil
+end
+
+local function is_alive(thread)
+  local status = thread and coroutine.status(thread) or "dead"
+  return status ~= "dead" and status ~= "zombie"
+end
+
+local function write(self)
+  if is_alive(self.writer) then return end
+  self.writer = coroutine.running()
+  self.holder:write()
+  self.writer = nil
+  if not self.holder:is_up() and not is_alive(self.leader) then self.holder:close() end
+end
+
+local function move(self, operation)
+  local left = self.session:pump(operation)
+  self.worker.driver.mind()
+  write(self)
+  return left
+end
+
+local function wait(self, operation, most)
+  local left = move(self, operation)
+  if operation:done() then return end
+  if operation:awaits() == "prober" then
+    self.worker.askers:wait(operation, left, most)
+  elseif is_alive(self.leader) then
+    self.followers:wait(operation, left, most)
+  else
+    lead(self, left, most)
+    self.followers:call() -- another one leads from here on
+  end
+  move(self, operation)
+end
+
+local function own(worker, settings)
+  settings.lender, settings.shared = worker.session, nil
+  local session = core.loop(settings)
+  local self = { session = session, worker = worker, followers = waiting.new(events, function() return true end) }
+  self.holder = stream.new(events, session, "holder")
+  local state = bind(worker, function() session:abort() end)
+  local driver = {
+    opens_late = true,
+    check = function() return check(state) end,
+    wait = function(operation, most) return wait(self, operation, most) end,
+    mind = function()
+      if not check(state) then move(self) end
+    end,
+    close = function(driver)
+      close_session(driver, session)
+      close(state)
+    end,
+    news = function() return session:news() end,
+    losses = losses.new(function() return session:alerts() end),
+  }
+  return session, driver
+end
+
+-- ---- with the worker's ----------------------------------------------------------------------------------------------
+
+local function share(worker)
+  local session, common = worker.session, worker.driver
+  local begun = setmetatable({}, { __mode = "k" }) -- operations somebody waits for
+  local locks = losses.new(function() return session:alerts() end)
+  local state = bind(worker, function()
+    for operation in pairs(begun) do operation:drop() end
+    for _, lock in ipairs(locks:watched()) do lock:_let_go() end
+  end)
+  local driver = {
+    opens_late = true,
+    check = function() return check(state) end,
+    wait = function(operation, most)
+      begun[operation] = true
+      return common.wait(operation, most)
+    end,
+    mind = common.mind,
+    close = function()
+      for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
+      close(state)
+    end,
+    news = function() end, -- what is told of the worker's connections the worker logs
+    losses = locks,
+  }
+  return session, driver
+end
+
+--- A session over `settings` for the request we are in, and what waits for its operations.
+function request.session(worker, settings, shared)
+  if shared then return share(worker) end
+  return own(worker, settings)
+end
+
+return request

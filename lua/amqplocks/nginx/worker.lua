@@ -1,0 +1,81 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What an nginx worker has in common for all its requests to one broker: a session, whose prober asks for all of
+-- them, and whose holder carries the locks of those that share it. Timers own it, so that no request ends it, and
+-- look after what ended requests leave behind.
+--
+-- After a while it retires: requests that come later get a new one, and with the last of its own it goes, as it does
+-- when nginx shuts the worker down.
+local close = require "amqplocks.closing"
+local endings = require "amqplocks.nginx.endings"
+local events = require "amqplocks.nginx.events"
+local loop = require "amqplocks.drivers.loop"
+local news = require "amqplocks.news"
+local waiting = require "amqplocks.waiting"
+
+local LIFETIME = 600 -- seconds: what a timer allocates is only given back with it
+
+local worker = {}
+worker.__index = worker
+
+local current = {} -- by address
+
+local function key_of(settings)
+  local parts = { settings.url or "", settings.name or "", settings.heartbeat or "", settings.timeout or "" }
+  for _, name in ipairs { "ca", "cert", "key", "server_name", "verify" } do
+    table.insert(parts, tostring(settings.tls and settings.tls[name]))
+  end
+  return table.concat(parts, "\0")
+end
+
+local function is_over(self)
+  return self.endings.count == 0 and (current[self._key] ~= self or ngx.worker.exiting())
+end
+
+-- Its own end is polite: the broker is told.
+local function look_after(self)
+  repeat
+    self.endings:wait(1)
+    news.tell(self.driver)
+  until is_over(self)
+  if current[self._key] == self then current[self._key] = nil end
+  close(self.driver, self.session)
+end
+
+local function log(level, message)
+  ngx.log(level == "warning" and ngx.WARN or ngx.INFO, "amqplocks: ", message)
+end
+
+-- Requests wait for what their operations ask the prober.
+local function is_answered(operation, begins)
+  return operation:done() or operation:awaits() ~= "prober" or begins and operation:waiting()
+end
+
+local function new(key, settings)
+  settings.shared = true
+  local askers = waiting.new(events, is_answered)
+  local session, driver = loop.session(events, settings, function() askers:call() end)
+  driver.log = log
+  local self = setmetatable({
+    session = session, driver = driver, askers = askers, endings = endings.new(),
+    _key = key, _until = ngx.now() + LIFETIME,
+  }, worker)
+  local begun, why = events.spawn(function() look_after(self) end)
+  if not begun then return nil, why, "unreachable" end
+  return self
+end
+
+--- The one for a broker.
+---@return table|nil, string? message, string? code
+function worker.of(settings)
+  local key = key_of(settings)
+  local self, why, code = current[key], nil, nil
+  if not self or ngx.now() >= self._until then
+    self, why, code = new(key, settings)
+    current[key] = self
+  end
+  return self, why, code
+end
+
+return worker
