@@ -17,7 +17,7 @@ end
 
 local function wait(driver, operation, on_wait)
   local told
-  news.tell(driver) -- before anything else: what has happened since the last call may be why this one would wait for long
+  news.tell(driver) -- first: what has happened since the last call may be why this one would wait for long
   while not operation:done() do
     driver.wait(operation, on_wait and 1)
     news.tell(driver)
