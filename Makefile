@@ -51,7 +51,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: all build prepare help env demo test test-unit matrix soak bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -196,8 +196,12 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
-test: prepare build lib lib-lua ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
+test: prepare build build-for-nginx lib lib-lua ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
+
+# nginx runs LuaJIT, whatever runs the specs.
+build-for-nginx: prepare
+	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory LUA=luajit SANITIZE= WERROR= build
 
 test-unit: prepare build ## the specs that need no broker
 	@$(WITH_ENV) spec/support/suite spec/unit

@@ -1,0 +1,280 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Throw-away nginx servers with the Lua module, on free loopback ports, and requests to them.
+--
+--     local nginx = require "spec.support.nginx"
+--     after_each(nginx.clear)
+--     local server = nginx.start{ workers = 2, locations = { ["/hello"] = "ngx.say(ngx.var.arg_name)" } }
+--     server:get("/hello?name=Bob")             --> 200, "Bob\n", headers
+--     local request = server:begin("/hello")    -- without waiting for the answer
+--     request:finish()                          -- the same three
+--     request:abort()                           -- the client goes away
+--     server:reload()                           -- HUP: new workers
+--     server:quit() server:kill_worker(pid) server:workers() server:errors()
+--
+-- A location's value is the Lua code of its handler, or a table: the code in `content`, `access`, `log` and so on, each
+-- after the server's `prelude`, and other directives in `more`. `main`, `http` and `server` are directives for those
+-- places of the configuration. In code, `amqplocks` is this checkout's module, built for LuaJIT.
+local socket = require "socket"
+local process = require "spec.support.process"
+local until_true = require "spec.support.until"
+
+local nginx = {}
+local server, request = {}, {}
+server.__index, request.__index = server, request
+
+local SECONDS = 20
+local running, requests = {}, {}
+
+-- Requests -----------------------------------------------------------------------------------------------------------
+
+--- Sends a request, and waits for nothing. HTTP/1.0: the end of the answer is the end of the connection.
+function server:begin(path)
+  local self_request = setmetatable({ socket = assert(socket.connect("127.0.0.1", self.port)), bytes = {} }, request)
+  table.insert(requests, self_request)
+  assert(self_request.socket:send(("GET %s HTTP/1.0\r\nHost: localhost\r\n\r\n"):format(path)))
+  self_request.socket:settimeout(0)
+  return self_request
+end
+
+-- Takes what has come; true at the end of the answer.
+local function take(self)
+  while not self.over do
+    local bytes, err, part = self.socket:receive(65536)
+    table.insert(self.bytes, bytes or part)
+    if err == "timeout" then return false end
+    if err then self.over = err end
+  end
+  return true
+end
+
+--- Whether its answer is complete, or will never be.
+function request:finished() return take(self) end
+
+--- Waits for the end of the answer: status, body, headers (names in lower case). A status of nil: the connection was
+-- closed without an answer.
+function request:finish(seconds)
+  until_true(function() return take(self), table.concat(self.bytes) end, seconds or SECONDS)
+  self.socket:close()
+  local answer = table.concat(self.bytes)
+  local status, head, body = answer:match("^HTTP/%S+ (%d+)[^\r]*(.-)\r\n\r\n(.*)$")
+  local headers = {}
+  for name, value in (head or ""):gmatch("\r\n([^:]+): *([^\r]*)") do headers[name:lower()] = value end
+  return tonumber(status), body or answer, headers
+end
+
+--- The client goes away, without waiting for the answer.
+function request:abort() self.socket:close() end
+
+--- Sends a request and waits for the answer: status, body, headers.
+function server:get(path, seconds) return self:begin(path):finish(seconds) end
+
+-- The server ----------------------------------------------------------------------------------------------------------
+
+local function contents(path)
+  local file = io.open(path)
+  if not file then return "" end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+-- An id of a process that lives; another's of the same number does not count.
+local function alive(self, pid)
+  return contents("/proc/" .. pid .. "/stat"):match("^.*%) (%a)") ~= "Z"
+    and contents("/proc/" .. pid .. "/cmdline"):find("^nginx: ") ~= nil
+    and (pid ~= self.pid or contents("/proc/" .. pid .. "/cmdline"):find(self.directory, 1, true) ~= nil)
+end
+
+function server:alive() return alive(self, self.pid) end
+
+function server:signal(name, pid)
+  pid = pid or self.pid
+  if alive(self, pid) then os.execute(("kill -s %s %d"):format(name, pid)) end
+end
+
+--- The ids of its workers, those that are shutting down among them.
+function server:workers()
+  local pids = {}
+  for pid in contents(("/proc/%d/task/%d/children"):format(self.pid, self.pid)):gmatch("%d+") do
+    if alive(self, tonumber(pid)) then table.insert(pids, tonumber(pid)) end
+  end
+  return pids
+end
+
+--- Waits until a worker has ended.
+function server:await_end(pid, seconds)
+  until_true(function() return not alive(self, pid), self:errors() end, seconds or SECONDS)
+end
+
+--- SIGKILL for one worker, or for all that there are. The master starts others: waits until it has.
+function server:kill_worker(...)
+  local old = select("#", ...) > 0 and { ... } or self:workers()
+  local number = #self:workers()
+  for _, pid in ipairs(old) do self:signal("KILL", pid) end
+  for _, pid in ipairs(old) do self:await_end(pid) end
+  until_true(function() return #self:workers() >= number, self:errors() end, SECONDS)
+end
+
+--- SIGHUP: new workers take over, old ones finish what they do. Waits until the new ones are there; gives the old.
+function server:reload()
+  local old, number = self:workers(), 0
+  for _ in ipairs(old) do number = number + 1 end
+  local is_old = {}
+  for _, pid in ipairs(old) do is_old[pid] = true end
+  self:signal("HUP")
+  until_true(function()
+    local new = 0
+    for _, pid in ipairs(self:workers()) do if not is_old[pid] then new = new + 1 end end
+    return new >= number, self:errors()
+  end, SECONDS)
+  return old
+end
+
+--- SIGQUIT: it takes no more requests, and ends when it has answered those it has.
+function server:quit() self:signal("QUIT") end
+
+--- What is in its error log.
+function server:errors() return contents(self.directory .. "/error.log") end
+
+--- Ends it at once.
+function server:stop()
+  local workers = self:workers()
+  self:signal("TERM")
+  until_true(function() return not self:alive() end, SECONDS)
+  for _, pid in ipairs(workers) do self:signal("KILL", pid) end -- one that hangs has not heard its master
+  process.shell("rm", "-rf", self.directory)
+end
+
+-- Configuration -------------------------------------------------------------------------------------------------------
+
+local PHASES = {
+  "set", "rewrite", "access", "content", "header_filter", "body_filter", "log",
+}
+
+local function location(path, what, prelude)
+  if type(what) == "string" then what = { content = what } end
+  local lines = { ("location %s {"):format(path), what.more or "" }
+  for _, phase in ipairs(PHASES) do
+    if what[phase] then
+      local argument = phase == "set" and "$set " or ""
+      table.insert(lines, ("%s_by_lua_block %s{\n%s\n%s\n}"):format(phase, argument, prelude, what[phase]))
+    end
+  end
+  table.insert(lines, "}")
+  return table.concat(lines, "\n")
+end
+
+local modules -- the directives that load the Lua module, where it is one
+
+local function load_modules()
+  if modules then return modules end
+  local directory = process.shell("sh", "-c", "PATH=$PATH:/usr/sbin nginx -V"):match("%-%-modules%-path=(%S+)")
+  modules = ""
+  for _, name in ipairs{ "ndk_http_module", "ngx_http_lua_module" } do
+    local path = ("%s/%s.so"):format(directory or "", name)
+    if io.open(path) then modules = modules .. ("load_module %s;\n"):format(path) end
+  end
+  return modules
+end
+
+local CONFIG = [[
+$modules
+daemon on;
+$user
+worker_processes $workers;
+pid $directory/pid;
+error_log $directory/error.log info;
+$main
+events { worker_connections 4096; }
+http {
+  access_log off;
+  lua_package_path "$checkout/lua/?.lua;$checkout/lua/?/init.lua;;";
+  lua_package_cpath "$checkout/build/luajit/?.so;;";
+  client_body_temp_path $directory/body;
+  proxy_temp_path $directory/proxy;
+  fastcgi_temp_path $directory/fastcgi;
+  uwsgi_temp_path $directory/uwsgi;
+  scgi_temp_path $directory/scgi;
+  $http
+  server {
+    listen 127.0.0.1:$port;
+    $server
+    $locations
+  }
+}
+]]
+
+local function configuration(self, options)
+  local locations = {}
+  for path, what in pairs(options.locations or {}) do
+    table.insert(locations, location(path, what, options.prelude or ""))
+  end
+  local values = {
+    modules = load_modules(), user = process.shell("id", "-u"):match("^0") and "user root;" or "",
+    workers = tostring(options.workers or 1), directory = self.directory,
+    checkout = process.shell("pwd"):match("%S+"), port = tostring(self.port),
+    main = options.main or "", http = options.http or "", server = options.server or "",
+    locations = table.concat(locations, "\n"),
+  }
+  local text = CONFIG:gsub("%$(%l+)", values)
+  return (text:gsub("{PORT}", values.port))
+end
+
+local function free_port()
+  local probe = assert(socket.bind("127.0.0.1", 0))
+  local _, port = probe:getsockname()
+  probe:close()
+  return tonumber(port)
+end
+
+-- Ends it when this process has ended, however it did.
+local function keep(self)
+  process.shell("sh", "-c", [[
+    setsid sh -c 'tail -f /dev/null --pid="$1"
+      pid=$(cat "$2/pid" 2>/dev/null) && grep -aq "$2" "/proc/$pid/cmdline" && kill -s TERM "$pid"
+      rm -rf "$2"' keeper "$@" </dev/null >/dev/null 2>&1 &
+  ]], "sh", tostring(process.id()), self.directory)
+end
+
+-- Sockets of LuaSocket are not close-on-exec: nginx would keep our connections alive.
+local LAUNCH = [[
+  for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done
+  PATH=$PATH:/usr/sbin exec nginx -p "$1" -c "$1/nginx.conf" -e "$1/error.log" </dev/null]]
+
+local function launch(self, options)
+  local file = assert(io.open(self.directory .. "/nginx.conf", "w"))
+  file:write(configuration(self, options))
+  file:close()
+  return pcall(process.shell, "bash", "-c", LAUNCH, "launch", self.directory)
+end
+
+--- Starts one, and waits until it serves.
+function nginx.start(options)
+  local self = setmetatable({ directory = process.shell("mktemp", "-d"):match("%S+") }, server)
+  keep(self)
+  local started, problem
+  for _ = 1, 5 do -- a port may be taken between our look and nginx's
+    self.port = free_port()
+    started, problem = launch(self, options)
+    if started or not tostring(problem):find("Address already in use", 1, true) then break end
+  end
+  if not started then error(problem, 2) end
+  until_true(function()
+    self.pid = tonumber(contents(self.directory .. "/pid"))
+    return self.pid and #self:workers() >= (options.workers or 1), self:errors()
+  end, SECONDS)
+  table.insert(running, self)
+  return self
+end
+
+--- Ends them all. To be called after each test.
+function nginx.clear()
+  local old_servers, old_requests = running, requests
+  running, requests = {}, {}
+  for _, old in ipairs(old_requests) do old.socket:close() end
+  for _, old in ipairs(old_servers) do old:stop() end
+end
+
+return nginx
