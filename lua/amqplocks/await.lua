@@ -23,6 +23,7 @@ local function wait(driver, operation, on_wait)
     news.tell(driver)
     if on_wait then told = report(operation, on_wait, told) end
   end
+  if driver.drain then driver.drain() end -- others may be waiting for what comes last, and is not answered
 end
 
 -- What is undone by giving it back is written by whoever moves the connection.

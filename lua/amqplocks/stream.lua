@@ -19,7 +19,7 @@ function stream.new(loop, session, role, moved)
   return setmetatable({
     _loop = loop, _session = session, _role = role, _moved = moved,
     _host = host, _port = port, _timeout = timeout, _tls = tls,
-    _unsent = loop.condition(),
+    _unsent = loop.condition(), _written = loop.condition(),
   }, stream)
 end
 
@@ -83,6 +83,11 @@ function stream:close()
   self._socket = nil
 end
 
+--- Waits until what there is to be sent was sent, as far as the other side takes it.
+function stream:drain()
+  if self:is_up() and self._session:is_unsent(self._role) then self._written:wait(self._timeout) end
+end
+
 -- ---- for all who wait -----------------------------------------------------------------------------------------------
 
 -- An error here is a defect, or that of a driver: the connection is worth nothing any more, and its end tells why.
@@ -110,6 +115,7 @@ local function write_on(self)
     local left = self._session:pump()
     self._moved()
     self:write()
+    self._written:signal()
     if self:is_up() and not self._session:is_unsent(self._role) then self._unsent:wait(math.min(left or 1, 1)) end
   end
   self:write()

@@ -27,6 +27,9 @@ function waiting:wait(operation, left, most)
   self._asleep[operation] = nil
 end
 
+--- Whoever waited for it is gone.
+function waiting:forget(operation) self._asleep[operation] = nil end
+
 function waiting:call()
   local called = {} -- whoever is woken may go on at once
   for operation, sleeper in pairs(self._asleep) do

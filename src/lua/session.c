@@ -217,7 +217,7 @@ static int session_pause(lua_State *L) {
 
 /* ---- over bytes ------------------------------------------------------------------------------------------------- */
 
-/* core.loop{ …, lender = session or nil, shared = } -> session, which asks by the lender's prober */
+/* core.loop{ …, lender = session or nil } -> session, which asks by the lender's prober */
 static int new_loop(lua_State *L) {
   al_settings settings;
   read_settings(L, 1, &settings);
@@ -229,9 +229,6 @@ static int new_loop(lua_State *L) {
   box->session = al_loop_new(&settings, lender ? lender->session : NULL);
   explicit_bzero(&settings, sizeof settings);
   if (!box->session) return luaL_error(L, "out of memory");
-  lua_getfield(L, 1, "shared");
-  box->session->is_shared = lua_toboolean(L, -1);
-  lua_pop(L, 1);
   return 1;
 }
 
@@ -270,24 +267,29 @@ static int session_attach(lua_State *L) {
   return 0;
 }
 
+/* A loop's coroutine may wake up when everything was collected together, in whichever order: for it, a session that was given
+ * back is one without connections. */
+static bool is_given_back(lua_State *L) {
+  return !((al_lua_session *)luaL_checkudata(L, 1, AL_LUA_SESSION))->session;
+}
+
 /* session:due("holder") -> is it to be connected now? */
 static int session_due(lua_State *L) {
-  al_session *session = check_bytes(L);
-  lua_pushboolean(L, al_link_is_due(check_link(L, session, 2)));
+  lua_pushboolean(L, !is_given_back(L) && al_link_is_due(check_link(L, check_bytes(L), 2)));
   return 1;
 }
 
 /* session:is_up("holder") -> is there a connection? */
 static int session_is_up(lua_State *L) {
-  lua_pushboolean(L, check_link(L, check_bytes(L), 2)->port != NULL);
+  lua_pushboolean(L, !is_given_back(L) && check_link(L, check_bytes(L), 2)->port);
   return 1;
 }
 
 /* session:is_unsent("holder") -> is there anything to be sent? */
 static int session_is_unsent(lua_State *L) {
   size_t length = 0;
-  const al_link *link = check_link(L, check_bytes(L), 2);
-  const al_port *port = link->port ? link->port : link->parted;
+  const al_link *link = is_given_back(L) ? NULL : check_link(L, check_bytes(L), 2);
+  const al_port *port = !link ? NULL : link->port ? link->port : link->parted;
   if (port) al_bytes_output(port, &length);
   lua_pushboolean(L, length > 0);
   return 1;
@@ -295,7 +297,7 @@ static int session_is_unsent(lua_State *L) {
 
 /* session:op_changes() -> how often so far an operation has ended, or begun to wait for others */
 static int session_op_changes(lua_State *L) {
-  lua_pushnumber(L, (lua_Number)check_bytes(L)->op_changes);
+  lua_pushnumber(L, is_given_back(L) ? 0 : (lua_Number)check_bytes(L)->op_changes);
   return 1;
 }
 
@@ -340,7 +342,8 @@ static int session_address(lua_State *L) {
  * again; nil if nothing waits for the time. With an operation: when it is for this one's sake. */
 static int session_pump(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session && box->transport == AL_LUA_LOOP, 1, "not a loop's session");
+  if (is_given_back(L)) return 0;
+  luaL_argcheck(L, box->transport == AL_LUA_LOOP, 1, "not a loop's session");
   int64_t left = al_loop_pump(box->session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2));
   if (left == AL_NEVER)
     lua_pushnil(L);

@@ -46,9 +46,11 @@ function loop.session(events, settings, moved)
   holder = stream.new(events, session, "holder", mind)
   prober = stream.new(events, session, "prober", mind)
 
+  -- By the collector, which may already have taken the session.
   local function forget()
     session:abort()
-    mind()
+    holder:close()
+    prober:close()
   end
 
   local driver = {
@@ -62,6 +64,8 @@ function loop.session(events, settings, moved)
       mind()
     end,
     mind = mind,
+    drain = function() holder:drain() end,
+    forget = function(operation) room:forget(operation) end,
     news = function() return session:news() end,
     losses = losses.new(function() return session:alerts() end),
     alerts = 0,

@@ -91,7 +91,7 @@ local function wait(self, operation, most)
 end
 
 local function own(worker, settings)
-  settings.lender, settings.shared = worker.session, nil
+  settings.lender = worker.session
   local session = core.loop(settings)
   local self = { session = session, worker = worker, followers = waiting.new(events, function() return true end) }
   self.holder = stream.new(events, session, "holder")
@@ -107,6 +107,7 @@ local function own(worker, settings)
       close_session(driver, session)
       close(state)
     end,
+    drain = function() move(self) end,
     news = function() return session:news() end,
     losses = losses.new(function() return session:alerts() end),
   }
@@ -120,7 +121,10 @@ local function share(worker)
   local begun = setmetatable({}, { __mode = "k" }) -- operations somebody waits for
   local locks = losses.new(function() return session:alerts() end)
   local state = bind(worker, function()
-    for operation in pairs(begun) do operation:drop() end
+    for operation in pairs(begun) do
+      common.forget(operation)
+      operation:drop()
+    end
     for _, lock in ipairs(locks:watched()) do lock:_let_go() end
   end)
   local driver = {
@@ -131,6 +135,7 @@ local function share(worker)
       return common.wait(operation, most)
     end,
     mind = common.mind,
+    drain = common.drain,
     close = function()
       for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
       close(state)

@@ -53,7 +53,6 @@ local function is_answered(operation, begins)
 end
 
 local function new(key, settings)
-  settings.shared = true
   local askers = waiting.new(events, is_answered)
   local session, driver = loop.session(events, settings, function() askers:call() end)
   driver.log = log
