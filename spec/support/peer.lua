@@ -304,7 +304,8 @@ function Peer.new(way, settings)
   if not (settings and settings.url) then all.heartbeat, all.timeout = 60, 5 end
   for key, value in pairs(settings or {}) do all[key] = value end
   local self = setmetatable({ way = way, now = 1000, kept = {} }, Peer)
-  self.session = kept_session(self, core.bytes(all))
+  self.core_session = core.bytes(all)
+  self.session = kept_session(self, self.core_session)
   self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")
   self:tick()
   return self
@@ -316,6 +317,16 @@ function Peer.open(way, settings, limits)
   self.holder:handshake(limits)
   self.prober:handshake(limits)
   return self
+end
+
+--- A session that has a holder of its own, which is open, and asks by this one's prober.
+function Peer:borrower(settings)
+  local all = { lender = self.core_session }
+  for key, value in pairs(settings or {}) do all[key] = value end
+  local borrower = Peer.new(self.way, all)
+  borrower.prober = self.prober
+  borrower.holder:handshake()
+  return borrower
 end
 
 --- Seconds since the epoch.

@@ -100,7 +100,10 @@ bool al_op_needs(al_op *op, al_link *link) {
   if (al_link_is_open(link)) return true;
   op->needs = link;
   al_link_want(link);
-  if (al_link_is_lost(link)) al_op_fail_link(op, link);
+  if (al_link_is_lost(link))
+    al_op_fail_link(op, link);
+  else if (link == &op->session->prober->link && !op->session->prober->owner)
+    al_op_fail(op, AL_CLOSED, "the connection whose prober this one asks by was closed");
   return false;
 }
 

@@ -217,31 +217,43 @@ static int session_pause(lua_State *L) {
 
 /* ---- over bytes ------------------------------------------------------------------------------------------------- */
 
-/* core.loop{ …, lender = session or nil } -> session, which asks by the lender's prober */
+/* The field `lender`: the session by whose prober a new one asks; NULL if there is none. */
+static al_session *lender_field(lua_State *L, int table) {
+  al_session *lender = NULL;
+  lua_getfield(L, table, "lender");
+  if (!lua_isnil(L, -1)) lender = ((al_lua_session *)luaL_checkudata(L, -1, AL_LUA_SESSION))->session;
+  lua_pop(L, 1);
+  return lender;
+}
+
+/* core.loop{ …, lender = } -> session */
 static int new_loop(lua_State *L) {
   al_settings settings;
   read_settings(L, 1, &settings);
-  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION), *lender = NULL;
-  lua_getfield(L, 1, "lender");
-  if (!lua_isnil(L, -1)) lender = luaL_checkudata(L, -1, AL_LUA_SESSION);
-  lua_pop(L, 1);
+  al_session *lender = lender_field(L, 1);
+  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->transport = AL_LUA_LOOP;
-  box->session = al_loop_new(&settings, lender ? lender->session : NULL);
+  box->session = al_loop_new(&settings, lender);
   explicit_bzero(&settings, sizeof settings);
   if (!box->session) return luaL_error(L, "out of memory");
   return 1;
 }
 
-/* core.bytes{ …, seed = } -> session */
+/* core.bytes{ …, seed =, lender =, shared = } -> session */
 static int new_bytes(lua_State *L) {
   al_settings settings;
   int seed = 1;
   read_settings(L, 1, &settings);
   number_field(L, 1, "seed", &seed);
+  al_session *lender = lender_field(L, 1);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->transport = AL_LUA_TOLD;
-  box->session = al_session_new(&settings, (uint64_t)seed, NULL);
-  return box->session ? 1 : luaL_error(L, "out of memory");
+  box->session = al_session_new(&settings, (uint64_t)seed, lender);
+  if (!box->session) return luaL_error(L, "out of memory");
+  lua_getfield(L, 1, "shared");
+  box->session->is_shared = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return 1;
 }
 
 static al_session *check_bytes(lua_State *L) {
