@@ -11,16 +11,30 @@ local protected = { pcall = pcall, running = coroutine.running }
 -- coxpcall's own pcall adds a traceback to an error that is text.
 local function unchanged(_, problem) return problem end
 
+-- coxpcall remembers which coroutine is whose in a table that holds on to the outer one, and so to both, for good: no
+-- coroutine thrown away while it waits would ever be collected, nor what it was about to lock.
+local function let_go(running)
+  local i, name, owners = 0, nil, nil
+  repeat
+    i = i + 1
+    name, owners = debug.getupvalue(running, i)
+    if name == "coromap" then setmetatable(owners, { __mode = "kv" }) end
+  until not name
+end
+
+local function use(coxpcall)
+  let_go(coxpcall.running)
+  protected.running = coxpcall.running
+  function protected.pcall(fn, ...)
+    if not coroutine.running() then return pcall(fn, ...) end
+    return coxpcall.xpcall(fn, unchanged, ...)
+  end
+end
+
 -- Told by its version, not tried: in nginx no coroutine may be resumed while a module is loaded.
 if _VERSION == "Lua 5.1" and not package.loaded.jit then
   local found, coxpcall = pcall(require, "coxpcall")
-  if found then
-    protected.running = coxpcall.running
-    function protected.pcall(fn, ...)
-      if not coroutine.running() then return pcall(fn, ...) end
-      return coxpcall.xpcall(fn, unchanged, ...)
-    end
-  end
+  if found then use(coxpcall) end
 end
 
 return protected

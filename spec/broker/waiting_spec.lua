@@ -463,12 +463,8 @@ describe("several that wait on one connection", function()
     end
   end)
 
-  local pcall_yields = coroutine.wrap(function() return pcall(coroutine.yield, true) end)() == true
-  local coroutine_it = pcall_yields and it or pending
-
   -- As a driver with an event loop would.
-  coroutine_it("in coroutines of one loop all get their turns", function()
-    -- Each has a holder elsewhere all the time, so that no wait is a deadlock.
+  it("in coroutines of one loop all get their turns", function()
     -- Each has a holder elsewhere all the time, so that no wait is a deadlock.
     local conn, names, served = stage.connect(), { line.semaphore(2, 4), line.semaphore(2, 4) }, 0
     local wait, threads, patient = conn._driver.wait, {}, stage.connect()

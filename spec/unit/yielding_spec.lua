@@ -277,6 +277,25 @@ describe("the pcall that may be yielded across", function()
     assert.same({ true, true, true, true }, seen)
   end)
 
+  it("keeps no coroutine that is thrown away inside it", function()
+    local left = setmetatable({}, { __mode = "k" })
+    local function throw_away()
+      local thread = coroutine.create(function()
+        protected.pcall(function()
+          local inside = {}
+          left[inside] = true
+          coroutine.yield(inside)
+        end)
+      end)
+      left[thread] = true
+      assert(coroutine.resume(thread))
+    end
+    throw_away()
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(next(left))
+  end)
+
   it("is Lua's own wherever that can be yielded across, or there is no other", function()
     local loaded, preload = package.loaded.coxpcall, package.preload.coxpcall
     package.loaded["amqplocks.protected"], package.loaded.coxpcall = nil, nil
