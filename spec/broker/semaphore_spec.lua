@@ -621,7 +621,7 @@ describe("misuse", function()
     table.insert(cases, { function() sem:acquire{ [option] = wrong } end,
       ("acquire: option %s must be %s"):format(option, wanted) })
   end
-  for _, option in ipairs{ "shared", "priority" } do
+  for _, option in ipairs{ "exclusive", "priority" } do
     table.insert(cases, { function() amqplocks.connect(nil, { [option] = print }) end,
       ('connect: unknown option "%s"'):format(option) })
   end
