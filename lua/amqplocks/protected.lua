@@ -14,10 +14,10 @@ local function unchanged(_, problem) return problem end
 -- coxpcall remembers which coroutine is whose in a table that holds on to the outer one, and so to both, for good: no
 -- coroutine thrown away while it waits would ever be collected, nor what it was about to lock.
 local function let_go(running)
-  local i, name, owners = 0, nil, nil
+  local i = 0
   repeat
     i = i + 1
-    name, owners = debug.getupvalue(running, i)
+    local name, owners = debug.getupvalue(running, i)
     if name == "coromap" then setmetatable(owners, { __mode = "kv" }) end
   until not name
 end
