@@ -42,7 +42,7 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
-NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter test test-% soak,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check)
 
 Q := $(if $(V),,@)
@@ -224,7 +224,7 @@ $(BUILD)/bench/%.so: spec/bench/%.c Makefile | prepare
 	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $$(pkg-config --cflags $(LUA_PACKAGE) $(PACKAGES)) \
 	  -o $@ $< $$(pkg-config --libs $(PACKAGES))
 
-bench: prepare build $(BENCH_MODULES) ## ratios to bare rabbitmq-c
+bench: prepare build build-for-nginx $(BENCH_MODULES) ## ratios to bare rabbitmq-c
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  sh -ec 'for file in $(or $(BENCH),spec/bench/*.lua); do echo "running $$file"; $$LUA "$$file"; done'
 

@@ -35,6 +35,9 @@ function rows.row(what, budget, is_fine, value)
   print(("%-52s %10s   budget %-8s %s"):format(what, value, budget, is_fine and "ok" or "over"))
 end
 
+--- A figure without a budget.
+function rows.plain(what, value) print(("%-52s %10s"):format(what, value)) end
+
 --- Two medians, of ours and of what rabbitmq-c alone does; `at_least`: as a rate, to be no less than the budget.
 function rows.compare(what, budget, mine, bares, at_least)
   local ratio = at_least and bares / mine or mine / bares
