@@ -328,7 +328,7 @@ al_op *al_lock_verify(al_lock *lock);
 
 /* "Relinquishing a Lock", by deleting B and awaiting the answer. Fails with AL_NOT_HELD (so when done twice), AL_LOST,
  * AL_UNREACHABLE (not answered in time: it is released as soon as the broker reads it). A permit is given back without an
- * answer: the operation is done at once. */
+ * answer: the operation is done at once. NULL, no memory: it is released all the same, and nobody will say so. */
 al_op *al_lock_release(al_lock *lock);
 
 /* Gives the lock back. Still held: it is released, without waiting for the answer. */

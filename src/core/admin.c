@@ -324,7 +324,9 @@ static void check(admin *self) {
   }
   self->check = al_channel_take(&self->op.session->holder, check_event, self);
   if (!self->check) {
-    leave_with(self, AL_LIMIT, "no channel is left on the connection");
+    bool lacks_memory = self->op.session->holder.lacks_memory;
+    leave_with(self, lacks_memory ? AL_NO_MEMORY : AL_LIMIT, "no channel is left on the connection%s",
+               lacks_memory ? ", nor memory for another" : "");
     return;
   }
   al_op_ask(&self->op);

@@ -36,7 +36,7 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const 
   *barrier = (al_barrier){.op = op, .link = link};
   set_channel(barrier, al_channel_take(link, barrier_event, barrier));
   if (!barrier->channel) {
-    al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
+    al_op_fail_channel(op, link, "no channel is left on the connection");
     return;
   }
   al_session_ticket(session, ticket);

@@ -31,7 +31,10 @@ static al_channel *channel_free(al_link *link) {
     al_channel *channel = channel_at(link, number);
     if (channel && channel->state != AL_CHANNEL_FREE) continue;
     if (channel) return channel;
-    if (!channels_grow(link, number) || !(channel = calloc(1, sizeof *channel))) return NULL;
+    if (!channels_grow(link, number) || !(channel = calloc(1, sizeof *channel))) {
+      link->lacks_memory = true;
+      return NULL;
+    }
     channel->link = link;
     channel->number = number;
     return link->channels[number] = channel;
@@ -50,6 +53,7 @@ static void channel_open(al_channel *channel) {
 
 al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
   al_channel *channel = link->idle;
+  link->lacks_memory = false;
   if (!al_link_is_open(link)) return NULL;
   if (channel) {
     link->idle = channel->next_idle;

@@ -190,7 +190,7 @@ void al_collector_begin(al_collector *collector, al_op *op, const char *queue, i
   snprintf(collector->queue, sizeof collector->queue, "%s", queue);
   collector->channel = al_channel_take(&op->session->holder, collector_event, collector);
   if (!collector->channel) {
-    al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
     return;
   }
   collector->state = AL_COLLECTOR_ARRIVING;

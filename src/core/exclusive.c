@@ -357,8 +357,8 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) {
     free(own);
-    al_op_fail(
-        op, AL_LIMIT,
+    al_op_fail_channel(
+        op, &session->holder,
         "all %d channels of the connection are in use; a lock takes one, and one more where it is waited for",
         session->holder.channel_max);
     return NULL;

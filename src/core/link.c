@@ -270,7 +270,8 @@ void al_link_pump(al_link *link, int64_t now) {
 static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t al_link_wake(const al_link *link) {
-  if (link->has_more) return link->now;
+  bool is_failing = link->port && link->port->code != AL_OK; /* the next look finds it down */
+  if (link->has_more || is_failing) return link->now;
   if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
   if (link->wanted && link->now < link->due_at) return link->due_at;
   if (link->state != AL_LINK_OPEN) return AL_NEVER;

@@ -68,7 +68,8 @@ struct al_link {
 
   al_channel **channels; /* by number; [0] is unused */
   int channels_size, channel_max;
-  al_channel *idle; /* open and clean */
+  bool lacks_memory; /* that is why the last one who wanted a channel got none */
+  al_channel *idle;  /* open and clean */
   int idle_count;
 
   struct al_exclusive *names[AL_NAME_BUCKETS]; /* what this connection holds or may hold, by queue name */

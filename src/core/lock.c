@@ -46,15 +46,20 @@ void al_lock_unref(al_lock *lock) {
   al_session_unref(session);
 }
 
+/* Asks the broker, and leaves it at that. */
+static void let_go(al_lock *lock) {
+  al_claim_release(lock->claim);
+  al_claim_notify(lock->claim);
+  al_session_flush(lock->session);
+}
+
 void al_lock_drop(al_lock *lock) {
   if (!lock || al_session_forked(lock->session)) return;
   al_session *session = lock->session;
   al_session_ref(session); /* beyond the lock's own */
   {
     AL_TURN(session);
-    al_claim_release(lock->claim);
-    al_claim_notify(lock->claim);
-    al_session_flush(session);
+    let_go(lock);
     al_lock_unref(lock);
   }
   al_session_unref(session);
@@ -170,7 +175,18 @@ static void release_begin(al_op *op) {
   al_claim_notify(lock->claim); /* it may be gone already, and somebody be verifying it */
 }
 
-al_op *al_lock_release(al_lock *lock) { return lock_op_begin(lock, release_begin); }
+al_op *al_lock_release(al_lock *lock) {
+  al_op *op = lock_op_begin(lock, release_begin);
+  if (!op) al_lock_let_go(lock);
+  return op;
+}
+
+void al_lock_let_go(al_lock *lock) {
+  if (al_session_forked(lock->session)) return;
+  AL_TURN(lock->session);
+  lock->released = true;
+  let_go(lock);
+}
 
 /* "Verifying a Held Lock". B is asked for on the lock's own channel, where only its loss can close it. A is asked for
  * elsewhere: the 404 of a missing A would release the lock under its holder. */
@@ -212,7 +228,7 @@ static void verify_begin(al_op *op) {
   al_op_ask(op);
   self->confirmed = al_claim_confirm(lock->claim);
   if (self->confirmed == 0) {
-    al_op_fail(op, AL_LIMIT, "no channel is left on the connection to ask on");
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask on");
     return;
   }
   op->step = verifying;

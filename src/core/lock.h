@@ -31,6 +31,9 @@ void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);
 al_lock *al_lock_ref(al_lock *lock); /* returns it */
 void al_lock_unref(al_lock *lock);
 
+/* Releases it without an operation to tell of the end. */
+void al_lock_let_go(al_lock *lock);
+
 /* True if there is still a lock; otherwise the operation fails with what became of it. */
 bool al_lock_is_still_held(al_op *op, const al_lock *lock);
 

@@ -44,7 +44,7 @@ void al_mint_begin(al_mint *mint, al_op *op, const char *queue, al_message messa
 static void unknown(al_mint *mint) {
   const al_link *link = &mint->op->session->prober->link;
   if (al_link_is_lost(link))
-    give_up(mint, AL_UNREACHABLE, link->why);
+    give_up(mint, link->code == AL_OK ? AL_UNREACHABLE : link->code, link->why);
   else
     give_up(mint, link->blocked ? AL_BLOCKED : AL_UNREACHABLE, mint->probes.text);
 }

@@ -95,6 +95,15 @@ void al_op_fail_link(al_op *op, const al_link *link) {
     al_op_fail(op, link->code, "%s", link->why);
 }
 
+void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...) {
+  char words[AL_MESSAGE_SIZE] = "there is no memory for another channel";
+  va_list arguments;
+  va_start(arguments, format);
+  if (!link->lacks_memory) vsnprintf(words, sizeof words, format, arguments);
+  va_end(arguments);
+  al_op_fail(op, link->lacks_memory ? AL_NO_MEMORY : AL_LIMIT, "%s", words);
+}
+
 bool al_op_needs(al_op *op, al_link *link) {
   op->needs = NULL;
   if (al_link_is_open(link)) return true;

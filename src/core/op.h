@@ -78,6 +78,9 @@ bool al_op_has_probing(al_op *op, al_probing probing);
 bool al_op_lost_prober(const al_op *op);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
+/* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */
+void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Whether what it waits for comes from the prober; otherwise from the holder. */
 bool al_op_awaits_prober(const al_op *op);

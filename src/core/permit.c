@@ -157,8 +157,9 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
   permit->is_quorum = is_quorum;
   if (!al_taker_take(&permit->taker)) {
     free(permit);
-    al_op_fail(op, AL_LIMIT, "all %d channels of the connection are in use; each permit takes one",
-               session->holder.channel_max);
+    al_op_fail_channel(op, &session->holder,
+                       "all %d channels of the connection are in use; each permit takes one",
+                       session->holder.channel_max);
     return NULL;
   }
   memcpy(permit->claim.ticket, permit->taker.tag, sizeof permit->claim.ticket);

@@ -132,7 +132,8 @@ static bool passive_begin(al_probes *batch) {
   batch->passive_next = 0;
   passive_more(batch);
   if (!passive_is_stuck(batch)) return true;
-  al_op_fail(batch->op, AL_LIMIT, "no channel is left on the connection to ask for queues");
+  al_op_fail_channel(batch->op, &batch->op->session->holder,
+                     "no channel is left on the connection to ask for queues");
   return false;
 }
 
@@ -330,7 +331,7 @@ static bool publish_begin(al_probes *batch) {
     return false;
   }
   if (!prober_ready(prober)) {
-    al_op_fail(batch->op, AL_LIMIT, "no channel is left on the connection to ask for queues");
+    al_op_fail_channel(batch->op, &prober->link, "no channel is left on the connection to ask for queues");
     return false;
   }
   if (!questions_reserve(prober, batch->count)) {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define URL_SIZE 16384 /* whatever fits the settings fits here, with every byte of it percent-encoded */
+
 void al_settings_init(al_settings *settings) {
   *settings = (al_settings){.host = "localhost",
                             .port = 5672,
@@ -135,13 +137,15 @@ static bool authority(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
 }
 
 bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE_SIZE]) {
-  char *copy = strdup(url); /* rabbitmq-c cuts the text up, and its parts point into it */
-  if (!copy) snprintf(why, AL_MESSAGE_SIZE, "out of memory");
-  if (!copy) return false;
+  char copy[URL_SIZE]; /* rabbitmq-c cuts the text up, and its parts point into it */
+  if (strlen(url) >= sizeof copy) {
+    snprintf(why, AL_MESSAGE_SIZE, "the URL is longer than %zu bytes", sizeof copy - 1);
+    return false;
+  }
+  memcpy(copy, url, strlen(url) + 1);
   char *mark = strchr(copy, '?');
   if (mark) *mark = '\0';
   bool good = authority(settings, copy, why) && (!mark || query(settings, mark + 1, why));
-  explicit_bzero(copy, strlen(url));
-  free(copy);
+  explicit_bzero(copy, sizeof copy);
   return good;
 }

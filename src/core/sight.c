@@ -43,7 +43,7 @@ void al_sight_begin(al_sight *sight, al_op *op, const char *queue) {
   *sight = (al_sight){.op = op, .channel = al_channel_take(&op->session->holder, sight_event, sight)};
   snprintf(sight->queue, sizeof sight->queue, "%s", queue);
   if (!sight->channel) {
-    al_op_fail(op, AL_LIMIT, "no channel is left on the connection");
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
     return;
   }
   amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(sight->queue), .passive = 1};

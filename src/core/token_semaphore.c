@@ -143,8 +143,9 @@ static void prove(token_acquire *self) {
   if (self->confirmed > 0)
     al_op_next(&self->op, proving);
   else
-    al_op_fail(&self->op, AL_LIMIT, "no channel is left on the connection to make sure of a permit of \"%s\"",
-               self->semaphore->name);
+    al_op_fail_channel(&self->op, &session->holder,
+                       "no channel is left on the connection to make sure of a permit of \"%s\"",
+                       self->semaphore->name);
 }
 
 /* True as long as the claim is neither held nor gone. */

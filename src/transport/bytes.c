@@ -10,6 +10,9 @@
 
 #define FIRST_FRAME_MAX 8192 /* of what we send before tuning */
 
+#define NO_MEMORY "there is not enough memory for the connection"
+#define NO_ROOM "there is not enough memory for a frame"
+
 typedef struct bytes_port {
   al_port port;
   amqp_connection_state_t decoder;
@@ -35,13 +38,13 @@ static void bytes_send_header(al_port *port) {
                                    AMQP_PROTOCOL_VERSION_MINOR,
                                    AMQP_PROTOCOL_VERSION_REVISION};
   bytes_port *self = (bytes_port *)port;
-  if (!al_output_append(&self->out, header, sizeof header)) down(self, AL_NO_MEMORY, "out of memory");
+  if (!al_output_append(&self->out, header, sizeof header)) down(self, AL_NO_MEMORY, NO_MEMORY);
 }
 
 static void bytes_send(al_port *port, const amqp_frame_t *frame) {
   bytes_port *self = (bytes_port *)port;
-  if (!al_output_frame(&self->out, frame, self->frame_max))
-    down(self, AL_NO_MEMORY, "a frame could not be encoded");
+  if (self->is_down) return; /* nothing follows what was left out */
+  if (!al_output_frame(&self->out, frame, self->frame_max)) down(self, AL_NO_MEMORY, NO_ROOM);
 }
 
 static al_port_state bytes_next(al_port *port, amqp_frame_t *frame) {
@@ -49,10 +52,11 @@ static al_port_state bytes_next(al_port *port, amqp_frame_t *frame) {
   while (self->in.end > self->in.start) {
     amqp_bytes_t bytes = {.len = self->in.end - self->in.start, .bytes = self->in.bytes + self->in.start};
     int used = amqp_handle_input(self->decoder, bytes, frame);
-    if (used < 0) {
+    if (used == AMQP_STATUS_NO_MEMORY)
+      down(self, AL_NO_MEMORY, NO_MEMORY);
+    else if (used < 0)
       down(self, AL_PROTOCOL, "the peer does not speak AMQP 0-9-1");
-      break;
-    }
+    if (used < 0) return AL_PORT_DOWN; /* the decoder is spent */
     al_output_consume(&self->in, (size_t)used);
     if (frame->frame_type != 0) return AL_PORT_FRAME;
   }
@@ -67,7 +71,7 @@ static void bytes_tune(al_port *port, int channel_max, int frame_max) {
   bytes_port *self = (bytes_port *)port;
   self->frame_max = frame_max;
   if (amqp_tune_connection(self->decoder, channel_max, frame_max, 0) != AMQP_STATUS_OK)
-    down(self, AL_NO_MEMORY, "out of memory");
+    down(self, AL_NO_MEMORY, NO_MEMORY);
 }
 
 static void bytes_flush(al_port *port) { (void)port; }
@@ -100,9 +104,11 @@ al_port *al_bytes_port(void) {
   return NULL;
 }
 
-bool al_bytes_feed(al_port *port, const void *bytes, size_t length) {
+void al_bytes_feed(al_port *port, const void *bytes, size_t length) {
+  bytes_port *self = (bytes_port *)port;
   port->heard = true;
-  return al_output_append(&((bytes_port *)port)->in, bytes, length);
+  if (self->is_down || al_output_append(&self->in, bytes, length)) return; /* no gap is read over */
+  down(self, AL_NO_MEMORY, NO_MEMORY);
 }
 
 void al_bytes_down(al_port *port, al_code code, const char *why) { down((bytes_port *)port, code, why); }

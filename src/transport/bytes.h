@@ -11,8 +11,8 @@
 /* NULL: no memory. Owned by the link it is attached to. */
 al_port *al_bytes_port(void);
 
-/* Bytes from the peer, cut anywhere; copied. False: no memory. */
-bool al_bytes_feed(al_port *port, const void *bytes, size_t length);
+/* Bytes from the peer, cut anywhere; copied. Without the memory for that the connection is over. */
+void al_bytes_feed(al_port *port, const void *bytes, size_t length);
 
 /* The peer is gone. */
 void al_bytes_down(al_port *port, al_code code, const char *why);

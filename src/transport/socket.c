@@ -30,6 +30,7 @@
 
 #define FIRST_FRAME_MAX 8192 /* of what we send before tuning */
 #define BYTES_BETWEEN_LOOKS 2048
+#define NO_MEMORY "there is not enough memory for the connection"
 
 typedef struct socket_port {
   al_port port;
@@ -54,7 +55,7 @@ static void down(socket_port *self, al_code code, const char *why) {
 static void down_status(socket_port *self, int status) {
   switch (status) {
     case AMQP_STATUS_NO_MEMORY:
-      down(self, AL_NO_MEMORY, "out of memory");
+      down(self, AL_NO_MEMORY, NO_MEMORY);
       break;
     case AMQP_STATUS_BAD_AMQP_DATA:
     case AMQP_STATUS_UNKNOWN_METHOD:
@@ -91,7 +92,7 @@ static void socket_send(al_port *port, const amqp_frame_t *frame) {
   socket_port *self = (socket_port *)port;
   if (self->is_down) return;
   if (!al_output_frame(&self->out, frame, self->frame_max))
-    down(self, AL_NO_MEMORY, "a frame could not be encoded");
+    down(self, AL_NO_MEMORY, "there is not enough memory for a frame");
 }
 
 /* A TLS port answers our greeting with a TLS alert, too short to be taken for a frame: look before rabbitmq-c reads. */
@@ -252,7 +253,7 @@ static al_code connect_refusal(int status, amqp_socket_t *socket, const al_setti
       snprintf(why, 256, "%.180s:%d did not answer in time", s->host, s->port);
       return AL_UNREACHABLE;
     case AMQP_STATUS_NO_MEMORY:
-      snprintf(why, 256, "out of memory");
+      snprintf(why, 256, NO_MEMORY);
       return AL_NO_MEMORY;
     case AMQP_STATUS_SSL_ERROR:
     case AMQP_STATUS_SSL_CONNECTION_FAILED:
@@ -278,7 +279,7 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   struct timeval timeout = timeval_of(patience);
   socket_port *self = calloc(1, sizeof *self);
   *code = AL_NO_MEMORY;
-  snprintf(why, 256, "out of memory");
+  snprintf(why, 256, NO_MEMORY);
   if (!self) return NULL;
   self->port.kind = &socket_kind;
   self->fork = fork;
@@ -288,8 +289,9 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   self->state = amqp_new_connection();
   amqp_socket_t *socket = NULL;
   if (self->state) {
-    *code = settings->tls ? AL_TLS : AL_NO_MEMORY;
+    errno = 0; /* TLS has no other word for a want of memory */
     socket = settings->tls ? al_tls_socket(self->state, settings, why) : amqp_tcp_socket_new(self->state);
+    *code = settings->tls && errno != ENOMEM ? AL_TLS : AL_NO_MEMORY;
   }
   if (socket) {
     errno = 0; /* rabbitmq-c does not say it otherwise when no descriptor is left */
