@@ -6,6 +6,7 @@
 -- operation, and also what people call.
 local await = require "amqplocks.await"
 local lock = require "amqplocks.lock"
+local memory = require "amqplocks.memory"
 local options = require "amqplocks.options"
 local scope = require "amqplocks.scope"
 
@@ -31,11 +32,18 @@ local NONE = {}
 local ONCE = { timeout = 0 }
 
 local function acquire(self, method, opts)
-  local core = self._core
-  local operation = core[method](core, opts.timeout, opts.fair, opts.priority, opts.poll)
-  local core_lock, message, code = await(self._connection._driver, operation, opts.on_wait)
+  local core, connection, driver = self._core, self._connection, self._connection._driver
+  local operation, message, code = core[method](core, opts.timeout, opts.fair, opts.priority, opts.poll)
+  if not operation then return nil, message, code end
+  local core_lock
+  core_lock, message, code = await(driver, operation, opts.on_wait)
   if not core_lock then return nil, message, code end
-  return lock.new(self._connection, core_lock)
+  local fine, held = pcall(lock.new, connection, core_lock)
+  if fine then return held end
+  core_lock:drop() -- or it would be held until it is collected
+  if driver.mind then pcall(driver.mind) end
+  if held == memory.ERROR then return memory.none() end
+  error(held, 0)
 end
 
 local acquiring = {}
@@ -60,7 +68,7 @@ end
 --- `where` is what people call this one.
 ---@param ... any an optional table of options, the function, and further arguments for it
 function acquiring.with(self, method, where, ...)
-  return scope.with(where, function(opts) return acquiring.acquire(self, method, opts) end, ...)
+  return scope.with(where, acquiring.acquire, self, method, ...)
 end
 
 return acquiring

@@ -3,7 +3,7 @@
 
 --- The only waiting loop. It is Lua's, and comes back here at least every second (opening a connection takes longer if
 -- it must), so that debug hooks, and with them Ctrl-C, get their turn, and so that no C function ever has to yield.
-
+local memory = require "amqplocks.memory"
 local news = require "amqplocks.news"
 local pcall = require("amqplocks.protected").pcall
 
@@ -26,31 +26,35 @@ local function wait(driver, operation, on_wait)
   if driver.drain then driver.drain() end -- others may be waiting for what comes last, and is not answered
 end
 
--- What is undone by giving it back is written by whoever moves the connection.
-local function drop(driver, operation)
-  operation:drop()
-  if driver.mind then driver.mind() end
+local function result(driver, operation, on_wait)
+  wait(driver, operation, on_wait)
+  return operation:result()
 end
 
-local function dropped(driver, operation, ...)
-  drop(driver, operation)
-  return ...
+-- What is undone by giving it back is written by whoever moves the connection. Should that fail, it has failed before.
+local function drop(driver, operation)
+  operation:drop()
+  if driver.mind then pcall(driver.mind) end
 end
 
 --- Waits for an operation and returns its result: what it gives, or nil, message, code. An error thrown while waiting
 -- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does waiting
--- where the driver cannot.
-local function await(driver, operation, on_wait)
+-- where the driver cannot; and so does Lua when it runs out of memory, which is a result like others, `no_memory`. In
+-- the place of an operation there may be what came of beginning one: nil, message, code.
+local function await(driver, operation, on_wait, code)
+  if not operation then return nil, on_wait, code end
   if driver.check then
-    local wrong, code = driver.check()
-    if wrong then return dropped(driver, operation, nil, ("%s: %s"):format(code, wrong), code) end
+    local wrong, why = driver.check()
+    if wrong then
+      drop(driver, operation)
+      return nil, ("%s: %s"):format(why, wrong), why
+    end
   end
-  local fine, problem = pcall(wait, driver, operation, on_wait)
-  if not fine then
-    drop(driver, operation)
-    error(problem, 0)
-  end
-  return dropped(driver, operation, operation:result())
+  local fine, first, second, third = pcall(result, driver, operation, on_wait)
+  drop(driver, operation)
+  if fine then return first, second, third end
+  if first == memory.ERROR then return memory.none() end
+  error(first, 0)
 end
 
 return await

@@ -14,7 +14,7 @@ end
 local function close(driver, session)
   pcall(close_politely, driver, session)
   session:abort()
-  if driver.mind then driver.mind() end
+  if driver.mind then pcall(driver.mind) end
 end
 
 return close

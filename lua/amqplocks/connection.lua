@@ -5,9 +5,9 @@
 local admin = require "amqplocks.admin"
 local await = require "amqplocks.await"
 local close = require "amqplocks.closing"
+local memory = require "amqplocks.memory"
 local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
-local pcall = require("amqplocks.protected").pcall
 local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
 local token_semaphore = require "amqplocks.token_semaphore"
@@ -94,12 +94,17 @@ function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name
 
 local connection = {}
 
+local function new(session, driver)
+  return setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
+end
+
 --- Opens a session's holder connection, unless its driver does so when it is first needed.
 ---@return amqplocks.Connection|nil, string? message, string? code
 function connection.open(session, driver)
-  local self = setmetatable({ _session = session, _driver = driver }, metatable)
-  if driver.opens_late then return self end
-  local opened, message, code = await(driver, session:open())
+  local self, message, code = memory.results(pcall(new, session, driver))
+  if not self or driver.opens_late then return self, message, code end
+  local opened
+  opened, message, code = await(driver, session:open())
   if not opened then
     session:abort()
     return nil, message, code

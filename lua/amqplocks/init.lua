@@ -14,6 +14,7 @@
 local connection = require "amqplocks.connection"
 local core = require "amqplocks.core"
 local drivers = require "amqplocks.drivers"
+local memory = require "amqplocks.memory"
 local options = require "amqplocks.options"
 
 local checks = options.checks
@@ -48,6 +49,18 @@ local function check_url(url)
   if wrong then error("connect: " .. wrong, 0) end
 end
 
+-- Opens nothing yet.
+local function new(url, opts)
+  local session, driver, code = drivers.session(opts.driver, {
+    url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
+  }, opts.shared)
+  if not session then return nil, driver, code end
+  if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
+  driver.log = opts.log
+  driver.losses:on(opts.on_lost or nil)
+  return session, driver
+end
+
 --- Connects to a broker.
 ---@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
 ---  environment's AMQP_URL, else amqp://guest:guest@localhost:5672/
@@ -64,13 +77,8 @@ function amqplocks.connect(url, opts)
   options.check(opts, schema, "connect")
   url = url or os.getenv("AMQP_URL")
   if url then check_url(url) end
-  local session, driver, code = drivers.session(opts.driver, {
-    url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
-  }, opts.shared)
+  local session, driver, code = memory.results(pcall(new, url, opts))
   if not session then return nil, driver, code end
-  if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
-  driver.log = opts.log
-  driver.losses:on(opts.on_lost or nil)
   return connection.open(session, driver)
 end
 

@@ -3,6 +3,7 @@
 
 --- A lock held. It belongs to its connection; this object owns it.
 local await = require "amqplocks.await"
+local memory = require "amqplocks.memory"
 local pcall = require("amqplocks.protected").pcall
 
 ---@class amqplocks.Lock
@@ -41,7 +42,14 @@ function Lock:verify() return await(self._connection._driver, self._core:verify(
 function Lock:release() return await(self._connection._driver, self._core:release()) end
 
 --- For those who end what it belongs to: lets it go without waiting.
-function Lock:_let_go() self._core:release():drop() end
+function Lock:_let_go()
+  local operation = self._core:release()
+  if operation then operation:drop() end -- without memory for one it is let go all the same
+end
+
+local function learn(self)
+  self.ticket, self.acquired_at, self.kind = select(3, self._core:info())
+end
 
 --- Turns writing into reading ("write" into "read"), with no gap in which another writer fits; nothing if it reads
 -- already. The lock has then another ticket.
@@ -52,8 +60,9 @@ function Lock:downgrade()
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
   local fine, done, message, code = pcall(await, self._connection._driver, self._core:downgrade())
-  self.ticket, self.acquired_at, self.kind = select(3, self._core:info()) -- also when it was interrupted
+  local knows = pcall(learn, self) -- also when it was interrupted
   if not fine then error(done, 0) end
+  if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is
   return done, message, code
 end
 

@@ -58,9 +58,9 @@ function checks.one_of(...)
 end
 
 function checks.table_of(schema)
-  return function(value, where)
+  return function(value, where, key)
     if type(value) ~= "table" then return "a table" end
-    options.check(value, schema, where)
+    options.check(value, schema, where .. "." .. key)
   end
 end
 
@@ -79,7 +79,7 @@ function options.check(given, schema, where)
   for key, value in pairs(given) do
     local check = schema[key]
     if not check then error(("%s: unknown option %s"):format(where, show(key)), 0) end
-    local wanted = check(value, where .. "." .. tostring(key))
+    local wanted = check(value, where, key)
     if wanted then error(("%s: option %s must be %s, not %s"):format(where, key, wanted, show(value)), 0) end
   end
 end

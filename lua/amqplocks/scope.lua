@@ -25,10 +25,10 @@ local function is_lost(was_held, released, code)
 end
 
 local function finish(lock, fine, ...)
-  local was_held = lock:held()
+  local looked, was_held = pcall(lock.held, lock) -- words for "no" take memory, and without it is released all the same
   local released, message, code = lock:release()
   if not fine then error((...), 0) end
-  if is_lost(was_held, released, code) then return nil, (message:gsub("^[%w_]+", "lost", 1)), "lost" end
+  if is_lost(looked and was_held, released, code) then return nil, (message:gsub("^[%w_]+", "lost", 1)), "lost" end
   return ...
 end
 
@@ -45,13 +45,13 @@ if _VERSION == "Lua 5.4" then
   ]](hold)
 end
 
-local function run(acquire, opts, fn, ...)
-  local lock, message, code = acquire(opts)
+local function run(acquire, self, method, opts, fn, ...)
+  local lock, message, code = acquire(self, method, opts)
   if not lock then return nil, message, code end
   return hold(lock, fn, ...)
 end
 
---- Acquires, calls fn(lock, …), releases. See semaphore:with.
-function scope.with(where, acquire, ...) return run(acquire, split(where, ...)) end
+--- Acquires by acquire(self, method, opts), calls fn(lock, …), releases. See semaphore:with.
+function scope.with(where, acquire, self, method, ...) return run(acquire, self, method, split(where, ...)) end
 
 return scope

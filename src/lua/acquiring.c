@@ -28,8 +28,8 @@ int al_lua_acquire(lua_State *L, const char *type, al_lua_begin_acquire *begin) 
   int session = lua_gettop(L);
   al_lua_check_session(L, session);
   al_op **op = al_lua_new_op(L, AL_LUA_LOCKED, session);
-  *op = begin(*box, &options);
-  return al_lua_begun(L, *op);
+  if (op) *op = begin(*box, &options);
+  return al_lua_begun(L, op);
 }
 
 int al_lua_drop_resource(lua_State *L, const char *type, void drop(void *)) {

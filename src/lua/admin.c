@@ -53,9 +53,10 @@ static int administer(lua_State *L) {
   read_options(L, 4, &options);
   int slots = action->with ? (int)luaL_checknumber(L, 5) : 0;
   al_op **op = al_lua_new_op(L, action->result, 1);
-  *op =
-      action->with ? action->with(session, name, slots, &options) : action->without(session, name, &options);
-  return al_lua_begun(L, *op);
+  if (op)
+    *op = action->with ? action->with(session, name, slots, &options)
+                       : action->without(session, name, &options);
+  return al_lua_begun(L, op);
 }
 
 /* session:wait_released(name, options, slots) -> operation */
@@ -77,8 +78,8 @@ static int wait_released(lua_State *L) {
     lua_pop(L, 1);
   }
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_admin_wait_released(session, name, slots, count, &options);
-  return al_lua_begun(L, *op);
+  if (op) *op = al_admin_wait_released(session, name, slots, count, &options);
+  return al_lua_begun(L, op);
 }
 
 /* session:revoke(name, options, slot) -> operation */
@@ -89,8 +90,8 @@ static int revoke(lua_State *L) {
   read_options(L, 3, &options);
   int slot = (int)luaL_checknumber(L, 4);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_admin_revoke(session, name, slot, &options);
-  return al_lua_begun(L, *op);
+  if (op) *op = al_admin_revoke(session, name, slot, &options);
+  return al_lua_begun(L, op);
 }
 
 void al_lua_open_admin(lua_State *L) {

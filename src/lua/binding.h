@@ -45,10 +45,17 @@ typedef struct al_lua_session {
 al_lua_session *al_lua_check_session(lua_State *L, int index); /* also brings it up to date */
 void al_lua_open_session(lua_State *L);
 
+/* memory.c. What may wait says that there is no memory; what only makes a box for something throws, as Lua does. */
+int al_lua_no_memory(lua_State *L);           /* returns nil, message, "no_memory" */
+int al_lua_out_of_memory(lua_State *L);       /* throws "not enough memory" */
+bool al_lua_try(lua_State *L, int arguments); /* lua_call for one result; false: Lua has no memory for it */
+void al_lua_open_memory(lua_State *L);
+
 /* operation.c: pushes an empty box for an operation that the caller begins next, so that nothing can fail in between.
- * The value at `parent` lives as long as the box. */
+ * The value at `parent` lives as long as the box. NULL: Lua has no memory, and nothing was pushed. */
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent);
-int al_lua_begun(lua_State *L, const al_op *op); /* returns the box; NULL throws "out of memory" */
+int al_lua_begun(lua_State *L,
+                 al_op *const *op); /* returns the box; or that there is no memory, for it or in it */
 al_op *al_lua_check_op(lua_State *L, int index);
 void al_lua_open_op(lua_State *L);
 
@@ -68,9 +75,8 @@ void al_lua_open_rwlock(lua_State *L);          /* rwlock.c */
 void al_lua_open_admin(lua_State *L);           /* admin.c: methods of sessions */
 void al_lua_open_token_admin(lua_State *L);     /* token_admin.c: a method of sessions */
 
-/* lock.c: an empty box, filled by al_lua_fill_lock. */
-void al_lua_push_lock(lua_State *L);
-void al_lua_fill_lock(lua_State *L, int index, al_lock *lock, int parent);
+/* lock.c: pushes an empty box for a lock of the session at `parent`, filled by its caller. */
+al_lock **al_lua_new_lock(lua_State *L, int parent);
 void al_lua_open_lock(lua_State *L);
 
 /* ending.c: pushes the address of the function that nginx calls at the end of a request. */

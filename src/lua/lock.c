@@ -13,13 +13,11 @@ typedef struct lock_box {
   al_lua_transport transport;
 } lock_box;
 
-void al_lua_push_lock(lua_State *L) { al_lua_new_box(L, sizeof(lock_box), AL_LUA_LOCK); }
-
-void al_lua_fill_lock(lua_State *L, int index, al_lock *lock, int parent) {
-  lock_box *box = lua_touserdata(L, index);
-  box->lock = lock;
+al_lock **al_lua_new_lock(lua_State *L, int parent) {
+  lock_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_LOCK);
   box->transport = ((al_lua_session *)lua_touserdata(L, parent))->transport;
-  al_lua_keep(L, index, parent);
+  al_lua_keep(L, lua_gettop(L), parent);
+  return &box->lock;
 }
 
 static lock_box *check_box(lua_State *L) {
@@ -87,15 +85,18 @@ static al_lock *check_fresh(lua_State *L) {
 static int lock_verify(lua_State *L) {
   al_lock *lock = check_fresh(L);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_lock_verify(lock);
-  return al_lua_begun(L, *op);
+  if (op) *op = al_lock_verify(lock);
+  return al_lua_begun(L, op);
 }
 
 static int lock_release(lua_State *L) {
   al_lock *lock = check_fresh(L);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_lock_release(lock);
-  return al_lua_begun(L, *op);
+  if (op)
+    *op = al_lock_release(lock);
+  else
+    al_lock_let_go(lock);
+  return al_lua_begun(L, op);
 }
 
 static int lock_downgrade(lua_State *L) {
@@ -103,8 +104,8 @@ static int lock_downgrade(lua_State *L) {
   al_lock_kind kind = al_lock_kind_of(lock);
   luaL_argcheck(L, kind == AL_LOCK_READ || kind == AL_LOCK_WRITE, 1, "not a lock that writes");
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_lock_downgrade(lock);
-  return al_lua_begun(L, *op);
+  if (op) *op = al_lock_downgrade(lock);
+  return al_lua_begun(L, op);
 }
 
 static int lock_gc(lua_State *L) {

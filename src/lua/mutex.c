@@ -12,7 +12,7 @@ static int session_mutex(lua_State *L) {
   al_probing probing = al_lua_probing(L, 4);
   void **box = al_lua_new_resource(L, AL_LUA_MUTEX);
   *box = al_mutex_new(session, name, max_attempts, probing);
-  return *box ? 1 : luaL_error(L, "out of memory");
+  return *box ? 1 : al_lua_out_of_memory(L);
 }
 
 static al_op *begin_acquire(void *mutex, const al_acquire_options *options) {

@@ -10,14 +10,26 @@ typedef struct op_box {
   al_lua_result result;
 } op_box;
 
-al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
+#define MAKE "make" /* kept with the type: up to Lua 5.1 it takes memory to push a C function */
+
+static int make_box(lua_State *L) {
   op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
-  box->result = result;
-  al_lua_keep(L, lua_gettop(L), parent);
-  return &box->op;
+  box->result = (al_lua_result)lua_tointeger(L, 2);
+  al_lua_keep(L, lua_gettop(L), 1);
+  return 1;
 }
 
-int al_lua_begun(lua_State *L, const al_op *op) { return op ? 1 : luaL_error(L, "out of memory"); }
+al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
+  luaL_getmetatable(L, AL_LUA_OP);
+  lua_getfield(L, -1, MAKE);
+  lua_remove(L, -2);
+  lua_pushvalue(L, parent);
+  lua_pushinteger(L, result);
+  if (!al_lua_try(L, 2)) return NULL;
+  return &((op_box *)lua_touserdata(L, -1))->op;
+}
+
+int al_lua_begun(lua_State *L, al_op *const *op) { return op && *op ? 1 : al_lua_no_memory(L); }
 
 static op_box *check_box(lua_State *L, int index) {
   op_box *box = luaL_checkudata(L, index, AL_LUA_OP);
@@ -80,11 +92,9 @@ static int push_permits(lua_State *L, const al_op *op) {
 }
 
 static int push_lock(lua_State *L, al_op *op) {
-  al_lua_push_lock(L);
-  int box = lua_gettop(L);
   al_lua_kept(L, 1);
-  al_lua_fill_lock(L, box, al_op_lock(op), lua_gettop(L));
-  lua_pop(L, 1);
+  al_lock **lock = al_lua_new_lock(L, lua_gettop(L));
+  *lock = al_op_lock(op);
   return 1;
 }
 
@@ -118,4 +128,8 @@ void al_lua_open_op(lua_State *L) {
   static const luaL_Reg methods[] = {{"done", op_done},       {"drop", op_drop},     {"result", op_result},
                                      {"waiting", op_waiting}, {"awaits", op_awaits}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
+  luaL_getmetatable(L, AL_LUA_OP);
+  lua_pushcfunction(L, make_box);
+  lua_setfield(L, -2, MAKE);
+  lua_pop(L, 1);
 }

@@ -16,7 +16,7 @@ static int session_semaphore(lua_State *L) {
                                   .most = (int)luaL_optnumber(L, 7, 0)};
   void **box = al_lua_new_resource(L, AL_LUA_SEMAPHORE);
   *box = al_semaphore_new(session, name, &options);
-  return *box ? 1 : luaL_error(L, "out of memory");
+  return *box ? 1 : al_lua_out_of_memory(L);
 }
 
 static al_op *begin_acquire(void *semaphore, const al_acquire_options *options) {

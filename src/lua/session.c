@@ -76,14 +76,14 @@ al_lua_session *al_lua_check_session(lua_State *L, int index) {
   return box;
 }
 
-/* core.native{ url =, name =, heartbeat =, timeout =, tls = } -> session */
+/* core.native{ url =, name =, heartbeat =, timeout =, tls = } -> session | nil, message, code */
 static int new_native(lua_State *L) {
   al_settings settings;
   read_settings(L, 1, &settings);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->session = al_native_new(&settings);
   explicit_bzero(&settings, sizeof settings);
-  return box->session ? 1 : luaL_error(L, "out of memory");
+  return box->session ? 1 : al_lua_no_memory(L);
 }
 
 static int session_gc(lua_State *L) {
@@ -96,15 +96,15 @@ static int session_gc(lua_State *L) {
 static int session_open(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_session_open(session);
-  return al_lua_begun(L, *op);
+  if (op) *op = al_session_open(session);
+  return al_lua_begun(L, op);
 }
 
 static int session_close(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  *op = al_session_close(session);
-  return al_lua_begun(L, *op);
+  if (op) *op = al_session_close(session);
+  return al_lua_begun(L, op);
 }
 
 static int session_abort(lua_State *L) {
@@ -226,7 +226,7 @@ static al_session *lender_field(lua_State *L, int table) {
   return lender;
 }
 
-/* core.loop{ …, lender = } -> session */
+/* core.loop{ …, lender = } -> session | nil, message, code */
 static int new_loop(lua_State *L) {
   al_settings settings;
   read_settings(L, 1, &settings);
@@ -235,11 +235,10 @@ static int new_loop(lua_State *L) {
   box->transport = AL_LUA_LOOP;
   box->session = al_loop_new(&settings, lender);
   explicit_bzero(&settings, sizeof settings);
-  if (!box->session) return luaL_error(L, "out of memory");
-  return 1;
+  return box->session ? 1 : al_lua_no_memory(L);
 }
 
-/* core.bytes{ …, seed =, lender =, shared = } -> session */
+/* core.bytes{ …, seed =, lender =, shared = } -> session | nil, message, code */
 static int new_bytes(lua_State *L) {
   al_settings settings;
   int seed = 1;
@@ -249,7 +248,7 @@ static int new_bytes(lua_State *L) {
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->transport = AL_LUA_TOLD;
   box->session = al_session_new(&settings, (uint64_t)seed, lender);
-  if (!box->session) return luaL_error(L, "out of memory");
+  if (!box->session) return al_lua_no_memory(L);
   lua_getfield(L, 1, "shared");
   box->session->is_shared = lua_toboolean(L, -1);
   lua_pop(L, 1);
@@ -274,8 +273,10 @@ static int session_attach(lua_State *L) {
   al_link *link = check_link(L, session, 2);
   luaL_argcheck(L, !link->port, 2, "has a connection already");
   al_port *port = al_bytes_port();
-  if (!port) return luaL_error(L, "out of memory");
-  al_link_attach(link, port, session->now, session->now + session->settings.timeout);
+  if (port)
+    al_link_attach(link, port, session->now, session->now + session->settings.timeout);
+  else
+    al_link_fail(link, AL_NO_MEMORY, "there is not enough memory for the connection");
   return 0;
 }
 
@@ -369,7 +370,8 @@ static int session_feed(lua_State *L) {
   size_t length;
   al_port *port = check_port(L);
   const char *bytes = luaL_checklstring(L, 3, &length);
-  return al_bytes_feed(port, bytes, length) ? 0 : luaL_error(L, "out of memory");
+  al_bytes_feed(port, bytes, length);
+  return 0;
 }
 
 /* session:output("holder") -> bytes, which count as sent */

@@ -49,9 +49,10 @@ static int administer_tokens(lua_State *L) {
   read_options(L, 4, &options);
   int permits = action->with ? (int)luaL_checknumber(L, 5) : 0;
   al_op **op = al_lua_new_op(L, action->result, 1);
-  *op = action->with ? action->with(session, name, permits, &options)
-                     : action->without(session, name, &options);
-  return al_lua_begun(L, *op);
+  if (op)
+    *op = action->with ? action->with(session, name, permits, &options)
+                       : action->without(session, name, &options);
+  return al_lua_begun(L, op);
 }
 
 void al_lua_open_token_admin(lua_State *L) {

@@ -10,7 +10,7 @@ static int session_token_semaphore(lua_State *L) {
   const char *name = luaL_checkstring(L, 2);
   void **box = al_lua_new_resource(L, AL_LUA_TOKEN_SEMAPHORE);
   *box = al_token_semaphore_new(session, name, lua_toboolean(L, 3));
-  return *box ? 1 : luaL_error(L, "out of memory");
+  return *box ? 1 : al_lua_out_of_memory(L);
 }
 
 static al_op *begin_acquire(void *token_semaphore, const al_acquire_options *options) {

@@ -23,10 +23,11 @@ end
 
 local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
 
---- A session over `settings`, and what waits for its operations. `moved`, if given, is called when the broker may
--- have moved something that is none of this session's.
+--- A session over `settings`, and what waits for its operations; or nil, message, code. `moved`, if given, is called
+-- when the broker may have moved something that is none of this session's.
 function loop.session(events, settings, moved)
-  local session = core.loop(settings)
+  local session, message, code = core.loop(settings)
+  if not session then return nil, message, code end
   local known = setmetatable({}, { __mode = "v" })
   local room = waiting.new(events, is_called)
   local changes = 0

@@ -7,9 +7,10 @@ local losses = require "amqplocks.losses"
 
 local native = {}
 
---- A session over `settings`, and what waits for its operations.
+--- A session over `settings`, and what waits for its operations; or nil, message, code.
 function native.session(settings)
-  local session = core.native(settings)
+  local session, message, code = core.native(settings)
+  if not session then return nil, message, code end
   local driver = {
     wait = function(operation) session:wait(operation) end,
     news = function() return session:news() end,

@@ -92,7 +92,8 @@ end
 
 local function own(worker, settings)
   settings.lender = worker.session
-  local session = core.loop(settings)
+  local session, message, code = core.loop(settings)
+  if not session then return nil, message, code end
   local self = { session = session, worker = worker, followers = waiting.new(events, function() return true end) }
   self.holder = stream.new(events, session, "holder")
   local state = bind(worker, function() session:abort() end)

@@ -54,7 +54,8 @@ end
 
 local function new(key, settings)
   local askers = waiting.new(events, is_answered)
-  local session, driver = loop.session(events, settings, function() askers:call() end)
+  local session, driver, code = loop.session(events, settings, function() askers:call() end)
+  if not session then return nil, "there is not enough memory", code end
   driver.log = log
   local self = setmetatable({
     session = session, driver = driver, askers = askers, endings = endings.new(),
