@@ -1,0 +1,177 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Out of memory, on a real broker: the C module's, and Lua's own in a host with an allocator that fails. spec/unit has
+-- the C module's for every kind of lock.
+local amqplocks = require "amqplocks"
+local gate = require "spec.support.gate"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local URL = os.getenv "AMQP_URL" or "amqp://guest:guest@localhost"
+
+local OURS, THEIRS = 0, 1
+
+local shortage, starved
+
+local function load_module(name)
+  local cpath = package.cpath
+  package.cpath = process.c_module(name) .. cpath
+  local loaded = require(name)
+  package.cpath = cpath
+  return loaded
+end
+
+setup(function ()
+  shortage, starved = load_module "shortage", load_module "starved"
+  shortage.take("amqplocks/core.so", OURS)
+  shortage.take("librabbitmq.so", THEIRS)
+end)
+after_each(function () shortage.disarm() end)
+after_each(stage.clear)
+teardown(process.remove_modules)
+teardown(stage.check)
+
+local function until_free(name)
+  until_true(function () return not gate.held("mutex", name) end)
+end
+
+-- Has story(n) run with the first allocation failing, the second, …, until it says that there was none left to fail;
+-- with every other one of them, unless in the long run.
+local STEP = os.getenv "AMQPLOCKS_SOAK" and 1 or 2
+
+local function at_any_point(story)
+  local n = 1 - STEP
+  repeat n = n + STEP until story(n) == 0
+  assert.is_true(n > 20, n .. " allocations")
+end
+
+-- The C module's ----------------------------------------------------------------------------------------------------
+
+local EXPECTED = { no_memory = true, lost = true, not_held = true, closed = true }
+
+local function fine(result, message, code)
+  if not result then assert.is_true(EXPECTED[code], message) end
+  return result
+end
+
+local function use(name)
+  local conn = fine(amqplocks.connect(URL, { timeout = 5 }))
+  if not conn then return end
+  local made, mutex = pcall(conn.mutex, conn, name)
+  local lock = made and fine(mutex:acquire{ timeout = 5 })
+  if lock then
+    fine(lock:verify())
+    fine(lock:release())
+  end
+  if made then fine(mutex:with({ timeout = 5 }, function () return true end)) end
+  conn:close()
+end
+
+local function outstanding()
+  collectgarbage()
+  collectgarbage()
+  return shortage.outstanding(OURS)
+end
+
+describe("without memory for the C module", function ()
+  for how, on in pairs{ ["once"] = false, ["for good"] = true } do
+    it(("a mutex is got or not, %s, and nothing is left of it"):format(how), function ()
+      local name = gate.name()
+      use(name)
+      local before = outstanding()
+      at_any_point(function (n)
+        shortage.arm(n, on)
+        use(name)
+        local _, failed = shortage.disarm()
+        assert.equal(before, outstanding(), ("left over at allocation %d"):format(n))
+        until_free(name)
+        return failed
+      end)
+    end)
+  end
+end)
+
+-- Lua's -------------------------------------------------------------------------------------------------------------
+
+local PROGRAM = [[
+  local amqplocks = require "amqplocks"
+  require "amqplocks.drivers.native"
+  local URL, NAME, CLOSES = %q, %q, %s
+  local note, arm, pcall = note, arm, pcall
+  local CONNECT, WAIT = { timeout = 5 }, { timeout = 5 }
+  local conn, mutex, lock, last, rwlock = false, false, false, false, false
+
+  -- While there is memory, room for calls: that Lua throws where it cannot even make one is its own affair.
+  local function make_room(calls) return calls > 0 and not make_room(calls - 1) end
+
+  local function call(what, fn, ...)
+    local has_room = pcall(make_room, 60)
+    local fine, result, message, code = pcall(fn, ...)
+    if not fine and (has_room or result ~= "not enough memory") then note(what, "threw", result) end
+    if fine and not result then note(what, "failed", code, message) end
+    return fine and result
+  end
+
+  local function inside() return true end
+
+  local function go()
+    conn = call("connect", amqplocks.connect, URL, CONNECT)
+    mutex = conn and call("mutex", conn.mutex, conn, NAME)
+    lock = mutex and call("acquire", mutex.acquire, mutex, WAIT)
+    if lock then
+      call("held", lock.held, lock)
+      call("verify", lock.verify, lock)
+      call("release", lock.release, lock)
+    end
+    if mutex then call("with", mutex.with, mutex, WAIT, inside) end
+    rwlock = conn and call("rwlock", conn.rwlock, conn, NAME)
+    lock = rwlock and call("write", rwlock.write, rwlock, WAIT)
+    if lock then
+      call("downgrade", lock.downgrade, lock)
+      call("release", lock.release, lock)
+    end
+    last = mutex and call("try_acquire", mutex.try_acquire, mutex)
+    if conn and CLOSES then call("close", conn.close, conn) end
+  end
+
+  arm()
+  go()
+]]
+
+-- What may wait says so; only what makes an object throws.
+local MAKES = { mutex = true, rwlock = true }
+
+local function look_at(outcome)
+  assert.is_false(outcome.panicked)
+  for _, note in ipairs(outcome) do
+    local what, how, code = note:match "^(%S+) (%S+) (%S+)"
+    local is_told = how == "failed" and EXPECTED[code]
+    assert.is_true(is_told or MAKES[what] and note == what .. " threw not enough memory", note)
+  end
+end
+
+-- How many more fail after the first one. Lua collects what it can, and asks once more.
+local FOR = { ["for a moment"] = 1, ["for good"] = 1000000 }
+
+describe("without memory for Lua", function ()
+  for how, more in pairs(FOR) do
+    for ending, closes in pairs{ ["closed"] = true, ["left to lua_close"] = false } do
+      it(("a mutex is got or not, %s, %s, and nothing is left of it"):format(how, ending), function ()
+        local name = gate.name()
+        local program = PROGRAM:format(URL, name, tostring(closes))
+        starved.run(program, 0, 0)
+        local before = outstanding()
+        at_any_point(function (n)
+          local outcome = starved.run(program, n, n + more)
+          look_at(outcome)
+          assert.equal(0, outcome.used)
+          assert.equal(before, outstanding(), ("left over at allocation %d"):format(n))
+          until_free(name)
+          return outcome.failed
+        end)
+      end)
+    end
+  end
+end)

@@ -1,0 +1,291 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Out of memory: stories of one client of the model broker, in which the first allocation of the C module and
+-- rabbitmq-c fails, then the second one, and so on until there is none left to fail; each time once that one alone, and
+-- once that one and all that follow it. Whatever is asked for is given, or fails with `no_memory`, or, where a
+-- connection was given up, as with any other that is lost. When its owner is done nothing is left in the broker, and
+-- nothing of it here.
+local Broker = require "spec.support.model.broker"
+local Process = require "spec.support.model.process"
+local World = require "spec.support.model.world"
+local process = require "spec.support.process"
+
+local unpack = table.unpack or unpack
+
+local shortage, starved
+
+-- The story's client ------------------------------------------------------------------------------------------------
+
+local Client = {}
+Client.__index = Client
+
+-- A client that does what program(client) does, in a world of its own where `prepare` has been.
+local function new_client(prepare)
+  local world = World.new(1)
+  local broker = Broker.new(world, { lags = 0.2 })
+  local self = setmetatable({ world = world, broker = broker, codes = {} }, Client)
+  if prepare then prepare(self) end
+  self.process = Process.new(broker, "client", { seed = 1 })
+  self.session = self.process.session
+  return self
+end
+
+-- Runs a program in the client, or in another one, to its end.
+local function run(self, program, one)
+  local is_over
+  one = one or self.process
+  one:start(function ()
+    program(self)
+    is_over = true
+  end)
+  assert.is_true(self.world:run(300, function () return is_over end), "it comes to an end")
+end
+
+-- By somebody who has memory.
+local function prepared(...)
+  local calls = { ... }
+  return function (self)
+    local admin = Process.new(self.broker, "admin", { seed = 2 })
+    run(self, function ()
+      for _, call in ipairs(calls) do assert(admin:finish(admin.session[call[1]](admin.session, unpack(call, 2)))) end
+      admin:finish(admin.session:close())
+    end, admin)
+    admin:bury()
+  end
+end
+
+--- Waits for what a call has begun, if it could, and takes note of how it ended.
+function Client:await(op, message, code)
+  local result
+  if op then result, message, code = self.process:finish(op) end
+  if not result then table.insert(self.codes, { code = code, message = message }) end
+  return result
+end
+
+--- Makes something to be acquired, or throws as Lua does.
+function Client:make(kind, ...)
+  return self.process.peer:keep(self.session[kind](self.session, ...))
+end
+
+--- Lets go of a lock; what could not be begun is left to the collector.
+function Client:let_go(lock)
+  if not lock then return end
+  self:await(lock:verify())
+  self:await(lock:release())
+  lock:drop()
+  self.process:turn()
+end
+
+--- Somebody else has a queue for a while.
+function Client:is_in_the_way(queue, key)
+  local leave = self.broker:intrude(queue, key)
+  self.world:after(0.3, function () leave() end)
+end
+
+-- What must hold ----------------------------------------------------------------------------------------------------
+
+local EXPECTED = { no_memory = true, lost = true, not_held = true, closed = true }
+
+-- The first thing that goes wrong is the want of memory, by itself or in what it did to a connection.
+local function look_at_codes(self)
+  for i, failure in ipairs(self.codes) do
+    local is_fine = i > 1 or failure.code == "no_memory" or failure.message:find("memory", 1, true)
+    assert.is_true(is_fine and EXPECTED[failure.code] or i > 1, failure.message)
+    assert.equal(failure.code .. ": ", failure.message:sub(1, #failure.code + 2))
+  end
+end
+
+local function look_for_leftovers(self, when)
+  for name, queue in pairs(self.broker.queues) do
+    local _, unacked, consumers = self.broker:count(name)
+    assert.is_nil(queue.owner, ("%s: %s is still claimed"):format(when, name))
+    assert.equal(0, unacked, ("%s: messages of %s are with somebody"):format(when, name))
+    assert.equal(0, consumers, ("%s: somebody consumes from %s"):format(when, name))
+  end
+end
+
+local function close(self)
+  local closing = self.session:close()
+  if closing then self.process:finish(closing) end
+  self.session:abort()
+end
+
+-- One story, in which the nth allocation fails. Gives how many did.
+local function tell(story, n, on)
+  local self = new_client(story.prepare)
+  shortage.arm(n, on)
+  run(self, function ()
+    local fine, problem = pcall(story.program, self)
+    if not fine and problem ~= "not enough memory" then error(problem, 0) end
+  end)
+  self.world:run(5)
+  if not story.closes then look_for_leftovers(self, "when nobody wants anything") end
+  run(self, close)
+  self.process:turn()
+  local _, failed = shortage.disarm()
+  self.process:bury()
+  self.world:run(5)
+  look_at_codes(self)
+  look_for_leftovers(self, "when it was closed")
+  assert.equal(0, #self.broker.connections)
+  if story.check then story.check(self) end
+  if failed == 0 then assert.same({}, self.codes) end
+  return failed
+end
+
+local OURS, THEIRS = 0, 1
+
+-- Nothing of ours is left. Of rabbitmq-c's own there may be what it forgets itself when a second allocation fails
+-- behind a first one (0.11 a connection's buffer): one block for each failure, where what we forget would be many.
+local function look_for_leaks(before, failed, n)
+  collectgarbage()
+  collectgarbage()
+  local ours, theirs = shortage.outstanding(OURS), shortage.outstanding(THEIRS)
+  if not before then return { ours, theirs } end
+  assert.equal(before[1], ours, ("left over at allocation %d"):format(n))
+  assert.is_true(theirs <= before[2] + failed,
+    ("%d left over of rabbitmq-c's at allocation %d"):format(theirs - before[2], n))
+  before[2] = theirs
+end
+
+-- Stories -----------------------------------------------------------------------------------------------------------
+
+local SLOTS = prepared({ "administer", "create", "images", {}, 2 })
+local PERMITS = prepared({ "administer_tokens", "create", "licences", { queue_type = "classic" }, 1 })
+local QUORUM = prepared({ "administer_tokens", "create", "licences", { queue_type = "quorum" }, 1 })
+
+local function two_slots(probe)
+  return function (self)
+    local images = self:make("semaphore", "images", "ascending", 8, probe, false)
+    local one = self:await(images:acquire(0))
+    self:is_in_the_way("images-2-B")
+    local two = self:await(images:acquire())
+    if one then assert.is_boolean((one:held())) end
+    self:let_go(one)
+    self:let_go(two)
+  end
+end
+
+local function permits(is_quorum)
+  return function (self)
+    local licences = self:make("token_semaphore", "licences", is_quorum)
+    local one = self:await(licences:acquire(1))
+    local other = self:await(licences:acquire(0))
+    if one and not other then table.remove(self.codes) end -- it was taken, or we are here for another reason
+    self:let_go(other)
+    self:let_go(one)
+    self:let_go(self:await(licences:acquire(1, false, 1)))
+  end
+end
+
+local function administer(self, action, ...)
+  return self:await(self.session:administer(action, "images", ...))
+end
+
+local function administer_tokens(self, action, ...)
+  return self:await(self.session:administer_tokens(action, "licences", ...))
+end
+
+local stories = {
+  ["a slot"] = { prepare = SLOTS, program = two_slots "auto" },
+  ["a slot, asked for passively"] = { prepare = SLOTS, program = two_slots "passive" },
+  ["a permit"] = { prepare = PERMITS, program = permits(false) },
+  ["a permit of a quorum queue"] = { prepare = QUORUM, program = permits(true) },
+  ["a mutex"] = { program = function (self)
+    self:is_in_the_way("db-mutex")
+    local lock = self:await(self:make("mutex", "db", 8, "auto"):acquire())
+    self:let_go(lock)
+  end },
+  ["reading"] = { program = function (self)
+    self:is_in_the_way("catalogue-writer")
+    self:let_go(self:await(self:make("rwlock", "catalogue", 8, "auto"):read()))
+  end },
+  ["writing, and reading then"] = { program = function (self)
+    self:is_in_the_way("catalogue-reader-0123456789abcdef", "catalogue-readers")
+    local lock = self:await(self:make("rwlock", "catalogue", 8, "auto"):write())
+    if lock then self:await(lock:downgrade()) end
+    self:let_go(lock)
+  end },
+  ["administering slots"] = { program = function (self)
+    administer(self, "create", {}, 3)
+    administer(self, "resize", { overshoot = 2 }, 5)
+    administer(self, "remove", { revoke = true }, 3)
+    administer(self, "slots", {})
+    administer(self, "status", {})
+    administer(self, "repair", {})
+    self:is_in_the_way("images-1-B")
+    self:await(self.session:revoke("images", {}, 1))
+    self:await(self.session:wait_released("images", {}, { 1, 2 }))
+    administer(self, "destroy", {})
+  end },
+  ["administering permits"] = { program = function (self)
+    administer_tokens(self, "create", {}, 2)
+    administer_tokens(self, "add", {}, 2)
+    administer_tokens(self, "remove", {}, 1)
+    administer_tokens(self, "resize", {}, 5)
+    administer_tokens(self, "slots", {})
+    administer_tokens(self, "repair", { wait = 10 })
+  end, check = function (self)
+    local count, marks = self.broker:count("licences.semaphore"), self.broker:count("licences.semaphore-count")
+    assert.is_true((count or 0) <= (marks or 0))
+  end },
+  ["closing with locks"] = { prepare = SLOTS, closes = true, program = function (self)
+    self.process:keep(self:await(self:make("semaphore", "images", "ascending", 8, "auto", false):acquire(1)))
+    self.process:keep(self:await(self:make("mutex", "db", 8, "auto"):acquire(1)))
+    self.process:keep(self:make("mutex", "db", 8, "auto"):acquire())
+  end },
+}
+
+describe("without memory", function ()
+  setup(function ()
+    local cpath = package.cpath
+    process.c_module("shortage")
+    package.cpath = process.c_module("starved") .. cpath
+    shortage, starved = require "shortage", require "starved"
+    package.cpath = cpath
+    require "amqplocks.core"
+    assert.is_true(shortage.take("amqplocks/core.so", OURS) >= 4)
+    assert.is_true(shortage.take("librabbitmq.so", THEIRS) >= 4)
+  end)
+  teardown(process.remove_modules)
+  after_each(function () shortage.disarm() end)
+
+  for name, story in pairs(stories) do
+    for how, on in pairs{ ["once"] = false, ["for good"] = true } do
+      it(("%s, %s, at any point"):format(name, how), function ()
+        tell(story, 0)
+        local n, before = 0, look_for_leaks()
+        repeat
+          n = n + 1
+          local failed = tell(story, n, on)
+          look_for_leaks(before, failed, n)
+        until failed == 0
+        assert.is_true(n > 20, n .. " allocations")
+      end)
+    end
+  end
+
+  -- Lua collects what it can when it gets no memory, and asks once more.
+  for how, more in pairs{ ["for a moment"] = 1, ["for good"] = 1000000 } do
+    it(("Lua loads the module or not, %s, at any point, and the next time it does"):format(how), function ()
+      local n = 0
+      repeat
+        n = n + 1
+        local outcome = starved.run([[
+          arm()
+          local fine, problem = pcall(require, "amqplocks.core")
+          disarm()
+          if not fine then note(problem:match "not enough memory$" or problem) end
+          note(type(require("amqplocks.core").bytes{}))
+          note(type(require("amqplocks").connect))
+        ]], n, n + more)
+        assert.is_false(outcome.panicked)
+        assert.equal(0, outcome.used)
+        local said = table.concat(outcome, ", ")
+        assert.equal((#outcome > 2 and "not enough memory, " or "") .. "userdata, function", said)
+      until outcome.failed == 0
+      assert.is_true(n > 20, n .. " allocations")
+    end)
+  end
+end)
