@@ -9,6 +9,8 @@
 -- own. Where nobody may stay behind, whoever waits opens, reads and writes.
 local pcall = require("amqplocks.protected").pcall
 
+local LONGEST = 1 -- seconds without a look at the time: what the collector lets go of nobody else has written
+
 local stream = {}
 stream.__index = stream
 
@@ -109,14 +111,16 @@ local function read_on(self)
   end
 end
 
--- The time is looked at every second at least: what is begun meanwhile may want to be looked after sooner.
 local function write_on(self)
   while self:is_up() do
     local left = self._session:pump()
     self._moved()
     self:write()
     self._written:signal()
-    if self:is_up() and not self._session:is_unsent(self._role) then self._unsent:wait(math.min(left or 1, 1)) end
+    if self:is_up() and not self._session:is_unsent(self._role) then
+      self._sleeps = math.min(left or LONGEST, LONGEST)
+      self._unsent:wait(self._sleeps)
+    end
   end
   self:write()
 end
@@ -132,10 +136,12 @@ local function run(self)
   self._runs = false
 end
 
---- To be called whenever anything may have moved: has the connection opened if it is due, and written what there is.
-function stream:mind()
+--- To be called whenever anything may have moved: has the connection opened if it is due, written what there is, and the
+-- session moved along in time: `left` is in how many seconds it wants that.
+function stream:mind(left)
   if self._runs then
-    if self._session:is_unsent(self._role) or not self:is_up() then self._unsent:signal() end
+    local is_early = left and self._sleeps and left < self._sleeps
+    if is_early or self._session:is_unsent(self._role) or not self:is_up() then self._unsent:signal() end
   elseif self._session:due(self._role) then
     self._runs = true
     local _, why = self._loop.spawn(guarded(self, run))

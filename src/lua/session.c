@@ -351,18 +351,26 @@ static int session_address(lua_State *L) {
   return 4;
 }
 
+/* A time to wait, in nanoseconds, as seconds; nil for ever. */
+static int push_wait(lua_State *L, int64_t wait) {
+  if (wait == AL_NEVER)
+    lua_pushnil(L);
+  else
+    lua_pushnumber(L, (double)wait / (double)AL_SECOND);
+  return 1;
+}
+
 /* session:pump([operation]): moves everything along; for sessions of loops. -> in how many seconds that is worth doing
  * again; nil if nothing waits for the time. With an operation: when it is for this one's sake. */
 static int session_pump(lua_State *L) {
-  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   if (is_given_back(L)) return 0;
-  luaL_argcheck(L, box->transport == AL_LUA_LOOP, 1, "not a loop's session");
-  int64_t left = al_loop_pump(box->session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2));
-  if (left == AL_NEVER)
-    lua_pushnil(L);
-  else
-    lua_pushnumber(L, (double)left / (double)AL_SECOND);
-  return 1;
+  al_session *session = check_bytes(L);
+  return push_wait(L, al_loop_pump(session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2)));
+}
+
+/* session:wake() -> in how many seconds pumping is worth while; nil if nothing waits for the time */
+static int session_wake(lua_State *L) {
+  return is_given_back(L) ? 0 : push_wait(L, al_loop_wake(check_bytes(L), NULL));
 }
 
 /* session:feed("holder", bytes) */
@@ -423,6 +431,7 @@ void al_lua_open_session(lua_State *L) {
                                      {"fail", session_fail},
                                      {"address", session_address},
                                      {"pump", session_pump},
+                                     {"wake", session_wake},
                                      {"is_up", session_is_up},
                                      {"is_unsent", session_is_unsent},
                                      {"op_changes", session_op_changes},

@@ -57,6 +57,14 @@ static int64_t wake(const al_session *session, const al_op *op) {
   return wake;
 }
 
+int64_t al_loop_wake(al_session *session, const al_op *op) {
+  if (al_session_forked(session)) return AL_NEVER;
+  tell_time(session);
+  int64_t until = wake(session, op);
+  if (until == AL_NEVER) return AL_NEVER;
+  return until > session->now ? until - session->now : 0;
+}
+
 int64_t al_loop_pump(al_session *session, al_op *op) {
   if (al_session_forked(session)) {
     if (op) al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
@@ -64,7 +72,5 @@ int64_t al_loop_pump(al_session *session, al_op *op) {
   }
   tell_time(session);
   al_session_pump(session, session->now);
-  int64_t until = wake(session, op);
-  if (until == AL_NEVER) return AL_NEVER;
-  return until > session->now ? until - session->now : 0;
+  return al_loop_wake(session, op);
 }

@@ -16,4 +16,7 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender);
  * then always be doing so. In a child of the process that made the session it only fails `op`. */
 int64_t al_loop_pump(al_session *session, al_op *op);
 
+/* The same time, without moving anything. */
+int64_t al_loop_wake(al_session *session, const al_op *op);
+
 #endif

@@ -34,8 +34,9 @@ function loop.session(events, settings, moved)
   local holder, prober
 
   local function mind()
-    holder:mind()
-    prober:mind()
+    local left = session:wake()
+    holder:mind(left)
+    prober:mind(left)
     if session:op_changes() ~= changes then
       changes = session:op_changes()
       room:call()
