@@ -136,8 +136,8 @@ local function run(self)
   self._runs = false
 end
 
---- To be called whenever anything may have moved: has the connection opened if it is due, written what there is, and the
--- session moved along in time: `left` is in how many seconds it wants that.
+--- To be called whenever anything may have moved: has the connection opened if it is due, written what there is, and
+-- the session moved along in time: `left` is in how many seconds it wants that.
 function stream:mind(left)
   if self._runs then
     local is_early = left and self._sleeps and left < self._sleeps

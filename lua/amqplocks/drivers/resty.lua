@@ -10,6 +10,9 @@ local USUAL_HEARTBEAT = 60 -- a worker that dies is noticed by its socket; a req
 --- A session over `settings`, and what waits for its operations.
 ---@return table|nil session, table|string driver_or_message, string? code
 function resty.session(settings, shared)
+  if settings.tls and settings.tls.ca then
+    error("connect: option tls.ca: in nginx the authorities are those of lua_ssl_trusted_certificate", 0)
+  end
   local events = require "amqplocks.nginx.events"
   local wrong, code = events.check()
   if wrong then return nil, ("%s: %s"):format(code, wrong), code end

@@ -42,16 +42,17 @@ end
 
 -- ---- with a holder of its own ---------------------------------------------------------------------------------------
 
--- Reads and writes for everybody in this request, if nobody does.
+-- Reads for everybody in this request, and minds the session's time, which nobody else does.
 local function lead(self, left, most)
   local holder = self.holder
+  left = waiting.least(left, self.session:wake())
   self.leader = coroutine.running()
   if self.session:due "holder" then
     holder:open()
   elseif holder:is_up() then
     holder:read(waiting.least(left, most))
   else
-    ngx.sleep(waiting.least(left, most) or 1)
+    ngx.sleep(math.max(0.001, waiting.least(left, most) or 1)) -- until it may be tried again; nginx warns of 0
   end
   self.leader = nil
 end
