@@ -166,7 +166,7 @@ describe("without memory for Lua", function ()
         at_any_point(function (n)
           local outcome = starved.run(program, n, n + more)
           look_at(outcome)
-          assert.equal(0, outcome.used)
+          assert.equal(0, outcome.blocks)
           assert.equal(before, outstanding(), ("left over at allocation %d"):format(n))
           until_free(name)
           return outcome.failed

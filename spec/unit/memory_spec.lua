@@ -63,9 +63,14 @@ function Client:await(op, message, code)
   return result
 end
 
---- Makes something to be acquired, or throws as Lua does.
+local function cannot() return nil, "no_memory: it could not even be made", "no_memory" end
+
+--- Makes something to be acquired. Where the library throws, as Lua does, gives something that cannot be.
 function Client:make(kind, ...)
-  return self.process.peer:keep(self.session[kind](self.session, ...))
+  local fine, made = pcall(self.session[kind], self.session, ...)
+  if fine then return self.process.peer:keep(made) end
+  assert.equal("not enough memory", made)
+  return { acquire = cannot, read = cannot, write = cannot }
 end
 
 --- Lets go of a lock; what could not be begun is left to the collector.
@@ -116,8 +121,7 @@ local function tell(story, n, on)
   local self = new_client(story.prepare)
   shortage.arm(n, on)
   run(self, function ()
-    local fine, problem = pcall(story.program, self)
-    if not fine and problem ~= "not enough memory" then error(problem, 0) end
+    story.program(self)
   end)
   self.world:run(5)
   if not story.closes then look_for_leftovers(self, "when nobody wants anything") end
@@ -237,6 +241,16 @@ local stories = {
   end },
 }
 
+local LOADS = [[
+  arm()
+  local fine, problem = pcall(require, "amqplocks.core")
+  disarm()
+  if not fine then note(problem:match "not enough memory$" or problem) end
+  package.loaded["amqplocks.core"] = nil -- Lua 5.1 leaves a mark there
+  note(type(require("amqplocks.core").bytes{}))
+  note(type(require("amqplocks").connect))
+]]
+
 describe("without memory", function ()
   setup(function ()
     local cpath = package.cpath
@@ -272,16 +286,9 @@ describe("without memory", function ()
       local n = 0
       repeat
         n = n + 1
-        local outcome = starved.run([[
-          arm()
-          local fine, problem = pcall(require, "amqplocks.core")
-          disarm()
-          if not fine then note(problem:match "not enough memory$" or problem) end
-          note(type(require("amqplocks.core").bytes{}))
-          note(type(require("amqplocks").connect))
-        ]], n, n + more)
+        local outcome = starved.run(LOADS, n, n + more)
         assert.is_false(outcome.panicked)
-        assert.equal(0, outcome.used)
+        assert.equal(0, outcome.blocks)
         local said = table.concat(outcome, ", ")
         assert.equal((#outcome > 2 and "not enough memory, " or "") .. "userdata, function", said)
       until outcome.failed == 0

@@ -18,7 +18,7 @@
 typedef struct host {
   long asked, failed;
   long fails_from, fails_to;  // from 0: nothing fails
-  size_t used;
+  long blocks;                // not freed yet
   jmp_buf panicked;
   int note_count;
   char notes[NOTES_MOST][256];
@@ -34,15 +34,14 @@ static bool fails(host *self) {
 // Lua counts on what shrinks.
 static void *allocate(void *data, void *block, size_t old, size_t size) {
   host *self = data;
-  if (!block) old = 0;
   if (size == 0) {
-    self->used -= old;
+    if (block) self->blocks--;
     free(block);
     return NULL;
   }
-  if (size > old && fails(self)) return NULL;
+  if ((!block || size > old) && fails(self)) return NULL;
   void *moved = realloc(block, size);
-  if (moved) self->used += size - old;
+  if (moved && !block) self->blocks++;
   return moved;
 }
 
@@ -121,7 +120,7 @@ static int push_outcome(lua_State *L, const host *self, bool is_over) {
   lua_newtable(L);
   push_field(L, "asked", self->asked);
   push_field(L, "failed", self->failed);
-  push_field(L, "used", (long)self->used);
+  push_field(L, "blocks", self->blocks);
   lua_pushboolean(L, !is_over);
   lua_setfield(L, -2, "panicked");
   for (int i = 0; i < self->note_count; i++) {
@@ -131,7 +130,7 @@ static int push_outcome(lua_State *L, const host *self, bool is_over) {
   return 1;
 }
 
-// run(code, from, to) -> { asked =, failed =, used = bytes after the end, panicked =, notes… }
+// run(code, from, to) -> { asked =, failed =, blocks = those not freed in the end, panicked =, notes… }
 // Runs code in a state of its own and closes that. From when it calls arm(), these allocations fail; from 0: none.
 static int starved_run(lua_State *L) {
   const char *code = luaL_checkstring(L, 1);
