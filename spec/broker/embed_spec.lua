@@ -78,7 +78,9 @@ describe("a host with two Lua states on two threads", function()
       "SANITIZE=thread", "CFLAGS=-O1 -g")
     local watched = program.build("examples/embed/host.c", PACKAGES, { lib = lib })
     assert.matches("__tsan_init", process.shell("nm", "-u", watched))
-    local status, output = program.run(NOWHERE, watched, name, "10")
+    -- Otherwise who reads from a socket counts as having waited for all who wrote to theirs.
+    local strict = { AMQP_URL = URL, LUA_PATH = "", LUA_CPATH = "", TSAN_OPTIONS = "io_sync=0" }
+    local status, output = program.run(strict, watched, name, "10")
     assert.equal("worked 20 of 20 times, 0 times together\n", output)
     assert.equal(0, status)
   end)

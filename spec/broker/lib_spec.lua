@@ -50,6 +50,12 @@ describe("the C library", function()
     assert.not_matches("lua", process.shell("readelf", "-d", program.LIB .. "/libamqplocks.so"))
   end)
 
+  it("calls its own functions, also in a program that has others by these names", function()
+    for name in process.shell("readelf", "-rW", program.LIB .. "/libamqplocks.so"):gmatch "%sal_[%w_]+" do
+      error("looked up in the program first:" .. name)
+    end
+  end)
+
   it("has its version in its names", function()
     local version = read(HEADER):match '#define AL_VERSION "(%d+%.%d+%.%d+)"'
     local dynamic = process.shell("readelf", "-d", program.LIB .. "/libamqplocks.so")
