@@ -168,7 +168,8 @@ al_op *al_session_open(al_session *session);
  * session is closed in any case. Later operations fail with AL_CLOSED. */
 al_op *al_session_close(al_session *session);
 
-/* Closes both connections at once and without a word. The broker releases what they held; operations fail with AL_CLOSED. */
+/* Closes both connections at once and without a word. The broker releases what they held: locks are AL_LOST, so that
+ * al_lock_verify() and its like fail with that; other operations fail with AL_CLOSED. */
 void al_session_abort(al_session *session);
 
 /* Gives the session back, as al_session_abort() does. Whatever still refers to it (operations, locks, semaphores) keeps its

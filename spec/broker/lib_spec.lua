@@ -5,10 +5,16 @@
 -- are found once they are installed.
 local process = require "spec.support.process"
 local program = require "spec.support.program"
+local stage = require "spec.support.stage"
 
 local HEADER = "src/amqplocks.h"
 
+after_each(function()
+  program.clear()
+  stage.clear()
+end)
 teardown(program.remove)
+teardown(stage.check)
 
 local function read(path)
   local file = assert(io.open(path))
@@ -122,11 +128,6 @@ end)
 describe("the libraries, once they are installed", function()
   local root
 
-  local function make(goal)
-    return process.shell("env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", goal, "LUA=" .. program.LUA,
-      "DESTDIR=" .. root, "PREFIX=/opt")
-  end
-
   -- pkg-config, of what is installed below `root`.
   local function flags(...)
     return process.shell("env", "PKG_CONFIG_PATH=" .. root .. "/opt/lib/pkgconfig", "pkg-config", ...)
@@ -134,8 +135,7 @@ describe("the libraries, once they are installed", function()
 
   setup(function()
     root = program.place() .. "/root"
-    make "install-lib"
-    make "install-lib-lua"
+    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. root, "PREFIX=/opt")
   end)
 
   it("are there, all of them and nothing else", function()
@@ -181,5 +181,27 @@ describe("the libraries, once they are installed", function()
     local status, output = program.run({ LD_LIBRARY_PATH = root .. "/opt/lib" }, uses)
     assert.same({ 0, "not_found\n" }, { status, output })
     assert.not_equal(0, (program.run({}, uses)))
+  end)
+end)
+
+describe("amqplocks.h says of its functions what is so, of", function()
+  local function holds(path, environment)
+    local name = stage.semaphore(2)
+    local all = { AMQP_URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB }
+    for key, value in pairs(environment or {}) do all[key] = value end
+    local status, output = program.run(all, path, name)
+    assert.same({ 0, "all so\n" }, { status, output })
+    assert.is_true(stage.free(name, 1))
+    assert.is_true(stage.free(name, 2))
+  end
+
+  it("what is given back in any order, names, descriptors, forks, and threads that take turns", function()
+    holds(program.build("spec/support/programs/habits.c", "amqplocks"))
+  end)
+
+  it("the same, watched for data races", function()
+    local lib = program.races("lib")
+    holds(program.build("spec/support/programs/habits.c", "amqplocks", { lib = lib }),
+      { LD_LIBRARY_PATH = lib, TSAN_OPTIONS = program.RACES })
   end)
 end)

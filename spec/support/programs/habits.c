@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * What amqplocks.h says of all its functions together, put to the test: habits NAME, of a semaphore of two slots. Ends with
+ * 0, or says which line it was that was not so. */
+#include <amqplocks.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
+
+#define THREADS 4
+#define ROUNDS 5
+
+static const char *name;
+
+static al_session *connect_new(void) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings settings;
+  al_settings_init(&settings);
+  CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
+  al_session *session = al_native_new(&settings);
+  memset(&settings, 'x', sizeof settings); /* it has its own copy */
+  CHECK(session);
+  return session;
+}
+
+static al_op *await(al_session *session, al_op *op) {
+  CHECK(op);
+  while (!al_op_done(op)) al_native_wait(session, op);
+  return op;
+}
+
+static al_lock *take(al_session *session, al_semaphore *semaphore) {
+  al_op *op = await(session, al_semaphore_acquire(semaphore, NULL));
+  al_lock *lock = al_op_lock(op);
+  CHECK(lock && !al_op_lock(op)); /* once */
+  al_op_drop(op);
+  return lock;
+}
+
+/* Waits until somebody else could have every slot. */
+static void none_is_held(void) {
+  al_session *other = connect_new();
+  al_semaphore *semaphore = al_semaphore_new(other, name, NULL);
+  al_lock *one = take(other, semaphore), *two = take(other, semaphore);
+  al_lock_drop(one);
+  al_lock_drop(two);
+  al_semaphore_drop(semaphore);
+  al_session_drop(other);
+}
+
+static void nothing_to_drop(void) {
+  al_op_drop(NULL);
+  al_lock_drop(NULL);
+  al_semaphore_drop(NULL);
+  al_token_semaphore_drop(NULL);
+  al_mutex_drop(NULL);
+  al_rwlock_drop(NULL);
+  al_session_drop(NULL);
+}
+
+static void use_and_drop(al_session *session) {
+  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
+  al_lock *lock = take(session, semaphore);
+  al_op *done = await(session, al_lock_verify(lock)), *begun = al_lock_verify(lock);
+  al_op *other = al_semaphore_acquire(semaphore, NULL);
+  CHECK(al_op_code(done) == AL_OK && begun && other);
+  al_session_drop(session); /* first, and everything else after it */
+  CHECK(al_lock_held(lock, al_system_now()) == AL_LOST);
+  CHECK(strcmp(al_lock_name(lock), name) == 0 && strlen(al_lock_ticket(lock)) == AL_TICKET_SIZE - 1);
+  CHECK(al_op_done(begun) && al_op_code(begun) == AL_LOST);
+  CHECK(al_op_done(other) && al_op_code(other) == AL_CLOSED);
+  al_op *late = al_semaphore_acquire(semaphore, NULL);
+  CHECK(al_op_done(late) && al_op_code(late) == AL_CLOSED &&
+        strncmp(al_op_message(late), "closed: ", 8) == 0);
+  al_op_drop(late);
+  al_semaphore_drop(semaphore);
+  al_op_drop(begun);
+  al_lock_drop(lock);
+  al_op_drop(other);
+  al_op_drop(done);
+}
+
+/* The name is copied, and an operation under way does without its semaphore. */
+static void early_drops(al_session *session) {
+  char text[AL_NAME_SIZE];
+  snprintf(text, sizeof text, "%s", name);
+  al_semaphore *semaphore = al_semaphore_new(session, text, NULL);
+  memset(text, 'x', sizeof text - 1);
+  al_op *op = al_semaphore_acquire(semaphore, NULL);
+  al_semaphore_drop(semaphore);
+  al_lock *lock = al_op_lock(await(session, op));
+  al_op_drop(op);
+  CHECK(lock && al_lock_held(lock, al_system_now()) == AL_OK);
+  al_op *release = al_lock_release(lock);
+  al_lock_drop(lock);
+  CHECK(al_op_code(await(session, release)) == AL_OK);
+  al_op_drop(release);
+  op = al_semaphore_acquire(semaphore = al_semaphore_new(session, name, NULL), NULL);
+  al_op_drop(await(session, op)); /* with a lock in it that nobody has asked for */
+  op = al_semaphore_acquire(semaphore, NULL);
+  al_op_drop(op); /* not done */
+  al_semaphore_drop(semaphore);
+  none_is_held();
+}
+
+/* A lock is asked back: the descriptor says so. */
+static void descriptor(al_session *session) {
+  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
+  al_lock *lock = take(session, semaphore);
+  struct pollfd one = {.fd = al_native_pollfd(session), .events = POLLIN};
+  CHECK(one.fd >= 0 && poll(&one, 1, 0) == 0 && al_native_timeout(session) == AL_NEVER);
+  al_session *administrator = connect_new();
+  al_admin_options once;
+  al_admin_options_init(&once);
+  al_op *revoke = await(administrator, al_admin_revoke(administrator, name, al_lock_slot(lock), &once));
+  CHECK(al_op_code(revoke) == AL_OK);
+  al_op_drop(revoke);
+  al_session_drop(administrator);
+  CHECK(poll(&one, 1, 10000) == 1 &&
+        al_lock_revoked(lock)); /* by the session's own thread: nobody has called it */
+  CHECK(al_session_alerts(session) == 1 && poll(&one, 1, 0) == 0);
+  al_lock_drop(lock);
+  al_semaphore_drop(semaphore);
+}
+
+/* A child can do nothing with its parent's session, and nothing to it. */
+static void fork_child(al_session *session) {
+  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
+  al_lock *lock = take(session, semaphore);
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    al_op *op = al_semaphore_acquire(semaphore, NULL);
+    CHECK(al_op_done(op) && al_op_code(op) == AL_FORKED);
+    CHECK(al_lock_held(lock, al_system_now()) == AL_FORKED && al_native_pollfd(session) == -1);
+    al_native_touch(session);
+    al_op_drop(op);
+    al_lock_drop(lock);
+    al_semaphore_drop(semaphore);
+    al_session_drop(session);
+    _exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  al_op *verify = await(session, al_lock_verify(lock));
+  CHECK(al_op_code(verify) == AL_OK);
+  al_op_drop(verify);
+  al_lock_drop(lock);
+  al_semaphore_drop(semaphore);
+}
+
+/* ---- threads that share a session ------------------------------------------------------------------------------- */
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static al_session *shared;
+static al_semaphore *both_slots;
+static int inside; /* under `turn`, as every call */
+
+static void pass_the_turn(void) {
+  pthread_mutex_unlock(&turn);
+  usleep(500);
+  pthread_mutex_lock(&turn);
+}
+
+/* Looks in between without waiting, or the others would wait as well. */
+static void await_in_turns(al_op *op) {
+  CHECK(op);
+  while (!al_op_done(op)) {
+    al_native_touch(shared);
+    pass_the_turn();
+  }
+  CHECK(al_op_code(op) == AL_OK || al_op_code(op) == AL_BUSY || al_op_code(op) == AL_CONTENDED ||
+        al_op_code(op) == AL_DEADLOCK);
+}
+
+static void work_in_turns(int *worked) {
+  al_acquire_options once;
+  al_acquire_options_init(&once);
+  once.timeout = 0;
+  al_op *op = al_semaphore_acquire(both_slots, &once);
+  await_in_turns(op);
+  al_lock *lock = al_op_lock(op);
+  al_op_drop(op);
+  if (!lock) return;
+  CHECK(++inside <= 2);
+  pass_the_turn();
+  CHECK(al_lock_held(lock, al_system_now()) == AL_OK);
+  inside--;
+  await_in_turns(op = al_lock_release(lock));
+  al_op_drop(op);
+  al_lock_drop(lock);
+  ++*worked;
+}
+
+static void *sharer(void *unused) {
+  pthread_mutex_lock(&turn);
+  for (int worked = 0; worked < ROUNDS;) {
+    work_in_turns(&worked);
+    pass_the_turn();
+  }
+  pthread_mutex_unlock(&turn);
+  return unused;
+}
+
+static void share(void) {
+  pthread_t threads[THREADS];
+  shared = connect_new();
+  both_slots = al_semaphore_new(shared, name, NULL);
+  al_lock_drop(take(shared, both_slots)); /* connects */
+  for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, sharer, NULL) == 0);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  al_semaphore_drop(both_slots);
+  al_session_drop(shared);
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 2);
+  name = argv[1];
+  nothing_to_drop();
+  al_session *session = connect_new();
+  early_drops(session);
+  descriptor(session);
+  fork_child(session);
+  use_and_drop(session);
+  share();
+  puts("all so");
+  return 0;
+}
