@@ -12,6 +12,7 @@
 #include <lauxlib.h>
 #include <link.h>
 #include <lua.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,11 +21,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static atomic_long asked;        // how many allocations there have been since arm()
-static atomic_long fails_at;     // which of them fails; 0: none
-static atomic_bool fails_on;     // and all after it
-static atomic_long failed;       // how many have
-static atomic_long outstanding[2];  // blocks that were not freed yet, for each who takes some
+static atomic_long asked;    // how many allocations there have been since arm()
+static atomic_long fails_at; // which of them fails; 0: none
+static atomic_bool fails_on; // and all after it
+static atomic_long failed;   // how many have
 
 static bool fails(void) {
   long at = atomic_load(&fails_at), number = atomic_fetch_add(&asked, 1) + 1;
@@ -34,24 +34,46 @@ static bool fails(void) {
   return true;
 }
 
-static void *counted(int who, void *block) {
-  if (block) atomic_fetch_add(&outstanding[who], 1);
+// ---- blocks that were not freed yet, for each who takes some ------------------------------------------------------------
+
+#define BLOCKS_MOST 65536
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static void *blocks[2][BLOCKS_MOST];
+static int block_count[2];
+
+static void *keep(int who, void *block) {
+  if (!block) return NULL;
+  pthread_mutex_lock(&turn);
+  if (block_count[who] == BLOCKS_MOST) abort();
+  blocks[who][block_count[who]++] = block;
+  pthread_mutex_unlock(&turn);
   return block;
+}
+
+// What was there before us is not in the list.
+static void forget(int who, const void *block) {
+  pthread_mutex_lock(&turn);
+  int i = block_count[who] - 1;
+  while (i >= 0 && blocks[who][i] != block) i--;
+  if (i >= 0) blocks[who][i] = blocks[who][--block_count[who]];
+  pthread_mutex_unlock(&turn);
 }
 
 // Whoever calls is known by which of these it calls.
 #define FUNCTIONS(who)                                                                                       \
-  static void *malloc_##who(size_t size) { return fails() ? NULL : counted(who, malloc(size)); }             \
+  static void *malloc_##who(size_t size) { return fails() ? NULL : keep(who, malloc(size)); }                \
   static void *calloc_##who(size_t count, size_t size) {                                                     \
-    return fails() ? NULL : counted(who, calloc(count, size));                                               \
+    return fails() ? NULL : keep(who, calloc(count, size));                                                  \
   }                                                                                                          \
   static void *realloc_##who(void *block, size_t size) {                                                     \
     if (fails()) return NULL;                                                                                \
-    return block ? realloc(block, size) : counted(who, malloc(size));                                        \
+    forget(who, block);                                                                                      \
+    return keep(who, realloc(block, size));                                                                  \
   }                                                                                                          \
-  static char *strdup_##who(const char *text) { return fails() ? NULL : counted(who, strdup(text)); }        \
+  static char *strdup_##who(const char *text) { return fails() ? NULL : keep(who, strdup(text)); }           \
   static void free_##who(void *block) {                                                                      \
-    if (block) atomic_fetch_sub(&outstanding[who], 1);                                                       \
+    forget(who, block);                                                                                      \
     free(block);                                                                                             \
   }
 FUNCTIONS(0)
@@ -80,7 +102,7 @@ static ElfW(Addr) entry(const struct dl_phdr_info *object, const ElfW(Dyn) * dyn
 
 static void write_to(void **slot, void *value) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)slot & ~(page - 1);
-  mprotect((void *)start, page, PROT_READ | PROT_WRITE);  // it may be read-only by now
+  mprotect((void *)start, page, PROT_READ | PROT_WRITE); // it may be read-only by now
   *slot = value;
 }
 
@@ -102,7 +124,7 @@ static int lead(const struct dl_phdr_info *object, const ElfW(Dyn) * dynamic, El
 }
 
 struct search {
-  const char *part;  // of the object's file name
+  const char *part; // of the object's file name
   int who, count;
 };
 
@@ -113,8 +135,8 @@ static int visit(struct dl_phdr_info *object, size_t size, void *data) {
   for (int i = 0; i < object->dlpi_phnum; i++) {
     if (object->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
     const ElfW(Dyn) *dynamic = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-    search->count += lead(object, dynamic, entry(object, dynamic, DT_JMPREL), entry(object, dynamic, DT_PLTRELSZ),
-                          search->who);
+    search->count += lead(object, dynamic, entry(object, dynamic, DT_JMPREL),
+                          entry(object, dynamic, DT_PLTRELSZ), search->who);
     search->count += lead(object, dynamic, entry(object, dynamic, DT_RELA), entry(object, dynamic, DT_RELASZ),
                           search->who);
   }
@@ -150,15 +172,23 @@ static int shortage_disarm(lua_State *L) {
   return 2;
 }
 
-// outstanding(who) -> how many blocks were allocated and not freed
-static int shortage_outstanding(lua_State *L) {
-  lua_pushinteger(L, (lua_Integer)atomic_load(&outstanding[luaL_checkinteger(L, 1) == 1]));
+// left(who) -> how many blocks were allocated and not freed. Whatever these are, they are not spoken of again; what is left
+// of 1's is freed, so that nobody else finds it.
+static int shortage_left(lua_State *L) {
+  int who = luaL_checkinteger(L, 1) == 1;
+  pthread_mutex_lock(&turn);
+  int count = block_count[who];
+  for (int i = 0; who == 1 && i < count; i++) free(blocks[who][i]);
+  block_count[who] = 0;
+  pthread_mutex_unlock(&turn);
+  lua_pushinteger(L, count);
   return 1;
 }
 
 int luaopen_shortage(lua_State *L) {
   Dl_info self;
-  if (dladdr(&asked, &self)) dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE); // others call us to the last
+  if (dladdr(&asked, &self))
+    dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE); // others call us to the last
   lua_newtable(L);
   lua_pushcfunction(L, shortage_take);
   lua_setfield(L, -2, "take");
@@ -166,7 +196,7 @@ int luaopen_shortage(lua_State *L) {
   lua_setfield(L, -2, "arm");
   lua_pushcfunction(L, shortage_disarm);
   lua_setfield(L, -2, "disarm");
-  lua_pushcfunction(L, shortage_outstanding);
-  lua_setfield(L, -2, "outstanding");
+  lua_pushcfunction(L, shortage_left);
+  lua_setfield(L, -2, "left");
   return 1;
 }

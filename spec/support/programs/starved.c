@@ -17,8 +17,8 @@
 
 typedef struct host {
   long asked, failed;
-  long fails_from, fails_to;  // from 0: nothing fails
-  long blocks;                // not freed yet
+  long fails_from, fails_to; // from 0: nothing fails
+  long blocks;               // not freed yet
   jmp_buf panicked;
   int note_count;
   char notes[NOTES_MOST][256];
@@ -60,7 +60,9 @@ static int note(lua_State *L) {
   char *line = self->notes[self->note_count++];
   size_t used = 0;
   for (int i = 1; i <= lua_gettop(L) && used < sizeof self->notes[0]; i++) {
-    const char *word = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i) : lua_toboolean(L, i) ? "yes" : "no";
+    const char *word = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i)
+                       : lua_toboolean(L, i)         ? "yes"
+                                                     : "no";
     used += (size_t)snprintf(line + used, sizeof self->notes[0] - used, "%s%s", i > 1 ? " " : "", word);
   }
   return 0;
