@@ -33,10 +33,8 @@ local ONCE = { timeout = 0 }
 
 local function acquire(self, method, opts)
   local core, connection, driver = self._core, self._connection, self._connection._driver
-  local operation, message, code = core[method](core, opts.timeout, opts.fair, opts.priority, opts.poll)
-  if not operation then return nil, message, code end
-  local core_lock
-  core_lock, message, code = await(driver, operation, opts.on_wait)
+  local core_lock, message, code =
+    await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair, opts.priority, opts.poll)
   if not core_lock then return nil, message, code end
   local fine, held = pcall(lock.new, connection, core_lock)
   if fine then return held end

@@ -33,11 +33,14 @@ local metatable = { __index = Admin, __name = "amqplocks.admin" }
 
 function metatable.__tostring(self) return ('amqplocks.admin ("%s")'):format(self.name) end
 
+local function begin(self, method, ...)
+  local driver, session = self._connection._driver, self._connection._session
+  return await(driver, nil, session[method], session, ...)
+end
+
 local function administer(self, action, opts, slots)
   if opts ~= nil then options.check(opts, schema, action) end
-  local connection = self._connection
-  local operation = connection._session:administer(action, self.name, options.merge(self._options, opts), slots)
-  return await(connection._driver, operation)
+  return begin(self, "administer", action, self.name, options.merge(self._options, opts), slots)
 end
 
 --- "Creating the Semaphore".
@@ -93,10 +96,8 @@ function Admin:wait_released(slots, opts)
     options.argument(slot, checks.whole(1, core.slots_max), "a slot", "wait_released")
   end
   if opts ~= nil then options.check(opts, schema, "wait_released") end
-  local connection = self._connection
   if #slots == 0 then return true end
-  local merged = options.merge(self._options, opts)
-  return await(connection._driver, connection._session:wait_released(self.name, merged, slots))
+  return begin(self, "wait_released", self.name, options.merge(self._options, opts), slots)
 end
 
 --- Asks whoever holds a slot to let go; its lock:revoked() is then true. Nothing is taken away, and nobody has to obey.
@@ -113,9 +114,7 @@ end
 function Admin:revoke(slot, opts)
   options.argument(slot, checks.whole(1, core.slots_max), "the slot", "revoke")
   if opts ~= nil then options.check(opts, schema, "revoke") end
-  local connection = self._connection
-  local merged = options.merge(self._options, opts)
-  return await(connection._driver, connection._session:revoke(self.name, merged, slot))
+  return begin(self, "revoke", self.name, options.merge(self._options, opts), slot)
 end
 
 local admin = {}

@@ -37,19 +37,17 @@ local function drop(driver, operation)
   if driver.mind then pcall(driver.mind) end
 end
 
---- Waits for an operation and returns its result: what it gives, or nil, message, code. An error thrown while waiting
--- (an interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does waiting
--- where the driver cannot; and so does Lua when it runs out of memory, which is a result like others, `no_memory`. In
--- the place of an operation there may be what came of beginning one: nil, message, code.
-local function await(driver, operation, on_wait, code)
-  if not operation then return nil, on_wait, code end
+--- Begins an operation by begin(...), waits for it and returns its result: what it gives, or nil, message, code.
+-- Where the driver cannot wait nothing is begun: it can be tried elsewhere. An error thrown while waiting (an
+-- interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does Lua when it
+-- runs out of memory, which is a result like others, `no_memory`.
+local function await(driver, on_wait, begin, ...)
   if driver.check then
-    local wrong, why = driver.check()
-    if wrong then
-      drop(driver, operation)
-      return nil, ("%s: %s"):format(why, wrong), why
-    end
+    local wrong, code = driver.check()
+    if wrong then return nil, ("%s: %s"):format(code, wrong), code end
   end
+  local operation, message, code = begin(...)
+  if not operation then return nil, message, code end
   local fine, first, second, third = pcall(result, driver, operation, on_wait)
   drop(driver, operation)
   if fine then return first, second, third end

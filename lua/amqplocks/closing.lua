@@ -5,14 +5,14 @@
 local await = require "amqplocks.await"
 local pcall = require("amqplocks.protected").pcall
 
-local function close_politely(driver, session)
+local function begin(driver, session)
   local closing = session:close()
   driver.losses:close()
-  await(driver, closing)
+  return closing
 end
 
 local function close(driver, session)
-  pcall(close_politely, driver, session)
+  pcall(await, driver, nil, begin, driver, session)
   session:abort()
   if driver.mind then pcall(driver.mind) end
 end

@@ -104,7 +104,7 @@ function connection.open(session, driver)
   local self, message, code = memory.results(pcall(new, session, driver))
   if not self or driver.opens_late then return self, message, code end
   local opened
-  opened, message, code = await(driver, session:open())
+  opened, message, code = await(driver, nil, session.open, session)
   if not opened then
     session:abort()
     return nil, message, code

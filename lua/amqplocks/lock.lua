@@ -33,13 +33,15 @@ function Lock:held() return self._core:held() end
 ---@return boolean revoked
 function Lock:revoked() return self._core:revoked() end
 
+local function ask(self, method) return await(self._connection._driver, nil, self._core[method], self._core) end
+
 --- Asks the broker ("Verifying a Held Lock"); one round trip.
 ---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held", "unreachable"
-function Lock:verify() return await(self._connection._driver, self._core:verify()) end
+function Lock:verify() return ask(self, "verify") end
 
 --- Lets it go ("Relinquishing a Lock") and waits until the broker says so.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
-function Lock:release() return await(self._connection._driver, self._core:release()) end
+function Lock:release() return ask(self, "release") end
 
 --- For those who end what it belongs to: lets it go without waiting.
 function Lock:_let_go()
@@ -59,7 +61,7 @@ function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
-  local fine, done, message, code = pcall(await, self._connection._driver, self._core:downgrade())
+  local fine, done, message, code = pcall(ask, self, "downgrade")
   local knows = pcall(learn, self) -- also when it was interrupted
   if not fine then error(done, 0) end
   if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is

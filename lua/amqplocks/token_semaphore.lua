@@ -53,9 +53,9 @@ function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with",
 
 local function administer(self, action, opts, permits)
   if opts ~= nil then options.check(opts, admin_schema, action) end
-  local connection = self._connection
+  local driver, session = self._connection._driver, self._connection._session
   local merged = options.merge(self._options, opts)
-  return await(connection._driver, connection._session:administer_tokens(action, self.name, merged, permits))
+  return await(driver, nil, session.administer_tokens, session, action, self.name, merged, permits)
 end
 
 local function whole(permits, least, where)

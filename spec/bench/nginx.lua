@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Requests a second through nginx, two workers, eight clients: with a lock for each, on a connection of the request's own or
--- on the worker's, against the same handler without a lock, and against what rabbitmq-c alone gets out of the broker on
--- eight connections that each declare and delete. There are as many slots as clients: nobody waits for long.
+-- Requests a second through nginx, two workers, eight clients: with a lock for each, on a connection of the request's
+-- own or on the worker's, against the same handler without a lock, and against what rabbitmq-c alone gets out of the
+-- broker on eight connections that each declare and delete. There are as many slots as clients: nobody waits for long.
 local socket = require "socket"
 
 local amqplocks = require "amqplocks"

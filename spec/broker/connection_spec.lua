@@ -3,7 +3,6 @@
 
 local socket = require "socket"
 local amqplocks = require "amqplocks"
-local await = require "amqplocks.await"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"
@@ -373,7 +372,7 @@ describe("a connection through a proxy", function()
     between:switch("up", "hold")
     for i = 1, 3000 do operations[i] = conn._session:administer("slots", name, {}) end
     between:switch("up", "pass")
-    for i = 1, #operations do assert.equal(0, await(conn._driver, operations[i])) end
+    for i = 1, #operations do assert.equal(0, stage.finish(conn, operations[i])) end
     assert.equal(2, between:count())
   end)
 end)

@@ -3,7 +3,6 @@
 
 -- Administering a token semaphore when the administrator dies at it, the broker says no, or an operator intervenes.
 -- What must hold: never more permits than marks, all that was collected goes back, and repair mends what there is.
-local await = require "amqplocks.await"
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
 local relay = require "spec.support.relay"
@@ -161,7 +160,7 @@ describe("administering permits", function ()
         operations[i] = conn._session:administer_tokens(action, victim.name, {}, permits)
       end
       for i, victim in ipairs(victims) do
-        victim.result, victim.message, victim.code = await(conn._driver, operations[i])
+        victim.result, victim.message, victim.code = stage.finish(conn, operations[i])
       end
     end
 

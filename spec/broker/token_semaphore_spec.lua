@@ -3,7 +3,6 @@
 
 -- Permits, for those who lock: each proved by somebody else's view of the queue, or by what another process gets.
 -- Administrators are in token_admin_spec.
-local await = require "amqplocks.await"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local lfs = require "lfs"
@@ -368,7 +367,7 @@ describe("a permit", function()
       local lock = hold(name, { timeout = SECONDS }, conn)
       local verifying = lock._core:verify()
       assert.is_true(lock:release())
-      fails("not_held", await(conn._driver, verifying))
+      fails("not_held", stage.finish(conn, verifying))
       until_at(name, 1, 0)
     end
   end)

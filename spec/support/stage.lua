@@ -11,6 +11,7 @@
 --     local lock = assert(stage.connect():semaphore(name):try_acquire())
 --     assert.is_true(stage.held(name, lock.slot))       -- as a client without this library sees it
 local amqplocks = require "amqplocks"
+local await = require "amqplocks.await"
 local assert = require "luassert"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
@@ -104,6 +105,11 @@ function stage.delete(queue) assert(look():delete(queue)) end
 
 --- Takes a slot away, as an administrator would.
 function stage.remove(name, i) stage.delete(stage.slot(name, i)) end
+
+--- What an operation comes to that was begun without waiting for it.
+function stage.finish(conn, operation)
+  return await(conn._driver, nil, function() return operation end)
+end
 
 --- Takes a slot, by try_acquire unless there are options for acquire, and holds it to the end of the test unless it is
 -- released, whether or not the test keeps the lock.

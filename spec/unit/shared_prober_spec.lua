@@ -203,6 +203,17 @@ describe("a session that is shared, fed " .. way, function ()
       assert.is_true(peer:result(op):held())
     end)
 
+    it("takes nothing for a squatter that another caller of it has got while that was asked", function ()
+      local op = peer:semaphore("images"):acquire(60)
+      peer.prober:look{ "images-1-A", "images-1-B" }
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
+      peer:acquire("images")
+      peer.holder:declared(channel, "images-1-B") -- as its owner is told
+      assert.is_false(op:done())
+      assert.equal("1 of 1 held", select(2, op:waiting()))
+    end)
+
     it("says busy to whoever only tries", function ()
       peer:acquire("images")
       local op = peer:semaphore("images"):acquire(0)

@@ -2,20 +2,35 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/squat.h"
 
+#include <stdio.h>
+
+#include "core/exclusive.h"
 #include "core/session.h"
+
+/* What another caller on this very connection has got meanwhile, the broker lets its owner declare: that is no squatter, nor
+ * is it known what the others are by then. */
+static bool is_last_squatter(al_squat *squat, const amqp_queue_declare_ok_t *ok) {
+  char queue[AL_NAME_SIZE];
+  snprintf(queue, sizeof queue, "%.*s", (int)ok->queue.len, (const char *)ok->queue.bytes);
+  squat->is_ours = squat->is_ours || al_exclusive_find(squat->op->session, queue);
+  return ++squat->found == squat->count;
+}
 
 static void squat_event(void *owner, al_channel *channel, const al_event *event) {
   al_squat *squat = owner;
   if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DECLARE_OK_METHOD) return;
   if (event->kind == AL_EVENT_CONTENT) return;
-  if (event->kind == AL_EVENT_METHOD && ++squat->found < squat->count) return;
+  if (event->kind == AL_EVENT_METHOD && !is_last_squatter(squat, event->decoded)) return;
   squat->channel = NULL;
   al_op_answered(squat->op);
   if (event->kind == AL_EVENT_METHOD) {
     al_channel_give(channel);
-    al_op_fail(squat->op, AL_SQUATTED,
-               "queue \"%s\" is not exclusive: it is no lock, but stands in the place of one; delete it",
-               squat->first);
+    if (squat->is_ours)
+      squat->op->step(squat->op);
+    else
+      al_op_fail(squat->op, AL_SQUATTED,
+                 "queue \"%s\" is not exclusive: it is no lock, but stands in the place of one; delete it",
+                 squat->first);
   } else if (event->kind == AL_EVENT_DOWN) {
     al_op_fail_link(squat->op, channel->link);
   } else {
