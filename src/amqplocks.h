@@ -150,6 +150,15 @@ void al_native_touch(al_session *session);
  * al_native_pollfd() silent again. 0 in a child of the process that made the session. */
 uint64_t al_session_alerts(al_session *session);
 
+/* News for people, for a log: connections opened and lost, locks lost, alarms of the broker. */
+typedef struct al_note {
+  bool is_warning; /* otherwise it is for information */
+  char text[AL_MESSAGE_SIZE];
+} al_note;
+
+/* Copies the oldest of them, which is thereby forgotten. False: there is none. A session remembers the last sixteen. */
+bool al_session_news(al_session *session, al_note *note);
+
 /* A descriptor for poll() and its kin that is readable while there are alerts nobody has asked for; nothing else may be
  * done with it. Asking for it starts the thread, if locks are held and it could not be started before. The session owns
  * it and closes it with itself. -1: the session was closed, this is a child of the process that made it, or no descriptor

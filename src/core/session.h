@@ -74,16 +74,10 @@ void al_session_set_time(al_session *session, int64_t now, double wall_now);
 void al_session_list(al_session *session, al_op *op);
 void al_session_unlist(al_session *session, al_op *op);
 
-/* News for people, kept until they are fetched; the oldest are forgotten when nobody does. */
-typedef struct al_note {
-  bool is_warning;
-  char text[AL_MESSAGE_SIZE];
-} al_note;
+/* News for people, kept until al_session_news() fetches them; the oldest are forgotten when nobody does. */
 void al_session_note(al_session *session, bool is_warning, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void al_session_note_change(al_session *session, const al_link *link, al_link_change change);
-/* The oldest one, which is thereby forgotten. False: there is none. */
-bool al_session_news(al_session *session, al_note *note);
 
 /* Something became of a lock that its owner, who may be looking elsewhere, wants to know: wakes whoever waits for the
  * session's alarm. With the turn held. What the owner does by closing is no news to it. */

@@ -110,6 +110,15 @@ static void early_drops(al_session *session) {
   none_is_held();
 }
 
+/* What has happened so far: a connection each for what holds and what asks. */
+static void news(al_session *session) {
+  al_note note;
+  int opened = 0;
+  for (; al_session_news(session, &note); opened++)
+    CHECK(!note.is_warning && strstr(note.text, " connection to ") && strstr(note.text, " is open"));
+  CHECK(opened == 2 && !al_session_news(session, &note));
+}
+
 /* A lock is asked back: the descriptor says so. */
 static void descriptor(al_session *session) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
@@ -225,6 +234,7 @@ int main(int argc, char **argv) {
   nothing_to_drop();
   al_session *session = connect_new();
   early_drops(session);
+  news(session);
   descriptor(session);
   fork_child(session);
   use_and_drop(session);
