@@ -7,6 +7,8 @@ local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
 
+local tls_it = os.getenv "AMQPS_URL" and os.getenv "BROKER_TLS" and it or pending
+
 local URL = os.getenv "AMQP_URL"
 local NOWHERE = { AMQP_URL = URL, LUA_PATH = "", LUA_CPATH = "" }
 local PACKAGES
@@ -71,14 +73,27 @@ describe("a host with two Lua states on two threads", function()
     assert.equal("worked 6 of 6 times, 0 times together\n", output)
   end)
 
-  it("has no data race in what is linked in", function()
-    local name = stage.semaphore(1)
-    local watched = program.build("examples/embed/host.c", PACKAGES, { lib = program.races("lib-lua") })
-    assert.matches("__tsan_init", process.shell("nm", "-u", watched))
-    local strict = { AMQP_URL = URL, LUA_PATH = "", LUA_CPATH = "", TSAN_OPTIONS = program.RACES }
-    local status, output = program.run(strict, watched, name, "10")
-    assert.equal("worked 20 of 20 times, 0 times together\n", output)
-    assert.equal(0, status)
+  describe("watched for data races", function()
+    local watched
+
+    setup(function()
+      watched = program.build("examples/embed/host.c", PACKAGES, { lib = program.races("lib-lua") })
+      assert.matches("__tsan_init", process.shell("nm", "-u", watched))
+    end)
+
+    local function has_none(url)
+      local name = stage.semaphore(1)
+      local strict = { AMQP_URL = url, LUA_PATH = "", LUA_CPATH = "", TSAN_OPTIONS = program.RACES }
+      local status, output = program.run(strict, watched, name, "10")
+      assert.equal("worked 20 of 20 times, 0 times together\n", output)
+      assert.equal(0, status)
+    end
+
+    it("has none", function() has_none(URL) end)
+
+    tls_it("has none over TLS either", function()
+      has_none(("%s?cacertfile=%s/ca.pem"):format(os.getenv "AMQPS_URL", os.getenv "BROKER_TLS"))
+    end)
   end)
 end)
 
