@@ -15,7 +15,8 @@
 --
 -- A location's value is the Lua code of its handler, or a table: the code in `content`, `access`, `log` and so on, each
 -- after the server's `prelude`, and other directives in `more`. `main`, `http` and `server` are directives for those
--- places of the configuration. In code, `amqplocks` is this checkout's module, built for LuaJIT.
+-- places of the configuration. In code, `amqplocks` is this checkout's module, built for LuaJIT. Instead of all that,
+-- `text` may be a function of the server (its `port`, its `directory`) that gives the whole configuration.
 local socket = require "socket"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
@@ -231,7 +232,7 @@ end
 
 -- Ends it when this process has ended, however it did.
 local function keep(self)
-  process.shell("sh", "-c", [[
+  process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", [[
     setsid sh -c 'tail -f /dev/null --pid="$1"
       pid=$(cat "$2/pid" 2>/dev/null) && grep -aq "$2" "/proc/$pid/cmdline" && kill -s TERM "$pid"
       rm -rf "$2"' keeper "$@" </dev/null >/dev/null 2>&1 &
@@ -245,7 +246,7 @@ local LAUNCH = [[
 
 local function launch(self, options)
   local file = assert(io.open(self.directory .. "/nginx.conf", "w"))
-  file:write(configuration(self, options))
+  file:write(options.text and options.text(self) or configuration(self, options))
   file:close()
   return pcall(process.shell, "bash", "-c", LAUNCH, "launch", self.directory)
 end

@@ -1,0 +1,266 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The example for nginx, as it stands there, but for ports and names. The backend is this process: it counts who is
+-- there at a time, and answers when the test wants it to.
+local nginx = require "spec.support.nginx"
+local process = require "spec.support.process"
+local socket = require "socket"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local SECONDS = 30
+
+-- ---- the backend ----------------------------------------------------------------------------------------------------
+
+local listener, port, there, most, come -- `there`: requests that have not been answered
+
+before_each(function()
+  listener = assert(socket.bind("127.0.0.1", 0, 128))
+  listener:settimeout(0)
+  port = select(2, listener:getsockname())
+  there, most, come = {}, 0, 0
+end)
+
+-- How many are there. Whom nginx has hung up on is gone.
+local function look()
+  local new = listener:accept()
+  while new do
+    new:settimeout(0)
+    table.insert(there, new)
+    come = come + 1
+    new = listener:accept()
+  end
+  for i = #there, 1, -1 do
+    local _, problem = there[i]:receive(65536)
+    if problem == "closed" then table.remove(there, i):close() end
+  end
+  most = math.max(most, #there)
+  return #there
+end
+
+local function until_there(number)
+  until_true(function() return look() == number, ("%d are there"):format(#there) end, SECONDS)
+end
+
+local function answer()
+  local first = table.remove(there, 1)
+  first:settimeout(SECONDS)
+  assert(first:send("HTTP/1.0 200 OK\r\n\r\nserved"))
+  first:close()
+end
+
+local function close_backend()
+  listener:close()
+  for _, one in ipairs(there) do one:close() end
+  there = {}
+end
+
+after_each(function()
+  nginx.clear()
+  close_backend()
+  stage.clear()
+end)
+teardown(stage.check)
+
+-- ---- the example ----------------------------------------------------------------------------------------------------
+
+local function contents(path)
+  local file = assert(io.open(path))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local example = contents "examples/openresty/nginx.conf"
+local checkout = process.shell("pwd"):match "%S+"
+local is_root = process.shell("id", "-u"):match "^0"
+
+-- Has to be there once: what a test changes is what people would change.
+local function replace(text, old, new)
+  local from, to = text:find(old, 1, true)
+  assert(from and not text:find(old, to + 1, true), old)
+  return text:sub(1, from - 1) .. new .. text:sub(to + 1)
+end
+
+-- The example, for a server of ours and the backend above.
+local function configure(server)
+  local text = replace(example, "listen 8080;", ("listen 127.0.0.1:%d;"):format(server.port))
+  text = replace(text, "server 127.0.0.1:8081;", ("server 127.0.0.1:%d;"):format(port))
+  return replace(text, "worker_processes auto;", "worker_processes 2;" .. (is_root and " user root;" or ""))
+end
+
+-- `changes`: what else to replace, and by what.
+local function start(name, changes)
+  local function text(server)
+    local all = replace(configure(server), "pid nginx.pid;", "pid pid;")
+    all = replace(all, "# lua_package_path", ('lua_package_path "%s/lua/?.lua;%s/lua/?/init.lua;;"; #')
+      :format(checkout, checkout))
+    all = replace(all, "# lua_package_cpath", ('lua_package_cpath "%s/build/luajit/?.so;;"; #'):format(checkout))
+    all = replace(all, 'semaphore("backend")', ("semaphore(%q)"):format(name))
+    for old, new in pairs(changes) do all = replace(all, old, new) end
+    return all
+  end
+  return nginx.start { workers = 2, text = text }
+end
+
+local function status(request) return (request:finish(SECONDS)) end
+
+local PATIENT, HURRIED = { ["timeout = 5 "] = "timeout = 60 " }, { ["timeout = 5 "] = "timeout = 0.2 " }
+
+local function with(changes, more)
+  local all = {}
+  for old, new in pairs(changes) do all[old] = new end
+  for old, new in pairs(more) do all[old] = new end
+  return all
+end
+
+for _, shared in ipairs { false, true } do
+  local mode = shared and { ["connect()"] = "connect(nil, { shared = true })" } or {}
+  describe("the example for nginx, " .. (shared and "on the workers' connections" or "as it is"), function()
+    it("lets as many through as there are places, from two hosts", function()
+      local name = stage.semaphore(3)
+      local hosts, requests = { start(name, with(PATIENT, mode)), start(name, with(PATIENT, mode)) }, {}
+      for i = 1, 24 do requests[i] = hosts[i % 2 + 1]:begin "/" end
+      for left = 24, 1, -1 do
+        until_there(math.min(left, 3))
+        answer()
+      end
+      for _, request in ipairs(requests) do
+        local got, body = request:finish(SECONDS)
+        assert.equal("200 served", got .. " " .. body)
+      end
+      assert.same({ 3, 24 }, { most, come })
+    end)
+
+    it("turns away who has waited long enough, and says when to come again", function()
+      local name = stage.semaphore(1)
+      local server, occupant = start(name, with(HURRIED, mode)), stage.occupy(name, 1)
+      local got, _, headers = server:get "/"
+      assert.same({ 503, "5" }, { got, headers["retry-after"] })
+      assert.not_matches("%[error%]", server:errors())
+      occupant:release()
+      local request = server:begin "/"
+      until_there(1)
+      answer()
+      assert.equal(200, status(request))
+      assert.equal(1, come)
+    end)
+
+    it("forgets who goes away while it waits", function()
+      local name = stage.semaphore(1)
+      local server, occupant = start(name, with(PATIENT, mode)), stage.occupy(name, 1)
+      local first = server:begin "/"
+      occupant:await_looks(1)
+      first:abort()
+      local second = server:begin "/"
+      occupant:await_looks(2)
+      occupant:release()
+      until_there(1)
+      answer()
+      assert.equal(200, status(second))
+      assert.equal(1, come)
+    end)
+
+    it("gives the place of who goes away while he is served to the next", function()
+      local name = stage.semaphore(1)
+      local server = start(name, with(PATIENT, mode))
+      local first = server:begin "/"
+      until_there(1)
+      local second = server:begin "/"
+      first:abort()
+      until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
+      answer()
+      assert.equal(200, status(second))
+      assert.equal(1, most)
+    end)
+
+    it("gives the places back when the backend dies", function()
+      local name = stage.semaphore(2)
+      local server = start(name, with(PATIENT, mode))
+      local first, second = server:begin "/", server:begin "/"
+      until_there(2)
+      close_backend()
+      assert.equal(502, status(first))
+      assert.equal(502, status(second))
+      assert.equal(502, (server:get "/"))
+      stage.until_free(name, 1)
+      stage.until_free(name, 2)
+    end)
+
+    it("gives the places back when its workers are killed", function()
+      local name = stage.semaphore(1)
+      local server = start(name, with(PATIENT, mode))
+      server:begin "/"
+      until_there(1)
+      assert.is_true(stage.held(name, 1))
+      server:kill_worker()
+      stage.until_free(name, 1)
+      local second = server:begin "/"
+      until_true(function() return look() == 1 and come == 2, server:errors() end, SECONDS)
+      answer()
+      assert.equal(200, status(second))
+    end)
+
+    it("keeps a place while memory is tidied up", function()
+      local name = stage.semaphore(1)
+      local server = start(name, with(with(HURRIED, mode), { ["location / {"] = [[
+        location = /tidy { content_by_lua_block { collectgarbage() collectgarbage() ngx.say(ngx.worker.pid()) } }
+        location / {]] }))
+      local first, tidied, count = server:begin "/", {}, 0
+      until_there(1)
+      until_true(function()
+        local _, pid = server:get "/tidy"
+        if not tidied[pid] then count = count + 1 end
+        tidied[pid] = true
+        return count == 2
+      end, SECONDS)
+      assert.equal(503, (server:get "/"))
+      assert.is_true(stage.held(name, 1))
+      answer()
+      assert.equal(200, status(first))
+    end)
+
+    it("turns all away, and says why in the log, without a broker and without a semaphore", function()
+      local name = stage.semaphore(1)
+      local server = start(name .. "-none", mode)
+      local got, _, headers = server:get "/"
+      assert.same({ 503, "5" }, { got, headers["retry-after"] })
+      assert.matches("%[error%][^\n]* not_found: ", server:errors())
+      local lost = start(name, with({ ["env AMQP_URL;"] = "env AMQP_URL=amqp://127.0.0.1:1;" }, mode))
+      assert.equal(503, (lost:get "/"))
+      assert.matches("%[error%][^\n]* unreachable: ", lost:errors())
+      assert.equal(0, come)
+    end)
+  end)
+end
+
+describe("the example for nginx", function()
+  it("is started as its page says", function()
+    local commands = contents "examples/openresty/README.md":match "```sh\n(.-)```"
+    local probe = assert(socket.bind("127.0.0.1", 0))
+    local server = { port = select(2, probe:getsockname()) }
+    probe:close()
+    local directory = process.shell("mktemp", "-d"):match "%S+"
+    stage.undo(function()
+      process.shell("sh", "-c", '[ ! -e "$1/nginx.pid" ] || kill "$(cat "$1/nginx.pid")"; rm -rf "$1"', "sh", directory)
+    end)
+    local file = assert(io.open(directory .. "/changed.conf", "w"))
+    file:write(configure(server))
+    file:close()
+    commands = replace(commands, "export AMQP_URL=amqp://guest:guest@127.0.0.1\n", "")
+    commands = replace(commands, "python3 -m http.server 8081 &", "")
+    commands = replace(commands, "http://127.0.0.1:8080/", ("-s http://127.0.0.1:%d/"):format(server.port))
+    commands = commands:gsub("%$PWD/examples/openresty/nginx%.conf", directory .. "/changed.conf")
+      :gsub("/tmp/limited", directory)
+    local path = directory .. "/output"
+    os.execute(([[env -u MAKEFLAGS -u MAKELEVEL bash -ec '%s' launch bash -ec '%s' >%s 2>&1 &]])
+      :format(process.LAUNCH, commands:gsub("'", "'\\''"), path))
+    until_true(function() return look() == 1, contents(path) end, 60)
+    answer()
+    until_true(function() return contents(path):find "served", contents(path) end, SECONDS)
+    assert.matches("^3\nHTTP/1.1 200 OK\r\n.*served$", contents(path))
+    until_true(function() return not io.open(directory .. "/nginx.pid") end, SECONDS)
+    assert.is_true(stage.connect():admin("backend"):destroy())
+  end)
+end)
