@@ -41,7 +41,11 @@ function Lock:verify() return ask(self, "verify") end
 
 --- Lets it go ("Relinquishing a Lock") and waits until the broker says so.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
-function Lock:release() return ask(self, "release") end
+function Lock:release()
+  local released, message, code = ask(self, "release")
+  if select(3, self._core:held()) == "not_held" then self._connection._driver.losses:forget(self) end
+  return released, message, code
+end
 
 --- For those who end what it belongs to: lets it go without waiting.
 function Lock:_let_go()

@@ -13,11 +13,12 @@ local pcall = require("amqplocks.protected").pcall
 local losses = {}
 losses.__index = losses
 
---- `count` gives how often something has become of a lock so far.
-function losses.new(count)
+--- `count` gives how often something has become of a lock so far. `keeps`: a lock that nobody else refers to stays
+-- alive, and held, until it is forgotten.
+function losses.new(count, keeps)
   return setmetatable({
     _count = count,
-    _watched = setmetatable({}, { __mode = "k" }),
+    _watched = keeps and {} or setmetatable({}, { __mode = "k" }),
     _lost = {}, -- found, and not told yet
     _seen = 0,  -- the count when it was last looked for lost ones; nil: look anew
   }, losses)

@@ -66,7 +66,10 @@ function loop.session(events, settings, moved)
       mind()
     end,
     mind = mind,
-    drain = function() holder:drain() end,
+    drain = function()
+      mind()
+      holder:drain()
+    end,
     forget = function(operation) room:forget(operation) end,
     news = function() return session:news() end,
     losses = losses.new(function() return session:alerts() end),

@@ -16,9 +16,9 @@ local waiting = require "amqplocks.waiting"
 
 local request = {}
 
--- What belongs to the request we are in, until it is over.
-local function bind(worker, finish)
-  local state = { request = endings.request() }
+-- What belongs to the request we are in, until it is over: its locks, too, whether or not anybody refers to them.
+local function bind(worker, locks, finish)
+  local state = { request = endings.request(), locks = locks }
   state.settle = worker.endings:expect(function()
     state.over = "the request that opened it is over"
     finish()
@@ -29,6 +29,7 @@ end
 
 local function close(state)
   state.over = "the connection was closed; open another"
+  state.locks = nil
   state.settle()
 end
 
@@ -97,7 +98,8 @@ local function own(worker, settings)
   if not session then return nil, message, code end
   local self = { session = session, worker = worker, followers = waiting.new(events, function() return true end) }
   self.holder = stream.new(events, session, "holder")
-  local state = bind(worker, function() session:abort() end)
+  local locks = losses.new(function() return session:alerts() end, true)
+  local state = bind(worker, locks, function() session:abort() end)
   local driver = {
     opens_late = true,
     check = function() return check(state) end,
@@ -111,7 +113,7 @@ local function own(worker, settings)
     end,
     drain = function() move(self) end,
     news = function() return session:news() end,
-    losses = losses.new(function() return session:alerts() end),
+    losses = locks,
   }
   return session, driver
 end
@@ -121,8 +123,8 @@ end
 local function share(worker)
   local session, common = worker.session, worker.driver
   local begun = setmetatable({}, { __mode = "k" }) -- operations somebody waits for
-  local locks = losses.new(function() return session:alerts() end)
-  local state = bind(worker, function()
+  local locks = losses.new(function() return session:alerts() end, true)
+  local state = bind(worker, locks, function()
     for operation in pairs(begun) do
       common.forget(operation)
       operation:drop()

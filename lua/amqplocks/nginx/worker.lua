@@ -30,7 +30,7 @@ local function key_of(settings)
 end
 
 local function is_over(self)
-  return self.endings.count == 0 and (current[self._key] ~= self or ngx.worker.exiting())
+  return self.endings.count == 0 and (ngx.now() >= self._until or ngx.worker.exiting())
 end
 
 -- Its own end is polite: the broker is told.
