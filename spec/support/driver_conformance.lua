@@ -194,6 +194,8 @@ return function(it, driver, run)
   loop_it("reads a megabyte, in its order", function()
     local one, peer = connect()
     peer:begin "client:send(('0123456789abcdef'):rep(65536))"
+    local before = socket.gettime()
+    repeat sleep(0.01) until peer:finished() or socket.gettime() > before + 0.2 -- that much of it is there
     assert.is_true(read_bytes(one, #MEGABYTE) == MEGABYTE)
     peer:finish()
     one:close()
@@ -361,6 +363,22 @@ return function(it, driver, run)
     collectgarbage()
     collectgarbage()
     waiter()
+  end)
+
+  loop_it("keeps who waits for a condition of which nobody else knows", function()
+    local known, is_woken, over = setmetatable({}, { __mode = "v" }), false, driver.condition()
+    driver.spawn(function()
+      local condition = driver.condition()
+      known[1] = condition
+      condition:wait()
+      is_woken = true
+      over:signal()
+    end)
+    sleep(0.01)
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_table(known[1])
+    known[1]:signal()
+    while not is_woken do over:wait(LONG) end
   end)
 
   loop_it("runs soon, and not at once, what is spawned, also by what was spawned", function()

@@ -143,6 +143,7 @@ add("luv", "luv", function(uv)
 
   function loop.turn(seconds)
     local watchdog = uv.new_timer()
+    uv.update_time()
     watchdog:start(math.ceil(seconds * 1000), 0, loop.stop)
     watchdog:unref()
     uv.run()

@@ -9,7 +9,9 @@ local uv = require "luv"
 
 -- ---- waiting --------------------------------------------------------------------------------------------------------
 
--- Who waits is resumed by `idle`, from the loop, and not by whoever wakes it, which may be a finalizer.
+-- Who waits is resumed by `idle`, from the loop, not by whoever wakes it, which may be a finalizer. Until then it is kept
+-- here, as libuv does not know of it.
+local asleep = {} -- luacheck: ignore 241
 local ready = {}
 local idle = uv.new_idle()
 
@@ -32,13 +34,13 @@ end
 
 -- A program may have closed all there was in the loop, and begun anew. Not while Lua ends: then nobody begins anything.
 local function prepare()
-  if idle:is_closing() then ready, idle = {}, uv.new_idle() end
+  if idle:is_closing() then asleep, ready, idle = {}, {}, uv.new_idle() end
 end
 
 -- `waiter` is a table, for this one wait.
 local function wake(waiter)
   local thread = waiter.thread
-  waiter.thread = nil
+  asleep[waiter], waiter.thread = nil, nil
   if thread then soon(thread) end
 end
 
@@ -61,10 +63,10 @@ end
 -- Returns when `waiter` was woken, or the time is over.
 local function wait(waiter, seconds)
   prepare()
-  waiter.thread = running()
+  asleep[waiter], waiter.thread = true, running()
   local timer = seconds and start_timer(waiter, seconds)
   coroutine.yield()
-  waiter.thread = nil
+  asleep[waiter], waiter.thread = nil, nil -- also when it was somebody else who resumed us
   if timer then close(timer) end
 end
 
