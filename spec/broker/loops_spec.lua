@@ -1,0 +1,454 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Locks in event loops: whoever waits, the others run. In cqueues, luv and the test double alike.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local gate = require "spec.support.gate"
+local loops = require "spec.support.loops"
+local pcall = require "amqplocks.protected".pcall
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local unpack = table.unpack or unpack
+
+after_each(stage.clear)
+teardown(stage.check)
+
+-- The kinds of locks: a name of something that can be locked, and try_acquire, acquire and with over it.
+
+local kinds = {
+  slot = {
+    name = function() return stage.semaphore(1) end,
+    over = function(conn, name) return conn:semaphore(name) end,
+  },
+  permit = {
+    name = function()
+      local name = scene.name()
+      assert.equal(1, stage.connect():token_semaphore(name):resize(1))
+      return name
+    end,
+    over = function(conn, name) return conn:token_semaphore(name) end,
+  },
+}
+for _, kind in ipairs { "mutex", "read", "write" } do
+  kinds[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
+end
+
+-- What is to be kept out by one of these, on a connection of its own that no loop knows.
+local function rival_of(kind, name)
+  return kinds[kind == "read" and "write" or kind].over(stage.connect(), name)
+end
+
+-- ---- in each loop ---------------------------------------------------------------------------------------------------
+
+local function specs(loop)
+  local loop_it, operated_loop_it = loop.it(it, pending), loop.it(operated_it, pending)
+
+  -- A connection in the loop. The test closes it, unless it fails.
+  local function connect(options, url)
+    options = options or {}
+    options.driver = loop.option
+    return assert(amqplocks.connect(url, options))
+  end
+
+  -- A second process, in whose loop `code` runs with a connection `conn` and what it is given; `say(word)` tells us.
+  local function start(code, ...)
+    local other = process.start()
+    other:run([[
+      loop, amqplocks = require("spec.support.loops")[...], require "amqplocks"
+      function say(word)
+        io.stdout:write(word, "\n")
+        io.stdout:flush()
+      end
+    ]], loop.name)
+    return other:begin([[
+      local function main(...) ]] .. code .. [[ end
+      local arguments = { ... }
+      return loop.run(function()
+        conn = assert(amqplocks.connect(nil, { driver = loop.option }))
+        return main((table.unpack or unpack)(arguments))
+      end)
+    ]], ...)
+  end
+
+  local function until_said(other, word)
+    loop.until_true(function() return other:output():find(word .. "\n", 1, true), other:output() end, 20)
+  end
+
+  -- ---- what they do -------------------------------------------------------------------------------------------------
+
+  for kind, makes in pairs(kinds) do
+    loop_it("takes, keeps from others and gives back: " .. kind, function()
+      local name = makes.name()
+      local conn = connect()
+      local own, other = makes.over(conn, name), rival_of(kind, name)
+      local function is_busy() stage.fails("busy", other:try_acquire()) end
+      local function until_free()
+        loop.until_true(function()
+          local lock = other:try_acquire()
+          return lock and lock:release()
+        end)
+      end
+      for _, method in ipairs { "try_acquire", "acquire" } do
+        local lock = assert(own[method](own))
+        assert.is_true(lock:held() and lock:verify())
+        is_busy()
+        assert.is_true(lock:release())
+        stage.fails("not_held", lock:release())
+        until_free()
+      end
+      local function work(lock, ...)
+        is_busy()
+        loop.sleep(0.01)
+        assert.is_true(lock:held())
+        return ...
+      end
+      assert.same({ 1, 2, 3 }, { own:with({ timeout = 5 }, work, 1, 2, 3) })
+      until_free()
+      local fine, problem = pcall(own.with, own, function()
+        loop.sleep(0.01)
+        error({ "mine" })
+      end)
+      assert.is_false(fine)
+      assert.same({ "mine" }, problem)
+      until_free()
+      local theirs = assert(other:acquire{ timeout = 5 })
+      stage.fails("busy", own:try_acquire())
+      stage.fails("timeout", own:acquire{ timeout = 0.1 })
+      assert.is_true(theirs:release())
+      conn:close()
+    end)
+
+    loop_it("waits, and the others run: " .. kind, function()
+      local name = makes.name()
+      local conn, turns, told = connect(), 0, {}
+      local theirs, lock = assert(rival_of(kind, name):acquire()), nil
+      loop.together {
+        function()
+          lock = assert(makes.over(conn, name):acquire{ timeout = 20, on_wait = function(seconds, reason)
+            assert.is_number(seconds)
+            table.insert(told, reason)
+          end })
+        end,
+        function()
+          loop.until_true(function() return #told > 0 end)
+          for _ = 1, 20 do
+            loop.sleep(0.005)
+            turns = turns + 1
+            assert.is_nil(lock)
+          end
+          assert.is_true(theirs:release())
+        end,
+      }
+      assert.equal(20, turns)
+      assert.is_string(told[1])
+      assert.is_true(lock:verify() and lock:release())
+      conn:close()
+    end)
+
+    loop_it("gives what it holds back when the connection is closed: " .. kind, function()
+      local name = makes.name()
+      local conn = connect()
+      local lock = assert(makes.over(conn, name):acquire())
+      assert.is_true(conn:close())
+      assert.is_true(conn:close())
+      assert.is_false((lock:held()))
+      stage.fails("closed", makes.over(conn, name):try_acquire())
+      local other = rival_of(kind, name)
+      loop.until_true(function() return other:try_acquire() end):release()
+    end)
+  end
+
+  loop_it("turns a writer into a reader", function()
+    local name = gate.name()
+    local conn = connect()
+    local lock = assert(conn:rwlock(name):write())
+    assert.is_true(lock:downgrade())
+    assert.equal("read", lock.kind)
+    assert.is_true(gate.is_read(name) and not gate.held("write", name))
+    assert.is_true(lock:release())
+    conn:close()
+  end)
+
+  loop_it("administers", function()
+    local name = stage.semaphore(2)
+    local conn = connect()
+    local admin = conn:admin(name)
+    assert.equal(2, admin:slots())
+    assert.equal(4, admin:resize(4))
+    local lock = stage.take(stage.connect():semaphore(name))
+    assert.is_true(admin:status()[lock.slot].held)
+    assert.is_true(admin:revoke(lock.slot))
+    until_true(function() return lock:revoked() end)
+    assert.is_true(lock:release())
+    assert.equal(2, admin:resize(2))
+    conn:close()
+  end)
+
+  -- ---- many at once -------------------------------------------------------------------------------------------------
+
+  loop_it("has a hundred coroutines wait at once on one connection, and serves each once, and alone", function()
+    local name, busy, served = stage.semaphore(1), stage.semaphore(1), 0
+    stage.occupy(busy, 1)
+    local conn, inside, begun = connect(), 0, 0
+    local sem, theirs, all = conn:semaphore(name), stage.take(stage.connect():semaphore(name)), {}
+    for i = 1, 100 do
+      all[i] = function()
+        local function work(lock)
+          inside = inside + 1
+          assert.equal(1, inside)
+          loop.sleep(0)
+          assert.is_true(lock:held())
+          inside, served = inside - 1, served + 1
+          return true
+        end
+        begun = begun + 1
+        assert(sem:with({ timeout = 50 }, work))
+      end
+    end
+    table.insert(all, function()
+      loop.until_true(function() return begun == 100 end)
+      stage.fails("timeout", conn:semaphore(busy):acquire{ timeout = 0.2 }) -- they wait, each for itself
+      assert.equal(0, served)
+      assert.is_true(theirs:release())
+    end)
+    loop.together(all)
+    assert.equal(100, served)
+    assert.is_true(stage.free(name, 1))
+    conn:close()
+  end)
+
+  for kind, makes in pairs(kinds) do
+    if kind ~= "read" then
+      loop_it("hands on from one coroutine to the next, on one connection: " .. kind, function()
+        local name = makes.name()
+        local conn, order, inside, all = connect(), {}, 0, {}
+        local own = makes.over(conn, name)
+        for i = 1, 5 do
+          all[i] = function()
+            assert(own:with({ timeout = 20 }, function()
+              inside = inside + 1
+              assert.equal(1, inside)
+              loop.sleep(0.02)
+              inside = inside - 1
+              table.insert(order, i)
+              return true
+            end))
+          end
+        end
+        loop.together(all)
+        assert.equal(5, #order)
+        conn:close()
+      end)
+    end
+  end
+
+  loop_it("has two connections beside each other that keep each other out", function()
+    local name = stage.semaphore(1)
+    local one, two = connect(), connect()
+    local lock = assert(one:semaphore(name):acquire())
+    stage.fails("busy", two:semaphore(name):try_acquire())
+    loop.together {
+      function() assert.is_true(assert(two:semaphore(name):acquire{ timeout = 20 }):release()) end,
+      function()
+        loop.sleep(0.05)
+        assert.is_true(lock:release())
+      end,
+    }
+    loop.together { function() one:close() end, function() two:close() end }
+  end)
+
+  -- ---- two processes ------------------------------------------------------------------------------------------------
+
+  loop_it("hands on between processes, there and back", function()
+    local name = stage.semaphore(1)
+    local conn = connect()
+    local sem = conn:semaphore(name)
+    local lock = assert(sem:acquire())
+    local other = start([[
+      local sem = conn:semaphore(...)
+      lock = assert(sem:acquire{ timeout = 20, poll = 600, on_wait = function() say "waits" end })
+      say "holds"
+      loop.sleep(0.05)
+      assert(lock:release())
+      conn:close()
+      return true
+    ]], name)
+    until_said(other, "waits")
+    assert.is_true(lock:release())
+    lock = assert(sem:acquire{ timeout = 20, poll = 600 })
+    assert.is_true(other:output():find "holds" ~= nil or not other:finished())
+    assert.is_true(lock:verify() and lock:release())
+    assert.is_true(other:finish())
+    conn:close()
+  end)
+
+  loop_it("frees what a process held that was killed, and wakes who waits for it", function()
+    local name = stage.semaphore(1)
+    local other = start([[
+      assert(conn:semaphore(...):acquire())
+      say "holds"
+      loop.sleep(60)
+    ]], name)
+    until_said(other, "holds")
+    local conn = connect()
+    local lock
+    loop.together {
+      function() lock = assert(conn:semaphore(name):acquire{ timeout = 20, poll = 600 }) end,
+      function()
+        loop.sleep(0.05)
+        assert.is_nil(lock)
+        other:kill()
+      end,
+    }
+    assert.is_true(lock:verify())
+    conn:close()
+  end)
+
+  -- ---- bad days -----------------------------------------------------------------------------------------------------
+
+  operated_loop_it("tells of a lock that was lost, also when nobody asks", function()
+    local name, told = stage.semaphore(1), nil
+    local conn = connect { name = name, on_lost = function(...) told = { ... } end }
+    local lock = assert(conn:semaphore(name):acquire())
+    broker.suite:close_connection(name .. " holder")
+    loop.until_true(function() return told end)
+    assert.same({ lock, "lost" }, { told[1], told[2] })
+    stage.fails("lost", lock:held())
+    stage.fails("lost", lock:verify())
+    stage.fails("lost", lock:release())
+    local again = assert(conn:semaphore(name):acquire{ timeout = 5 })
+    assert.is_true(again:verify() and stage.held(name, 1))
+    conn:close()
+  end)
+
+  operated_loop_it("is told that a lock is asked back, while it does something else", function()
+    local name = stage.semaphore(1)
+    local conn = connect()
+    local lock = assert(conn:semaphore(name):acquire())
+    assert.is_false(lock:revoked())
+    assert(stage.connect():admin(name):revoke(1))
+    loop.until_true(function() return lock:revoked() end)
+    conn:close()
+  end)
+
+  for which, number in pairs { holder = 1, prober = 2 } do
+    loop_it("opens anew what it has lost: the " .. which, function()
+      local between, name = proxy.start(), stage.semaphore(1)
+      local conn = connect(nil, between.url)
+      local sem = conn:semaphore(name)
+      assert(sem:try_acquire()):release()
+      assert.equal(2, between:count())
+      between:cut(number)
+      local lock = assert(loop.until_true(function() return sem:try_acquire() end))
+      assert.is_true(lock:verify() and stage.held(name, 1))
+      assert.equal(3, between:count())
+      conn:close()
+    end)
+  end
+
+  loop_it("fails within its timeout when the broker does not answer, and works on when it does", function()
+    local between, name = proxy.start(), stage.semaphore(1)
+    local conn = connect({ timeout = 0.5 }, between.url)
+    local sem = conn:semaphore(name)
+    between:switch("down", "hold")
+    stage.fails("unreachable", sem:try_acquire())
+    stage.fails("unreachable", sem:acquire())
+    between:switch("down", "pass")
+    local lock = assert(loop.until_true(function() return sem:try_acquire() end))
+    assert.is_true(lock:verify() and stage.held(name, 1))
+    conn:close()
+  end)
+
+  loop_it("suspects a lock when the broker has been silent for too long, and is sure again when it answers", function()
+    local between, name = proxy.start(), stage.semaphore(1)
+    local conn = connect({ heartbeat = 2, timeout = 10 }, between.url)
+    local lock = assert(conn:semaphore(name):acquire())
+    between:switch("down", "hold")
+    loop.until_true(function() return select(3, lock:held()) == "suspect" end, 20)
+    between:switch("down", "pass")
+    loop.until_true(function() return lock:held() or select(3, lock:held()) == "lost" end, 20)
+    conn:close()
+  end)
+
+  loop_it("keeps what it holds while it is idle", function()
+    local name, conn = stage.semaphore(1), connect { heartbeat = 1 }
+    local lock = assert(conn:semaphore(name):acquire())
+    loop.sleep(4) -- the broker would have closed it after three
+    assert.is_true(lock:held() and lock:verify())
+    assert.is_true(stage.held(name, 1))
+    conn:close()
+  end)
+
+  loop_it("tells who waits that the connection was closed", function()
+    local name = stage.semaphore(1)
+    stage.occupy(name, 1)
+    local conn, waits, results = connect(), 0, {}
+    local all = { function()
+      loop.until_true(function() return waits == 3 end)
+      conn:close()
+    end }
+    for i = 1, 3 do
+      table.insert(all, function()
+        results[i] = { conn:semaphore(name):acquire{ on_wait = function() waits = math.max(waits, i) waits = 3 end } }
+      end)
+    end
+    loop.together(all)
+    for i = 1, 3 do stage.fails("closed", unpack(results[i], 1, 3)) end
+  end)
+
+  loop_it("leaves nothing behind of who gives up by an error", function()
+    local name = stage.semaphore(1)
+    local occupant, conn = stage.occupy(name, 1), connect()
+    local fine, problem = pcall(conn.semaphore(conn, name).acquire, conn:semaphore(name), {
+      on_wait = function() error({ "enough" }) end,
+    })
+    assert.is_false(fine)
+    assert.same({ "enough" }, problem)
+    occupant:release()
+    loop.sleep(0.05)
+    assert.is_true(stage.free(name, 1))
+    assert(conn:semaphore(name):acquire{ timeout = 5 })
+    conn:close()
+  end)
+
+  loop_it("has a connection that ends when everybody has forgotten it", function()
+    local name, seen = stage.semaphore(1), setmetatable({}, { __mode = "k" })
+    loop.together { function()
+      local conn = connect()
+      seen[conn] = true
+      assert(conn:semaphore(name):acquire())
+    end }
+    assert.is_true(stage.held(name, 1))
+    loop.until_true(function()
+      collectgarbage()
+      return stage.free(name, 1)
+    end)
+    assert.is_nil(next(seen))
+  end) -- and the loop has nothing left to do
+
+  it("does not wait outside of the loop, and says so", function()
+    if not loop.driver then return end
+    stage.fails("phase", amqplocks.connect(nil, { driver = loop.option }))
+    local name, conn, lock = stage.semaphore(1), nil, nil
+    loop.spawn(function()
+      conn = connect()
+      lock = assert(conn:semaphore(name):acquire())
+      loop.stop()
+    end)
+    assert.is_false(loop.turn(20))
+    stage.fails("phase", conn:semaphore(name):try_acquire())
+    stage.fails("phase", lock:verify())
+    assert.is_true(lock:held() and stage.held(name, 1))
+    loop.run(function() conn:close() end)
+  end)
+end
+
+for _, loop in ipairs(loops) do
+  describe("in " .. loop.name, function() specs(loop) end)
+end
