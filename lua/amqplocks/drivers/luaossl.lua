@@ -53,7 +53,9 @@ local function attempt(words, ...)
 end
 
 local function build(tls)
-  local context = require "openssl.ssl.context".new("TLS", false)
+  local contexts = require "openssl.ssl.context"
+  local context = contexts.new("TLS", false)
+  context:setVerify(tls.verify and contexts.VERIFY_PEER or contexts.VERIFY_NONE)
   if tls.cert then
     attempt(('cannot use the certificate "%s" with the key "%s"'):format(tls.cert, tls.key or tls.cert),
       present, context, tls.cert, tls.key or tls.cert)
@@ -61,9 +63,6 @@ local function build(tls)
   if tls.verify then
     local whose = tls.ca and ('"%s"'):format(tls.ca) or "the system"
     attempt("cannot read the certificates of " .. whose, trust, context, tls.ca)
-    context:setVerify(context.VERIFY_PEER)
-  else
-    context:setVerify(context.VERIFY_NONE)
   end
   local session = require "openssl.ssl".new(context)
   if tls.verify then expect(session, tls.server_name) end

@@ -9,8 +9,8 @@ local uv = require "luv"
 
 -- ---- waiting --------------------------------------------------------------------------------------------------------
 
--- Who waits is resumed by `idle`, from the loop, not by whoever wakes it, which may be a finalizer. Until then it is kept
--- here, as libuv does not know of it.
+-- Who waits is resumed by `idle`, from the loop, not by whoever wakes it, which may be a finalizer. Until then it is
+-- kept here, as libuv does not know of it.
 local asleep = {} -- luacheck: ignore 241
 local ready = {}
 local idle = uv.new_idle()
@@ -128,11 +128,12 @@ function Socket:write(bytes, seconds)
   return await(function(callback) return self._tcp:write(bytes, callback) end, deadline_of(seconds))
 end
 
--- Whoever writes is told by libuv; whoever reads is not.
+-- Whoever writes is told by libuv; whoever reads is not. The handle is closed by the loop: it may be the collector who
+-- calls, when none turns any more, and luv 1.44 crashes where Lua ends with a handle half closed.
 function Socket:close()
   if self._closed then return end
   self._closed, self._ended = true, "the socket was closed"
-  close(self._tcp)
+  soon(coroutine.create(function() close(self._tcp) end))
   if self._reader then wake(self._reader) end
 end
 
