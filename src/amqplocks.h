@@ -17,6 +17,9 @@
  *     while (!al_op_done(op)) al_native_wait(session, op);
  *     al_lock *lock = al_op_lock(op);          // NULL: al_op_code(op), al_op_message(op) say why
  *
+ * Failure. An operation fails with the codes that are named beside the function that begins it, and any with AL_CLOSED,
+ * AL_FORKED and AL_NO_MEMORY. Its message is for people.
+ *
  * Waiting. Only al_native_wait() waits for the broker, and nothing calls back. Times are nanoseconds of one clock that also
  * counts while the system sleeps: al_system_now().
  *

@@ -5,6 +5,7 @@
 -- nowhere.
 local process = require "spec.support.process"
 local program = require "spec.support.program"
+local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 
 local tls_it = os.getenv "AMQPS_URL" and os.getenv "BROKER_TLS" and it or pending
@@ -62,6 +63,19 @@ describe("a host with two Lua states on two threads", function()
     local status, output = program.run(nobody, host, "none", "1")
     assert.equal(1, status, output)
     assert.matches("^host: .*unreachable: no broker at 127.0.0.1:1\n", output)
+  end)
+
+  it("says so in both states when the broker goes away under them", function()
+    local name, between = stage.semaphore(1), proxy.start()
+    local one = program.start({ AMQP_URL = between.url, LUA_PATH = "", LUA_CPATH = "" }, host, name, "1000000")
+    stage.until_held(name, 1)
+    between.server:kill()
+    local status, output = one:wait()
+    assert.equal(1, status, output)
+    local told, lines = output:gsub("host: [^\n]*script:%d+: (%l+): [^\n]*\n", "%1\n")
+    assert.equal(2, lines, output)
+    for code in told:gmatch "%l+" do assert.is_true(code == "lost" or code == "unreachable", output) end
+    stage.until_free(name, 1)
   end)
 
   it("is linked statically down to the last library", function()
