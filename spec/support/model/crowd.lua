@@ -61,6 +61,7 @@ local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 local CALM = { timeout = true, busy = true, contended = true, deadlock = true }
 
 local function may_fail(self, message, code)
+  if code == "deadlock" and self.options.shares then breach("callers who share a session wait for one another") end
   local is_fine = self.is_calm and CALM[code] or not self.is_calm and code ~= "protocol" and code ~= "no_memory"
   if not is_fine then breach("%s", message) end
 end
@@ -138,13 +139,37 @@ local function round(self, process)
   end
 end
 
+-- A round of a request's own, which ends in the middle of it, or after it, with a word to the broker or without.
+local function serve(self, process)
+  local request = Process.new(self.broker, ("%s.%d"):format(process.name, self.births),
+    { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace, lender = process })
+  self.births = self.births + 1
+  process.request = request
+  table.insert(self.processes, request)
+  request.on_turn = function () self.watch:heard(request) end
+  local is_over
+  request:start(function ()
+    round(self, request)
+    if self.random:chance(0.3) then request:finish(request.session:close()) end
+    is_over = true
+    self.world:after(0, process.turn, process)
+  end)
+  local breaks_off = self.random:chance(0.3) and self.random:between(0, 2 * self.hold) or SECONDS
+  process:sleep(breaks_off, { done = function () return is_over end })
+  if request.is_dead then return end
+  self.watch:gives(request)
+  self.watch:excuses(request)
+  request:kill(false)
+end
+
 local function live(self, member)
+  local once = self.options.requests and serve or round
   return function (process)
     while member.rounds > 0 do
       member.rounds = member.rounds - 1
       process:sleep(self.random:between(0, self.idle))
       while self.broker.is_down and self.random:chance(0.8) do process:sleep(self.random:between(0, 1)) end
-      round(self, process)
+      once(self, process)
     end
     process:note("wants nothing any more")
     member.busy = member.busy - 1
@@ -154,7 +179,7 @@ end
 local function begin(self, member)
   self.births = self.births + 1
   local process = Process.new(self.broker, ("%s%d"):format(member.name, member.lives),
-    { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace })
+    { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace, shared = self.options.shares })
   member.lives = member.lives + 1
   member.process, process.member = process, member
   process.on_turn = function () self.watch:heard(process) end
@@ -172,6 +197,20 @@ end
 
 local function anybody(self) return self.random:pick(self.members) end
 
+-- Who holds and waits, in the place of a member: its process, or a request of it.
+local function somebody(self)
+  local process = anybody(self).process
+  local request = process.request
+  return request and not request.is_dead and request or process
+end
+
+-- With all that belong to the same worker.
+local function excuse(self, process)
+  local worker = process.lender or process
+  self.watch:excuses(worker)
+  for borrower in pairs(worker.borrowers) do self.watch:excuses(borrower) end
+end
+
 local troubles = {}
 Crowd.troubles = troubles
 
@@ -179,6 +218,10 @@ function troubles.death(self)
   local member = anybody(self)
   local process = member.process
   if process.is_dead or member.busy == 0 then return end
+  for borrower in pairs(process.borrowers) do
+    self.watch:gives(borrower)
+    self.watch:excuses(borrower)
+  end
   self.watch:gives(process)
   self.watch:excuses(process)
   process:kill(self.random:chance(0.5))
@@ -187,7 +230,7 @@ end
 
 -- The locks are lost with the holder, and the news takes its time; the wait ends with it.
 troubles["lost holder"] = function (self)
-  local process = anybody(self).process
+  local process = somebody(self)
   self.watch:excuses(process)
   for _, belief in ipairs(self.watch:locks_of(process)) do
     self.watch:robbed(process, belief.lock, Wire.longest(self.pace))
@@ -197,7 +240,7 @@ end
 
 -- An operator deletes the queue that is somebody's lock.
 troubles["robbed"] = function (self)
-  local process, laws = anybody(self).process, self.broker.laws
+  local process, laws = somebody(self), self.broker.laws
   for _, belief in ipairs(self.watch:locks_of(process)) do
     if belief.queue then
       process:note("is robbed of %s", belief.queue)
@@ -208,13 +251,13 @@ troubles["robbed"] = function (self)
 end
 
 troubles["lost prober"] = function (self)
-  anybody(self).process:lose("prober")
+  somebody(self):lose("prober")
 end
 
 -- Nobody hears of it. The lock's certainty must end before the broker lets another one in.
 troubles["cut off"] = function (self)
-  local process = anybody(self).process
-  self.watch:excuses(process)
+  local process = somebody(self)
+  excuse(self, process)
   local direction = self.random:pick{ "up", "down", "both", "both" }
   local which = self.random:pick{ "holder", "prober", "both" }
   if which ~= "prober" then process:cut("holder", direction) end
@@ -228,10 +271,11 @@ end
 
 -- SIGSTOP, for longer than the broker waits, or less.
 troubles["stopped"] = function (self)
-  local process = anybody(self).process
-  if process.is_stopped then return end
-  self.watch:excuses(process)
-  process:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }))
+  local process = somebody(self)
+  local worker = process.lender or process
+  if worker.is_stopped then return end
+  excuse(self, worker)
+  worker:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }))
 end
 
 function troubles.alarm(self)
@@ -278,8 +322,7 @@ end
 -- All that anybody has is taken from him, and he hears of it so many seconds later at most.
 local function rob_all(self, news)
   news = news + Wire.longest(self.pace) + 1e-6
-  for _, member in ipairs(self.members) do
-    local process = member.process
+  for _, process in ipairs(self.processes) do
     for _, belief in ipairs(self.watch:locks_of(process)) do self.watch:robbed(process, belief.lock, news) end
     self.watch:doubts(process, news)
   end
@@ -296,7 +339,7 @@ troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.be
 
 -- The broker is gone for a while, and nothing is left but what lasts.
 function troubles.restart(self)
-  for _, member in ipairs(self.members) do self.watch:excuses(member.process) end
+  for _, process in ipairs(self.processes) do self.watch:excuses(process) end
   rob_all(self, 0)
   self.broker:stop(self.random:chance(0.5))
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
@@ -344,6 +387,8 @@ end
 --   kind                of lock: "semaphore" (the default), or another of kinds/
 --   troubles, count     the kinds of trouble that may come, none without; how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
+--   shares, requests    whether they do so knowing nothing of each other; whether every round is a request's, which has
+--                       a session of its own that ends with it, and asks by the worker's prober
 --   waiting, letting_go, priorities    to choose from
 --   fair, deaf          the share of fair ones, and of those that do without the doorbell
 --   writers, downgrades the share of those that want to write, and of writers that become readers

@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A client of the model broker: a session over bytes, both of its connections, and programs that use it. It connects
--- when it wants to, and may be stopped, killed or cut off.
+-- when it wants to, and may be stopped, killed or cut off. One that has a lender is a part of it, such as a request of
+-- an nginx worker's: it has a holder of its own and asks by the lender's prober.
 --
 --     local process = Process.new(broker, "one", { seed = 1 })
 --     process:start(function (self)
@@ -18,14 +19,15 @@ Process.__index = Process
 
 local ROLES = { "holder", "prober" }
 
---- `settings` are those of the peer, and pace, that of its connections.
+--- `settings` are those of the peer, pace, that of its connections, shared, and lender, another process.
 function Process.new(broker, name, settings)
-  local world = broker.world
+  local world, lender = broker.world, settings.lender
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
-    connecting = {}, programs = {}, woke = 0, spins = 0 }, Process)
+    connecting = {}, programs = {}, woke = 0, spins = 0, lender = lender, borrowers = {} }, Process)
   self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
-    timeout = settings.timeout or 5 })
+    timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
   self.session = self.peer.session
+  if lender then lender.borrowers[self] = true end
   self:turn()
   return self
 end
@@ -137,8 +139,21 @@ local function tick(self)
   local seconds = self.peer:tick()
   if self.is_stopped then return end
   move(self, "holder")
-  move(self, "prober")
+  if self.lender then
+    if not self.lender.is_stopped then move(self.lender, "prober") end
+  else
+    move(self, "prober")
+  end
   wake_in(self, seconds)
+end
+
+-- What came for one may have moved those that ask by the same prober. They are told in the order of their names, as
+-- everything here has to happen in the same order each time.
+local function turn_borrowers(self)
+  local borrowers = {}
+  for borrower in pairs(self.borrowers) do table.insert(borrowers, borrower) end
+  table.sort(borrowers, function (a, b) return a.name < b.name end)
+  for _, borrower in ipairs(borrowers) do borrower:turn() end
 end
 
 --- Everything moves along, as far as it does without time passing.
@@ -148,6 +163,7 @@ function Process:turn()
     tick(self)
   until self.is_dead or not resume_some(self)
   if self.on_turn and not self.is_dead then self.on_turn(self) end
+  turn_borrowers(self)
 end
 
 -- Programs ----------------------------------------------------------------------------------------------------------
@@ -196,6 +212,7 @@ end
 --- It is killed: what it wrote arrives, or is lost on the way; the broker sees its connections end.
 function Process:kill(loses_what_it_wrote)
   self:note("is killed")
+  for borrower in pairs(self.borrowers) do borrower:kill(loses_what_it_wrote) end
   self.is_dead = true
   for _, role in ipairs(ROLES) do
     local socket = self.sockets[role]
@@ -208,6 +225,7 @@ end
 function Process:stop(seconds)
   if self.is_dead or self.is_stopped then return end
   self:note("is stopped for %g s", seconds)
+  for borrower in pairs(self.borrowers) do borrower:stop(seconds) end
   self.is_stopped, self.unread = true, {}
   self.world:after(seconds, function () self:continue() end)
 end
@@ -228,6 +246,7 @@ end
 
 --- A connection is reset somewhere between: both ends hear of it.
 function Process:lose(role)
+  if role == "prober" and self.lender then return self.lender:lose(role) end
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   self:note("loses its %s connection", role)
@@ -237,6 +256,7 @@ end
 
 --- The network swallows everything from now on, "up" to the broker, "down" from it, or "both", and nobody hears of it.
 function Process:cut(role, direction)
+  if role == "prober" and self.lender then return self.lender:cut(role, direction) end
   if not self.sockets[role] or self.is_dead then return end
   self:note("is cut off: %s, %s", role, direction)
   self.sockets[role].is_cut = true
@@ -245,7 +265,7 @@ end
 
 --- Whether one of its connections is cut off.
 function Process:is_cut_off()
-  local holder, prober = self.sockets.holder, self.sockets.prober
+  local holder, prober = self.sockets.holder, (self.lender or self).sockets.prober
   return (holder and holder.is_cut or prober and prober.is_cut) or false
 end
 
@@ -261,6 +281,7 @@ end
 --- Its memory is given back. It is of no more use.
 function Process:bury()
   self.is_dead = true
+  if self.lender then self.lender.borrowers[self] = nil end
   self.session:abort()
   self.programs = {}
 end
