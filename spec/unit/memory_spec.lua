@@ -7,6 +7,7 @@
 -- connection was given up, as with any other that is lost. When its owner is done nothing is left in the broker, and
 -- nothing of it here.
 local Broker = require "spec.support.model.broker"
+local Peer = require "spec.support.peer"
 local Process = require "spec.support.model.process"
 local World = require "spec.support.model.world"
 local process = require "spec.support.process"
@@ -73,11 +74,12 @@ function Client:make(kind, ...)
   return { acquire = cannot, read = cannot, write = cannot }
 end
 
---- Lets go of a lock; what could not be begun is left to the collector.
+--- Lets go of a lock, which is let go then, whether or not anybody can say when.
 function Client:let_go(lock)
   if not lock then return end
   self:await(lock:verify())
   self:await(lock:release())
+  assert.is_false((lock:held()))
   lock:drop()
   self.process:turn()
 end
@@ -275,6 +277,72 @@ describe("without memory", function ()
       end)
     end
   end
+
+  -- The same with a peer that looks between the turns.
+  local function at_any_point(fn)
+    local n = 0
+    repeat
+      n = n + 1
+      local peer = Peer.open("whole")
+      shortage.arm(n)
+      fn(peer, n)
+      local _, failed = shortage.disarm()
+      peer.session:abort()
+    until failed == 0
+  end
+
+  local function methods_written(link)
+    local names = {}
+    link:pull()
+    for i, frame in ipairs(link.frames) do names[i] = frame.method or "content" end
+    return names
+  end
+
+  -- Asks for so much that what is to be written needs more room, more than once.
+  local function look(peer)
+    local made, many = pcall(peer.session.semaphore, peer.session, ("n"):rep(220), "ascending", 8, "auto", false)
+    peer.kept[1] = made and many:acquire() or nil
+  end
+
+  it("writes nothing behind a frame that was left out", function ()
+    local given_up, all = 0, nil
+    at_any_point(function (peer)
+      look(peer)
+      local written = methods_written(peer.prober)
+      peer:tick()
+      if peer.prober:state() ~= "down" then
+        all = written
+      else
+        given_up = given_up + 1
+        assert.is_true(#written < 66)
+        assert.equal("confirm.select", written[2])
+        for i = 3, #written do assert.equal(i % 2 == 1 and "basic.publish" or "content", written[i]) end
+      end
+    end)
+    assert.equal(66, #all)
+    assert.is_true(given_up > 0)
+  end)
+
+  -- When its time has come it asks once more, after all that has arrived was read.
+  it("wants another turn at once where a connection has to be given up", function ()
+    local given_up, slots = 0, {}
+    for slot = 1, 100 do slots[slot] = slot end
+    at_any_point(function (peer, n)
+      shortage.disarm()
+      peer:keep(peer.session:wait_released(("n"):rep(220), {}, slots))
+      local probes, names = peer.prober:probes(), {}
+      for i, probe in ipairs(probes) do names[i] = probe.queue end
+      peer.prober:answer(probes, names)
+      shortage.arm(n)
+      local wake = peer:pass(1)
+      peer:tick()
+      if peer.prober:state() == "down" then
+        assert.is_true(wake <= 0)
+        given_up = given_up + 1
+      end
+    end)
+    assert.is_true(given_up > 0)
+  end)
 
   -- Lua collects what it can when it gets no memory, and asks once more.
   for how, more in pairs{ ["for a moment"] = 1, ["for good"] = 1000000 } do
