@@ -113,13 +113,14 @@ end
 
 local function write_on(self)
   while self:is_up() do
-    local left = self._session:pump()
+    self._session:pump()
     self._moved()
     self:write()
     self._written:signal()
     if self:is_up() and not self._session:is_unsent(self._role) then
-      self._sleeps = math.min(left or LONGEST, LONGEST)
-      self._unsent:wait(self._sleeps)
+      local left, at = self._session:wake()
+      self._wakes_at = at or math.huge
+      self._unsent:wait(math.min(left or LONGEST, LONGEST))
     end
   end
   self:write()
@@ -137,10 +138,11 @@ local function run(self)
 end
 
 --- To be called whenever anything may have moved: has the connection opened if it is due, written what there is, and
--- the session moved along in time: `left` is in how many seconds it wants that.
-function stream:mind(left)
+-- the session moved along in time, `at` being when it wants that. Seconds from now would not do: they have become less
+-- whenever somebody looks, and the two streams of a session would wake each other for ever.
+function stream:mind(at)
   if self._runs then
-    local is_early = left and self._sleeps and left < self._sleeps
+    local is_early = at and self._wakes_at and at < self._wakes_at
     if is_early or self._session:is_unsent(self._role) or not self:is_up() then self._unsent:signal() end
   elseif self._session:due(self._role) then
     self._runs = true

@@ -385,6 +385,24 @@ local function specs(loop)
     conn:close()
   end)
 
+  loop_it("sleeps while it is idle, whatever its two connections want at which time", function()
+    local name, sleeps = stage.semaphore(1), 0
+    local function condition()
+      local real = loop.driver.condition()
+      local function wait(_, seconds)
+        sleeps = sleeps + 1
+        real:wait(seconds)
+      end
+      return { wait = wait, signal = function() real:signal() end }
+    end
+    local counting = setmetatable({ condition = condition }, { __index = loop.driver })
+    local conn = assert(amqplocks.connect(nil, { driver = counting, heartbeat = 1 }))
+    assert(conn:semaphore(name):acquire())
+    loop.sleep(2)
+    assert.is_true(sleeps < 200, sleeps) -- it used to be tens of thousands
+    conn:close()
+  end)
+
   loop_it("tells who waits that the connection was closed", function()
     local name = stage.semaphore(1)
     stage.occupy(name, 1)

@@ -368,9 +368,16 @@ static int session_pump(lua_State *L) {
   return push_wait(L, al_loop_pump(session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2)));
 }
 
-/* session:wake() -> in how many seconds pumping is worth while; nil if nothing waits for the time */
+/* session:wake() -> in how many seconds pumping is worth while, and when that is, by a clock that only these results know;
+ * nothing if nothing waits for the time */
 static int session_wake(lua_State *L) {
-  return is_given_back(L) ? 0 : push_wait(L, al_loop_wake(check_bytes(L), NULL));
+  if (is_given_back(L)) return 0;
+  al_session *session = check_bytes(L);
+  int64_t left = al_loop_wake(session, NULL);
+  if (left == AL_NEVER) return 0;
+  push_wait(L, left);
+  lua_pushnumber(L, (double)(session->now + left));
+  return 2;
 }
 
 /* session:feed("holder", bytes) */

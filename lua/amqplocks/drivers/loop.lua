@@ -34,9 +34,9 @@ function loop.session(events, settings, moved)
   local holder, prober
 
   local function mind()
-    local left = session:wake()
-    holder:mind(left)
-    prober:mind(left)
+    local _, at = session:wake()
+    holder:mind(at)
+    prober:mind(at)
     if session:op_changes() ~= changes then
       changes = session:op_changes()
       room:call()
