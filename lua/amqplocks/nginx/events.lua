@@ -73,7 +73,10 @@ local function secure(raw, tls)
   end
   local identified, why = identify(raw, tls)
   if not identified then return nil, why end
-  local secured, problem = raw:sslhandshake(false, tls.server_name, tls.verify)
+  -- Where a handshake succeeds at once and the certificate is refused, lua-resty-core says true to `false`, with the
+  -- socket closed, and fails an assertion of its own to `nil`.
+  local fine, secured, problem = pcall(raw.sslhandshake, raw, nil, tls.server_name, tls.verify)
+  if not fine then return nil, "the certificate is not trusted, or is another host's" end
   if not secured then return nil, problem end
   return true
 end

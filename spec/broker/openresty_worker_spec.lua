@@ -1,0 +1,348 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- In nginx: what belongs to a request and what to its worker, where locks may be used at all, and TLS.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local scene = require "spec.broker.openresty_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(scene.clear)
+teardown(stage.check)
+
+-- Waits until there are so many connections of this name at the broker.
+local function until_connected(name, number)
+  local ask = [[
+    All = [P || [{client_properties, P}] <- rabbit_networking:connection_info_all([client_properties])],
+    Ours = [P || P <- All, lists:keyfind(<<"connection_name">>, 1, P) =:= {<<"connection_name">>, longstr, $1}],
+    case integer_to_binary(length(Ours)) of $2 -> ok; Other -> Other end.]]
+  until_true(function() return pcall(broker.suite.tell, broker.suite, ask, name, tostring(number)) end, 20)
+end
+
+local function body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
+
+-- What a handler keeps where other requests find it.
+local KEEP = [[
+  local kept = package.loaded.kept or {}
+  package.loaded.kept = kept
+]]
+
+for _, shared in ipairs{ false, true } do
+  describe(shared and "sharing the worker's connection," or "with a connection of its own,", function()
+    it("a connection, its objects and locks are worth nothing in another request", function()
+      local name = stage.semaphore(2)
+      local server = scene.start(shared, { locations = {
+        ["= /keep"] = KEEP .. [[
+          kept.conn = connect()
+          kept.semaphore = kept.conn:semaphore(var.arg_name)
+          kept.lock = assert(kept.semaphore:try_acquire())
+          gates:set("kept", true)
+          await_gate("go")
+          ngx.say(tostring(kept.lock:verify()), " ", tostring(kept.lock:release()))]],
+        ["= /use"] = KEEP .. [[
+          local function code(...) return select(3, ...) or "fine" end
+          ngx.say(table.concat({
+            code(kept.semaphore:try_acquire()), code(kept.semaphore:acquire{ timeout = 1 }),
+            code(kept.conn:mutex("lock"):try_acquire()), code(kept.conn:admin("lock"):slots()),
+            code(kept.lock:verify()),
+            code(kept.semaphore:with(function() return true end)),
+          }, " "))]],
+        ["= /release"] = KEEP .. "ngx.say(select(3, kept.lock:release()) or 'fine')",
+        ["= /sub"] = KEEP .. [[
+          kept.conn = connect()
+          kept.semaphore = kept.conn:semaphore(var.arg_name)
+          kept.lock = assert(kept.semaphore:try_acquire())
+          ngx.print(ngx.location.capture("/use").body)]],
+      } })
+      local request = server:begin("/keep?name=" .. name)
+      until_true(function() return body(server, "/seen?gate=kept") == "true" end)
+      assert.equal("closed closed closed closed closed closed", body(server, "/use"))
+      assert.is_true(stage.held(name, 1))
+      scene.open(server, "go")
+      assert.equal("200 true true\n", scene.answer(request))
+      assert.equal("closed closed closed closed closed closed", body(server, "/use")) -- and when it is over
+      assert.equal("closed closed closed closed closed closed", body(server, "/sub?name=" .. name))
+      scene.assert_all_there(name, 2)
+    end)
+
+    it("every kind of lock is there, and administrators", function()
+      local name = stage.name()
+      stage.undo(function() stage.connect():admin(name):destroy() end)
+      local server = scene.start(shared, { locations = { ["= /all"] = [[
+        local conn, said = connect(), {}
+        local function say(...)
+          for i = 1, select("#", ...) do table.insert(said, tostring((select(i, ...)))) end
+        end
+        local admin = conn:admin(var.arg_name)
+        say((admin:create(2)))
+        say(conn:semaphore(var.arg_name):with({ timeout = 5 }, function(lock)
+          ngx.sleep(0.001)
+          return lock.slot, (lock:verify())
+        end))
+        say(pcall(conn.semaphore(conn, var.arg_name).with, conn:semaphore(var.arg_name), function() error("oh", 0) end))
+        say(conn:mutex(var.arg_name):with(function() return "alone" end))
+        local rw = conn:rwlock(var.arg_name)
+        say(rw:with_read(function() return "reading" end))
+        say(rw:with_write(function(lock) return "writing", (lock:downgrade()) end))
+        local tokens = conn:token_semaphore(var.arg_name)
+        say((tokens:resize(1)))
+        say(tokens:with(function() return "permitted" end))
+        say(select(3, tokens:acquire{ timeout = 0 }) or "one")
+        say((tokens:destroy()))
+        say((admin:resize(1)), (admin:slots()), (admin:destroy()))
+        say(conn:close(), select(3, conn:mutex("lock"):try_acquire()))
+        ngx.say(table.concat(said, " "))]] } })
+      assert.equal("2 1 true false oh alone reading writing true 1 permitted one true 1 1 true true closed",
+        body(server, "/all?name=" .. name))
+    end)
+
+    it("a timer holds as a request does", function()
+      local name = stage.semaphore(1)
+      local server = scene.start(shared, { locations = { ["= /timer"] = [[
+        local name = var.arg_name
+        ngx.timer.at(0, function()
+          local lock = assert(connect():semaphore(name):try_acquire())
+          gates:set("taken", true)
+          await_gate("go")
+          gates:set("held", (lock:held()))
+          error("oh")
+        end)
+        ngx.say(1)]] } })
+      server:get("/timer?name=" .. name)
+      stage.until_held(name, 1)
+      scene.open(server, "go")
+      scene.assert_all_there(name, 1)
+      assert.equal("true", body(server, "/seen?gate=held"))
+    end)
+
+    it("light threads of one request wait beside each other", function()
+      local name = stage.semaphore(1)
+      local server = scene.start(shared, { locations = { ["= /threads"] = [[
+        local semaphore, inside, most = connect():semaphore(var.arg_name), 0, 0
+        local threads = {}
+        for i = 1, 20 do
+          threads[i] = ngx.thread.spawn(function()
+            return assert(semaphore:with({ timeout = 30 }, function()
+              inside = inside + 1
+              most = math.max(most, inside)
+              ngx.sleep(0.001)
+              inside = inside - 1
+              return true
+            end))
+          end)
+        end
+        for i = 1, 20 do assert(ngx.thread.wait(threads[i])) end
+        ngx.say(most)]] } })
+      assert.equal("1", body(server, "/threads?name=" .. name))
+      scene.assert_all_there(name, 1)
+    end)
+
+    it("a light thread that is killed while it waits leaves nothing behind its request", function()
+      local name = stage.semaphore(1)
+      local server = scene.start(shared, { locations = { ["= /kill"] = [[
+        local semaphore = connect():semaphore(var.arg_name)
+        local thread = ngx.thread.spawn(function() return semaphore:acquire{ timeout = 60 } end)
+        await_gate("go")
+        ngx.say((ngx.thread.kill(thread)))]] } })
+      local occupant = stage.occupy(name, 1)
+      local request = server:begin("/kill?name=" .. name)
+      occupant:await_looks(1)
+      scene.open(server, "go")
+      assert.equal("200 1\n", scene.answer(request))
+      occupant:release()
+      scene.assert_all_there(name, 1)
+    end)
+
+    operated_it("the worker's prober comes back when the broker has closed it", function()
+      local label, name = client.unique("worker"), stage.semaphore(1)
+      local server = scene.start(shared, { connect = ("name = %q"):format(label) })
+      assert.equal("1", body(server, "/try?name=" .. name))
+      until_connected(label .. " prober", 1)
+      for _ = 1, 3 do
+        broker.suite:close_connection(label .. " prober")
+        until_true(function() return body(server, "/try?name=" .. name) == "1" end)
+        until_connected(label .. " prober", 1)
+      end
+      scene.assert_all_there(name, 1)
+    end)
+
+    operated_it("a request that is cut off from the broker knows it", function()
+      local label, name = client.unique("worker"), stage.semaphore(1)
+      local server = scene.start(shared, {
+        connect = ("name = %q"):format(label),
+        locations = { ["= /lose"] = [[
+          local lock, told = take(), "nobody"
+          await_gate(var.arg_gate)
+          lock._connection:on_lost(function(_, code) told = code end)
+          local _, _, code = lock:verify()
+          ngx.say(code, " ", tostring(lock:held()), " ", select(3, lock:held()), " ", told)]] },
+      })
+      local request, gate = scene.inside(server, "/lose", name, 1)
+      broker.suite:close_connection(label .. " holder")
+      stage.until_free(name, 1)
+      scene.open(server, gate)
+      assert.equal("200 lost false lost lost\n", scene.answer(request))
+      until_true(function() return body(server, "/try?name=" .. name) == "1" end)
+      scene.assert_all_there(name, 1)
+    end)
+
+    operated_it("each worker has one prober, which a quit takes along", function()
+      local label, name = client.unique("worker"), stage.semaphore(1)
+      local server = scene.start(shared, { workers = 2, connect = ("name = %q"):format(label) })
+      local requests = {}
+      for i = 1, 60 do requests[i] = server:begin("/hold?gate=go&timeout=60&name=" .. name) end -- both are busy
+      scene.open(server, "go")
+      for i = 1, 60 do assert.equal("200 1 true\n", scene.answer(requests[i], 60)) end
+      until_connected(label .. " prober", 2)
+      until_connected(label .. " holder", shared and 2 or 0)
+      for _, pid in ipairs(server:reload()) do server:await_end(pid) end
+      until_connected(label .. " prober", 0)
+      assert.equal("1", body(server, "/try?name=" .. name))
+      until_connected(label .. " prober", 1)
+      server:quit()
+      until_true(function() return not server:alive() end)
+      until_connected(label .. " prober", 0)
+      until_connected(label .. " holder", 0)
+      scene.assert_all_there(name, 1)
+    end)
+
+    it("nothing can be had where nginx lets nobody wait", function()
+      local name = stage.semaphore(1)
+      local try = ([[
+        local amqplocks = require "amqplocks"
+        local fine, conn, message, code = pcall(amqplocks.connect, nil, { shared = %s })
+        local said = tostring(fine) .. " " .. tostring(conn) .. " " .. tostring(code or message)
+        ngx.log(ngx.WARN, "phase ", ngx.get_phase(), ": ", said, "!")
+      ]]):format(tostring(shared))
+      local held = [[
+        local lock = ngx.ctx.lock
+        local _, _, code = lock:verify()
+        local _, _, again = lock._connection:semaphore(lock.name):try_acquire()
+        ngx.log(ngx.WARN, "held in ", ngx.get_phase(), ": ", code, " ", again, " ", tostring(lock:held()), "!")
+      ]]
+      local server = scene.start(shared, {
+        http = "init_by_lua_block { " .. try .. " }\ninit_worker_by_lua_block { " .. try .. " }",
+        locations = { ["= /phases"] = {
+          set = try .. " return 1", rewrite = "take()", content = "ngx.say('content')", header_filter = try .. held,
+          body_filter = try .. held, log = try .. held,
+        } },
+      })
+      assert.equal("content", body(server, "/phases?name=" .. name))
+      for _, phase in ipairs{ "init", "init_worker", "set", "header_filter", "body_filter", "log" } do
+        until_true(function()
+          return server:errors():find(("phase %s: true nil phase!"):format(phase), 1, true), server:errors()
+        end)
+      end
+      for _, phase in ipairs{ "header_filter", "body_filter", "log" } do
+        until_true(function()
+          return server:errors():find(("held in %s: phase phase true!"):format(phase), 1, true), server:errors()
+        end)
+      end
+      scene.assert_all_there(name, 1)
+    end)
+
+    for _, phase in ipairs{ "rewrite", "access", "content" } do
+      it("locks are there in the phase " .. phase, function()
+        local name = stage.semaphore(1)
+        local phases = { content = "ngx.say('fine')" }
+        phases[phase] = [[
+          local lock = take()
+          gates:set("slot", tostring(lock.slot) .. " " .. tostring(lock:verify()))
+        ]] .. (phases[phase] or "")
+        local server = scene.start(shared, { locations = { ["= /it"] = phases } })
+        assert.equal("fine", body(server, "/it?name=" .. name))
+        assert.equal("1 true", body(server, "/seen?gate=slot"))
+        scene.assert_all_there(name, 1)
+      end)
+    end
+
+    it("lua_code_cache off costs connections, and nothing else", function()
+      local name = stage.semaphore(1)
+      local server = scene.start(shared, { http = "lua_code_cache off;" })
+      for _ = 1, 3 do assert.equal("1", body(server, "/try?name=" .. name)) end
+      local request, gate = scene.inside(server, "/hold", name, 1)
+      assert.equal("busy", body(server, "/try?name=" .. name))
+      scene.open(server, gate)
+      assert.equal("200 1 true\n", scene.answer(request))
+      scene.assert_all_there(name, 1)
+    end)
+
+    describe("TLS", function()
+      local encrypted = os.getenv "AMQPS_URL" and it or pending
+      local tls = os.getenv "BROKER_TLS" or ""
+
+      local function start(options, directives)
+        return scene.start(shared, {
+          main = ("env AMQPS_URL=%s;"):format(os.getenv "AMQPS_URL"),
+          http = directives and directives:gsub("TLS", tls) or "",
+          locations = { ["= /tls"] = ([[
+            local url = os.getenv "AMQPS_URL"
+            local fine, conn, message, code = pcall(amqplocks.connect, url, { shared = %s, %s })
+            if not fine then return ngx.say("thrown ", conn) end
+            if not conn then return ngx.say(code, " ", message) end
+            local lock, message, code = conn:semaphore(var.arg_name):try_acquire()
+            ngx.say(lock and lock.slot or code .. " " .. message)]]):format(tostring(shared), options) },
+        })
+      end
+
+      encrypted("is trusted by what nginx trusts", function()
+        local name = stage.semaphore(1)
+        local server = start("", "lua_ssl_trusted_certificate TLS/ca.pem;")
+        assert.equal("1", body(server, "/tls?name=" .. name))
+        scene.assert_all_there(name, 1)
+      end)
+
+      encrypted("with another authority is refused, and so without any", function()
+        for _, directives in ipairs{ "lua_ssl_trusted_certificate TLS/unknown-ca.pem;", "" } do
+          assert.matches("^tls tls: .*certificate", body(start("", directives), "/tls?name=" .. stage.semaphore(1)))
+        end
+      end)
+
+      encrypted("with another name is refused", function()
+        local server = start("tls = { server_name = 'elsewhere.invalid' }", "lua_ssl_trusted_certificate TLS/ca.pem;")
+        assert.matches("^tls tls: .*certificate", body(server, "/tls?name=" .. stage.semaphore(1)))
+      end)
+
+      encrypted("is not verified where nobody wants it", function()
+        local server = start("tls = { verify = false }")
+        assert.equal("1", body(server, "/tls?name=" .. stage.semaphore(1)))
+      end)
+
+      encrypted("shows a certificate of its own", function()
+        local server = start(("tls = { cert = %q, key = %q }"):format(tls .. "/client.pem", tls .. "/client.key"),
+          "lua_ssl_trusted_certificate TLS/ca.pem;")
+        assert.equal("1", body(server, "/tls?name=" .. stage.semaphore(1)))
+        local missing = start(("tls = { cert = %q, key = %q }"):format(tls .. "/none.pem", tls .. "/client.key"),
+          "lua_ssl_trusted_certificate TLS/ca.pem;")
+        assert.matches("^tls tls: .*none.pem", body(missing, "/tls?name=" .. stage.semaphore(1)))
+      end)
+
+      encrypted("with an authority of its own is more than nginx can do", function()
+        local server = start(("tls = { ca = %q }"):format(tls .. "/ca.pem"))
+        assert.matches("tls.ca", body(server, "/tls?name=" .. stage.semaphore(1)))
+      end)
+    end)
+  end)
+end
+
+it("nginx chooses its driver by itself, and no other one works there", function()
+  local name = stage.semaphore(1)
+  local server = scene.start(false, { locations = { ["= /driver"] = [[
+    local conn = assert(amqplocks.connect(nil, { driver = "resty" }))
+    ngx.say(tostring(conn:semaphore(var.arg_name):try_acquire().slot))]] } })
+  assert.equal("1", body(server, "/driver?name=" .. name))
+  assert.equal("1", body(server, "/try?name=" .. name))
+end)
+
+it("a broker that is not there is unreachable", function()
+  for _, shared in ipairs{ false, true } do
+    local server = scene.start(shared, { locations = { ["= /other"] = ([[
+      local conn, message, code = amqplocks.connect("amqp://localhost:1", { shared = %s, timeout = 1 })
+      if conn then conn, message, code = conn:mutex("lock"):try_acquire() end
+      ngx.say(code, " ", message)]]):format(tostring(shared)) } })
+    assert.matches("^unreachable unreachable: .*refused", body(server, "/other"))
+  end
+end)
