@@ -134,7 +134,18 @@ local function run(self)
     guarded(self, write_on)()
   end
   self:close()
+end
+
+local function start(self)
+  self._runs = true
+  local _, why = self._loop.spawn(function()
+    guarded(self, run)()
+    self._runs = false
+    self._moved() -- the next connection may be due
+  end)
+  if not why then return end
   self._runs = false
+  self._session:fail(self._role, "unreachable", why)
 end
 
 --- To be called whenever anything may have moved: has the connection opened if it is due, written what there is, and
@@ -145,11 +156,7 @@ function stream:mind(at)
     local is_early = at and self._wakes_at and at < self._wakes_at
     if is_early or self._session:is_unsent(self._role) or not self:is_up() then self._unsent:signal() end
   elseif self._session:due(self._role) then
-    self._runs = true
-    local _, why = self._loop.spawn(guarded(self, run))
-    if not why then return end
-    self._runs = false
-    self._session:fail(self._role, "unreachable", why)
+    start(self)
   end
 end
 
