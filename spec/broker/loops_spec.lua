@@ -80,6 +80,23 @@ local function specs(loop)
     loop.until_true(function() return other:output():find(word .. "\n", 1, true), other:output() end, 20)
   end
 
+  -- A coroutine that is left behind while it waits: a function to be called until it does, and one that leaves it.
+  -- Nothing, where there is no way to do that.
+  local function abandon(fn)
+    if loop.name == "cqueues" then
+      local controller = require "cqueues".new()
+      controller:wrap(fn)
+      return function() assert(controller:step(0)) end, function() controller = nil end
+    elseif coroutine.close then
+      local thread
+      loop.driver.spawn(function()
+        thread = coroutine.running()
+        fn()
+      end)
+      return function() end, function() coroutine.close(thread) thread = nil end
+    end
+  end
+
   -- ---- what they do -------------------------------------------------------------------------------------------------
 
   for kind, makes in pairs(kinds) do
@@ -435,6 +452,30 @@ local function specs(loop)
     conn:close()
   end)
 
+  loop_it("leaves nothing behind of a coroutine that was left behind while it waited", function()
+    local name = stage.semaphore(1)
+    local occupant, conn, waits = stage.occupy(name, 1), connect(), false
+    local step, leave = abandon(function()
+      conn:semaphore(name):acquire{ on_wait = function() waits = true end }
+    end)
+    if not step then return conn:close() end
+    loop.until_true(function()
+      step()
+      return waits
+    end)
+    leave()
+    step, leave = nil, nil -- luacheck: ignore
+    loop.sleep(0.01) -- until then cqueues itself knows whom we had waited for
+    collectgarbage()
+    collectgarbage()
+    occupant:release()
+    assert(conn:semaphore(name):acquire{ timeout = 5, poll = 600 }):release()
+    loop.until_true(function() return stage.free(name, 1) end)
+    loop.sleep(0.1)
+    assert.is_true(stage.free(name, 1))
+    conn:close()
+  end)
+
   loop_it("has a connection that ends when everybody has forgotten it", function()
     local name, seen = stage.semaphore(1), setmetatable({}, { __mode = "k" })
     loop.together { function()
@@ -449,6 +490,41 @@ local function specs(loop)
     end)
     assert.is_nil(next(seen))
   end) -- and the loop has nothing left to do
+
+  loop_it("says that there is no broker, and who does not answer", function()
+    local peer = process.start()
+    peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
+    local port = peer:run "return (select(2, server:getsockname()))"
+    local function fails(timeout)
+      local address = ("amqp://127.0.0.1:%d"):format(port)
+      return stage.fails("unreachable", amqplocks.connect(address, { driver = loop.option, timeout = timeout }))
+    end
+    assert.is_string(fails(0.2))
+    peer:run "server:close()"
+    assert.matches(("127.0.0.1:%d"):format(port), fails(), 1, true)
+  end)
+
+  for _, how in ipairs { "open", "forgotten", "to be closed" } do
+    it("lets a program end well that leaves its connection " .. how, function()
+      if not loop.driver then return end
+      local name = stage.semaphore(1)
+      process.shell("timeout", "60", os.getenv "LUA" or "lua5.4", "-e", ([[
+        local name, how = %q, %q
+        local loop, amqplocks = require("spec.support.loops").%s, require "amqplocks"
+        loop.spawn(function()
+          conn = assert(amqplocks.connect(nil, { driver = loop.option }))
+          lock = assert(conn:semaphore(name):acquire())
+          loop.stop()
+        end)
+        assert(not loop.turn(20) and lock:held())
+        if how == "forgotten" then conn, lock = nil, nil end
+        collectgarbage()
+        collectgarbage()
+        if how == "to be closed" then os.exit(0, true) end
+      ]]):format(name, how, loop.name))
+      stage.until_free(name, 1)
+    end)
+  end
 
   it("does not wait outside of the loop, and says so", function()
     if not loop.driver then return end
@@ -469,4 +545,182 @@ end
 
 for _, loop in ipairs(loops) do
   describe("in " .. loop.name, function() specs(loop) end)
+end
+
+-- ---- what is not the same everywhere --------------------------------------------------------------------------------
+
+describe("TLS in cqueues", function()
+  local loop = loops.cqueues
+  local url, directory = os.getenv "AMQPS_URL", os.getenv "BROKER_TLS"
+  local loop_it = loop.it(url and it or pending, pending)
+
+  local function pem(name) return directory .. "/" .. name .. ".pem" end
+
+  local function connect(tls, address)
+    return amqplocks.connect(address or url, { driver = "cqueues", tls = tls })
+  end
+
+  local function succeeds(...) assert.is_true(assert(connect(...)):close()) end
+
+  loop_it("carries locks, with the certificate verified", function()
+    local name = stage.semaphore(1)
+    local conn = assert(connect{ ca = pem "ca" })
+    local lock = assert(conn:semaphore(name):try_acquire())
+    assert.is_true(lock:verify() and stage.held(name, 1))
+    stage.fails("busy", stage.connect():semaphore(name):try_acquire())
+    assert.is_true(lock:release())
+    conn:close()
+  end)
+
+  loop_it("carries much in both directions", function()
+    local name = stage.name(("-long"):rep(40))
+    local conn, all = assert(connect{ ca = pem "ca" }), {}
+    for i = 1, 500 do
+      all[i] = function() assert.equal(0, conn:admin(name .. i):slots()) end
+    end
+    loop.together(all)
+    conn:close()
+  end)
+
+  loop_it("knows an address as well as a name", function()
+    succeeds({ ca = pem "ca" }, (url:gsub("localhost", "127.0.0.1")))
+    succeeds({ ca = pem "ca", server_name = "localhost" }, (url:gsub("localhost", "127.0.0.1")))
+  end)
+
+  loop_it("shows a certificate of its own", function()
+    succeeds{ ca = pem "ca", cert = pem "client", key = directory .. "/client.key" }
+    stage.fails("tls", connect{ ca = pem "ca", cert = pem "client", key = directory .. "/server.key" })
+    stage.fails("tls", connect{ ca = pem "ca", cert = directory .. "/none.pem", key = directory .. "/none.key" })
+    stage.fails("tls", connect{ ca = pem "ca", cert = directory .. "/client.key", key = directory .. "/client.key" })
+  end)
+
+  loop_it("is refused for a certificate signed by somebody else", function()
+    assert.matches("certificate", stage.fails("tls", connect{ ca = pem "unknown-ca" }))
+    assert.matches("certificate", stage.fails("tls", connect()))
+  end)
+
+  loop_it("is refused for a certificate of another name or address", function()
+    local message = stage.fails("tls", connect{ ca = pem "ca", server_name = "elsewhere.invalid" })
+    assert.matches("name", message:lower())
+    stage.fails("tls", connect{ ca = pem "ca", server_name = "127.0.0.2" })
+  end)
+
+  loop_it("is not verified when that is not wanted", function()
+    succeeds{ verify = false }
+    succeeds{ verify = false, ca = pem "unknown-ca", server_name = "elsewhere.invalid" }
+  end)
+
+  loop_it("names a file that cannot be read", function()
+    assert.matches("/none.pem", stage.fails("tls", connect{ ca = directory .. "/none.pem" }), 1, true)
+  end)
+
+  loop_it("is told from a plain port, and gives up on who does not answer", function()
+    stage.fails("tls", connect({ ca = pem "ca" }, (os.getenv "AMQP_URL":gsub("^amqp:", "amqps:"))))
+    local peer = process.start()
+    peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
+    local port = peer:run "return (select(2, server:getsockname()))"
+    stage.fails("unreachable", amqplocks.connect(("amqps://127.0.0.1:%d"):format(port),
+      { driver = "cqueues", timeout = 0.2 }))
+  end)
+end)
+
+describe("TLS in luv", function()
+  loops.luv.it(it, pending)("is not there, and it says what to use instead", function()
+    local message = stage.fails("tls", amqplocks.connect("amqps://localhost:1", { driver = "luv" }))
+    assert.matches("cqueues", message, 1, true)
+  end)
+end)
+
+describe("a driver", function()
+  it("must be known, or offer what is needed", function()
+    for _, driver in ipairs { "copas", 1, {}, { connect = print, condition = print } } do
+      local fine, problem = pcall(amqplocks.connect, nil, { driver = driver })
+      assert.is_false(fine)
+      assert.matches("driver", problem, 1, true)
+    end
+  end)
+
+  it("that is written by somebody may lack what is optional", function()
+    local loop = loops.select
+    local bare = { connect = loop.driver.connect, condition = loop.driver.condition, spawn = loop.driver.spawn }
+    loop.run(function() assert.is_true(assert(amqplocks.connect(nil, { driver = bare })):close()) end)
+  end)
+
+  it("that throws makes no connection, and its error is the reason", function()
+    local loop = loops.select
+    local broken = { condition = loop.driver.condition, spawn = loop.driver.spawn }
+    function broken.connect() error("option cert cannot be honoured", 0) end
+    loop.run(function()
+      local message = stage.fails("unreachable", amqplocks.connect(nil, { driver = broken }))
+      assert.matches("option cert cannot be honoured", message, 1, true)
+    end)
+  end)
+end)
+
+describe("a restart of the broker", function()
+  local node
+  setup(function() if broker.suite then node = broker.start() end end)
+  teardown(function() if node then node:remove() end end)
+
+  operated_it("costs the locks in every loop, and nothing else", function()
+    local all = {}
+    for _, loop in ipairs(loops) do
+      if loop.driver then
+        local one = process.start()
+        one.loop = loop.name
+        one:run("loop = require('spec.support.loops')[...]", loop.name)
+        one:begin([[
+          local url, name = ...
+          return loop.run(function()
+            local told
+            local conn = assert(require("amqplocks").connect(url, { driver = loop.option,
+              on_lost = function(lock, code) told = code end }))
+            local mutex = conn:mutex(name)
+            local lock = assert(mutex:acquire())
+            io.stdout:write("holds ")
+            io.stdout:flush()
+            loop.until_true(function() return told end, 60)
+            assert(told == "lost" and select(3, lock:held()) == "lost")
+            local again = loop.until_true(function() return mutex:try_acquire() end, 60)
+            assert(again:verify() and again:release())
+            conn:close()
+            return true
+          end, 120)
+        ]], node.url, "restarted-" .. loop.name)
+        table.insert(all, one)
+      end
+    end
+    for _, one in ipairs(all) do
+      until_true(function() return one:output():find("holds", 1, true), one:output() end, 20)
+    end
+    node:restart()
+    for _, one in ipairs(all) do assert.is_true(one:finish(120)) end
+  end)
+end)
+
+-- ---- the examples ---------------------------------------------------------------------------------------------------
+
+for _, which in ipairs { "cqueues", "luv" } do
+  describe("the example for " .. which, function()
+    local example_it = loops[which].driver and it or pending
+
+    example_it("answers while its jobs wait for one another", function()
+      local held = stage.take(stage.connect():mutex "report")
+      local pipe = assert(io.popen(("exec timeout 60 %s examples/loops/%s.lua 2>&1"):format(
+        os.getenv "LUA" or "lua5.4", which)))
+      stage.undo(function() pipe:close() end)
+      local port = assert(tonumber(pipe:read "*l":match "^asking on port (%d+)$"))
+      local guest = assert(require "socket".connect("127.0.0.1", port))
+      guest:settimeout(20)
+      assert.equal("3 jobs left", guest:receive())
+      guest:close()
+      assert.is_true(held:release())
+      local lines = {}
+      for line in pipe:lines() do table.insert(lines, line) end
+      assert.equal("done", table.remove(lines))
+      table.sort(lines)
+      assert.same({ "job 1 works", "job 2 works", "job 3 works" }, lines)
+      stage.delete "report-mutexbell"
+    end)
+  end)
 end

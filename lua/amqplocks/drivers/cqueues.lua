@@ -111,10 +111,18 @@ function loop.condition() return setmetatable({ _raw = condition.new() }, Condit
 
 local OUTSIDE = "no cqueues controller runs here (cq:wrap(…), cq:loop())"
 
-function loop.spawn(fn)
-  local controller = cqueues.running()
+local function spawn(controller, fn)
   if not controller then return nil, OUTSIDE end
   controller:wrap(fn)
+end
+
+function loop.spawn(fn) return spawn(cqueues.running() or nil, fn) end
+
+--- For one connection: what it spawns belongs to the controller in which it was opened, and not to another, nested in
+-- that one, which happens to run when it is needed.
+function loop.here()
+  local home = setmetatable({ (cqueues.running()) }, { __mode = "v" })
+  return setmetatable({ spawn = function(fn) return spawn(home[1], fn) end }, { __index = loop })
 end
 
 function loop.check()

@@ -26,6 +26,7 @@ local function is_called(operation, begins) return operation:done() or begins an
 --- A session over `settings`, and what waits for its operations; or nil, message, code. `moved`, if given, is called
 -- when the broker may have moved something that is none of this session's.
 function loop.session(events, settings, moved)
+  if events.here then events = events.here() end
   local session, message, code = core.loop(settings)
   if not session then return nil, message, code end
   local known = setmetatable({}, { __mode = "v" })

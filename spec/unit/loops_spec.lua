@@ -1,0 +1,174 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- What is particular to each driver of an event loop; driver_conformance_spec has what is common to all.
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+
+after_each(process.clear)
+
+-- A socket, connected to another process.
+local function connect(loop)
+  local peer = process.start()
+  peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
+  local port = peer:run "return (select(2, server:getsockname()))"
+  return assert(loop.driver.connect("127.0.0.1", port, nil, 10))
+end
+
+local function is_close_on_exec(fd)
+  local flags
+  for line in io.lines(("/proc/self/fdinfo/%d"):format(fd)) do flags = flags or line:match "^flags:%s*(%d+)" end
+  return tonumber(flags, 8) % 2 ^ 20 >= 2 ^ 19
+end
+
+-- Runs code in another process, which has nothing loaded yet; throws what it said if it failed.
+-- Not even that SIGPIPE is ignored, as LuaSocket has it and programs inherit.
+local function run(code)
+  process.shell("env", "--default-signal=PIPE", "timeout", "60", os.getenv "LUA" or "lua5.4", "-e", code)
+end
+
+describe("the driver for cqueues", function()
+  local loop = loops.cqueues
+  local loop_it = loop.it(it, pending)
+
+  loop_it("has sockets that no program inherits", function()
+    local one = connect(loop)
+    assert.is_true(is_close_on_exec(one._raw:pollfd()))
+    one:close()
+  end)
+
+  loop_it("returns errors, whatever a program has said of its sockets", function()
+    local socket = require "cqueues.socket"
+    local handler = socket.onerror(function() error "not here" end)
+    local fine, none, _, code = pcall(loop.driver.connect, "127.0.0.1", 1, nil, 10)
+    socket.onerror(handler)
+    assert.is_true(fine)
+    assert.is_nil(none)
+    assert.equal("unreachable", code)
+  end)
+
+  loop_it("spawns where a connection was opened, whoever asks for it", function()
+    local cqueues = require "cqueues"
+    local home, here, seen = cqueues.running(), loop.driver.here(), nil
+    local inner = cqueues.new()
+    inner:wrap(function()
+      here.spawn(function() seen = cqueues.running() end)
+    end)
+    assert(inner:step(0))
+    loop.until_true(function() return seen end)
+    assert.equal(home, seen)
+  end)
+
+  it("cannot spawn where no controller runs, and says so", function()
+    if not loop.driver then return end
+    for _, driver in ipairs { loop.driver, loop.driver.here() } do
+      local none, message = driver.spawn(print)
+      assert.is_nil(none)
+      assert.is_string(message)
+    end
+  end)
+end)
+
+describe("the driver for luv", function()
+  local loop = loops.luv
+  local loop_it = loop.it(it, pending)
+  local luv_it = loop.driver and it or pending
+
+  loop_it("has sockets that no program inherits", function()
+    local one = connect(loop)
+    assert.is_true(is_close_on_exec(one._tcp:fileno()))
+    one:close()
+  end)
+
+  loop_it("leaves nothing in the loop of those who have waited", function()
+    local uv = require "luv"
+    local function handles()
+      local count = 0
+      uv.walk(function() count = count + 1 end)
+      return count
+    end
+    local one, before = connect(loop), nil
+    for round = 1, 20 do
+      assert.equal("timeout", select(2, one:read(0.001)))
+      assert.is_true(one:write("x", 10))
+      loop.driver.condition():wait(0.001)
+      loop.sleep(0.001)
+      if round == 5 then before = handles() end
+    end
+    assert.is_true(handles() <= before, handles() .. " handles, and no more than " .. before)
+    one:close()
+  end)
+
+  luv_it("lives when the peer of a socket has gone, where nobody else has seen to that", function()
+    run [[
+      local uv, driver = require "luv", require "amqplocks.drivers.luv"
+      local server = uv.new_tcp()
+      assert(server:bind("127.0.0.1", 0))
+      server:listen(1, function()
+        local guest = uv.new_tcp()
+        server:accept(guest)
+        guest:close()
+      end)
+      driver.spawn(function()
+        local one, writes = assert(driver.connect("127.0.0.1", server:getsockname().port, nil, 10)), 0
+        while one:write("x", 10) do
+          writes = writes + 1
+          assert(writes < 500)
+          driver.condition():wait(0.01)
+        end
+        one:close()
+        server:close()
+      end)
+      uv.run()
+    ]]
+  end)
+
+  luv_it("ends with its loop, whatever is still open or being closed", function()
+    for _, ending in ipairs { "", "one:close()", "one = nil collectgarbage()", "one:close() os.exit(0, true)" } do
+      run([[
+        local uv, driver = require "luv", require "amqplocks.drivers.luv"
+        local server = uv.new_tcp()
+        assert(server:bind("127.0.0.1", 0))
+        server:listen(1, function() end)
+        driver.spawn(function()
+          one = assert(driver.connect("127.0.0.1", server:getsockname().port, nil, 10))
+          uv.stop()
+          one:read()
+        end)
+        uv.run()
+      ]] .. ending)
+    end
+  end)
+
+  luv_it("works again when a program has closed all there was in its loop", function()
+    local uv = require "luv"
+    uv.walk(function(handle)
+      if not handle:is_closing() then handle:close() end
+    end)
+    uv.run()
+    loop.run(function()
+      loop.sleep(0.01)
+      connect(loop):close()
+    end)
+  end)
+
+  loop_it("has no TLS, and says what to use instead", function()
+    local none, message, code = loop.driver.connect("localhost", 5671, { server_name = "localhost", verify = true }, 1)
+    assert.is_nil(none)
+    assert.matches("cqueues", message, 1, true)
+    assert.equal("tls", code)
+  end)
+
+  luv_it("ends the program with an error of a coroutine that has waited, as luv does with its callbacks", function()
+    local fine, problem = pcall(run, [[
+      local driver = require "amqplocks.drivers.luv"
+      driver.spawn(function()
+        driver.condition():wait(0.01)
+        error "it was I"
+      end)
+      require "luv".run()
+    ]])
+    assert.is_false(fine)
+    assert.matches("it was I", problem, 1, true)
+  end)
+end)
