@@ -266,3 +266,46 @@ describe("the example for nginx", function()
     assert.is_true(stage.connect():admin("backend"):destroy())
   end)
 end)
+
+-- What README.md and docs/openresty.md show, beside the example.
+local function shown(path)
+  local blocks = {}
+  for block in contents(path):gmatch "```nginx\n(.-)```" do table.insert(blocks, block) end
+  return blocks
+end
+
+describe("the page for nginx", function()
+  it("begins with the example, as the README does", function()
+    local block = shown("docs/openresty.md")[1]
+    assert.equal(block, shown("README.md")[1])
+    local lines = 0
+    for line in block:gmatch "[^\n]+" do
+      local _, found = example:gsub(line:gsub("%p", "%%%0"):gsub("^%s+", "%%f[%%S]"), "")
+      assert.is_true(found >= 1, line)
+      lines = lines + 1
+    end
+    assert.equal(11, lines)
+  end)
+
+  it("tells of an answer that took longer than its lock, which a shared one keeps", function()
+    local name, locations = stage.semaphore(2), {}
+    for path, options in pairs { ["/own"] = "{ heartbeat = 1 }", ["/shared"] = "{ heartbeat = 1, shared = true }" } do
+      local block = replace(shown("docs/openresty.md")[2], "connect()", ("connect(nil, %s)"):format(options))
+      block = replace(block, '"backend"', ("%q"):format(name))
+      locations[path] = { more = block .. ("proxy_pass http://127.0.0.1:%d;"):format(port) }
+    end
+    local server = nginx.start { locations = locations, main = "env AMQP_URL;", http = "lua_socket_log_errors off;" }
+    local shared = server:begin "/shared"
+    until_there(1)
+    local own = server:begin "/own"
+    until_there(2)
+    stage.until_free(name, 2, SECONDS)
+    assert.is_true(stage.held(name, 1))
+    answer()
+    answer()
+    assert.equal(200, status(shared))
+    assert.equal(200, status(own))
+    until_true(function() return server:errors():find "suspect: slot 2 of" end, SECONDS)
+    assert.not_matches("slot 1 of", server:errors())
+  end)
+end)

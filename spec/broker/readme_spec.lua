@@ -7,6 +7,7 @@ local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"
+local program = require "spec.support.program"
 local stage = require "spec.support.stage"
 
 local operated_describe = broker.suite and describe or pending
@@ -80,6 +81,36 @@ describe("the README", function()
       "sending, beside at most one other\nread\tfalse", output)
     local conn = assert(amqplocks.connect())
     assert.is_true(conn:token_semaphore("image-link"):destroy())
+    conn:close()
+  end)
+
+  local cqueues_it = pcall(require, "cqueues") and it or pending
+
+  cqueues_it("shows coroutines of an event loop that work", function()
+    local shown, replaced = blocks[4]:gsub("amqp://guest:guest@localhost", url)
+    assert.equal(1, replaced)
+    local output, fine = run(shown)
+    assert.is_true(fine, output)
+    local lines = {}
+    for line in output:gmatch "[^\n]+" do table.insert(lines, line) end
+    table.sort(lines)
+    assert.same({ "coroutine 1 is alone", "coroutine 2 is alone", "coroutine 3 is alone" }, lines)
+  end)
+
+  it("shows a program in C that works", function()
+    local shown, replaced = read("README.md"):match "```c\n(.-)```":gsub("amqp://guest:guest@localhost", url)
+    assert.equal(1, replaced)
+    local path = program.place() .. "/first.c"
+    local file = assert(io.open(path, "w"))
+    file:write(shown)
+    file:close()
+    finally(program.remove)
+    local conn = assert(amqplocks.connect())
+    assert(conn:admin("images"):resize(1))
+    local status, output = program.run({ LD_LIBRARY_PATH = program.LIB }, program.build(path, "amqplocks"))
+    assert.equal(0, status, output)
+    assert.equal("in slot 1\n", output)
+    assert(conn:semaphore("images"):try_acquire())
     conn:close()
   end)
 
