@@ -7,7 +7,7 @@ local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"
-local program = require "spec.support.program"
+local c_program = require "spec.support.program"
 local stage = require "spec.support.stage"
 
 local operated_describe = broker.suite and describe or pending
@@ -100,14 +100,14 @@ describe("the README", function()
   it("shows a program in C that works", function()
     local shown, replaced = read("README.md"):match "```c\n(.-)```":gsub("amqp://guest:guest@localhost", url)
     assert.equal(1, replaced)
-    local path = program.place() .. "/first.c"
+    local path = c_program.place() .. "/first.c"
     local file = assert(io.open(path, "w"))
     file:write(shown)
     file:close()
-    finally(program.remove)
+    finally(c_program.remove)
     local conn = assert(amqplocks.connect())
     assert(conn:admin("images"):resize(1))
-    local status, output = program.run({ LD_LIBRARY_PATH = program.LIB }, program.build(path, "amqplocks"))
+    local status, output = c_program.run({ LD_LIBRARY_PATH = c_program.LIB }, c_program.build(path, "amqplocks"))
     assert.equal(0, status, output)
     assert.equal("in slot 1\n", output)
     assert(conn:semaphore("images"):try_acquire())
