@@ -504,6 +504,32 @@ local function specs(loop)
     assert.matches(("127.0.0.1:%d"):format(port), fails(), 1, true)
   end)
 
+  it("minds nothing of a loop that was emptied or left with a connection open", function()
+    if not loop.driver then return end
+    local name = stage.semaphore(1)
+    for _, keeps in ipairs { true, false } do
+      local conn, lock
+      loop.spawn(function()
+        conn = connect()
+        lock = assert(conn:semaphore(name):acquire())
+        loop.stop()
+        loop.driver.condition():wait()
+      end)
+      assert.is_false(loop.turn(20))
+      assert.is_true(lock:held())
+      if not keeps then conn, lock = nil, nil end -- luacheck: ignore
+      loop.clear()
+      conn, lock = nil, nil -- luacheck: ignore
+      loop.run(function()
+        for _ = 1, 3 do collectgarbage() end
+        loop.sleep(0.01)
+        local again = connect()
+        assert.is_true(assert(again:semaphore(name):acquire{ timeout = 20 }):release())
+        again:close()
+      end)
+    end
+  end)
+
   for _, how in ipairs { "open", "forgotten", "to be closed" } do
     it("lets a program end well that leaves its connection " .. how, function()
       if not loop.driver then return end
@@ -702,7 +728,9 @@ end)
 
 for _, which in ipairs { "cqueues", "luv" } do
   describe("the example for " .. which, function()
-    local example_it = loops[which].driver and it or pending
+    -- Inside `with`, Lua 5.1's programs resume what coxpcall says runs; the example for luv does not.
+    local knows_itself = which ~= "luv" or _VERSION ~= "Lua 5.1" or package.loaded.jit
+    local example_it = loops[which].driver and knows_itself and it or pending
 
     example_it("answers while its jobs wait for one another", function()
       local held = stage.take(stage.connect():mutex "report")

@@ -116,7 +116,7 @@ function Socket:read(seconds)
   end)
   wait_for(function() return self._bytes or self._ended end, waiter, deadline_of(seconds))
   self._reader = nil
-  if not self._tcp:is_closing() then self._tcp:read_stop() end
+  if not self._closed then self._tcp:read_stop() end
   local bytes = self._bytes
   self._bytes = nil
   if bytes then return bytes end
@@ -129,11 +129,12 @@ function Socket:write(bytes, seconds)
 end
 
 -- Whoever writes is told by libuv; whoever reads is not. The handle is closed by the loop: it may be the collector who
--- calls, when none turns any more, and luv 1.44 crashes where Lua ends with a handle half closed.
+-- calls, when none turns any more, and luv 1.44 crashes where Lua ends with a handle half closed. If somebody else has
+-- closed it, the collector may even have had it.
 function Socket:close()
   if self._closed then return end
   self._closed, self._ended = true, "the socket was closed"
-  soon(coroutine.create(function() close(self._tcp) end))
+  soon(coroutine.create(function() pcall(close, self._tcp) end))
   if self._reader then wake(self._reader) end
 end
 
