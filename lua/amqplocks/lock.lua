@@ -43,7 +43,7 @@ function Lock:verify() return ask(self, "verify") end
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
   local released, message, code = ask(self, "release")
-  if select(3, self._core:held()) == "not_held" then self._connection._driver.losses:forget(self) end
+  if code ~= "phase" then self._connection._driver.losses:forget(self) end -- it was begun, and so the lock let go of
   return released, message, code
 end
 
