@@ -105,15 +105,20 @@ for _, shared in ipairs{ false, true } do
       scene.assert_all_there(name, 1)
     end)
 
-    it("a client that goes away while its request waits leaves nothing", function()
-      local name = stage.semaphore(1)
-      local server, occupant = scene.start(shared), stage.occupy(name, 1)
-      local request = server:begin("/watched?gate=1&timeout=60&name=" .. name)
-      occupant:await_looks(1)
-      request:abort()
-      occupant:release()
-      scene.assert_all_there(name, 1)
-      assert.equal("hello\n", select(2, server:get("/hello")))
+    it("clients that go away while their requests wait leave nothing, and the others are served", function()
+      local name = stage.semaphore(2)
+      local server, requests = scene.start(shared), {}
+      local one, two = stage.occupy(name, 1), stage.occupy(name, 2)
+      for i = 1, 60 do requests[i] = server:begin("/watched?gate=1&timeout=60&name=" .. name) end
+      one:await_looks(20)
+      for i = 1, 60 do
+        if i % 7 > 0 then requests[i]:abort() end
+      end
+      one:release()
+      two:release()
+      scene.open(server, "1")
+      for i = 7, 60, 7 do assert.equal("200 1\n", scene.answer(requests[i], 30)) end
+      scene.assert_all_there(name, 2)
     end)
 
     it("HUP leaves a slot with the request that holds it, and a request that waits in its place", function()

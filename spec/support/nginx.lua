@@ -76,7 +76,7 @@ function server:get(path, seconds) return self:begin(path):finish(seconds) end
 local function contents(path)
   local file = io.open(path)
   if not file then return "" end
-  local text = file:read("*a")
+  local text = file:read("*a") or "" -- of a process that has just ended
   file:close()
   return text
 end

@@ -39,8 +39,10 @@ static op_box *check_box(lua_State *L, int index) {
 
 al_op *al_lua_check_op(lua_State *L, int index) { return check_box(L, index)->op; }
 
+/* One that was given back is over, too: where it is a weak key, the collector leaves it for a while after it has taken it. */
 static int op_done(lua_State *L) {
-  lua_pushboolean(L, al_op_done(check_box(L, 1)->op));
+  const op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
+  lua_pushboolean(L, !box->op || al_op_done(box->op));
   return 1;
 }
 

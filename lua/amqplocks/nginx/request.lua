@@ -122,7 +122,7 @@ end
 
 local function share(worker)
   local session, common = worker.session, worker.driver
-  local begun = setmetatable({}, { __mode = "k" }) -- operations somebody waits for
+  local begun = {} -- operations somebody waits for: the collector may let them lie when nobody does any more
   local locks = losses.new(function() return session:alerts() end, true)
   local state = bind(worker, locks, function()
     for operation in pairs(begun) do
@@ -136,7 +136,8 @@ local function share(worker)
     check = function() return check(state) end,
     wait = function(operation, most)
       begun[operation] = true
-      return common.wait(operation, most)
+      common.wait(operation, most)
+      if operation:done() then begun[operation] = nil end
     end,
     mind = common.mind,
     drain = common.drain,
