@@ -30,10 +30,13 @@ end
 --- Whoever waited for it is gone.
 function waiting:forget(operation) self._asleep[operation] = nil end
 
+-- Who waited for what was given back was thrown away, by the collector or before.
 function waiting:call()
   local called = {} -- whoever is woken may go on at once
   for operation, sleeper in pairs(self._asleep) do
-    if self._is_called(operation, sleeper.begins) then table.insert(called, sleeper.condition) end
+    if not operation:is_given_back() and self._is_called(operation, sleeper.begins) then
+      table.insert(called, sleeper.condition)
+    end
   end
   for _, condition in ipairs(called) do condition:signal() end
 end

@@ -62,6 +62,20 @@ static int op_awaits(lua_State *L) {
   return 1;
 }
 
+/* operation:is_given_back(): may also be asked of what the collector has had: weak tables keep such a key for one cycle
+ * more. */
+static int op_is_given_back(lua_State *L) {
+  lua_pushboolean(L, !((op_box *)luaL_checkudata(L, 1, AL_LUA_OP))->op);
+  return 1;
+}
+
+/* operation:end_closed(): what it belongs to is closed, though its session is not. */
+static int op_end_closed(lua_State *L) {
+  al_op *op = ((op_box *)luaL_checkudata(L, 1, AL_LUA_OP))->op;
+  if (op) al_op_fail(op, AL_CLOSED, "the connection was closed");
+  return 0;
+}
+
 static int op_drop(lua_State *L) {
   op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
   al_op *op = box->op;
@@ -127,8 +141,14 @@ static int op_result(lua_State *L) {
 }
 
 void al_lua_open_op(lua_State *L) {
-  static const luaL_Reg methods[] = {{"done", op_done},       {"drop", op_drop},     {"result", op_result},
-                                     {"waiting", op_waiting}, {"awaits", op_awaits}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"done", op_done},
+                                     {"drop", op_drop},
+                                     {"result", op_result},
+                                     {"waiting", op_waiting},
+                                     {"awaits", op_awaits},
+                                     {"is_given_back", op_is_given_back},
+                                     {"end_closed", op_end_closed},
+                                     {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
   luaL_getmetatable(L, AL_LUA_OP);
   lua_pushcfunction(L, make_box);
