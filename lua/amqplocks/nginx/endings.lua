@@ -63,6 +63,12 @@ function endings:expect(fn)
   return function() self._expected[number].fn = nil end
 end
 
+-- An error would be a defect, and of one request: the others are still to be looked after.
+local function attempt(fn)
+  local fine, problem = pcall(fn)
+  if not fine then ngx.log(ngx.ERR, "amqplocks: ", problem) end
+end
+
 --- Waits for endings, not longer than so many seconds, and does what they are to be followed by.
 function endings:wait(seconds)
   self._called:wait(seconds)
@@ -74,7 +80,7 @@ function endings:wait(seconds)
     ending = ending.next
     self._expected[number] = nil
     self.count = self.count - 1
-    if expected.fn then expected.fn() end
+    if expected.fn then attempt(expected.fn) end
   end
 end
 

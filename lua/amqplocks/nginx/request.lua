@@ -20,18 +20,14 @@ local request = {}
 local function bind(worker, locks, finish)
   local state = { request = endings.request(), locks = locks }
   state.settle = worker.endings:expect(function()
-    state.over = "the request that opened it is over"
+    state.over = state.over or "the request that opened it is over"
     finish()
     worker.driver.mind()
   end)
   return state
 end
 
-local function close(state)
-  state.over = "the connection was closed; open another"
-  state.locks = nil
-  state.settle()
-end
+local CLOSED = "the connection was closed; open another"
 
 -- May the request we are in wait here?
 local function check(state)
@@ -109,7 +105,8 @@ local function own(worker, settings)
     end,
     close = function(driver)
       close_session(driver, session)
-      close(state)
+      state.over, state.locks = CLOSED, nil
+      state.settle()
     end,
     drain = function() move(self) end,
     news = function() return session:news() end,
@@ -142,8 +139,10 @@ local function share(worker)
     mind = common.mind,
     drain = common.drain,
     close = function()
+      for operation in pairs(begun) do operation:end_closed() end
+      common.mind()
       for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
-      close(state)
+      state.over = CLOSED -- what another thread of the request has got meanwhile goes with the request
     end,
     news = function() end, -- what is told of the worker's connections the worker logs
     losses = locks,
