@@ -88,6 +88,7 @@ build = {
         "src/lua/memory.c",
         "src/lua/module.c",
         "src/lua/mutex.c",
+        "src/lua/natives.c",
         "src/lua/operation.c",
         "src/lua/rwlock.c",
         "src/lua/semaphore.c",

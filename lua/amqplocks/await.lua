@@ -37,14 +37,6 @@ local function drop(driver, operation)
   if driver.mind then pcall(driver.mind) end
 end
 
-local function finished(driver, operation, fine, ...)
-  drop(driver, operation)
-  if fine then return ... end
-  local problem = ...
-  if problem == memory.ERROR then return memory.none() end
-  error(problem, 0)
-end
-
 --- Begins an operation by begin(...), waits for it and returns its result: what it gives, or nil, message, code.
 -- Where the driver cannot wait nothing is begun: it can be tried elsewhere. An error thrown while waiting (an
 -- interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does Lua when it
@@ -56,7 +48,12 @@ local function await(driver, on_wait, begin, ...)
   end
   local operation, message, code = begin(...)
   if not operation then return nil, message, code end
-  return finished(driver, operation, pcall(result, driver, operation, on_wait))
+  -- By name: to hand on whatever there is takes memory, and what was got would be nobody's for a while.
+  local fine, first, second, third = pcall(result, driver, operation, on_wait)
+  drop(driver, operation)
+  if fine then return first, second, third end
+  if first == memory.ERROR then return memory.none() end
+  error(first, 0)
 end
 
 return await

@@ -19,12 +19,13 @@ struct al_session {
   _Atomic int refs;
   al_settings settings;
   al_link holder;
-  al_prober *prober;     /* its own, or another session's */
-  al_session *next_user; /* of the same prober */
-  al_op *ops;            /* not done */
-  uint64_t op_changes;   /* how often so far one has ended, or begun to wait for others */
-  al_claim *claims;      /* not gone, or to be freed */
-  bool has_leavings;     /* some claims are gone, or are being undone */
+  al_prober *prober;                  /* its own, or another session's */
+  al_session *next_user;              /* of the same prober */
+  al_session *next_owned, **owned_at; /* for an owner of many: its list */
+  al_op *ops;                         /* not done */
+  uint64_t op_changes;                /* how often so far one has ended, or begun to wait for others */
+  al_claim *claims;                   /* not gone, or to be freed */
+  bool has_leavings;                  /* some claims are gone, or are being undone */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */

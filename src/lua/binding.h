@@ -45,6 +45,11 @@ typedef struct al_lua_session {
 al_lua_session *al_lua_check_session(lua_State *L, int index); /* also brings it up to date */
 void al_lua_open_session(lua_State *L);
 
+/* natives.c: native sessions end with their state at the latest. */
+void al_lua_own(lua_State *L, al_session *session);
+void al_lua_end(al_session *session); /* ends it, and gives it back */
+void al_lua_open_natives(lua_State *L);
+
 /* memory.c. What may wait says that there is no memory; what only makes a box for something throws, as Lua does. */
 int al_lua_no_memory(lua_State *L);           /* returns nil, message, "no_memory" */
 int al_lua_out_of_memory(lua_State *L);       /* throws "not enough memory" */

@@ -83,13 +83,18 @@ static int new_native(lua_State *L) {
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->session = al_native_new(&settings);
   explicit_bzero(&settings, sizeof settings);
+  if (box->session) al_lua_own(L, box->session);
   return box->session ? 1 : al_lua_no_memory(L);
 }
 
 static int session_gc(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  if (box->session) al_session_drop(box->session);
+  al_session *session = box->session;
   box->session = NULL;
+  if (session && box->transport == AL_LUA_NATIVE)
+    al_lua_end(session);
+  else if (session)
+    al_session_drop(session);
   return 0;
 }
 
