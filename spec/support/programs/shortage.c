@@ -172,17 +172,23 @@ static int shortage_disarm(lua_State *L) {
   return 2;
 }
 
-// left(who) -> how many blocks were allocated and not freed. Whatever these are, they are not spoken of again; what is left
-// of 1's is freed, so that nobody else finds it.
+// left(who) -> how many blocks were allocated and not freed
 static int shortage_left(lua_State *L) {
   int who = luaL_checkinteger(L, 1) == 1;
   pthread_mutex_lock(&turn);
-  int count = block_count[who];
-  for (int i = 0; who == 1 && i < count; i++) free(blocks[who][i]);
-  block_count[who] = 0;
+  lua_pushinteger(L, block_count[who]);
   pthread_mutex_unlock(&turn);
-  lua_pushinteger(L, count);
   return 1;
+}
+
+// forget(): what is left now is not spoken of again; what is left of 1's is freed, so that nobody else finds it.
+static int shortage_forget(lua_State *L) {
+  (void)L;
+  pthread_mutex_lock(&turn);
+  for (int i = 0; i < block_count[1]; i++) free(blocks[1][i]);
+  block_count[0] = block_count[1] = 0;
+  pthread_mutex_unlock(&turn);
+  return 0;
 }
 
 int luaopen_shortage(lua_State *L) {
@@ -198,5 +204,7 @@ int luaopen_shortage(lua_State *L) {
   lua_setfield(L, -2, "disarm");
   lua_pushcfunction(L, shortage_left);
   lua_setfield(L, -2, "left");
+  lua_pushcfunction(L, shortage_forget);
+  lua_setfield(L, -2, "forget");
   return 1;
 }
