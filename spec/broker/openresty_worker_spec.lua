@@ -51,6 +51,7 @@ for _, shared in ipairs{ false, true } do
             code(kept.semaphore:with(function() return true end)),
           }, " "))]],
         ["= /release"] = KEEP .. "ngx.say(select(3, kept.lock:release()) or 'fine')",
+        ["= /close"] = KEEP .. "ngx.say(tostring(kept.conn:close()))",
         ["= /sub"] = KEEP .. [[
           kept.conn = connect()
           kept.semaphore = kept.conn:semaphore(var.arg_name)
@@ -64,6 +65,7 @@ for _, shared in ipairs{ false, true } do
       scene.open(server, "go")
       assert.equal("200 true true\n", scene.answer(request))
       assert.equal("closed closed closed closed closed closed", body(server, "/use")) -- and when it is over
+      assert.equal("true", body(server, "/close"))
       assert.equal("closed closed closed closed closed closed", body(server, "/sub?name=" .. name))
       scene.assert_all_there(name, 2)
     end)
@@ -194,6 +196,24 @@ for _, shared in ipairs{ false, true } do
       scene.open(server, "go")
       assert.equal("200 closed\n", scene.answer(request))
       occupant:release()
+      scene.assert_all_there(name, 1)
+    end)
+
+    it("a worker without room for timers works as soon as it has some", function()
+      local name = stage.semaphore(1)
+      local server = scene.start(shared, { http = "lua_max_running_timers 4;", locations = {
+        ["= /fill"] = [[
+          for _ = 1, 4 do ngx.timer.at(0, function() await_gate("go") end) end
+          ngx.sleep(0.05)
+          ngx.say(1)]],
+      } })
+      body(server, "/fill")
+      local request = server:begin("/release?gate=end&name=" .. name)
+      until_true(function() return server:errors():find("lua_max_running_timers are not enough", 1, true) end, 20)
+      scene.open(server, "go")
+      scene.open(server, "end")
+      assert.equal("200 1 true not_held\n", scene.answer(request))
+      assert.equal("1", body(server, "/try?name=" .. name)) -- and lets go of what a request leaves
       scene.assert_all_there(name, 1)
     end)
 

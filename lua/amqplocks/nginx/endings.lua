@@ -60,7 +60,10 @@ function endings:expect(fn)
   self.count = self.count + 1
   cleanup.data = ending
   cleanup.handler = note_end
-  return function() self._expected[number].fn = nil end
+  return function()
+    local expected = self._expected[number]
+    if expected then expected.fn = nil end
+  end
 end
 
 -- An error would be a defect, and of one request: the others are still to be looked after.

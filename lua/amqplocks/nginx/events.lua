@@ -6,6 +6,7 @@
 local semaphore = require "ngx.semaphore"
 
 local LONG = 86400 -- seconds: nginx has no "for ever"
+local PATIENCE = 1 -- seconds until a timer that was not started is asked for again
 
 -- In which phases nginx lets a handler wait, and use cosockets.
 local MAY_WAIT = { rewrite = true, server_rewrite = true, access = true, content = true, timer = true }
@@ -105,10 +106,45 @@ function events.connect(host, port, tls, seconds)
   return setmetatable({ _raw = raw }, Socket)
 end
 
+-- nginx gives up a timer for which it has no room (lua_max_running_timers), and only its log says so: whoever waits for
+-- what was to begin there looks after it.
+local unborn = {}
+
+local function start(pending)
+  pending.since = ngx.now()
+  return ngx.timer.at(0, function()
+    if not unborn[pending] then return end
+    unborn[pending] = nil
+    pending.fn()
+  end)
+end
+
+local function start_again()
+  for pending in pairs(unborn) do
+    if ngx.now() - pending.since >= PATIENCE then start(pending) end
+  end
+end
+
+--- In a timer, which outlives the request.
+function events.spawn(fn)
+  local pending = { fn = fn }
+  unborn[pending] = true
+  local begun, why = start(pending)
+  if begun then return true end
+  unborn[pending] = nil
+  return nil, "nginx starts no timer: " .. why
+end
+
+--- In the same timer, and so with the same cosockets.
+function events.beside(fn) return ngx.thread.spawn(fn) end
+
 local Condition = {}
 Condition.__index = Condition
 
-function Condition:wait(seconds) self._raw:wait(math.min(seconds or LONG, LONG)) end
+function Condition:wait(seconds)
+  self._raw:wait(math.min(seconds or LONG, next(unborn) and PATIENCE or LONG))
+  start_again()
+end
 
 function Condition:signal()
   local sleepers = -self._raw:count()
@@ -116,16 +152,6 @@ function Condition:signal()
 end
 
 function events.condition() return setmetatable({ _raw = assert(semaphore.new()) }, Condition) end
-
---- In a timer, which outlives the request.
-function events.spawn(fn)
-  local begun, why = ngx.timer.at(0, function() fn() end)
-  if not begun then return nil, "nginx starts no timer: " .. why end
-  return true
-end
-
---- In the same timer, and so with the same cosockets.
-function events.beside(fn) return ngx.thread.spawn(fn) end
 
 function events.check()
   local phase = ngx.get_phase()

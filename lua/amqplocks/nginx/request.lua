@@ -119,7 +119,7 @@ end
 
 local function share(worker)
   local session, common = worker.session, worker.driver
-  local begun = {} -- operations somebody waits for: the collector may let them lie when nobody does any more
+  local begun = {} -- operations not given back: the collector may let them lie when nobody waits for them any more
   local locks = losses.new(function() return session:alerts() end, true)
   local state = bind(worker, locks, function()
     for operation in pairs(begun) do
@@ -132,9 +132,11 @@ local function share(worker)
     opens_late = true,
     check = function() return check(state) end,
     wait = function(operation, most)
-      begun[operation] = true
+      for old in pairs(begun) do
+        if old:is_given_back() then begun[old] = nil end
+      end
+      begun[operation] = true -- also when it is done: who waited may never come to fetch what it gives
       common.wait(operation, most)
-      if operation:done() then begun[operation] = nil end
     end,
     mind = common.mind,
     drain = common.drain,
