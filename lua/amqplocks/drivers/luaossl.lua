@@ -34,9 +34,12 @@ local function present(context, cert, key)
     if first then chain:add(one) end
     first = first or one
   end
-  context:setCertificate(first or error("it holds no certificate", 0))
+  if not first then error("there is no certificate", 0) end
+  local private = require "openssl.pkey".new(contents(key), "PEM")
+  if private:toPEM "public" ~= first:getPublicKey():toPEM "public" then error("one is not the other's", 0) end
+  context:setCertificate(first)
   context:setCertificateChain(chain)
-  context:setPrivateKey(require "openssl.pkey".new(contents(key), "PEM"))
+  context:setPrivateKey(private)
 end
 
 local function is_address(name) return name:find("^%d+%.%d+%.%d+%.%d+$") or name:find(":", 1, true) end
