@@ -7,6 +7,7 @@
 -- A loop that can do so runs it in two coroutines: one opens it, writes what anybody has begun and minds the time,
 -- the other reads for everybody who waits. They come with a connection and go with it; the next one has two of its
 -- own. Where nobody may stay behind, whoever waits opens, reads and writes.
+local core = require "amqplocks.core"
 local pcall = require("amqplocks.protected").pcall
 
 local LONGEST = 1 -- seconds without a look at the time: what the collector lets go of nobody else has written
@@ -28,22 +29,27 @@ end
 -- ---- for whoever waits ----------------------------------------------------------------------------------------------
 
 -- What a driver throws, such as for an option that it cannot honour, is why there is no connection.
-local function connect(self)
-  local fine, socket, message, code = pcall(self._loop.connect, self._host, self._port, self._tls, self._timeout)
-  if fine then return socket, message, code end
+local function connect(self, seconds)
+  local fine, socket, message, code = pcall(self._loop.connect, self._host, self._port, self._tls, seconds)
+  if fine then return socket, message, code or "unreachable" end
   return nil, tostring(socket), self._tls and "tls" or "unreachable"
 end
 
---- Opens the connection, unless it is not wanted any more once it is there.
-function stream:open()
+--- Opens the connection, unless it is not wanted any more once it is there. Who has only so many seconds himself breaks
+-- off then: it is not the broker's time that is up, and whoever still waits tries again.
+function stream:open(patience)
   local session, role = self._session, self._role
-  local socket, message, code = connect(self)
+  local seconds = math.min(patience or self._timeout, self._timeout)
+  local begun = core.now()
+  local socket, message, code = connect(self, seconds)
   session:pump()
   if not session:due(role) then
     if socket then socket:close() end
   elseif socket then
     self._socket = socket
     session:attach(role)
+  elseif seconds < self._timeout and core.now() >= begun + seconds then
+    session:put_off(role)
   else
     session:fail(role, code, ("%s:%d: %s"):format(self._host, self._port, message))
   end
@@ -93,10 +99,19 @@ end
 -- ---- for all who wait -----------------------------------------------------------------------------------------------
 
 -- An error here is a defect, or that of a driver: the connection is worth nothing any more, and its end tells why.
+local function give_up(self, why)
+  lose(self, why)
+  if self._session:due(self._role) then self._session:fail(self._role, "unreachable", why) end
+end
+
+local function attempt(self, fn)
+  local fine, problem = pcall(fn, self)
+  if not fine then give_up(self, tostring(problem)) end
+end
+
 local function guarded(self, fn)
   return function()
-    local fine, problem = pcall(fn, self)
-    if not fine then lose(self, tostring(problem)) end
+    attempt(self, fn)
     self._session:pump()
     self._moved()
   end
@@ -126,13 +141,16 @@ local function write_on(self)
   self:write()
 end
 
-local function run(self)
+local function carry(self)
   self:open()
-  if self:is_up() then
-    local beside = self._loop.beside or self._loop.spawn
-    beside(guarded(self, read_on))
-    guarded(self, write_on)()
-  end
+  if not self:is_up() then return end
+  local beside = self._loop.beside or self._loop.spawn
+  beside(guarded(self, read_on))
+  write_on(self)
+end
+
+local function run(self)
+  attempt(self, carry)
   self:close()
 end
 

@@ -681,6 +681,17 @@ describe("a driver", function()
       assert.matches("option cert cannot be honoured", message, 1, true)
     end)
   end)
+
+  it("that gives no code, or an unknown one, keeps nobody waiting", function()
+    local loop = loops.select
+    local broken = { condition = loop.driver.condition, spawn = loop.driver.spawn }
+    loop.run(function()
+      for _, code in ipairs { false, "broken" } do
+        function broken.connect() return nil, "no way", code or nil end
+        assert.is_string(stage.fails("unreachable", amqplocks.connect(nil, { driver = broken })))
+      end
+    end)
+  end)
 end)
 
 describe("a restart of the broker", function()

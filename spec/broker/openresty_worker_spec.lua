@@ -5,8 +5,11 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.openresty_scene"
+local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
+
+local unpack = table.unpack or unpack -- luacheck: ignore
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -396,6 +399,24 @@ it("nginx chooses its driver by itself, and no other one works there", function(
     ngx.say(tostring(conn:semaphore(var.arg_name):try_acquire().slot))]] } })
   assert.equal("1", body(server, "/driver?name=" .. name))
   assert.equal("1", body(server, "/try?name=" .. name))
+end)
+
+it("nobody waits longer for a connection than he has time himself", function()
+  local deaf, callers = assert(socket.tcp()), {}
+  assert(deaf:bind("127.0.0.1", 0) and deaf:listen(0))
+  local _, port = deaf:getsockname()
+  for i = 1, 3 do -- as many as the system takes on before somebody accepts them, and more
+    callers[i] = socket.tcp()
+    callers[i]:settimeout(0)
+    callers[i]:connect("127.0.0.1", port)
+  end
+  for _, shared in ipairs{ false, true } do
+    local server = scene.start(shared, { locations = { ["= /deaf"] = ([[
+      local conn = assert(amqplocks.connect("amqp://127.0.0.1:%d", { shared = %s, timeout = 600 }))
+      ngx.say(select(3, conn:mutex("lock"):acquire{ timeout = 0.1 }))]]):format(port, tostring(shared)) } })
+    assert.equal("timeout", body(server, "/deaf"))
+  end
+  for _, one in ipairs{ deaf, unpack(callers) } do one:close() end
 end)
 
 it("a broker that is not there is unreachable", function()

@@ -11,6 +11,7 @@
 #include "transport/bytes.h"
 #include "transport/loop.h"
 #include "transport/native.h"
+#include "transport/system.h"
 
 /* ---- settings --------------------------------------------------------------------------------------------------- */
 
@@ -328,6 +329,12 @@ static int session_fail(lua_State *L) {
   return 0;
 }
 
+/* session:put_off("holder"): who tried to connect had no more time; whoever still waits tries again. */
+static int session_put_off(lua_State *L) {
+  al_link_put_off(check_link(L, check_bytes(L), 2));
+  return 0;
+}
+
 /* session:address() -> host, port, timeout in seconds, nil or what TLS needs: { ca =, cert =, key =, verify =,
  * server_name = } */
 static void push_tls(lua_State *L, const al_settings *settings) {
@@ -383,6 +390,12 @@ static int session_wake(lua_State *L) {
   push_wait(L, left);
   lua_pushnumber(L, (double)(session->now + left));
   return 2;
+}
+
+/* core.now() -> seconds, by the clock of sessions of loops */
+static int now(lua_State *L) {
+  lua_pushnumber(L, (double)al_system_now() / (double)AL_SECOND);
+  return 1;
 }
 
 /* session:feed("holder", bytes) */
@@ -441,6 +454,7 @@ void al_lua_open_session(lua_State *L) {
                                      {"pause", session_pause},
                                      {"due", session_due},
                                      {"fail", session_fail},
+                                     {"put_off", session_put_off},
                                      {"address", session_address},
                                      {"pump", session_pump},
                                      {"wake", session_wake},
@@ -448,11 +462,8 @@ void al_lua_open_session(lua_State *L) {
                                      {"is_unsent", session_is_unsent},
                                      {"op_changes", session_op_changes},
                                      {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"native", new_native},
-                                       {"loop", new_loop},
-                                       {"bytes", new_bytes},
-                                       {"url_error", url_error},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"native", new_native}, {"loop", new_loop},       {"bytes", new_bytes},
+                                       {"now", now},           {"url_error", url_error}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);
   for (const luaL_Reg *function = functions; function->name; function++) {
     lua_pushcfunction(L, function->func);

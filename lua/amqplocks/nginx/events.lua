@@ -88,7 +88,7 @@ local events = {}
 
 --- `localhost` is a name, and nginx asks no hosts file.
 function events.connect(host, port, tls, seconds)
-  local raw = ngx.socket.tcp()
+  local raw, deadline = ngx.socket.tcp(), ngx.now() + seconds
   raw:settimeout(milliseconds(seconds))
   if host == "localhost" then host = "127.0.0.1" end
   if host:find(":", 1, true) then host = "[" .. host .. "]" end
@@ -97,6 +97,7 @@ function events.connect(host, port, tls, seconds)
     return nil, ("no broker at %s:%d: %s"):format(host, port, why), "unreachable"
   end
   if tls then
+    raw:settimeout(milliseconds(math.max(0, deadline - ngx.now())))
     local secured, problem = secure(raw, tls)
     if not secured then
       raw:close()

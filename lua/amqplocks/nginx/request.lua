@@ -41,11 +41,11 @@ end
 
 -- Reads for everybody in this request, and minds the session's time, which nobody else does.
 local function lead(self, left, most)
-  local holder = self.holder
+  local holder, patience = self.holder, left
   left = waiting.least(left, self.session:wake())
   self.leader = coroutine.running()
   if self.session:due "holder" then
-    holder:open()
+    holder:open(patience)
   elseif holder:is_up() then
     holder:read(waiting.least(left, most))
   else
