@@ -51,6 +51,7 @@ local function await(driver, on_wait, begin, ...)
   -- By name: to hand on whatever there is takes memory, and what was got would be nobody's for a while.
   local fine, first, second, third = pcall(result, driver, operation, on_wait)
   drop(driver, operation)
+  if fine and third == nil then return first end
   if fine then return first, second, third end
   if first == memory.ERROR then return memory.none() end
   error(first, 0)

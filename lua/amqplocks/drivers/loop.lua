@@ -75,7 +75,7 @@ function loop.session(events, settings, moved)
     news = function() return session:news() end,
     losses = losses.new(function() return session:alerts() end),
     alerts = 0,
-    collected = core.on_collect(forget),
+    collected = not events.keeps and core.on_collect(forget),
   }
   known.driver = driver
   return session, driver

@@ -154,6 +154,10 @@ end
 
 function events.condition() return setmetatable({ _raw = assert(semaphore.new()) }, Condition) end
 
+-- Timers end what they own, and nobody else does: what a finalizer is still to see it sees at the worker's end, when
+-- there is no request any more to which a cosocket belongs.
+events.keeps = true
+
 function events.check()
   local phase = ngx.get_phase()
   if MAY_WAIT[phase] then return nil end
