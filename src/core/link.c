@@ -260,6 +260,11 @@ static void keep_time(al_link *link) {
   }
 }
 
+void al_link_excuse(al_link *link, int64_t pumped_at) {
+  int64_t beat = heartbeat(link);
+  if (link->now - pumped_at > beat && link->now - link->heard_at > beat) link->heard_at = link->now - beat;
+}
+
 void al_link_pump(al_link *link, int64_t now) {
   link->now = now;
   read_some(link);

@@ -108,6 +108,10 @@ void al_link_fail(al_link *link, al_code code, const char *why);
 /* Reads, dispatches, keeps heartbeats and deadlines, writes. */
 void al_link_pump(al_link *link, int64_t now);
 
+/* To be called before pumping where the outside reads and may do so late. If it has not pumped for a heartbeat, not having
+ * heard the broker proves nothing: what came lies unread, and silence is judged a heartbeat later. */
+void al_link_excuse(al_link *link, int64_t pumped_at);
+
 /* The earliest time at which pumping is worthwhile although nothing came, or at which a connection is due that is not
  * due yet: what is due already is the outside's business, and no reason to pump. */
 int64_t al_link_wake(const al_link *link);

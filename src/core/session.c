@@ -153,6 +153,11 @@ uint64_t al_session_alerts(al_session *session) {
   return session->alerts_seen = session->alerts;
 }
 
+void al_session_excuse(al_session *session, int64_t pumped_at) {
+  al_link_excuse(&session->holder, pumped_at);
+  if (owns_prober(session)) al_link_excuse(&session->prober->link, pumped_at);
+}
+
 void al_session_pump(al_session *session, int64_t now) {
   session->now = session->holder.now = now;
   al_link_pump(&session->holder, now);

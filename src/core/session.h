@@ -56,6 +56,9 @@ void al_session_unref(al_session *session);
 bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
+/* See al_link_excuse. */
+void al_session_excuse(al_session *session, int64_t pumped_at);
+
 /* Reads both links, moves every operation along, writes. */
 void al_session_pump(al_session *session, int64_t now);
 int64_t al_session_wake(const al_session *session);

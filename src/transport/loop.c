@@ -11,6 +11,7 @@
 
 struct al_transport {
   al_fork fork;
+  int64_t pumped_at;
 };
 
 static bool has_forked(const al_session *session) { return al_fork_happened(&session->transport->fork); }
@@ -71,6 +72,8 @@ int64_t al_loop_pump(al_session *session, al_op *op) {
     return AL_NEVER;
   }
   tell_time(session);
+  al_session_excuse(session, session->transport->pumped_at);
+  session->transport->pumped_at = session->now;
   al_session_pump(session, session->now);
   return al_loop_wake(session, op);
 }

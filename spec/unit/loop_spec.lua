@@ -1,0 +1,39 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Sessions of event loops, which know the time themselves: what becomes of them when the loop had no time for them.
+local core = require "amqplocks.core"
+local Peer = require "spec.support.peer"
+
+local HEARTBEAT = "\8\0\0\0\0\0\0\206"
+
+describe("a session of a loop that has not looked for long", function()
+  local peer, new_bytes
+
+  before_each(function()
+    new_bytes, core.bytes = core.bytes, core.loop -- luacheck: ignore
+    peer = Peer.new("whole")
+    peer.now = core.now()
+    peer:tick()
+    peer.holder:handshake()
+    peer.prober:handshake()
+    peer.now = core.now() - 200 -- heartbeats are 60
+    peer.session:feed("holder", HEARTBEAT)
+    peer.session:feed("prober", HEARTBEAT)
+    peer:tick()
+  end)
+
+  after_each(function() core.bytes = new_bytes end) -- luacheck: ignore
+
+  it("reads what came meanwhile before it takes it for silence", function()
+    peer.session:pump()
+    assert.equal("open", peer.holder:state())
+    assert.equal("open", peer.prober:state())
+    peer.session:feed("holder", HEARTBEAT)
+    peer.session:pump()
+    peer.now = core.now() + 61
+    peer:tick()
+    assert.equal("open", peer.holder:state())
+    assert.equal("down", peer.prober:state()) -- from which nothing has come
+  end)
+end)
