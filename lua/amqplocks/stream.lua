@@ -85,8 +85,9 @@ function stream:write()
   end
 end
 
---- Never waits; whoever reads or writes notices.
+--- Never waits; whoever reads or writes notices. In the child of a fork the socket is the parent's.
 function stream:close()
+  if self._session:has_forked() then return end
   if self._socket then self._socket:close() end
   self._socket = nil
 end

@@ -18,6 +18,7 @@ local unpack = table.unpack or unpack
 
 after_each(stage.clear)
 teardown(stage.check)
+teardown(process.remove_modules)
 
 -- The kinds of locks: a name of something that can be locked, and try_acquire, acquire and with over it.
 
@@ -304,6 +305,32 @@ local function specs(loop)
     assert.is_true(other:finish())
     conn:close()
   end)
+
+  for how, code in pairs { closes = "conn:close()", collects = "conn, lock = nil collectgarbage() collectgarbage()" } do
+    loop_it("leaves its parent what it holds in the child of a fork that " .. how, function()
+      local name = stage.semaphore(1)
+      local other = start([[
+        local cpath, name = ...
+        package.cpath = cpath .. package.cpath
+        local fork = require "fork"
+        local lock = assert(conn:semaphore(name):acquire())
+        local pid = fork.fork()
+        if pid == 0 then
+          local fine = select(3, lock:held()) == "forked" and select(3, lock:verify()) == "forked"
+          ]] .. code .. [[
+          fork.exit(fine and 0 or 1)
+        end
+        assert(fork.wait(pid) == 0)
+        assert(lock:verify() and lock:held())
+        assert(lock:release())
+        conn:close()
+        return true
+      ]], process.c_module("fork"), name)
+      loop.until_true(function() return other:finished(), other:output() end, 20)
+      assert.is_true(other:finish())
+      assert.is_true(stage.free(name, 1))
+    end)
+  end
 
   loop_it("frees what a process held that was killed, and wakes who waits for it", function()
     local name = stage.semaphore(1)

@@ -292,22 +292,37 @@ static bool is_given_back(lua_State *L) {
   return !((al_lua_session *)luaL_checkudata(L, 1, AL_LUA_SESSION))->session;
 }
 
+/* session:has_forked() -> are its sockets those of a parent of this process? */
+static int session_has_forked(lua_State *L) {
+  lua_pushboolean(L, !is_given_back(L) && al_session_forked(check_bytes(L)));
+  return 1;
+}
+
+/* What there is of it: nothing in the child of a fork, which must neither read nor write what is its parent's. */
+static al_link *link_of_ours(lua_State *L) {
+  if (is_given_back(L)) return NULL;
+  al_session *session = check_bytes(L);
+  return al_session_forked(session) ? NULL : check_link(L, session, 2);
+}
+
 /* session:due("holder") -> is it to be connected now? */
 static int session_due(lua_State *L) {
-  lua_pushboolean(L, !is_given_back(L) && al_link_is_due(check_link(L, check_bytes(L), 2)));
+  const al_link *link = link_of_ours(L);
+  lua_pushboolean(L, link && al_link_is_due(link));
   return 1;
 }
 
 /* session:is_up("holder") -> is there a connection? */
 static int session_is_up(lua_State *L) {
-  lua_pushboolean(L, !is_given_back(L) && check_link(L, check_bytes(L), 2)->port);
+  const al_link *link = link_of_ours(L);
+  lua_pushboolean(L, link && link->port);
   return 1;
 }
 
 /* session:is_unsent("holder") -> is there anything to be sent? */
 static int session_is_unsent(lua_State *L) {
   size_t length = 0;
-  const al_link *link = is_given_back(L) ? NULL : check_link(L, check_bytes(L), 2);
+  const al_link *link = link_of_ours(L);
   const al_port *port = !link ? NULL : link->port ? link->port : link->parted;
   if (port) al_bytes_output(port, &length);
   lua_pushboolean(L, length > 0);
@@ -458,6 +473,7 @@ void al_lua_open_session(lua_State *L) {
                                      {"address", session_address},
                                      {"pump", session_pump},
                                      {"wake", session_wake},
+                                     {"has_forked", session_has_forked},
                                      {"is_up", session_is_up},
                                      {"is_unsent", session_is_unsent},
                                      {"op_changes", session_op_changes},
