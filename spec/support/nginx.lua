@@ -95,11 +95,19 @@ function server:signal(name, pid)
   if alive(self, pid) then os.execute(("kill -s %s %d"):format(name, pid)) end
 end
 
---- The ids of its workers, those that are shutting down among them.
-function server:workers()
+local function every_worker(self)
   local pids = {}
   for pid in contents(("/proc/%d/task/%d/children"):format(self.pid, self.pid)):gmatch("%d+") do
     if alive(self, tonumber(pid)) then table.insert(pids, tonumber(pid)) end
+  end
+  return pids
+end
+
+--- The ids of its workers, without those that are shutting down.
+function server:workers()
+  local pids = {}
+  for _, pid in ipairs(every_worker(self)) do
+    if not contents("/proc/" .. pid .. "/cmdline"):find("shutting down", 1, true) then table.insert(pids, pid) end
   end
   return pids
 end
@@ -109,27 +117,32 @@ function server:await_end(pid, seconds)
   until_true(function() return not alive(self, pid), self:errors() end, seconds or SECONDS)
 end
 
+-- Waits until as many serve as should, and none of these.
+local function await_workers(self, old)
+  local is_old = {}
+  for _, pid in ipairs(old) do is_old[pid] = true end
+  until_true(function()
+    local new = 0
+    for _, pid in ipairs(self:workers()) do
+      if is_old[pid] then return false, self:errors() end
+      new = new + 1
+    end
+    return new >= self.number, self:errors()
+  end, SECONDS)
+end
+
 --- SIGKILL for one worker, or for all that there are. The master starts others: waits until it has.
 function server:kill_worker(...)
   local old = select("#", ...) > 0 and { ... } or self:workers()
-  local number = #self:workers()
   for _, pid in ipairs(old) do self:signal("KILL", pid) end
-  for _, pid in ipairs(old) do self:await_end(pid) end
-  until_true(function() return #self:workers() >= number, self:errors() end, SECONDS)
+  await_workers(self, old)
 end
 
---- SIGHUP: new workers take over, old ones finish what they do. Waits until the new ones are there; gives the old.
+--- SIGHUP: new workers take over, old ones finish what they do. Waits until only new ones are there; gives the old.
 function server:reload()
-  local old, number = self:workers(), 0
-  for _ in ipairs(old) do number = number + 1 end
-  local is_old = {}
-  for _, pid in ipairs(old) do is_old[pid] = true end
+  local old = self:workers()
   self:signal("HUP")
-  until_true(function()
-    local new = 0
-    for _, pid in ipairs(self:workers()) do if not is_old[pid] then new = new + 1 end end
-    return new >= number, self:errors()
-  end, SECONDS)
+  await_workers(self, old)
   return old
 end
 
@@ -141,7 +154,7 @@ function server:errors() return contents(self.directory .. "/error.log") end
 
 --- Ends it at once.
 function server:stop()
-  local workers = self:workers()
+  local workers = every_worker(self)
   self:signal("TERM")
   until_true(function() return not self:alive() end, SECONDS)
   for _, pid in ipairs(workers) do self:signal("KILL", pid) end -- one that hangs has not heard its master
@@ -214,7 +227,7 @@ local function configuration(self, options)
   end
   local values = {
     modules = load_modules(), user = process.shell("id", "-u"):match("^0") and "user root;" or "",
-    workers = tostring(options.workers or 1), directory = self.directory,
+    workers = tostring(self.number), directory = self.directory,
     checkout = process.shell("pwd"):match("%S+"), port = tostring(self.port),
     main = options.main or "", http = options.http or "", server = options.server or "",
     locations = table.concat(locations, "\n"),
@@ -253,7 +266,9 @@ end
 
 --- Starts one, and waits until it serves.
 function nginx.start(options)
-  local self = setmetatable({ directory = process.shell("mktemp", "-d"):match("%S+") }, server)
+  local self = setmetatable({
+    directory = process.shell("mktemp", "-d"):match("%S+"), number = options.workers or 1,
+  }, server)
   keep(self)
   local started, problem
   for _ = 1, 5 do -- a port may be taken between our look and nginx's
@@ -264,7 +279,7 @@ function nginx.start(options)
   if not started then error(problem, 2) end
   until_true(function()
     self.pid = tonumber(contents(self.directory .. "/pid"))
-    return self.pid and #self:workers() >= (options.workers or 1), self:errors()
+    return self.pid and #self:workers() >= self.number, self:errors()
   end, SECONDS)
   table.insert(running, self)
   return self
