@@ -4,3 +4,4 @@ max_line_length = 120
 files["spec"].std = "max+busted"
 files["lua/amqplocks/nginx"].read_globals = { "ngx" }
 files["lua/amqplocks/drivers.lua"].read_globals = { "ngx" }
+files["lua/amqplocks/drivers/resty.lua"].read_globals = { "ngx" }

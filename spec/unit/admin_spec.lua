@@ -152,7 +152,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("makes no more slots than there can be", function ()
       local peer = open()
-      local op, mutex = begin(peer, "resize", 65536, {}, slots(1))
+      local op, mutex = begin(peer, "add", 65535, {}, slots(1))
       leaves(peer, mutex)
       peer:failed(op, "limit", "65536", "65535")
     end)

@@ -373,8 +373,15 @@ static void taking_mutex(al_op *op) {
   al_barrier_begin(&self->barrier, op, AL_PROBE_AUTO, self->name);
 }
 
+static bool has_fair_amount(admin *self) {
+  al_change_kind kind = self->change.kind;
+  if (kind == AL_DESTROY || kind == AL_REPAIR) return true;
+  return al_op_may_count(&self->op, self->change.amount, kind == AL_RESIZE ? 0 : 1);
+}
+
 static void wanting_links(al_op *op) {
   admin *self = (admin *)op;
+  if (!has_fair_amount(self)) return;
   if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
   char queue[AL_NAME_SIZE];
   op->step = taking_mutex;

@@ -110,8 +110,15 @@ static void taking_mutex(al_op *op) {
   al_ledger_look(&work->ledger, op, work->name);
 }
 
+static bool has_fair_amount(al_token_work *work) {
+  al_token_action action = work->plan.action;
+  if (action == AL_TOKEN_DESTROY || action == AL_TOKEN_REPAIR) return true;
+  return al_op_may_count(&work->op, work->plan.amount, action == AL_TOKEN_RESIZE ? 0 : 1);
+}
+
 static void wanting_links(al_op *op) {
   al_token_work *work = (al_token_work *)op;
+  if (!has_fair_amount(work)) return;
   char queue[AL_NAME_SIZE];
   bool publishes = work->plan.action != AL_TOKEN_REMOVE && work->plan.action != AL_TOKEN_DESTROY;
   if (!al_op_needs(op, &op->session->holder)) return;

@@ -70,12 +70,12 @@ end
 ---@return table|nil, string? message, string? code
 function worker.of(settings)
   local key = key_of(settings)
-  local self, why, code = current[key], nil, nil
-  if not self or ngx.now() >= self._until then
-    self, why, code = new(key, settings)
-    current[key] = self
-  end
-  return self, why, code
+  local old = current[key]
+  if old and ngx.now() < old._until then return old end
+  local self, why, code = new(key, settings)
+  if not self then return old, why, code end -- better one that is due to go than none
+  current[key] = self
+  return self
 end
 
 return worker
