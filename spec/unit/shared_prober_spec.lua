@@ -214,6 +214,19 @@ describe("a session that is shared, fed " .. way, function ()
       assert.equal("1 of 1 held", select(2, op:waiting()))
     end)
 
+    it("takes nothing for a squatter that another caller of it has just let go of", function ()
+      local op = peer:semaphore("images"):acquire(60)
+      peer.prober:look{ "images-1-A", "images-1-B" }
+      local channel = peer.holder:opened()
+      peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-B", passive = true })
+      local lock, claim = peer:acquire("images")
+      lock:release()
+      peer.holder:expect("queue.delete", { queue = "images-1-B" })
+      peer.holder:send({ channel = claim.channel, method = "queue.delete-ok" },
+        { channel = channel, method = "queue.declare-ok", queue = "images-1-B" }) -- which was said before
+      assert.is_false(op:done())
+    end)
+
     it("says busy to whoever only tries", function ()
       peer:acquire("images")
       local op = peer:semaphore("images"):acquire(0)

@@ -36,6 +36,8 @@ static void name_remove(al_exclusive *own) {
   al_exclusive **at = bucket(own->claim.session, own->claim.queue);
   while (*at && *at != own) at = &(*at)->next_name;
   if (*at) *at = own->next_name;
+  own->claim.session->left_at = own->claim.session->now;
+  memcpy(own->claim.session->left, own->claim.queue, sizeof own->claim.queue);
 }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */

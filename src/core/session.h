@@ -25,13 +25,14 @@ struct al_session {
   al_op *ops;                         /* not done */
   uint64_t op_changes;                /* how often so far one has ended, or begun to wait for others */
   al_claim *claims;                   /* not gone, or to be freed */
-  bool has_leavings;                  /* some claims are gone, or are being undone */
+  char left[AL_NAME_SIZE];            /* the last queue of its own that went, at `left_at` */
+  int64_t left_at;
+  bool has_leavings; /* some claims are gone, or are being undone */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
   bool closed;
-  bool
-      is_shared; /* by callers who know nothing of each other: what one holds another may wait for, and no deadlock */
+  bool is_shared;        /* by callers who know nothing of each other: one may wait for what another holds */
   struct al_note *notes; /* a ring, made with the first note */
   unsigned notes_first, notes_count;
   uint64_t alerts, alerts_seen; /* so far; when the owner last asked */

@@ -3,16 +3,24 @@
 #include "core/squat.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/exclusive.h"
 #include "core/session.h"
+
+/* Also if it has gone since: answers on different channels may overtake one another. */
+static bool is_or_was_ours(const al_squat *squat, const char *queue) {
+  al_session *session = squat->op->session;
+  bool went = session->left_at >= squat->asked_at && strcmp(session->left, queue) == 0;
+  return went || al_exclusive_find(session, queue);
+}
 
 /* What another caller on this very connection has got meanwhile, the broker lets its owner declare: that is no squatter, nor
  * is it known what the others are by then. */
 static bool is_last_squatter(al_squat *squat, const amqp_queue_declare_ok_t *ok) {
   char queue[AL_NAME_SIZE];
   snprintf(queue, sizeof queue, "%.*s", (int)ok->queue.len, (const char *)ok->queue.bytes);
-  squat->is_ours = squat->is_ours || al_exclusive_find(squat->op->session, queue);
+  squat->is_ours = squat->is_ours || is_or_was_ours(squat, queue);
   return ++squat->found == squat->count;
 }
 
@@ -40,7 +48,7 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
 
 bool al_squat_begin(al_squat *squat, al_op *op, size_t count, al_probe_name *name, const void *context) {
   if (count == 0) return false;
-  *squat = (al_squat){.op = op, .count = count};
+  *squat = (al_squat){.op = op, .count = count, .asked_at = op->session->now};
   squat->channel = al_channel_take(&op->session->holder, squat_event, squat);
   if (!squat->channel) return false;
   name(context, 0, squat->first);

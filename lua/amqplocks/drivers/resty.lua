@@ -10,8 +10,9 @@ local USUAL_HEARTBEAT = 60 -- a worker that dies is noticed by its socket; a req
 --- A session over `settings`, and what waits for its operations.
 ---@return table|nil session, table|string driver_or_message, string? code
 function resty.session(settings, shared)
-  if ngx.config.subsystem ~= "http" then
-    error("connect: only nginx's http requests can hold locks, not those of its stream module", 0)
+  local nginx = rawget(_G, "ngx")
+  if not nginx or nginx.config.subsystem ~= "http" then
+    error('connect: driver "resty" is for the handlers of nginx\'s http requests, and for its timers', 0)
   end
   if settings.tls and settings.tls.ca then
     error("connect: option tls.ca: in nginx the authorities are those of lua_ssl_trusted_certificate", 0)
