@@ -36,8 +36,6 @@ static void name_remove(al_exclusive *own) {
   al_exclusive **at = bucket(own->claim.session, own->claim.queue);
   while (*at && *at != own) at = &(*at)->next_name;
   if (*at) *at = own->next_name;
-  own->claim.session->left_at = own->claim.session->now;
-  memcpy(own->claim.session->left, own->claim.queue, sizeof own->claim.queue);
 }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
@@ -316,6 +314,7 @@ static bool exclusive_confirm(al_claim *claim) {
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   name_remove(own);
+  if (own->is_declared) memcpy(claim->session->left, claim->queue, sizeof claim->queue);
   al_bell_leave(own->bell, own->is_declared);
   own->bell = NULL;
   if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session->prober, own->wakes);

@@ -25,9 +25,9 @@ struct al_session {
   al_op *ops;                         /* not done */
   uint64_t op_changes;                /* how often so far one has ended, or begun to wait for others */
   al_claim *claims;                   /* not gone, or to be freed */
-  char left[AL_NAME_SIZE];            /* the last queue of its own that went, at `left_at` */
-  int64_t left_at;
-  bool has_leavings; /* some claims are gone, or are being undone */
+  char left
+      [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
+  bool has_leavings;  /* some claims are gone, or are being undone */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */

@@ -11,8 +11,7 @@
 /* Also if it has gone since: answers on different channels may overtake one another. */
 static bool is_or_was_ours(const al_squat *squat, const char *queue) {
   al_session *session = squat->op->session;
-  bool went = session->left_at >= squat->asked_at && strcmp(session->left, queue) == 0;
-  return went || al_exclusive_find(session, queue);
+  return strcmp(session->left, queue) == 0 || al_exclusive_find(session, queue);
 }
 
 /* What another caller on this very connection has got meanwhile, the broker lets its owner declare: that is no squatter, nor
@@ -48,9 +47,10 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
 
 bool al_squat_begin(al_squat *squat, al_op *op, size_t count, al_probe_name *name, const void *context) {
   if (count == 0) return false;
-  *squat = (al_squat){.op = op, .count = count, .asked_at = op->session->now};
+  *squat = (al_squat){.op = op, .count = count};
   squat->channel = al_channel_take(&op->session->holder, squat_event, squat);
   if (!squat->channel) return false;
+  op->session->left[0] = '\0';
   name(context, 0, squat->first);
   al_op_ask(op);
   for (size_t i = 0; i < count; i++) {

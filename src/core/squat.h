@@ -18,7 +18,6 @@ typedef struct al_squat {
   al_channel *channel; /* NULL: nothing is being asked */
   size_t count, found; /* suspects, and how many of them, in order, are squatters */
   bool is_ours;        /* one of them is, or was meanwhile, this session's own */
-  int64_t asked_at;
   char first[AL_NAME_SIZE];
 } al_squat;
 
