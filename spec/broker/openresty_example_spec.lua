@@ -256,7 +256,7 @@ describe("the example for nginx", function()
       :gsub("/tmp/limited", directory)
     local path = directory .. "/output"
     io.open(path, "w"):close()
-    os.execute(([[env -u MAKEFLAGS -u MAKELEVEL bash -ec '%s' launch bash -ec '%s' >%s 2>&1 &]])
+    os.execute(([[env -u MAKEFLAGS -u MAKELEVEL -u SANITIZE bash -ec '%s' launch bash -ec '%s' >%s 2>&1 &]])
       :format(process.LAUNCH, commands:gsub("'", "'\\''"), path))
     until_true(function() return look() == 1, contents(path) end, 60)
     answer()
