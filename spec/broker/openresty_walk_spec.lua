@@ -74,7 +74,7 @@ it("whatever happens, each slot is one's, and none is lost", function()
 
   local function finish(request)
     local status, body = request:finish(60)
-    assert.is_true(is_fine(status, body), ("seed %d: %s %s"):format(seed, status, body))
+    assert.is_true(is_fine(status, body), ("seed %d: %s %s"):format(seed, tostring(status), body))
     if status == 200 then answered = answered + 1 end
   end
 
