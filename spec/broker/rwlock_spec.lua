@@ -754,7 +754,7 @@ describe("a user who may not", function()
     local conn = user(".*", "^(amq\\.default|" .. name .. "-.*)$", ".*")
     refused(conn, "write", name, "amq.direct")
     stage.fails("busy", conn:semaphore(slots):try_acquire())
-    assert.is_true(occupant:asked())
+    occupant:await_looks(1)
     assert.is_true(read(name, nil, conn):release())
   end)
 
