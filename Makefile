@@ -224,9 +224,9 @@ $(BUILD)/bench/%.so: spec/bench/%.c Makefile | prepare
 	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $$(pkg-config --cflags $(LUA_PACKAGE) $(PACKAGES)) \
 	  -o $@ $< $$(pkg-config --libs $(PACKAGES))
 
-bench: prepare build build-for-nginx $(BENCH_MODULES) ## ratios to bare rabbitmq-c
+bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios, budgets, rivals; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
-	  sh -ec 'for file in $(or $(BENCH),spec/bench/*.lua); do echo "running $$file"; $$LUA "$$file"; done'
+	  spec/bench/run $(or $(BENCH),spec/bench/*.lua)
 
 # ---- looking after it ----
 

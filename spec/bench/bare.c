@@ -24,6 +24,7 @@
 #endif
 
 #define TYPE "amqplocks.bench.bare"
+#define MOST 4096 /* publishes in one go */
 
 static amqp_connection_state_t check(lua_State *L) {
   return *(amqp_connection_state_t *)luaL_checkudata(L, 1, TYPE);
@@ -101,22 +102,23 @@ static int delete (lua_State *L) {
   return fine ? 0 : luaL_error(L, "delete failed");
 }
 
-/* connection:publish(name, first, count): mandatory publishes to name-1-A, name-2-A, … in one go, and their confirms */
+/* connection:publish(name, first, count, kind): mandatory publishes to name-1-A, name-2-A, … in one go, and their
+ * confirms; kind: "A" unless told */
 static int publish(lua_State *L) {
   amqp_connection_state_t state = check(L);
-  const char *name = luaL_checkstring(L, 2);
+  const char *name = luaL_checkstring(L, 2), *kind = luaL_optstring(L, 5, "A");
   int first = (int)luaL_checkinteger(L, 3), count = (int)luaL_checkinteger(L, 4);
-  luaL_argcheck(L, count > 0, 4, "nothing to publish");
+  luaL_argcheck(L, count > 0 && count <= MOST, 4, "nothing to publish, or too much");
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG,
                                         .message_id = amqp_cstring_bytes("1")};
   for (int i = 0; i < count; i++) {
     char queue[256];
-    snprintf(queue, sizeof queue, "%s-%d-A", name, first + i);
+    snprintf(queue, sizeof queue, "%s-%d-%s", name, first + i, kind);
     amqp_basic_publish(state, 2, amqp_empty_bytes, amqp_cstring_bytes(queue), 1, 0, &properties,
                        amqp_empty_bytes);
   }
   uint64_t *published = lua_touserdata(L, lua_upvalueindex(1)), before = *published;
-  char *confirmed = calloc(1, (size_t)count);
+  char confirmed[MOST] = {0};
   *published += (uint64_t)count;
   for (int left = count; left > 0;) {
     amqp_frame_t frame;
@@ -131,8 +133,86 @@ static int publish(lua_State *L) {
     }
     amqp_maybe_release_buffers_on_channel(state, frame.channel);
   }
-  free(confirmed);
   return 0;
+}
+
+/* Whether there is such a queue: one mandatory publish, and its confirm awaited. */
+static bool exists(amqp_connection_state_t state, const char *name, int slot, char kind) {
+  char queue[256];
+  bool returned = false;
+  snprintf(queue, sizeof queue, "%s-%d-%c", name, slot, kind);
+  amqp_basic_publish(state, 2, amqp_empty_bytes, amqp_cstring_bytes(queue), 1, 0, NULL, amqp_empty_bytes);
+  for (;;) {
+    amqp_frame_t frame;
+    if (amqp_simple_wait_frame(state, &frame) != AMQP_STATUS_OK) abort();
+    amqp_method_number_t id = frame.frame_type == AMQP_FRAME_METHOD ? frame.payload.method.id : 0;
+    amqp_maybe_release_buffers_on_channel(state, frame.channel);
+    returned = returned || id == AMQP_BASIC_RETURN_METHOD;
+    if (id == AMQP_BASIC_ACK_METHOD) return !returned;
+    if (id == AMQP_BASIC_NACK_METHOD) return true; /* it is going away */
+  }
+}
+
+/* connection:acquire_in_turn(name) -> slot: a semaphore's slots, asked for one question at a time until one exists that
+ * nobody holds; its holder's queue declared, and the slot looked at once more. Not on a connection that publish() has
+ * counted its tags on. */
+static int acquire_in_turn(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  const char *name = luaL_checkstring(L, 2);
+  for (int slot = 1;; slot++) {
+    char queue[256];
+    if (!exists(state, name, slot, 'A')) return luaL_error(L, "no slot is free");
+    if (exists(state, name, slot, 'B')) continue;
+    snprintf(queue, sizeof queue, "%s-%d-B", name, slot);
+    if (!amqp_queue_declare(state, 1, amqp_cstring_bytes(queue), 0, 0, 1, 1, amqp_empty_table))
+      return luaL_error(L, "declare failed");
+    if (!exists(state, name, slot, 'A')) return luaL_error(L, "the slot was removed");
+    lua_pushinteger(L, slot);
+    return 1;
+  }
+}
+
+/* connection:occupy(name, first, last): the holders' queues of these slots, declared in one go; they live as long as
+ * the connection */
+static int occupy(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  const char *name = luaL_checkstring(L, 2);
+  char queue[256];
+  int last = (int)luaL_checkinteger(L, 4);
+  for (int slot = (int)luaL_checkinteger(L, 3); slot <= last; slot++) {
+    snprintf(queue, sizeof queue, "%s-%d-B", name, slot);
+    amqp_queue_declare_t declare = {
+        .queue = amqp_cstring_bytes(queue), .exclusive = 1, .auto_delete = 1, .nowait = slot < last};
+    if (amqp_send_method(state, 1, AMQP_QUEUE_DECLARE_METHOD, &declare) != AMQP_STATUS_OK)
+      return luaL_error(L, "not sent");
+  }
+  amqp_frame_t frame; /* the answer to the last one */
+  bool fine = amqp_simple_wait_frame(state, &frame) == AMQP_STATUS_OK &&
+              frame.payload.method.id == AMQP_QUEUE_DECLARE_OK_METHOD;
+  amqp_maybe_release_buffers(state);
+  return fine ? 0 : luaL_error(L, "declare failed");
+}
+
+static void push_property(lua_State *L, const amqp_table_t *all, const char *name) {
+  for (int i = 0; i < all->num_entries; i++) {
+    const amqp_table_entry_t *entry = &all->entries[i];
+    if (entry->value.kind == AMQP_FIELD_KIND_UTF8 && entry->key.len == strlen(name) &&
+        memcmp(entry->key.bytes, name, entry->key.len) == 0) {
+      lua_pushlstring(L, entry->value.value.bytes.bytes, entry->value.value.bytes.len);
+      return;
+    }
+  }
+  lua_pushliteral(L, "?");
+}
+
+/* connection:server() -> the broker's name and version */
+static int server(lua_State *L) {
+  const amqp_table_t *all = amqp_get_server_properties(check(L));
+  push_property(L, all, "product");
+  lua_pushliteral(L, " ");
+  push_property(L, all, "version");
+  lua_concat(L, 3);
+  return 1;
 }
 
 /* connection:get_nack(queue, times): a message, got and given back */
@@ -205,6 +285,12 @@ static int now(lua_State *L) {
   return 1;
 }
 
+/* bare.version() -> rabbitmq-c's */
+static int version(lua_State *L) {
+  lua_pushstring(L, amqp_version());
+  return 1;
+}
+
 /* bare.memory() -> resident bytes, heap bytes in use */
 static int memory(lua_State *L) {
   struct mallinfo2 info = mallinfo2();
@@ -223,14 +309,17 @@ int luaopen_bare(lua_State *L) {
                                      {"declare", declare},
                                      {"delete", delete},
                                      {"publish", publish},
+                                     {"acquire_in_turn", acquire_in_turn},
+                                     {"occupy", occupy},
+                                     {"server", server},
                                      {"get_nack", get_nack},
                                      {"take_nack", take_nack},
                                      {"nothing", nothing},
                                      {"close", close_connection},
                                      {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"connect", connect},     {"now", now},
-                                       {"memory", memory},       {"kill", kill_process},
-                                       {"sleep", sleep_a_while}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"connect", connect},     {"now", now},         {"memory", memory}, {"kill", kill_process},
+      {"sleep", sleep_a_while}, {"version", version}, {NULL, NULL}};
   luaL_newmetatable(L, TYPE);
   lua_pushcfunction(L, close_connection);
   lua_setfield(L, -2, "__gc");

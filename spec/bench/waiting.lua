@@ -9,7 +9,7 @@ local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local rows = require "spec.support.rows"
 
-local TIMES = 10 * (tonumber(os.getenv "ROUNDS") or 15)
+local TIMES = 10 * rows.rounds
 local LOOK = 17 -- frames of one look at a semaphore of one slot: eight ask for A and B of two, at most nine answer
 local SETTLED = 0.02 -- after this somebody who was told to wait waits
 
@@ -28,18 +28,12 @@ local function another()
   return other
 end
 
-local function seconds(fn, ...)
-  local start = bare.now()
-  fn(...)
-  return bare.now() - start
-end
-
 -- A queue changes hands between two bare connections, after as long a rest: a broker that has rested takes longer.
 local function bare_hand_over()
   local queue = name .. "-bare"
   raw:declare(queue)
   bare.sleep(SETTLED)
-  local took = seconds(function()
+  local took = rows.seconds(function()
     raw:delete(queue)
     next_raw:declare(queue)
   end)
@@ -58,7 +52,7 @@ local function after_release()
     list[i] = other:finish() - start
     bares[i] = bare_hand_over()
   end
-  rows.compare("release -> next holds / delete + declare", 1.25, rows.median(list), rows.median(bares))
+  rows.compare("release -> next holds / delete + declare", 1.25, list, bares)
 end
 
 local function after_death()
@@ -78,11 +72,11 @@ local function after_death()
     list[i] = bare.now() - start
     operation:result():drop()
     operation:drop()
-    declares[i] = seconds(raw.declare, raw, name .. "-bare")
+    declares[i] = rows.seconds(raw.declare, raw, name .. "-bare")
     raw:delete(name .. "-bare")
     process.clear()
   end
-  rows.compare("SIGKILL -> next holds / exclusive declare", 4, rows.median(list), rows.median(declares))
+  rows.compare("SIGKILL -> next holds / exclusive declare", 4, list, declares)
 end
 
 -- All that goes over its two connections, both ways, but heartbeats.
@@ -102,12 +96,36 @@ local function at_rest()
   local most = LOOK * math.ceil(SECONDS / (POLL * 7 / 8)) -- a look may come an eighth early
   rows.row("a waiter at rest, frames in a minute", ("<= %.0f"):format(most * 60 / SECONDS), frames <= most,
     ("%.0f"):format(frames * 60 / SECONDS))
-  print(("%-52s and %.0f heartbeats, both ways"):format("", heartbeats * 60 / SECONDS))
+  rows.plain("its heartbeats in a minute, both ways", ("%.0f"):format(heartbeats * 60 / SECONDS))
   lock:release()
+end
+
+-- What others who ask cost a holder: each question reaches its queue, and so it.
+local function asked()
+  local SECONDS, EACH = 3, 1000
+  local holder = another()
+  holder:run("lock = assert(sem:acquire())")
+  local function processor(fn)
+    local before = holder:run("return os.clock()")
+    fn()
+    return (holder:run("return os.clock()") - before) / SECONDS
+  end
+  local rest = processor(function() bare.sleep(SECONDS) end)
+  local busy = processor(function()
+    for _ = 1, SECONDS * 100 do
+      local due = bare.now() + 0.01
+      for _ = 1, EACH / 100 do raw:publish(name, 1, 1, "B") end
+      bare.sleep(math.max(0, due - bare.now()))
+    end
+  end)
+  rows.plain("1000 questions a second: a holder's processor time", ("%.1f%%"):format(busy * 100))
+  rows.plain("the same without", ("%.1f%%"):format(rest * 100))
+  process.clear()
 end
 
 after_release()
 after_death()
+asked()
 at_rest()
 assert(conn:admin(name):destroy())
 conn:close()
