@@ -42,7 +42,7 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
-NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove-sim,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check)
 
 Q := $(if $(V),,@)
@@ -51,7 +51,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove-sim bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -227,6 +227,17 @@ $(BUILD)/bench/%.so: spec/bench/%.c Makefile | prepare
 bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios, budgets, rivals; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  spec/bench/run $(or $(BENCH),spec/bench/*.lua)
+
+# LuaJIT is the fastest, unless another one is named.
+PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))
+
+ifeq ($(LUA),$(PROVE_LUA))
+prove-sim: prepare build ## stories against a model broker, [SECONDS=60] [STORY=name] [SEED=number]
+	@$(WITH_ENV) SECONDS=$(SECONDS) STORY="$(STORY)" SEED=$(SEED) $(RUN_LUA) spec/prove/simulation.lua
+else
+prove-sim:
+	+@$(MAKE) --no-print-directory LUA=$(PROVE_LUA) prove-sim
+endif
 
 # ---- looking after it ----
 

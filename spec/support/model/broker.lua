@@ -104,10 +104,15 @@ function Broker:watch(fn)
   table.insert(self.watchers, fn)
 end
 
---- Has arrived(queue, consumer) called whenever somebody is in the line of a queue, and returned(queue, connection)
--- when a client gives a message back to it.
-function Broker:watch_line(arrived, returned)
-  self.line_watcher = { arrived = arrived, returned = returned }
+--- Has asked(queue, channel) called whenever somebody is told how many are in the line of a queue, arrived(queue,
+-- consumer) when somebody is in it, and returned(queue, connection) when a client gives a message back to it.
+function Broker:watch_line(asked, arrived, returned)
+  self.line_watcher = { asked = asked, arrived = arrived, returned = returned }
+end
+
+--- For channels.
+function Broker:asked(queue, channel)
+  if self.line_watcher then self.line_watcher.asked(queue, channel) end
 end
 
 --- Has fn(queue) called whenever a queue may have got more messages, or fewer, or has given some out.

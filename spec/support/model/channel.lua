@@ -169,6 +169,7 @@ end
 local function declared(self, queue)
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
     consumer_count = #queue.consumers })
+  self.broker:asked(queue, self)
   queue:used()
 end
 

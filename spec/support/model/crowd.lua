@@ -208,7 +208,7 @@ end
 local function excuse(self, process)
   local worker = process.lender or process
   self.watch:excuses(worker)
-  for borrower in pairs(worker.borrowers) do self.watch:excuses(borrower) end
+  for _, borrower in ipairs(worker.borrowers) do self.watch:excuses(borrower) end
 end
 
 local troubles = {}
@@ -218,7 +218,7 @@ function troubles.death(self)
   local member = anybody(self)
   local process = member.process
   if process.is_dead or member.busy == 0 then return end
-  for borrower in pairs(process.borrowers) do
+  for _, borrower in ipairs(process.borrowers) do
     self.watch:gives(borrower)
     self.watch:excuses(borrower)
   end

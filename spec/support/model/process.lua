@@ -17,6 +17,8 @@ local Peer = require "spec.support.peer"
 local Process = {}
 Process.__index = Process
 
+local unpack = table.unpack or unpack
+
 local ROLES = { "holder", "prober" }
 
 --- `settings` are those of the peer, pace, that of its connections, shared, and lender, another process.
@@ -27,17 +29,28 @@ function Process.new(broker, name, settings)
   self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
     timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
   self.session = self.peer.session
-  if lender then lender.borrowers[self] = true end
+  if lender then table.insert(lender.borrowers, self) end
   self:turn()
   return self
 end
 
+--- Those that it lends its prober to, the oldest first, in a list of its own.
+function Process:borrower_list()
+  return { unpack(self.borrowers) }
+end
+
 -- Connections -------------------------------------------------------------------------------------------------------
+
+-- Whether the session still listens to what is connected.
+local function listens(self, role)
+  local state = self.session:state(role)
+  return state ~= "down" and state ~= "idle"
+end
 
 local function arrived(self, role, bytes)
   if self.is_stopped then
     table.insert(self.unread, { role, bytes })
-  elseif self.session:state(role) ~= "down" then
+  elseif listens(self, role) then
     self.session:feed(role, bytes)
     self:turn()
   end
@@ -46,7 +59,7 @@ end
 local function hangs_up(self, role, why)
   if self.is_stopped then
     table.insert(self.unread, { role, nil, why })
-  elseif self.session:state(role) ~= "down" then
+  elseif listens(self, role) then
     self.session:down(role, why)
     self:turn()
   end
@@ -68,10 +81,10 @@ end
 
 -- What was written leaves; connections that are wanted are made, and those that are over are closed.
 local function move(self, role)
-  local socket, state, wanted = self.sockets[role], self.session:state(role)
+  local socket, _, wanted = self.sockets[role], self.session:state(role)
   if socket then
     socket:send(self.session:output(role))
-    if state == "down" or state == "idle" then
+    if not listens(self, role) then
       socket:close()
       self.sockets[role] = nil
     end
@@ -147,13 +160,9 @@ local function tick(self)
   wake_in(self, seconds)
 end
 
--- What came for one may have moved those that ask by the same prober. They are told in the order of their names, as
--- everything here has to happen in the same order each time.
+-- What came for one may have moved those that ask by the same prober.
 local function turn_borrowers(self)
-  local borrowers = {}
-  for borrower in pairs(self.borrowers) do table.insert(borrowers, borrower) end
-  table.sort(borrowers, function (a, b) return a.name < b.name end)
-  for _, borrower in ipairs(borrowers) do borrower:turn() end
+  for _, borrower in ipairs(self:borrower_list()) do borrower:turn() end
 end
 
 --- Everything moves along, as far as it does without time passing.
@@ -212,7 +221,7 @@ end
 --- It is killed: what it wrote arrives, or is lost on the way; the broker sees its connections end.
 function Process:kill(loses_what_it_wrote)
   self:note("is killed")
-  for borrower in pairs(self.borrowers) do borrower:kill(loses_what_it_wrote) end
+  for _, borrower in ipairs(self:borrower_list()) do borrower:kill(loses_what_it_wrote) end
   self.is_dead = true
   for _, role in ipairs(ROLES) do
     local socket = self.sockets[role]
@@ -225,7 +234,7 @@ end
 function Process:stop(seconds)
   if self.is_dead or self.is_stopped then return end
   self:note("is stopped for %g s", seconds)
-  for borrower in pairs(self.borrowers) do borrower:stop(seconds) end
+  for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds) end
   self.is_stopped, self.unread = true, {}
   self.world:after(seconds, function () self:continue() end)
 end
@@ -237,7 +246,7 @@ function Process:continue()
   local unread = self.unread
   for _, event in ipairs(unread) do
     local role, bytes, why = event[1], event[2], event[3]
-    if self.sockets[role] and self.session:state(role) ~= "down" then
+    if self.sockets[role] and listens(self, role) then
       if bytes then self.session:feed(role, bytes) else self.session:down(role, why) end
     end
   end
@@ -278,10 +287,17 @@ function Process:holds(lock)
   return is_there and held
 end
 
+local function leave_lender(self)
+  local borrowers = self.lender.borrowers
+  for i = #borrowers, 1, -1 do
+    if borrowers[i] == self then table.remove(borrowers, i) end
+  end
+end
+
 --- Its memory is given back. It is of no more use.
 function Process:bury()
   self.is_dead = true
-  if self.lender then self.lender.borrowers[self] = nil end
+  if self.lender then leave_lender(self) end
   self.session:abort()
   self.programs = {}
 end

@@ -27,10 +27,11 @@ local function stirred(seed)
   return seed
 end
 
---- `seed` is a whole number, at least 0.
+--- `seed` is a whole number, at least 0 and less than 2^53.
 function Random.new(seed)
   local a = stirred(seed % A)
-  return setmetatable({ a = 1 + a % (A - 1), b = 1 + stirred(a) % (B - 1) }, Random)
+  local b = stirred((a + math.floor(seed / A)) % A)
+  return setmetatable({ a = 1 + a % (A - 1), b = 1 + b % (B - 1) }, Random)
 end
 
 --- At least 0, less than 1.

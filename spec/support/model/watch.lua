@@ -126,11 +126,12 @@ function Watch:look_at_beliefs(group)
   if clash then breach("%s", clash) end
 end
 
--- Who came before, and has not even been rung, is overtaken.
+-- Who was in line when this one asked who is, and has not even been rung, is overtaken. Of two who come together both
+-- may hear that nobody waits.
 local function look_at_line(self, process)
   for _, wait in ipairs(self.waiting) do
     local other = wait.process
-    local is_before = other.place and process.place and other.place < process.place
+    local is_before = other.place and process.place and other.place <= process.before
     if is_before and other.caller.unacked == 0 then breach("%s overtook %s", process.name, other.name) end
   end
   process.place = nil
@@ -145,14 +146,18 @@ end
 --- From now on locks are got in the order in which those who want one came to the doorbell, and nobody gives back a
 -- token who has a lock.
 function Watch:minds_line(bell)
-  local places = 0
+  local places, asked = 0, setmetatable({}, { __mode = "k" })
   self.has_line = true
-  self.broker:watch_line(function (queue, consumer)
+  self.broker:watch_line(function (queue, channel)
+    if queue.name == bell then asked[channel] = places end
+  end, function (queue, consumer)
     for _, wait in ipairs(queue.name == bell and self.waiting or {}) do
       local socket = wait.process.sockets.holder
       if socket and socket.connection == consumer.channel.connection then
         places = places + 1
-        wait.process.place, wait.process.caller = wait.process.place or places, consumer
+        local process = wait.process
+        process.before = process.place and process.before or asked[consumer.channel] or places - 1
+        process.place, process.caller = process.place or places, consumer
       end
     end
   end, function (queue, connection)

@@ -17,7 +17,7 @@ World.__index = World
 
 function World.new(seed, traced)
   return setmetatable({ now = 1000, random = Random.new(seed), heap = {}, size = 0, made = 0, soon = {}, last = 0,
-    trace = traced and {} or nil }, World)
+    steps = 0, trace = traced and {} or nil }, World)
 end
 
 --- One line of the trace, if there is one.
@@ -97,7 +97,7 @@ function World:step(stop)
   local event = self.heap[1]
   if not event or event.time > stop then return false end
   pop(self)
-  self.now = event.time
+  self.now, self.steps = event.time, self.steps + 1
   if event.fn then
     event.fn(event.a, event.b)
     self:settle()

@@ -1,0 +1,166 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The stories that are told of the model broker: five processes want locks of one kind, and things happen to them.
+--
+--     for _, story in ipairs(stories.all) do … end   -- { name =, kind =, what =, text =, seeds =, … }
+--     local crowd, err = stories.play(story, 17)     -- err: what was wrong; nil if it ended well
+--
+-- A story's other fields are the options of crowd.lua; `seeds` is how many of them the specs play, from 1 on. What must
+-- hold in each story is in watch.lua and at the end of crowd.lua.
+local Crowd = require "spec.support.model.crowd"
+
+local unpack = table.unpack or unpack
+
+local stories = { all = {} }
+
+-- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So
+-- it is, too, where an administrator may die between the slots it makes and their tokens.
+local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
+local EVERYTHING = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "restart", "cut off",
+  "stopped", unpack(BELL) }
+
+local SEMAPHORE = {
+  { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true },
+  { name = "shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "callers", text = "by callers who share a session", seeds = 40, programs = 4, shares = true, poll = 60,
+    is_rung = true },
+  { name = "callers all", text = "by callers who share a session, while everything happens", seeds = 40, programs = 3,
+    shares = true, troubles = EVERYTHING, count = 10, heartbeat = 2, loses_tokens = true },
+  { name = "requests", text = "by requests that end as they like", seeds = 80, requests = true, programs = 3,
+    loses_tokens = true },
+  { name = "requests all", text = "by requests, while everything happens", seeds = 60, requests = true, programs = 2,
+    troubles = EVERYTHING, count = 10, heartbeat = 2, loses_tokens = true },
+  { name = "line", text = "in line, on a network that is near", seeds = 100, fair = 1, in_line = true,
+    paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
+    letting_go = { "release" } },
+  { name = "loss", text = "in line, though tokens are lost", seeds = 60, fair = 1, in_line = true, paces = Crowd.near,
+    waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" }, troubles = { "purge" }, poll = 1,
+    loses_tokens = true },
+  { name = "death", text = "while some of them are killed", seeds = 100, troubles = { "death" }, loses_tokens = true },
+  { name = "lost", text = "while connections are lost", seeds = 100, troubles = { "lost holder", "lost prober" },
+    loses_tokens = true },
+  { name = "alarm", text = "while the broker has alarms", seeds = 80, troubles = { "alarm" }, loses_tokens = true },
+  { name = "stranger", text = "while strangers hold slots too, and some are deaf", seeds = 80,
+    troubles = { "stranger" }, deaf = 0.2, loses_tokens = true },
+  { name = "robbed", text = "while an operator deletes their queues", seeds = 60, troubles = { "robbed" } },
+  { name = "bell", text = "while the doorbell is broken", seeds = 150, troubles = BELL, loses_tokens = true },
+  { name = "resize", text = "while administrators come, change the slots, and die", seeds = 80,
+    troubles = { "resize" }, loses_tokens = true },
+  { name = "restart", text = "while the broker is restarted", seeds = 80, count = 2, troubles = { "restart" },
+    loses_tokens = true },
+  { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
+  { name = "all", text = "while everything happens at once", seeds = 100, heartbeat = 2, count = 12, deaf = 0.1,
+    troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "resize", "cut off", "stopped",
+      unpack(BELL) }, loses_tokens = true },
+}
+
+local MUTEX = {
+  { name = "mutex", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
+  { name = "mutex shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "mutex callers", text = "by callers who share a session", seeds = 40, programs = 4, shares = true },
+  { name = "mutex requests", text = "by requests, while everything happens", seeds = 60, requests = true, programs = 2,
+    troubles = EVERYTHING, count = 10, heartbeat = 2 },
+  { name = "mutex line", text = "in line, on a network that is near", seeds = 60, fair = 1, in_line = true,
+    is_used = true, paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
+    letting_go = { "release" } },
+  { name = "mutex death", text = "while some of them are killed", seeds = 80, troubles = { "death" } },
+  { name = "mutex lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" } },
+  { name = "mutex restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" } },
+  { name = "mutex cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" } },
+  { name = "mutex bell", text = "while the doorbell is broken", seeds = 60, troubles = BELL },
+  { name = "mutex all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
+    troubles = EVERYTHING },
+}
+
+local RWLOCK = {
+  { name = "rw", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true, downgrades = 0.3 },
+  { name = "rw shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "rw callers", text = "by callers who share a session", seeds = 60, programs = 4, shares = true,
+    downgrades = 0.3 },
+  { name = "rw callers races", text = "by callers who share a session, while all are late", seeds = 100, count = 60,
+    rounds = 8, hold = 0.01, programs = 2, shares = true, writers = 0.4, downgrades = 0.3, inner = 0.05,
+    lags = { 0.05, 0.1 }, paces = { Crowd.near[1] }, troubles = { "hiccup" } },
+  { name = "rw requests", text = "by requests, while everything happens", seeds = 60, requests = true, programs = 2,
+    troubles = EVERYTHING, count = 10, heartbeat = 2, downgrades = 0.3 },
+  { name = "rw death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, downgrades = 0.3 },
+  { name = "rw lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
+    downgrades = 0.3 },
+  { name = "rw restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" },
+    downgrades = 0.3 },
+  { name = "rw cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" }, downgrades = 0.3 },
+  { name = "rw forsaken", text = "while the broker is restarted and not all can hear of it", seeds = 100, count = 10,
+    heartbeat = 4, hold = 2, paces = Crowd.near, troubles = { "cut off", "restart" }, writers = 0.5 },
+  { name = "rw races", text = "while all are late, now and then", seeds = 250, count = 60, rounds = 8, hold = 0.01,
+    writers = 0.4, downgrades = 0.3, inner = 0.05, lags = { 0.05, 0.1 }, paces = { Crowd.near[1] },
+    troubles = { "hiccup" } },
+  { name = "rw stale", text = "through different nodes, though connections are lost", seeds = 80, count = 12,
+    troubles = { "death", "lost holder", "lost prober", "lost prober" }, downgrades = 0.3, stale = 0.2, hold = 0.2 },
+  { name = "rw bell", text = "while the doorbell is broken", seeds = 60, troubles = BELL, downgrades = 0.3 },
+  { name = "rw all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
+    troubles = EVERYTHING, downgrades = 0.3 },
+}
+
+-- A permit that is lost cannot be replaced while anybody waits.
+local IMPATIENT = { "a while", "at once", "and gives up" }
+local TOKENS = {
+  { name = "tokens", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
+  { name = "tokens shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "tokens line", text = "in line", seeds = 60, in_line = true, poll = 60, is_rung = true,
+    waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" } },
+  { name = "tokens death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, is_rung = true },
+  { name = "tokens lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
+    is_rung = true },
+  { name = "tokens restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" },
+    is_rung = true },
+  { name = "tokens cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" }, is_rung = true },
+  { name = "tokens long", text = "while the broker lets nobody hold one for so long", seeds = 60,
+    troubles = { "too long", "stranger", "alarm" }, is_rung = true },
+  { name = "tokens resize", text = "while administrators come, change their number, and die", seeds = 80,
+    troubles = { "resize" }, is_rung = true, mends = true },
+  { name = "tokens destroy", text = "while all is destroyed and made anew", seeds = 60, troubles = { "destroy" },
+    is_rung = true },
+  { name = "tokens repair", text = "while others take permits away, or bring more", seeds = 60,
+    troubles = { "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true, waiting = IMPATIENT },
+  { name = "tokens all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
+    troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "restart", "cut off", "stopped", "resize",
+      "too long", "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true, waiting = IMPATIENT },
+}
+
+-- All of them -------------------------------------------------------------------------------------------------------
+
+local function add(kind, what, list)
+  for _, story in ipairs(list) do
+    story.kind, story.what = kind, what
+    table.insert(stories.all, story)
+  end
+end
+
+add("semaphore", "three slots", SEMAPHORE)
+add("mutex", "a mutex", MUTEX)
+add("tokens", "three permits", TOKENS)
+add("rwlock", "to read or to write", RWLOCK)
+
+--- The story of that name, if there is one.
+function stories.named(name)
+  for _, story in ipairs(stories.all) do
+    if story.name == name then return story end
+  end
+end
+
+local played = 0
+
+--- Plays a story by one seed. Gives the crowd, with the trace of what happened if that is wanted, and what was wrong.
+function stories.play(story, seed, traced)
+  local crowd = Crowd.new(seed, story, traced)
+  local fine, err = pcall(crowd.play, crowd)
+  played = played + 1
+  if played % 10 == 0 then collectgarbage() end  -- the sessions' memory is not Lua's, and so does not hurry it
+  return crowd, not fine and err or nil
+end
+
+return stories
