@@ -42,7 +42,7 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
-NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove-sim,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check)
 
 Q := $(if $(V),,@)
@@ -51,7 +51,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove-sim bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -214,6 +214,9 @@ matrix: ## all specs, or SPEC=path, under every Lua, one after the other
 
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
+
+prove: prepare build ## processes on a real broker while faults strike: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
+	@$(WITH_ENV) $(RUN_LUA) spec/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
 
 # What the bench compares with: Lua modules of its own, found only by it.
 BENCH_MODULES := $(patsubst spec/bench/%.c,$(BUILD)/bench/%.so,$(wildcard spec/bench/*.c))

@@ -67,6 +67,10 @@ end
 --- Starts it again, after a stop or a kill or without, with the same ports, data and settings.
 function node:restart() script(self, "restart") end
 
+--- SIGSTOP, and SIGCONT.
+function node:freeze() process.shell("kill", "-s", "STOP", read_env(self.directory).BROKER_PID) end
+function node:thaw() process.shell("kill", "-s", "CONT", read_env(self.directory).BROKER_PID) end
+
 --- rabbitmqctl; gives what it printed.
 function node:ctl(...) return script(self, "ctl", "--quiet", ...) end
 
@@ -97,6 +101,9 @@ local function filled(erlang, ...)
     return "<<" .. strings[tonumber(i)]:gsub(".", function(char) return char:byte() .. "," end):sub(1, -2) .. ">>"
   end))
 end
+
+--- Has Erlang evaluate in the node; gives the value as it prints it. $1, $2, … as for tell.
+function node:ask(erlang, ...) return evaluate(self, filled(erlang, ...)) end
 
 --- Has Erlang evaluate in the node, which must give ok. $1, $2, … stand for binaries of the strings given.
 function node:tell(erlang, ...)

@@ -12,6 +12,7 @@
 --     proxy:kept()                     -- whether there are any
 --     proxy:cut(1)                     -- ends connection 1 on both sides;
 --     proxy:cut(1, "broker")           -- for the broker only: the client is told nothing
+--     proxy:lose("queue.declare-ok")   -- the next of these, on whichever connection, gets lost, and all after it
 --
 -- It ends with the process.clear() of the test.
 local url = require "socket.url"
@@ -37,8 +38,11 @@ local function tell(self, ...)
 end
 
 --- Has a direction, "up" to the broker or "down" from it, "pass", "hold" or "drop" what comes, on this connection, or
--- on all there are and will be. "endless": it passes what comes, but not that it ended.
-function proxy:switch(direction, mode, index) tell(self, "switch", index or 0, direction, mode) end
+-- on all there are and will be, or ("new") on those that will be. "endless": it passes what comes, but not that it
+-- ended; "trickle": it passes some bytes at a time, a thousand a second.
+function proxy:switch(direction, mode, index)
+  tell(self, "switch", index == "new" and -1 or index or 0, direction, mode)
+end
 
 --- Passes so many more frames in a direction, on this connection, or on all together, heartbeats apart. What comes
 -- after them is kept until more are let through, or "pass"; it is lost when the connection ends on either side.
@@ -48,6 +52,18 @@ function proxy:let(direction, frames, index) tell(self, "let", index or 0, direc
 function proxy:kept() return select(4, tell(self, "count")) > 0 end
 
 function proxy:cut(index, side) tell(self, "cut", index, side or "both") end
+
+--- Cuts all there are.
+function proxy:cut_all(side) self:cut(0, side) end
+
+local LOST = { ["queue.declare-ok"] = { 50, 11 }, ["queue.delete-ok"] = { 50, 41 }, ["basic.consume-ok"] = { 60, 21 } }
+
+--- Has the broker's next answer of this kind get lost, on whichever connection, with all that comes after it there: the
+-- connection is silent both ways from then on, or is cut. Nil: none.
+function proxy:lose(method, cuts)
+  local ids = method and LOST[method] or {}
+  tell(self, "lose", ids[1], ids[2], cuts or false)
+end
 
 --- How many connections there have been.
 function proxy:count() return tell(self, "count") end

@@ -7,7 +7,8 @@ local values = require "spec.support.programs.values"
 
 local proxy = {}
 
-local HEADER, HEARTBEAT = "AMQP", 8
+local HEADER, METHOD, HEARTBEAT = "AMQP", 1, 8
+local TRICKLE, TICK = 20, 0.02 -- bytes, each so many seconds
 
 -- The length of the frame at the beginning of some bytes, and its kind; nil when not all of it is there.
 local function frame_at(bytes)
@@ -71,7 +72,7 @@ local function switch(self, index, direction, mode)
       pair[direction] = mode
     end
   end
-  if index == 0 then self.modes[direction] = mode end
+  if index <= 0 then self.modes[direction] = mode end -- below 0: of those to come only
 end
 
 local function cut(self, index, side)
@@ -111,15 +112,54 @@ local function count(pair, direction, bytes)
   pair.rest[direction] = rest
 end
 
+-- Where in these bytes, which come after the beginning of a frame in `rest`, a frame begins with a method that is to be
+-- lost. 1: it began before them.
+local function lost_at(losing, rest, bytes)
+  local all, at = rest .. bytes, 1
+  while true do
+    local size, kind = frame_at(all:sub(at))
+    if not size then return nil end
+    local _, class, _, method = all:byte(at + 7, at + 10)
+    if kind == METHOD and class == losing.class and method == losing.method then return math.max(at - #rest, 1) end
+    at = at + size
+  end
+end
+
+-- Passes what comes before the method, and nothing after it.
+local function lose(self, pair, to, bytes, at)
+  send(to, bytes:sub(1, at - 1))
+  if self.losing.cuts then
+    pair.client:close()
+    pair.broker:close()
+  end
+  pair.up, pair.down, self.losing = "drop", "drop", nil
+end
+
+local function trickle(self)
+  for _, pair in ipairs(self.pairs) do
+    for _, direction in ipairs{ "up", "down" } do
+      local _, to = legs(pair, direction)
+      if pair[direction] == "trickle" and to:getfd() >= 0 then
+        send(to, pair.kept[direction]:sub(1, TRICKLE))
+        pair.kept[direction] = pair.kept[direction]:sub(TRICKLE + 1)
+      end
+    end
+  end
+end
+
 -- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
 -- when the peer ended it, so ends the other.
 local function carry(self, pair, direction)
   local from, to = legs(pair, direction)
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
-  count(pair, direction, bytes)
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
-  if mode == "some" then
+  local lost = self.losing and direction == "down" and mode == "pass" and lost_at(self.losing, pair.rest.down, bytes)
+  count(pair, direction, bytes)
+  if lost then return lose(self, pair, to, bytes, lost) end
+  if mode == "trickle" then
+    pair.kept[direction] = pair.kept[direction] .. bytes
+  elseif mode == "some" then
     pair.kept[direction] = pair.kept[direction] .. bytes
     pass_some(self, pair, direction, to)
   elseif mode == "pass" or mode == "endless" then
@@ -127,23 +167,24 @@ local function carry(self, pair, direction)
   end
   if err == "closed" then
     from:close()
-    if mode == "pass" or mode == "some" then to:close() end
+    if mode == "pass" or mode == "some" or mode == "trickle" then to:close() end
     pair.kept = { up = "", down = "" }
   end
 end
 
 local function readable(self, spec)
-  local list, jobs = { self.server, spec }, {}
+  local list, jobs, trickles = { self.server, spec }, {}, false
   for _, pair in ipairs(self.pairs) do
     for _, direction in ipairs{ "up", "down" } do
       local from = legs(pair, direction)
+      trickles = trickles or #pair.kept[direction] > 0 and pair[direction] == "trickle"
       if pair[direction] ~= "hold" and from:getfd() >= 0 then
         table.insert(list, from)
         jobs[from] = function() carry(self, pair, direction) end
       end
     end
   end
-  return socket.select(list), jobs
+  return socket.select(list, nil, trickles and TICK or nil), jobs, trickles
 end
 
 local function obey(self, spec)
@@ -152,6 +193,9 @@ local function obey(self, spec)
   if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
   if message[1] == "let" then let(self, message[2], message[3], message[4]) end
   if message[1] == "cut" then cut(self, message[2], message[3]) end
+  if message[1] == "lose" then
+    self.losing = message[2] and { class = message[2], method = message[3], cuts = message[4] } or nil
+  end
   local frames, heartbeats = 0, 0
   for _, pair in ipairs(self.pairs) do
     for _, counts in pairs(pair.counts) do
@@ -169,7 +213,8 @@ function proxy.serve(spec, host, port)
   local _, own = self.server:getsockname()
   spec:send(values.message(own))
   while true do
-    local ready, jobs = readable(self, spec)
+    local ready, jobs, trickles = readable(self, spec)
+    if trickles then trickle(self) end
     for _, one in ipairs(ready) do
       if one == self.server then
         open(self)

@@ -1,0 +1,14 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- SIGKILL of the broker, which is started again.
+return {
+  name = "crash", weight = 0.2, needs = { "node", "operator" },
+  strike = function(stage, random)
+    local node = stage.nodes[random(#stage.nodes)]
+    local number = stage:strike{ fault = "crash", lane = "*", hinders = 8, excuse = "the broker was killed" }
+    node:kill()
+    node:restart()
+    return 0, function() stage:over(number) end
+  end,
+}

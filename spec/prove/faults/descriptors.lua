@@ -1,0 +1,22 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A client may open no more descriptors, and has to connect anew.
+local function limit(one, number)
+  os.execute(("prlimit --pid %d --nofile=%d: >/dev/null 2>&1"):format(one.process.pid, number))
+end
+
+return {
+  name = "descriptors", needs = { "proxy" },
+  strike = function(stage, random)
+    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    if not one then return nil end
+    local number = stage:strike{ fault = "descriptors", one = one, hinders = 6, excuse = "the connection was reset" }
+    limit(one, 3)
+    one.proxy:cut_all "both"
+    return 0.5 + random() * 2, function()
+      limit(one, 1024)
+      stage:over(number)
+    end
+  end,
+}

@@ -1,0 +1,13 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The broker is stopped and started again.
+return {
+  name = "restart", weight = 0.2, needs = { "node", "operator" },
+  strike = function(stage, random)
+    local node = stage.nodes[random(#stage.nodes)]
+    local number = stage:strike{ fault = "restart", lane = "*", hinders = 8, excuse = "the broker was stopped" }
+    node:restart()
+    return 0, function() stage:over(number) end
+  end,
+}

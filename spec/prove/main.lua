@@ -1,0 +1,46 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- `make prove`; see real.lua:
+--     main.lua [seconds=300] [seed=N] [faults=a,b] [kind=a,b] [every=0.4] [quiet=10]
+-- It starts a RabbitMQ of its own, or takes that of $AMQP_URL, and then does without what takes an operator.
+local broker = require "spec.support.broker"
+local process = require "spec.support.process"
+local real = require "spec.prove.real"
+
+local function names(text)
+  if not text then return nil end
+  local list = {}
+  for name in text:gmatch "[^,%s]+" do table.insert(list, name) end
+  return list
+end
+
+local function nodes()
+  local url = os.getenv "AMQP_URL"
+  if url and url ~= "" then return { { url = url } } end
+  return { broker.start() }
+end
+
+local given = {}
+for _, word in ipairs(arg) do
+  local name, value = word:match "^(%w+)=(.*)$"
+  given[name or error("not understood: " .. word, 0)] = value ~= "" and value or nil
+end
+
+local seed = tonumber(given.seed) or os.time()
+local directory = "build/prove/" .. seed
+local seconds = tonumber(given.seconds) or 300
+local used = nodes()
+print(("seed %d: make prove SEED=%d SECONDS=%d"):format(seed, seed, seconds))
+local fine, result = pcall(real.run, { nodes = used, directory = directory, seed = seed, seconds = seconds,
+  every = tonumber(given.every), quiet = tonumber(given.quiet), faults = names(given.faults), kinds = names(given.kind),
+  say = print })
+if used[1].remove then used[1]:remove() end
+process.remove_modules()
+if not fine then
+  print(result)
+  os.exit(2)
+end
+io.write(result.report)
+print(("journals, report.txt and timeline.svg: %s"):format(directory))
+os.exit(#result.findings.violations == 0 and 0 or 1)

@@ -1,0 +1,82 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What the processes of `make prove` compete for: a pool of each kind of lock, with a name that nobody else uses, and
+-- between `least` and `most` slots or permits, as administrators like.
+local pools = {}
+
+-- Of each kind: the object that is locked, the one that is administered, and its ways in, by how often they are gone.
+local KINDS = {
+  classic = { least = 2, most = 4, ways = { "acquire" } },
+  quorum = { least = 2, most = 3, ways = { "acquire" } },
+  mutex = { least = 1, most = 1, ways = { "acquire" } },
+  rwlock = { least = 1, most = 1, ways = { "read", "read", "write" } },
+  token = { least = 2, most = 4, ways = { "acquire" } },
+  ["token-quorum"] = { least = 2, most = 3, ways = { "acquire" } },
+}
+
+pools.kinds = { "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" }
+
+--- A pool of each of these kinds, or of all.
+function pools.new(prefix, kinds)
+  local list = {}
+  for i, kind in ipairs(kinds or pools.kinds) do
+    local about = KINDS[kind] or error("there is no kind of lock called " .. kind, 0)
+    list[i] = { name = prefix .. "." .. kind, kind = kind, least = about.least, most = about.most }
+  end
+  return list
+end
+
+--- Pools as text, and back, for processes.
+function pools.encode(list)
+  local lines = {}
+  for i, pool in ipairs(list) do lines[i] = ("%s %s %d %d"):format(pool.name, pool.kind, pool.least, pool.most) end
+  return table.concat(lines, "\n")
+end
+
+function pools.decode(lines)
+  local list = {}
+  for name, kind, least, most in lines:gmatch "(%S+) (%S+) (%d+) (%d+)" do
+    table.insert(list, { name = name, kind = kind, least = tonumber(least), most = tonumber(most) })
+  end
+  return list
+end
+
+function pools.ways(pool) return KINDS[pool.kind].ways end
+
+function pools.is_token(pool) return pool.kind:sub(1, 5) == "token" end
+
+--- Whether somebody makes it, and resizes it.
+function pools.is_administered(pool) return pool.most > 1 end
+
+--- Whether its slots have numbers.
+function pools.is_numbered(pool) return pool.kind == "classic" or pool.kind == "quorum" end
+
+local function queue_type(pool) return pool.kind:match "quorum" or "classic" end
+
+--- What its callers lock, on a connection.
+function pools.lock(conn, pool, options)
+  if pools.is_token(pool) then return conn:token_semaphore(pool.name, { queue_type = queue_type(pool) }) end
+  return conn[pools.is_numbered(pool) and "semaphore" or pool.kind](conn, pool.name, options)
+end
+
+--- What its administrators ask.
+function pools.admin(conn, pool)
+  if pools.is_token(pool) then return pools.lock(conn, pool) end
+  return conn:admin(pool.name, { queue_type = queue_type(pool) })
+end
+
+--- The queue that is held with a lock of it, if there is one whose name is known: that of a slot, a mutex, a writer.
+function pools.holder(pool, slot)
+  if pools.is_numbered(pool) then return ("%s-%d-B"):format(pool.name, slot) end
+  if pool.kind == "mutex" then return pool.name .. "-mutex" end
+  if pool.kind == "rwlock" then return pool.name .. "-writer" end
+end
+
+--- Its doorbell.
+function pools.bell(pool)
+  if pools.is_token(pool) then return nil end
+  return pool.name .. (({ mutex = "-mutexbell", rwlock = "-rwbell" })[pool.kind] or "-bell")
+end
+
+return pools
