@@ -262,11 +262,15 @@ static int nothing(lua_State *L) {
   return 1;
 }
 
-/* bare.kill(pid): SIGKILL, without a shell to start */
-static int kill_process(lua_State *L) {
-  if (kill((pid_t)luaL_checkinteger(L, 1), SIGKILL) != 0) return luaL_error(L, "no such process");
+/* bare.kill(pid), bare.stop(pid): SIGKILL and SIGSTOP, without a shell to start */
+static int send_signal(lua_State *L, int number) {
+  if (kill((pid_t)luaL_checkinteger(L, 1), number) != 0) return luaL_error(L, "no such process");
   return 0;
 }
+
+static int kill_process(lua_State *L) { return send_signal(L, SIGKILL); }
+
+static int stop_process(lua_State *L) { return send_signal(L, SIGSTOP); }
 
 /* bare.sleep(seconds) */
 static int sleep_a_while(lua_State *L) {
@@ -317,9 +321,10 @@ int luaopen_bare(lua_State *L) {
                                      {"nothing", nothing},
                                      {"close", close_connection},
                                      {NULL, NULL}};
-  static const luaL_Reg functions[] = {
-      {"connect", connect},     {"now", now},         {"memory", memory}, {"kill", kill_process},
-      {"sleep", sleep_a_while}, {"version", version}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"connect", connect},   {"now", now},
+                                       {"memory", memory},     {"kill", kill_process},
+                                       {"stop", stop_process}, {"sleep", sleep_a_while},
+                                       {"version", version},   {NULL, NULL}};
   luaL_newmetatable(L, TYPE);
   lua_pushcfunction(L, close_connection);
   lua_setfield(L, -2, "__gc");
