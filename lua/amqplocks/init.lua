@@ -64,10 +64,13 @@ end
 --- Connects to a broker.
 ---@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
 ---  environment's AMQP_URL, else amqp://guest:guest@localhost:5672/
----@param opts? { name?: string, heartbeat?: integer, timeout?: number, driver?: "native",
+---@param opts? { name?: string, heartbeat?: integer, timeout?: number,
+---  driver?: "native"|"cqueues"|"luv"|"resty"|table, shared?: boolean,
 ---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
 ---  verify?: boolean, server_name?: string },
 ---  on_lost?: false|fun(lock: amqplocks.Lock, code: "lost", message: string) }
+---  `driver`: whose sockets to use, by default those that suit the place; a table: see docs/drivers.md
+---  `shared`: in nginx, over the connection of the worker
 ---  `log` is told of connections opened and lost, of locks lost and of alarms, from inside calls that may wait;
 ---  `on_lost`: see conn:on_lost
 ---@return amqplocks.Connection|nil, string? message, string? code "auth", "vhost", "unreachable", "tls", "protocol",

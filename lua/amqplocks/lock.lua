@@ -48,10 +48,7 @@ function Lock:release()
 end
 
 --- For those who end what it belongs to: lets it go without waiting.
-function Lock:_let_go()
-  local operation = self._core:release()
-  if operation then operation:drop() end -- without memory for one it is let go all the same
-end
+function Lock:_let_go() self._core:let_go() end
 
 local function learn(self)
   self.ticket, self.acquired_at, self.kind = select(3, self._core:info())

@@ -5,37 +5,16 @@
 -- the C module's for every kind of lock.
 local amqplocks = require "amqplocks"
 local gate = require "spec.support.gate"
-local process = require "spec.support.process"
+local shortage = require "spec.support.shortage"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local URL = os.getenv "AMQP_URL" or "amqp://guest:guest@localhost"
 
-local OURS, THEIRS = 0, 1
-
-local shortage, starved
-
-local function load_module(name)
-  local cpath = package.cpath
-  package.cpath = process.c_module(name) .. cpath
-  local loaded = require(name)
-  package.cpath = cpath
-  return loaded
-end
-
-setup(function ()
-  if jit then -- what it compiles may hold on to what is looked for here
-    jit.off()
-    jit.flush()
-  end
-  shortage, starved = load_module "shortage", load_module "starved"
-  shortage.take("amqplocks/core.so", OURS)
-  shortage.take("librabbitmq.so", THEIRS)
-end)
-after_each(function () shortage.disarm() end)
+setup(shortage.begin)
+teardown(shortage.over)
+after_each(shortage.disarm)
 after_each(stage.clear)
-teardown(process.remove_modules)
-teardown(function () if jit then jit.on() end end)
 teardown(stage.check)
 
 local function until_free(name)
@@ -75,24 +54,15 @@ local function use(name)
 end
 
 -- As in spec/unit/memory_spec.lua.
-local function look_for_leaks(failed, n)
-  collectgarbage()
-  collectgarbage()
-  local ours, theirs = shortage.left(OURS), shortage.left(THEIRS)
-  shortage.forget()
-  assert.equal(0, ours, ("left over at allocation %d"):format(n))
-  assert.is_true(theirs <= failed, ("%d left over of rabbitmq-c's at allocation %d"):format(theirs, n))
-end
-
 describe("without memory for the C module", function ()
   for how, on in pairs{ ["once"] = false, ["for good"] = true } do
     it(("a mutex is got or not, %s, and nothing is left of it"):format(how), function ()
       local name = gate.name()
       at_any_point(function (n)
-        shortage.arm(n, on)
+        shortage.c.arm(n, on)
         coroutine.wrap(use)(name) -- whose stack is gone when it is over, with whatever was on it
         local _, failed = shortage.disarm()
-        look_for_leaks(failed, n)
+        shortage.look_for_leaks(failed, n)
         until_free(name)
         return failed
       end)
@@ -170,10 +140,10 @@ describe("without memory for Lua", function ()
         local name = gate.name()
         local program = PROGRAM:format(URL, name, tostring(closes))
         at_any_point(function (n)
-          local outcome = starved.run(program, n, n + more)
+          local outcome = shortage.starved.run(program, n, n + more)
           look_at(outcome)
           assert.equal(0, outcome.blocks)
-          look_for_leaks(0, n)
+          shortage.look_for_leaks(0, n)
           until_free(name)
           return outcome.failed
         end)
@@ -217,11 +187,11 @@ local FORGETS = [[
 describe("a state of Lua that has no memory to finalize connections", function ()
   it("holds nothing any more when it has ended", function ()
     local name = gate.name()
-    local outcome = starved.run(FORGETS:format(URL, name, COLLECTORS), 1, 1000000)
+    local outcome = shortage.starved.run(FORGETS:format(URL, name, COLLECTORS), 1, 1000000)
     assert.is_false(outcome.panicked)
     assert.is_true(outcome.failed > 0)
     assert.equal(0, #outcome)
     for i = 1, 12 do until_free(name .. i) end
-    shortage.forget() -- of what Lua forgot there may be memory
+    shortage.c.forget() -- of what Lua forgot there may be memory
   end)
 end)

@@ -10,11 +10,9 @@ local Broker = require "spec.support.model.broker"
 local Peer = require "spec.support.peer"
 local Process = require "spec.support.model.process"
 local World = require "spec.support.model.world"
-local process = require "spec.support.process"
+local shortage = require "spec.support.shortage"
 
 local unpack = table.unpack or unpack
-
-local shortage, starved
 
 -- The story's client ------------------------------------------------------------------------------------------------
 
@@ -121,7 +119,7 @@ end
 -- One story, in which the nth allocation fails. Gives how many did.
 local function tell(story, n, on)
   local self = new_client(story.prepare)
-  shortage.arm(n, on)
+  shortage.c.arm(n, on)
   run(self, function ()
     story.program(self)
   end)
@@ -138,19 +136,6 @@ local function tell(story, n, on)
   if story.check then story.check(self) end
   if failed == 0 then assert.same({}, self.codes) end
   return failed
-end
-
-local OURS, THEIRS = 0, 1
-
--- Nothing of ours is left. Of rabbitmq-c's own there may be what it forgets itself when a second allocation fails
--- behind a first one (0.11 a connection's buffer): one block for each failure, where what we forget would be many.
-local function look_for_leaks(failed, n)
-  collectgarbage()
-  collectgarbage()
-  local ours, theirs = shortage.left(OURS), shortage.left(THEIRS)
-  shortage.forget()
-  assert.equal(0, ours, ("left over at allocation %d"):format(n))
-  assert.is_true(theirs <= failed, ("%d left over of rabbitmq-c's at allocation %d"):format(theirs, n))
 end
 
 -- Stories -----------------------------------------------------------------------------------------------------------
@@ -252,23 +237,9 @@ local LOADS = [[
 ]]
 
 describe("without memory", function ()
-  setup(function ()
-    if jit then -- what it compiles may hold on to what is looked for here
-      jit.off()
-      jit.flush()
-    end
-    local cpath = package.cpath
-    process.c_module("shortage")
-    package.cpath = process.c_module("starved") .. cpath
-    shortage, starved = require "shortage", require "starved"
-    package.cpath = cpath
-    require "amqplocks.core"
-    assert.is_true(shortage.take("amqplocks/core.so", OURS) >= 4)
-    assert.is_true(shortage.take("librabbitmq.so", THEIRS) >= 4)
-  end)
-  teardown(process.remove_modules)
-  teardown(function () if jit then jit.on() end end)
-  after_each(function () shortage.disarm() end)
+  setup(shortage.begin)
+  teardown(shortage.over)
+  after_each(shortage.disarm)
 
   for name, story in pairs(stories) do
     for how, on in pairs{ ["once"] = false, ["for good"] = true } do
@@ -277,7 +248,7 @@ describe("without memory", function ()
         repeat
           n = n + 1
           local failed = tell(story, n, on)
-          look_for_leaks(failed, n)
+          shortage.look_for_leaks(failed, n)
         until failed == 0
         assert.is_true(n > 20, n .. " allocations")
       end)
@@ -290,7 +261,7 @@ describe("without memory", function ()
     repeat
       n = n + 1
       local peer = Peer.open("whole")
-      shortage.arm(n)
+      shortage.c.arm(n)
       fn(peer, n)
       local _, failed = shortage.disarm()
       peer.session:abort()
@@ -339,7 +310,7 @@ describe("without memory", function ()
       local probes, names = peer.prober:probes(), {}
       for i, probe in ipairs(probes) do names[i] = probe.queue end
       peer.prober:answer(probes, names)
-      shortage.arm(n)
+      shortage.c.arm(n)
       local wake = peer:pass(1)
       peer:tick()
       if peer.prober:state() == "down" then
@@ -356,7 +327,7 @@ describe("without memory", function ()
       local n = 0
       repeat
         n = n + 1
-        local outcome = starved.run(LOADS, n, n + more)
+        local outcome = shortage.starved.run(LOADS, n, n + more)
         assert.is_false(outcome.panicked)
         assert.equal(0, outcome.blocks)
         local said = table.concat(outcome, ", ")

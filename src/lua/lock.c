@@ -99,6 +99,12 @@ static int lock_release(lua_State *L) {
   return al_lua_begun(L, op);
 }
 
+/* lock:let_go(): releases it, and awaits nothing. */
+static int lock_let_go(lua_State *L) {
+  al_lock_let_go(check_fresh(L));
+  return 0;
+}
+
 static int lock_downgrade(lua_State *L) {
   al_lock *lock = check_fresh(L);
   al_lock_kind kind = al_lock_kind_of(lock);
@@ -118,7 +124,8 @@ static int lock_gc(lua_State *L) {
 
 void al_lua_open_lock(lua_State *L) {
   static const luaL_Reg methods[] = {
-      {"held", lock_held},       {"revoked", lock_revoked},     {"info", lock_info}, {"verify", lock_verify},
-      {"release", lock_release}, {"downgrade", lock_downgrade}, {"drop", lock_gc},   {NULL, NULL}};
+      {"held", lock_held},           {"revoked", lock_revoked}, {"info", lock_info},
+      {"verify", lock_verify},       {"release", lock_release}, {"let_go", lock_let_go},
+      {"downgrade", lock_downgrade}, {"drop", lock_gc},         {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }

@@ -93,15 +93,13 @@ function events.connect(host, port, tls, seconds)
   if host == "localhost" then host = "127.0.0.1" end
   if host:find(":", 1, true) then host = "[" .. host .. "]" end
   local connected, why = raw:connect(host, port)
-  if not connected then
-    return nil, ("no broker at %s:%d: %s"):format(host, port, why), "unreachable"
-  end
+  if not connected then return nil, why, "unreachable" end
   if tls then
     raw:settimeout(milliseconds(math.max(0, deadline - ngx.now())))
     local secured, problem = secure(raw, tls)
     if not secured then
       raw:close()
-      return nil, ("no TLS with %s:%d: %s"):format(host, port, problem), "tls"
+      return nil, problem, "tls"
     end
   end
   return setmetatable({ _raw = raw }, Socket)

@@ -1,0 +1,57 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Taking memory away: from the C module and from rabbitmq-c (programs/shortage.c), and from a Lua in a host of its own
+-- (programs/starved.c).
+--
+--     setup(shortage.begin)
+--     teardown(shortage.over)
+--     after_each(shortage.disarm)
+--     shortage.c.arm(n, on)               -- the module
+--     shortage.starved                    -- the host
+--     shortage.look_for_leaks(failed, n)  -- after the n-th allocation failed, as did `failed` in all
+local assert = require "luassert"
+local process = require "spec.support.process"
+
+local OURS, THEIRS = 0, 1
+
+local shortage = {}
+
+local function load_module(name)
+  local cpath = package.cpath
+  package.cpath = process.c_module(name) .. cpath
+  local loaded = require(name)
+  package.cpath = cpath
+  return loaded
+end
+
+function shortage.begin()
+  if jit then -- what it compiles may hold on to what is looked for here
+    jit.off()
+    jit.flush()
+  end
+  shortage.c, shortage.starved = load_module "shortage", load_module "starved"
+  require "amqplocks.core"
+  assert.is_true(shortage.c.take("amqplocks/core.so", OURS) >= 4)
+  assert.is_true(shortage.c.take("librabbitmq.so", THEIRS) >= 4)
+end
+
+function shortage.disarm() return shortage.c.disarm() end
+
+function shortage.over()
+  process.remove_modules()
+  if jit then jit.on() end
+end
+
+--- Nothing of ours is left. Of rabbitmq-c's own there may be what it forgets itself when a second allocation fails
+-- behind a first one (0.11 a connection's buffer): one block for each failure, where what we forget would be many.
+function shortage.look_for_leaks(failed, n)
+  collectgarbage()
+  collectgarbage()
+  local ours, theirs = shortage.c.left(OURS), shortage.c.left(THEIRS)
+  shortage.c.forget()
+  assert.equal(0, ours, ("left over at allocation %d"):format(n))
+  assert.is_true(theirs <= failed, ("%d left over of rabbitmq-c's at allocation %d"):format(theirs, n))
+end
+
+return shortage
