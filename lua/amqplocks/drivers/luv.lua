@@ -15,6 +15,11 @@ local asleep = {} -- luacheck: ignore 241
 local ready = {}
 local idle = uv.new_idle()
 
+-- Handles that are to be closed. They are kept, as it may be a finalizer that closes a socket or wakes who waits, and luv
+-- 1.51 crashes where a handle is used that the collector has had before. One that is not in here any more was closed, or was
+-- in a loop that somebody has emptied.
+local open = {}
+
 local function resume(thread)
   if coroutine.status(thread) ~= "suspended" then return end -- somebody else has ended it
   local fine, problem = coroutine.resume(thread)
@@ -34,7 +39,7 @@ end
 
 -- A program may have closed all there was in the loop, and begun anew. Not while Lua ends: then nobody begins anything.
 local function prepare()
-  if idle:is_closing() then asleep, ready, idle = {}, {}, uv.new_idle() end
+  if idle:is_closing() then asleep, ready, open, idle = {}, {}, {}, uv.new_idle() end
 end
 
 -- `waiter` is a table, for this one wait.
@@ -44,14 +49,20 @@ local function wake(waiter)
   if thread then soon(thread) end
 end
 
+local function keep(handle)
+  open[handle] = true
+  return handle
+end
+
 local function close(handle)
-  if not handle:is_closing() then handle:close() end
+  if open[handle] and not handle:is_closing() then handle:close() end
+  open[handle] = nil
 end
 
 local function milliseconds(seconds) return math.max(1, math.ceil(math.min(seconds, 1e9) * 1000)) end
 
 local function start_timer(waiter, seconds)
-  local timer = uv.new_timer()
+  local timer = keep(uv.new_timer())
   uv.update_time() -- or it would begin when the loop has last looked at the clock
   timer:start(milliseconds(seconds), 0, function()
     close(timer)
@@ -129,12 +140,11 @@ function Socket:write(bytes, seconds)
 end
 
 -- Whoever writes is told by libuv; whoever reads is not. The handle is closed by the loop: it may be the collector who
--- calls, when none turns any more, and luv 1.44 crashes where Lua ends with a handle half closed. If somebody else has
--- closed it, the collector may even have had it.
+-- calls, when none turns any more, and luv 1.44 crashes where Lua ends with a handle half closed.
 function Socket:close()
   if self._closed then return end
   self._closed, self._ended = true, "the socket was closed"
-  soon(coroutine.create(function() pcall(close, self._tcp) end))
+  soon(coroutine.create(function() close(self._tcp) end))
   if self._reader then wake(self._reader) end
 end
 
@@ -151,7 +161,7 @@ local function survive_broken_pipes()
 end
 
 local function dial(address, deadline)
-  local tcp = uv.new_tcp()
+  local tcp = keep(uv.new_tcp())
   local connected, problem = await(function(callback)
     return tcp:connect(address.addr, address.port, callback)
   end, deadline)
