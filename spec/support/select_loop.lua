@@ -148,15 +148,13 @@ function Socket:close()
   self.raw:close()
 end
 
-function loop.connect(host, port, tls, seconds)
-  if tls then return nil, "this loop has no TLS", "tls" end
-  local deadline = seconds and socket.gettime() + seconds
+local function dial(address, port, deadline)
   local self = setmetatable({ raw = socket.tcp(), entries = {} }, Socket)
   self.raw:settimeout(0)
-  local connected, problem = self.raw:connect(host, port)
+  local connected, problem = self.raw:connect(address, port)
   while not connected and problem == "timeout" do
     if not await(self, "writes", deadline) then break end
-    connected, problem = self.raw:connect(host, port) -- once more, which tells what has become of it
+    connected, problem = self.raw:connect(address, port) -- once more, which tells what has become of it
     if problem == "already connected" then connected = true end
   end
   if connected then
@@ -164,6 +162,18 @@ function loop.connect(host, port, tls, seconds)
     return self
   end
   self:close()
+  return nil, problem
+end
+
+function loop.connect(host, port, tls, seconds)
+  if tls then return nil, "this loop has no TLS", "tls" end
+  local deadline = seconds and socket.gettime() + seconds
+  local addresses, problem = socket.dns.getaddrinfo(host)
+  for _, address in ipairs(addresses or {}) do
+    local connected
+    connected, problem = dial(address.addr, port, deadline)
+    if connected then return connected end
+  end
   return nil, problem, "unreachable"
 end
 
