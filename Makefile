@@ -51,6 +51,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
+.PHONY: matrix-brokers
 .PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
@@ -211,6 +212,12 @@ LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
 	+@MAKE="$(MAKE)" spec/support/matrix $(LUAS)
+
+# Debian's releases, with the RabbitMQ and rabbitmq-c that they have; sid:bookworm is the latter's RabbitMQ for the former.
+SUITES := bookworm trixie sid bookworm:sid sid:bookworm
+
+matrix-brokers: ## all specs, or SPEC=path, with other RabbitMQs and rabbitmq-cs, in chroots; as root; SUITES=sid
+	@LUA=$(LUA) spec/support/matrix-brokers $(SUITES) -- $(if $(SPEC),SPEC="$(SPEC)") $(if $(GC),GC=1)
 
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
