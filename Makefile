@@ -84,7 +84,7 @@ $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@echo "making $@, a $(LUA) with the sanitizers in it"
 	@mkdir -p $(@D)
 	$(Q)$(CC) -shared -fPIC -o $@.so $<
-	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s" exec -a "$$0" %s "$$@"\n' \
+	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s $$LD_PRELOAD" exec -a "$$0" %s "$$@"\n' \
 	  "$$($(CC) -print-file-name=$(SANITIZER_PRELOAD))" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
 # Lua 5.3 and 5.4 look at LUA_PATH_5_4 (say) instead of LUA_PATH when it is set; then so must we.

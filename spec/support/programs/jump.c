@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: the amqp-locks authors
+
+// To be preloaded (LD_PRELOAD), and a Lua module as well: clocks of this process that jump when they are told to. The wall
+// clock does when somebody sets it; the one that counts while the machine sleeps, and no other, when the machine has slept.
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static _Atomic time_t wall, slept;
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  static int (*real)(clockid_t, struct timespec *);
+  if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+  int result = real(clock, now);
+  if (clock == CLOCK_REALTIME) now->tv_sec += wall;
+  if (clock == CLOCK_BOOTTIME) now->tv_sec += slept;
+  return result;
+}
+
+static int set(lua_State *L) {
+  wall += (time_t)luaL_checkinteger(L, 1);
+  return 0;
+}
+
+static int sleep_for(lua_State *L) {
+  slept += (time_t)luaL_checkinteger(L, 1);
+  return 0;
+}
+
+int luaopen_jump(lua_State *L) {
+  lua_newtable(L);
+  lua_pushcfunction(L, set);
+  lua_setfield(L, -2, "set");
+  lua_pushcfunction(L, sleep_for);
+  lua_setfield(L, -2, "sleep");
+  return 1;
+}
