@@ -3,6 +3,7 @@
 
 -- Many processes, few slots. What happened is proved by the file system, which knows nothing of this library: who is
 -- inside has made a directory for its slot, which fails if there is one, and has written so to a log, which only grows.
+local broker = require "spec.support.broker"
 local lfs = require "lfs"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
@@ -87,6 +88,17 @@ local function fight(slots, count, rounds, timeout)
   return entered, refused, most
 end
 
+local operated_it = broker.operated_it(it, pending)
+
+-- The most channels that one connection has.
+local function most_channels()
+  local most = 0
+  for number in broker.suite:ctl("list_connections", "--no-table-headers", "channels"):gmatch "%d+" do
+    most = math.max(most, tonumber(number))
+  end
+  return most
+end
+
 after_each(stage.clear)
 teardown(stage.check)
 
@@ -101,5 +113,16 @@ describe("sixteen processes", function()
     local entered, refused = fight(1, 16, 25, 0)
     assert.equal(16 * 25, entered + refused)
     assert.is_true(entered > 0)
+  end)
+end)
+
+describe("sixty-four processes", function()
+  -- Most claims are answered by 405, which costs a channel each time.
+  operated_it("storming one slot are let in one at a time, or refused, and open no more channels than a few", function()
+    local entered, refused = fight(1, 64, 5, 0)
+    assert.equal(64 * 5, entered + refused)
+    assert.is_true(entered > 0 and refused > 0)
+    local most = most_channels()
+    assert.is_true(most > 0 and most <= 6, most .. " channels")
   end)
 end)

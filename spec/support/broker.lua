@@ -160,8 +160,10 @@ function node:permit(name, configure, write, read, queue)
     Rest(Rest).]] or "."), name, configure, write, read, queue)
 end
 
---- Adds a virtual host that its guest may use, with at most so many connections; gives its URL.
-function node:add_vhost(name, most)
+--- Adds a virtual host that its guest may use, with at most so many connections; gives its URL. `queue_type`: of queues
+-- for which nobody asks for a type.
+function node:add_vhost(name, most, queue_type)
+  if queue_type then self:ctl("add_vhost", name, "--default-queue-type", queue_type) end
   self:tell('rabbit_vhost:add($1, <<"the operator">>), ok = rabbit_auth_backend_internal:set_permissions('
     .. '<<"guest">>, $1, <<".*">>, <<".*">>, <<".*">>, <<"the operator">>), '
     .. 'rabbit_vhost_limit:parse_set($1, $2, <<"the operator">>).', name, ('{"max-connections": %d}'):format(most))

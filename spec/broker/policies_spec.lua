@@ -1,0 +1,108 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Policies of the broker, and defaults of a virtual host, that get in the way of what queues are declared with: what
+-- docs/guide.md says of each is so, and a lock is a lock all the while.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(stage.clear)
+teardown(stage.check)
+
+-- A virtual host of its own, so that a policy meets nobody else; gives its URL and its name.
+local function vhost()
+  local name = client.unique "vhost"
+  stage.undo(function() broker.suite:delete_vhost(name) end)
+  return broker.suite:add_vhost(name, 50), name
+end
+
+local function policy(on, pattern, definition)
+  broker.suite:ctl("set_policy", "-p", on, "meddling", pattern, definition, "--apply-to", "queues")
+end
+
+local function queue_types(on)
+  local types = {}
+  local listed = broker.suite:ctl("list_queues", "--no-table-headers", "-p", on, "name", "type")
+  for name, kind in listed:gmatch "(%S+)%s+(%S+)" do
+    types[name] = kind:gsub("^rabbit_(%w+)_queue$", "%1")
+  end
+  return types
+end
+
+describe("a policy with", function()
+  operated_it("reject-publish leaves our slots alone; one made without arguments is unavailable, which is not absent",
+    function()
+      local url, on = vhost()
+      local conn, other = stage.connect(url), stage.client(url)
+      policy(on, "[-]A$", '{"overflow":"reject-publish","max-length":0}')
+      assert.equal(2, conn:admin("ours"):create(2))
+      assert.is_true(stage.take(conn:semaphore("ours")):release())
+      assert(other:declare("theirs-1-A", { durable = true }))
+      until_true(function() return other:probe("theirs-1-A") == "unavailable" end)
+      stage.fails("unavailable", conn:semaphore("theirs"):try_acquire())
+      assert.equal(1, conn:admin("theirs"):slots())
+    end)
+
+  operated_it("expires takes the slots away: who holds one keeps it and is told, others find no semaphore", function()
+    local url, on = vhost()
+    local conn = stage.connect(url)
+    assert.equal(1, conn:admin("brief"):create(1))
+    local lock = stage.take(conn:semaphore("brief"))
+    policy(on, "^brief-", '{"expires":100}')
+    until_true(function() return select(3, lock:verify()) == "removed" end)
+    assert.is_true(lock:held())
+    assert.is_true(lock:release())
+    stage.fails("not_found", stage.connect(url):semaphore("brief"):acquire{ timeout = 20 })
+  end)
+
+  operated_it("message-ttl takes the doorbell's tokens: who waits finds by looking", function()
+    local url, on = vhost()
+    local conn, other = stage.connect(url), stage.client(url)
+    policy(on, "[-]bell$", '{"message-ttl":0}') -- which is for what is published from now on
+    assert.equal(1, conn:admin("still"):create(1))
+    until_true(function() return other:message_count("still-bell") == 0 end)
+    local lock = stage.take(conn:semaphore("still"))
+    local waiter = process.start()
+    waiter:run("sem = require('amqplocks').connect((...)):semaphore('still')", url)
+    waiter:begin("return assert(sem:acquire{ timeout = 20, poll = 0.1 }).slot")
+    assert.is_true(lock:release())
+    assert.equal(1, waiter:finish())
+  end)
+
+  operated_it("message-ttl on permits loses them, and repair brings them back", function()
+    local url, on = vhost()
+    local permits = stage.connect(url):token_semaphore("fleeting")
+    policy(on, "\\.semaphore$", '{"message-ttl":0}')
+    assert.equal(2, permits:create(2))
+    stage.fails("busy", permits:try_acquire())
+    broker.suite:ctl("clear_policy", "-p", on, "meddling")
+    until_true(function() return (permits:repair()) == 2 end)
+    assert.is_true(stage.take(permits):release())
+  end)
+end)
+
+describe("a virtual host whose queues are quorum by default", function()
+  operated_it("gets the queues that we ask for, and locks of every kind work", function()
+    local name = client.unique "vhost"
+    stage.undo(function() broker.suite:delete_vhost(name) end)
+    local url = broker.suite:add_vhost(name, 50, "quorum")
+    local conn = stage.connect(url)
+    assert(stage.client(url):declare("plain", { durable = true }))
+    assert.equal(1, conn:admin("images"):create(1))
+    assert.equal(1, conn:token_semaphore("licences"):create(1))
+    local locks = { stage.take(conn:semaphore("images")), stage.take(conn:mutex("db")),
+      stage.take(conn:token_semaphore("licences")), assert(conn:rwlock("catalog"):try_read()) }
+    for queue, kind in pairs(queue_types(name)) do
+      assert.equal(queue == "plain" and "quorum" or "classic", kind, queue)
+    end
+    for _, lock in ipairs(locks) do
+      assert.is_true(lock:held())
+      assert.is_true(lock:release())
+    end
+  end)
+end)
