@@ -100,13 +100,14 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
+local NOTICES = 8 -- seconds after which the broker has noticed whoever is gone, however he went
+
 -- Takes until nothing is left; gives the locks, and why there were no more.
-local function take_all(conn, pool, most)
+local function take_all(conn, pool, expected)
   local locks, object = {}, pools.lock(conn, pool)
   local way = pool.kind == "rwlock" and "write" or "acquire"
-  while #locks <= most do
-    -- What was just given back may not be ready yet; see docs/guide.md.
-    local lock, _, code = object[way](object, { timeout = 0.5, poll = 0.2 })
+  while #locks <= pool.most do
+    local lock, _, code = object[way](object, { timeout = #locks < expected and NOTICES or 0.3, poll = 0.2 })
     if not lock then return locks, code end
     table.insert(locks, lock)
   end
@@ -118,7 +119,7 @@ local function count(writing, conn, pool)
   if pools.is_administered(pool) then
     expected = act(writing, pools.admin(conn, pool), pool, "slots", nil, { timeout = 10 }) or -1
   end
-  local locks, more = take_all(conn, pool, pool.most)
+  local locks, more = take_all(conn, pool, expected)
   writing:note("count", { pool = pool.name, expected = expected, taken = #locks, more = more, least = pool.least,
     most = pool.most })
   local taken = #locks

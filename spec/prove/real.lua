@@ -15,6 +15,7 @@
 --     seed         of all that is drawn               kinds    of locks, a list of names in pools.lua
 --     faults       a list of names of files in spec/prove/faults; all that are possible, unless given
 --     every        seconds between strikes, in the mean (0.4)
+--     keep_nodes   true: nodes are not restarted, as others use them, too
 --     crowd        how many of each there are: plain, several, cramped, loop (clients), admins, witnesses, foreigners;
 --                  proxied: how many of the clients are behind a proxy of their own
 --     say          a function that is told, in words, what is going on
@@ -31,6 +32,7 @@
 --                  that may be restarted), or what the settings' `offers`, a set, has, such as "cluster"
 --     weight       how often it is drawn, beside the others' (1)
 --     quick        true: it belongs to the short form
+--     after        seconds from the beginning before it may strike (0)
 --     strike(stage, random)
 --                  strikes, and gives how long it lasts, and a function over() that ends it; nothing: there was nobody
 --                  to strike. `random` is math.random, from the seed. It says what it does by stage:strike(), before it
@@ -38,7 +40,8 @@
 --                  runs: what lasts is ended by over(), which is also called when the time is up.
 --
 -- What a stage offers to faults:
---     stage.nodes, stage.pools, stage.settings
+--     stage.nodes, stage.pools, stage.settings, stage.prefix (of all names), stage.journals (their directory)
+--     stage.frozen is to be set while a node is, so that nobody tries to operate it meanwhile
 --     stage:pick(random, role[, wanted])
 --                  one of role "client", "admin" or "witness" who lives, has not been struck yet, and of whom
 --                  wanted(one) is true, if given: { lane, role, flavour, process, proxy, node, connection }; nil if
@@ -218,19 +221,31 @@ local function draw(self)
   return self.faults[#self.faults]
 end
 
+local function needs_operator(fault)
+  for _, need in ipairs(fault.needs or {}) do
+    if need == "operator" then return true end
+  end
+end
+
+-- Nobody operates a node that is frozen: those strikes wait.
 local function end_strikes(self, all)
   local now = journal.now()
   for i = #self.lasting, 1, -1 do
-    if all or self.lasting[i].until_ <= now then table.remove(self.lasting, i).over() end
+    local one = self.lasting[i]
+    if (all or one.until_ <= now) and not (self.frozen and needs_operator(one.fault)) then
+      table.remove(self.lasting, i)
+      one.over()
+    end
   end
 end
 
 local function strike_one(self)
   local fault = draw(self)
+  if self.frozen and needs_operator(fault) or journal.now() < self.began + (fault.after or 0) then return end
   local seconds, over = fault.strike(self, self.random)
   if not seconds then return end
   self.counts[fault.name] = (self.counts[fault.name] or 0) + 1
-  if over then table.insert(self.lasting, { until_ = journal.now() + seconds, over = over }) end
+  if over then table.insert(self.lasting, { until_ = journal.now() + seconds, over = over, fault = fault }) end
 end
 
 -- The run -----------------------------------------------------------------------------------------------------------
@@ -283,7 +298,7 @@ local function dismiss(self)
     left = 0
     for _, seat in ipairs(self.seats) do
       if not seat.ended and is_done(seat) then
-        seat.process.socket:close() -- it ends itself, then
+        seat.process.socket:shutdown() -- then it ends itself; a broker that was restarted may have the socket, too
         seat.process:await_end()
         ended(self, seat)
       end
@@ -383,13 +398,14 @@ local function set_up(self)
   self.faults = choose(self, self.settings.faults)
   administer("create(...)", self.nodes[1].url, pools.encode(self.pools))
   fill(self, crowd)
+  self.began = journal.now()
 end
 
 local function run(self)
   set_up(self)
   say(self, "%d processes; faults for %g s", #self.seats, self.settings.seconds or 60)
   go_on(self, self.settings.seconds or 60, true)
-  end_strikes(self, true)
+  while #self.lasting > 0 do end_strikes(self, true) end
   self.journal:note "quiet"
   go_on(self, self.settings.quiet or 10)
   dismiss(self)
@@ -397,7 +413,8 @@ local function run(self)
   local url, list = self.nodes[1].url, pools.encode(self.pools)
   administer("audit(...)", self.cpath, self.journals, "audit", self.prefix .. ".audit", url, list)
   look_for_leftovers(self)
-  administer("destroy(...)", url, list)
+  local fine, problem = pcall(administer, "destroy(...)", url, list)
+  if not fine then self.journal:note("left", { message = "locks, not deleted: " .. problem }) end
   self.journal:note "end"
 end
 

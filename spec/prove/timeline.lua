@@ -196,10 +196,9 @@ local function legend(self, y)
     self:text(x + 18, y + 10, kind)
     x = x + 105
   end
-  self:text(x, y + 10,
-    "full: certainly held; pale: held by the call's return; thin: waits; × not held any more, by held(); "
-    .. "grey: an administrator at work; yellow: a fault; red: a violation")
-  return y + 26
+  self:text(LEFT, y + 30, "full: certainly held; pale: by what the calls returned; thin: waits; ×: not held any more, by "
+    .. "held(); grey: an administrator at work; yellow: a fault; red: a violation")
+  return y + 44
 end
 
 --- Draws windows of a book, one below the other.

@@ -6,13 +6,13 @@ return {
   name = "freeze", weight = 0.5, needs = { "node" },
   strike = function(stage, random)
     local node = stage.nodes[random(#stage.nodes)]
-    if node.is_frozen then return nil end
-    node.is_frozen = true
+    if stage.frozen then return nil end
+    stage.frozen = true
     local number = stage:strike{ fault = "freeze", lane = "*", hinders = 8 }
     node:freeze()
     return random() < 0.5 and random() or 1.5 + random() * 2.5, function()
       node:thaw()
-      node.is_frozen = false
+      stage.frozen = false
       stage:over(number)
     end
   end,

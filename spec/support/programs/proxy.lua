@@ -87,7 +87,8 @@ end
 
 local function open(self)
   local client = assert(self.server:accept())
-  local broker = assert(socket.connect(self.host, self.port))
+  local broker = socket.connect(self.host, self.port)
+  if not broker then return client:close() end -- as nobody listens
   for _, one in ipairs{ client, broker } do
     one:settimeout(0)
     one:setoption("tcp-nodelay", true)

@@ -1,0 +1,44 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The short form of `make prove`: some seconds of each kind of lock under the faults that strike quickly. See
+-- spec/prove/real.lua, and docs/proving.md for the long form.
+local broker = require "spec.support.broker"
+local process = require "spec.support.process"
+local real = require "spec.prove.real"
+local stage = require "spec.support.stage"
+
+local SECONDS = 6
+
+local CROWD = { plain = 6, several = 1, cramped = 1, loop = 1, proxied = 4, admins = 1, witnesses = 1, foreigners = 1 }
+
+local function quick_faults()
+  local names = {}
+  for _, fault in ipairs(real.faults()) do
+    if fault.quick and (broker.suite or table.concat(fault.needs or {}) ~= "operator") then
+      table.insert(names, fault.name)
+    end
+  end
+  return names
+end
+
+after_each(stage.clear)
+teardown(process.remove_modules)
+
+describe("processes that lock, administer and look on, while faults strike,", function()
+  it("leave journals by which nothing was wrong", function()
+    local directory, seed = process.shell("mktemp", "-d"):match "%S+", os.time()
+    local node = broker.suite or { url = os.getenv "AMQP_URL" }
+    local result = real.run{ nodes = { node }, keep_nodes = true, directory = directory, seed = seed, seconds = SECONDS,
+      quiet = 1, every = 0.2, poll = 0.5, faults = quick_faults(), crowd = CROWD }
+    if #result.findings.violations > 0 then
+      error(("seed %d, see %s\n%s"):format(seed, directory, result.report), 0)
+    end
+    assert.is_true(#result.findings.book.holds > 50, result.report)
+    assert.is_true(#result.findings.book.saws > 10, result.report)
+    for _, pool in pairs(result.findings.book.pools) do
+      assert.is_true((result.findings.book.held_of[pool.name] or 0) > 0, "nobody ever held " .. pool.kind)
+    end
+    process.shell("rm", "-rf", directory)
+  end)
+end)
