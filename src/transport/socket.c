@@ -64,10 +64,10 @@ static void down_status(socket_port *self, int status) {
       break;
     case AMQP_STATUS_CONNECTION_CLOSED:
     case AMQP_STATUS_SOCKET_CLOSED:
-      if (self->has_heard)
-        down(self, AL_UNREACHABLE, "the broker closed the connection without a word");
-      else
-        down(self, AL_PROTOCOL, "the peer closed the connection instead of speaking AMQP 0-9-1");
+      /* So does a proxy whose broker is down, as well as whoever is no broker. */
+      down(self, AL_UNREACHABLE,
+           self->has_heard ? "the broker closed the connection without a word"
+                           : "the peer closed the connection instead of speaking AMQP 0-9-1");
       break;
     case AMQP_STATUS_SOCKET_ERROR:
       down(self, AL_UNREACHABLE, strerror(errno));
