@@ -16,8 +16,8 @@ local ready = {}
 local idle = uv.new_idle()
 
 -- Handles that are to be closed. They are kept, as it may be a finalizer that closes a socket or wakes who waits, and
--- luv 1.51 crashes where a handle is used that the collector has had before. One that is not in here any more was closed,
--- or was in a loop that somebody has emptied.
+-- luv 1.51 crashes where a handle is used that the collector has had before. One that is not in here any more was
+-- closed, or was in a loop that somebody has emptied.
 local open = {}
 
 local function resume(thread)
