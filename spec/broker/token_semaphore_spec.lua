@@ -22,11 +22,7 @@ after_each(stage.clear)
 teardown(stage.check)
 
 -- Whether the broker is of this version or a later one.
-local function since(major, minor)
-  local its_major, its_minor = stage.client().server.version:match "^(%d+)%.(%d+)"
-  its_major, its_minor = tonumber(its_major), tonumber(its_minor)
-  return its_major > major or its_major == major and its_minor >= minor
-end
+local function since(major, minor) return stage.client():since(major, minor) end
 
 -- So many are free, and so many consume: wait for one or hold one.
 local function until_at(name, free, consumers) line.until_at(name, free, consumers, scene.permits(name)) end

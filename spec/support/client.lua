@@ -262,6 +262,13 @@ function client.connect(address, options)
   return nil, reason
 end
 
+--- Whether the broker is of this version or a later one.
+function client:since(major, minor)
+  local its_major, its_minor = self.server.version:match "^(%d+)%.(%d+)"
+  its_major, its_minor = tonumber(its_major), tonumber(its_minor)
+  return its_major > major or its_major == major and its_minor >= minor
+end
+
 --- Closes the connection in order, and waits for close-ok. Idempotent, and no error on a connection already dead.
 function client:close(seconds)
   if not self.ended and not self.closed then

@@ -57,7 +57,7 @@ function program.races(goal)
 end
 
 --- TSAN_OPTIONS for those. Otherwise who reads from a socket counts as having waited for all who wrote to theirs.
-program.RACES = "io_sync=0"
+program.RACES = ("io_sync=0:suppressions=%s/spec/support/races.txt"):format(process.shell("pwd"):match "[^\n]+")
 
 --- The package of this run's Lua.
 function program.lua_package()
