@@ -43,7 +43,7 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
 NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
-	$(if $(filter check check-% format,$(GOALS)),check)
+	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster)
 
 Q := $(if $(V),,@)
 
@@ -52,7 +52,7 @@ export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: matrix-brokers
-.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-cluster bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -237,6 +237,18 @@ $(BUILD)/bench/%.so: spec/bench/%.c Makefile | prepare
 bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios, budgets, rivals; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  spec/bench/run $(or $(BENCH),spec/bench/*.lua)
+
+# In a room for other Debians' RabbitMQ; SUITE=host takes this machine's, whatever that is.
+prove-cluster: prepare ## three nodes that are cut off, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
+ifeq ($(SUITE),host)
+	@$(MAKE) --no-print-directory build
+	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) STORY="$(STORY)" KINDS="$(KINDS)" \
+	  spec/support/cluster with $(RUN_LUA) spec/prove/cluster.lua
+else
+	@mkdir -p build/prove
+	@spec/support/room -b build/prove $(or $(SUITE),sid) make prove-cluster SUITE=host SECONDS=$(SECONDS) SEED=$(SEED) \
+	  STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
+endif
 
 # LuaJIT is the fastest, unless another one is named.
 PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))

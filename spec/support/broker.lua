@@ -205,8 +205,11 @@ end
 
 local suites = os.getenv "BROKER_DIR"
 
+--- A node that is there already, by its directory.
+function broker.open(directory) return refresh(setmetatable({ directory = directory }, node)) end
+
 --- The suite's own node; nil when the suite was given a broker from elsewhere, which has no operator.
-broker.suite = suites and refresh(setmetatable({ directory = suites }, node))
+broker.suite = suites and broker.open(suites)
 
 --- `it`, for tests that need an operator.
 function broker.operated_it(it, pending) return suites and it or pending end

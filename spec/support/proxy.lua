@@ -5,6 +5,7 @@
 --
 --     local proxy = require "spec.support.proxy".start()     -- in front of $AMQP_URL
 --     local conn = stage.connect(proxy.url)                   -- its holder is connection 1, its prober then 2
+--     local apart = proxy.start(url, other_url)              -- a holder's and its prober's connection lead apart
 --     proxy:switch("down", "hold")     -- what the broker sends waits on the way, on every connection, until "pass"
 --     proxy:switch("up", "drop", 1)    -- what connection 1 sends gets lost, also that it ended
 --     proxy:let("up", 3)               -- three more frames, of whichever connection, arrive; the others are kept
@@ -22,11 +23,16 @@ local values = require "spec.support.programs.values"
 local proxy = {}
 proxy.__index = proxy
 
-function proxy.start(address)
-  address = address or os.getenv "AMQP_URL"
-  local parts = url.parse(address)
-  local server = process.start()
-  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", parts.host, tonumber(parts.port))
+--- Connections lead to these addresses in turn, or all to $AMQP_URL.
+function proxy.start(...)
+  local addresses, targets = { (...) or os.getenv "AMQP_URL", select(2, ...) }, {}
+  for _, address in ipairs(addresses) do
+    local parts = url.parse(address)
+    table.insert(targets, parts.host)
+    table.insert(targets, tonumber(parts.port) or 5672)
+  end
+  local parts, server = url.parse(addresses[1]), process.start()
+  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", values.unpack(targets))
   local port = server:finish()
   parts.host, parts.port, parts.authority = "127.0.0.1", ("%d"):format(port), nil
   return setmetatable({ server = server, url = url.build(parts) }, proxy)

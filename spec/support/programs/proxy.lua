@@ -87,7 +87,8 @@ end
 
 local function open(self)
   local client = assert(self.server:accept())
-  local broker = socket.connect(self.host, self.port)
+  local address = self.addresses[#self.pairs % #self.addresses + 1]
+  local broker = socket.connect(address.host, address.port)
   if not broker then return client:close() end -- as nobody listens
   for _, one in ipairs{ client, broker } do
     one:settimeout(0)
@@ -207,10 +208,14 @@ local function obey(self, spec)
   return true
 end
 
---- Tells the spec its port, then serves until the spec hangs up.
-function proxy.serve(spec, host, port)
-  local self = { server = assert(socket.bind("127.0.0.1", 0)), host = host, port = port, pairs = {},
+--- Tells the spec its port, then serves until the spec hangs up. Connections lead to these hosts and ports in turn.
+function proxy.serve(spec, ...)
+  local self = { server = assert(socket.bind("127.0.0.1", 0)), addresses = {}, pairs = {},
     modes = { up = "pass", down = "pass" }, allowed = {} }
+  for i = 1, select("#", ...), 2 do
+    local host, port = select(i, ...)
+    table.insert(self.addresses, { host = host, port = port })
+  end
   local _, own = self.server:getsockname()
   spec:send(values.message(own))
   while true do

@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The locks that `make prove-cluster` has processes compete for: one of each kind that can be at most one's, and the
+-- two sides of a readers–writer lock.
+local kinds = {}
+
+-- What its queues are, if an administrator makes them; whether it is one's alone where there is Khepri; and what others
+-- want, if not the same.
+local ALL = {
+  classic = { queue = "classic", exclusive = true },
+  quorum = { queue = "quorum", exclusive = true },
+  mutex = { exclusive = true },
+  write = { exclusive = true, others = { "read", "write", "read" } },
+  read = { exclusive = true, others = { "write", "write", "write" } },
+  token = { queue = "classic", is_token = true },
+  ["token-quorum"] = { queue = "quorum", is_token = true },
+}
+
+kinds.names = { "classic", "quorum", "mutex", "write", "read", "token", "token-quorum" }
+
+--- Those of the environment's KINDS, or all. A kind may be named more than once.
+function kinds.wanted()
+  local list = {}
+  for kind in (os.getenv "KINDS" or ""):gmatch "[%w-]+" do table.insert(list, kind) end
+  return #list > 0 and list or kinds.names
+end
+
+function kinds.is_exclusive(kind) return ALL[kind].exclusive == true end
+
+--- What the rival on node i is after.
+function kinds.rival(kind, i) return ALL[kind].others and ALL[kind].others[i] or kind end
+
+--- Makes what has to be made.
+function kinds.make(conn, kind, name)
+  local about = ALL[kind]
+  if about.is_token then return assert(conn:token_semaphore(name, { queue_type = about.queue }):resize(1)) end
+  if about.queue then return assert(conn:admin(name, { queue_type = about.queue }):resize(1)) end
+end
+
+--- Unmakes it.
+function kinds.unmake(conn, kind, name)
+  local about = ALL[kind]
+  if about.is_token then return assert(conn:token_semaphore(name, { queue_type = about.queue }):destroy()) end
+  if about.queue then return assert(conn:admin(name, { queue_type = about.queue }):destroy()) end
+end
+
+--- A function of timeout and poll that takes it; a timeout of 0 tries once.
+function kinds.lock(conn, kind, name)
+  local about = ALL[kind]
+  if kind == "read" or kind == "write" then
+    local rwlock = conn:rwlock(name)
+    return function(timeout, poll) return rwlock[kind](rwlock, { timeout = timeout, poll = poll }) end
+  end
+  local lock
+  if kind == "mutex" then
+    lock = conn:mutex(name)
+  elseif about.is_token then
+    lock = conn:token_semaphore(name, { queue_type = about.queue })
+  else
+    lock = conn:semaphore(name)
+  end
+  return function(timeout, poll) return lock:acquire{ timeout = timeout, poll = poll } end
+end
+
+return kinds

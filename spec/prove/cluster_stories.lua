@@ -1,0 +1,227 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The stories of `make prove-cluster`, in the order in which they are told. Each has a name and a function that is
+-- called with what to say things with, what to say failures with, and what says how a contest went.
+local amqplocks = require "amqplocks"
+local client = require "spec.support.client"
+local cluster = require "spec.support.cluster"
+local contest = require "spec.prove.cluster_contest"
+local kinds = require "spec.prove.cluster_kinds"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local socket = require "socket"
+local until_true = require "spec.support.until"
+
+local nodes = cluster.nodes
+local stories = {}
+
+-- Something happens to node 1, and everybody looks on ---------------------------------------------------------------
+
+-- Mnesia does not heal by itself: who was alone is started again, as operators must.
+local function heal()
+  cluster.heal()
+  if not cluster.has_khepri() and os.getenv "CLUSTER_PARTITION" ~= "pause_minority" then nodes[1]:restart() end
+end
+
+local ACTS = {
+  ["cut off"] = { seconds = 25, strike = function() cluster.cut(1, { 2, 3 }) end, recover = heal },
+  ["not heard by the others"] = { seconds = 25, strike = function() cluster.deafen(1, { 2, 3 }) end, recover = heal },
+  frozen = { seconds = 16, strike = function() nodes[1]:freeze() end,
+    recover = function()
+      nodes[1]:thaw()
+      heal()
+    end },
+  killed = { seconds = 6, strike = function() nodes[1]:kill() end, recover = function() nodes[1]:restart() end },
+  stopped = { seconds = 6, strike = function() nodes[1]:stop() end, recover = function() nodes[1]:restart() end },
+}
+
+-- The holder is connected to node 1, or to another; slots, permits and bells are on node 1 in any case.
+local function add_contest(act, holder)
+  table.insert(stories, {
+    name = ("node 1 is %s, %s the holder"):format(act, holder == 1 and "with" or "without"),
+    tell = function(_, _, judge)
+      local about = { holder = holder, home = 1, heartbeat = 10 }
+      for name, value in pairs(ACTS[act]) do about[name] = value end
+      judge(contest.run(about))
+    end,
+  })
+end
+
+for _, act in ipairs{ "cut off", "frozen", "killed", "stopped", "not heard by the others" } do
+  add_contest(act, 1)
+  add_contest(act, 2)
+end
+
+-- Those who ask are connected elsewhere than those who hold ---------------------------------------------------------
+
+local APART = {
+  rwlock = { { "write", 1, 2 }, { "write", 3, 2 }, { "read", 1, 2 }, { "read", 3, 2 }, { "read", 2, 2 } },
+  mutex = { { "mutex", 1, 2 }, { "mutex", 3, 2 }, { "mutex", 2, 1 } },
+  classic = { { "classic", 1, 2 }, { "classic", 3, 2 }, { "classic", 2, 1 } },
+}
+
+local function entries(said)
+  local count = 0
+  for _, one in ipairs(said) do count = count + #one.held end
+  return count
+end
+
+-- Has each of a list hand a lock on, { kind, node of its holder connection, node of its prober's }; gives a function
+-- that ends it and gives what they said.
+local function crowd(name, list, timeout, poll)
+  local all = {}
+  for i, one in ipairs(list) do
+    local url = one[2] == one[3] and nodes[one[2]].url or proxy.start(nodes[one[2]].url, nodes[one[3]].url).url
+    all[i] = contest.start("hand_on", url, one[1], name, 10, timeout, poll)
+    all[i].kind = one[1]
+    assert(all[i]:finish(60))
+  end
+  return function() return contest.finish(all) end
+end
+
+table.insert(stories, {
+  name = "holders ask through node 2, which lags: frozen for a second, again and again",
+  tell = function(say, fail)
+    local ends, maker = {}, assert(amqplocks.connect(nodes[3].url))
+    for kind, list in pairs(APART) do
+      local name = client.unique("cluster") .. "." .. kind
+      kinds.make(maker, list[1][1], name)
+      ends[kind] = crowd(name, list, 3, 0.2)
+    end
+    maker:close()
+    for _ = 1, 8 do
+      socket.sleep(0.2 + math.random())
+      nodes[2]:freeze()
+      socket.sleep(1)
+      nodes[2]:thaw()
+    end
+    for kind, finish in pairs(ends) do
+      local said = finish()
+      local overlap, count = contest.overlap(said), entries(said)
+      say("  %-8s taken %d times, overlap %s", kind, count,
+        overlap > 0 and ("%.1f ms"):format(overlap * 1000) or "none")
+      if count < 20 then fail("%s was taken only %d times", kind, count) end
+      if overlap > 0 and cluster.has_khepri() then fail("two had the %s lock at a time", kind) end
+    end
+  end,
+})
+
+-- Waiting -----------------------------------------------------------------------------------------------------------
+
+local POLL = 1
+
+-- How long nobody had it, at most, between two who had; and in the median.
+local function gaps(said)
+  local all, list = {}, {}
+  for _, one in ipairs(said) do
+    for _, held in ipairs(one.held) do table.insert(all, held) end
+  end
+  table.sort(all, function(a, b) return a.from < b.from end)
+  for i = 2, #all do table.insert(list, all[i].from - all[i - 1].to) end
+  table.sort(list)
+  return list[#list] or math.huge, list[math.floor(#list / 2) + 1] or math.huge
+end
+
+-- Three who hand on to each other through three nodes. Beside them, of each kind, one who takes and gives one of its
+-- own through node 2 shows for how long the cluster itself does not answer.
+local function add_hand_over(act, strike, recover)
+  table.insert(stories, {
+    name = "hand-overs from node to node, " .. act,
+    tell = function(say, fail)
+      local ends, maker = {}, assert(amqplocks.connect(nodes[2].url))
+      for _, kind in ipairs{ "mutex", "write", "quorum", "token-quorum" } do
+        local name = client.unique("cluster") .. "." .. kind
+        kinds.make(maker, kind, name .. ".all")
+        kinds.make(maker, kind, name .. ".one")
+        ends[kind] = { crowd(name .. ".all", { { kind, 1, 1 }, { kind, 2, 2 }, { kind, 3, 3 } }, 30, POLL),
+          crowd(name .. ".one", { { kind, 2, 2 } }, 30, POLL) }
+      end
+      maker:close()
+      socket.sleep(3)
+      strike()
+      socket.sleep(6)
+      recover()
+      socket.sleep(3)
+      for kind, two in pairs(ends) do
+        local longest, median = gaps(two[1]())
+        local stall = gaps(two[2]())
+        say("  %-13s from hand to hand %.1f ms (median), %.2f s at most; alone %.2f s at most", kind, median * 1000,
+          longest, stall)
+        if longest > stall + 1.5 * POLL + 1 then fail("nobody had %s for %.2f s, though some waited", kind, longest) end
+      end
+      cluster.until_whole()
+    end,
+  })
+end
+
+local function nothing() end
+add_hand_over("nothing happens", nothing, nothing)
+add_hand_over("node 1 is killed and started", function() nodes[1]:kill() end, function() nodes[1]:restart() end)
+add_hand_over("node 3 is stopped and started", function() nodes[3]:stop() end, function() nodes[3]:restart() end)
+
+-- Administering while a node is down --------------------------------------------------------------------------------
+
+table.insert(stories, {
+  name = "a slot's node is killed: slots are counted, removed, added",
+  tell = function(say, fail)
+    local one, two = assert(amqplocks.connect(nodes[1].url)), assert(amqplocks.connect(nodes[2].url))
+    local name = client.unique "cluster"
+    local admin = two:admin(name)
+    assert(admin:resize(2))
+    assert(one:admin(name):resize(3))
+    one:close()
+    nodes[1]:kill()
+    until_true(function() return cluster.seen_by(nodes[2]) == 2 end, 60)
+    local count, message = admin:slots()
+    say("  3 slots, the last one's node is down: slots() is %s", tostring(count or message))
+    if count and count ~= 3 then fail("a slot whose node is down is not counted") end
+    local left, why = admin:remove(1)
+    say("  remove(1): %s", tostring(left or why))
+    if left and left < 2 then fail("one was to go, and %d of 3 are left", left) end
+    nodes[1]:restart()
+    cluster.until_whole()
+    count, message = admin:slots()
+    say("  the node is back: slots() is %s", tostring(count or message))
+    if not count then fail("the row is broken: %s", message) end
+    until_true(function() return admin:destroy() end, 60)
+    two:close()
+  end,
+})
+
+-- A client dies while its node is cut off ---------------------------------------------------------------------------
+
+table.insert(stories, {
+  name = "node 1 is cut off, and its client is killed",
+  tell = function(say, fail)
+    local all, names, maker = {}, {}, assert(amqplocks.connect(nodes[1].url))
+    for _, kind in ipairs(kinds.wanted()) do
+      names[kind] = client.unique("cluster") .. "." .. kind
+      kinds.make(maker, kind, names[kind])
+      all[kind] = contest.start("hold", nodes[1].url, kind, names[kind], 10, 30, 0.5)
+      assert(all[kind]:finish(60))
+    end
+    maker:close()
+    cluster.cut(1, { 2, 3 })
+    socket.sleep(12)
+    for _, one in pairs(all) do one:kill() end
+    socket.sleep(3)
+    heal()
+    cluster.until_whole()
+    for _, kind in ipairs(kinds.wanted()) do
+      local fine, after = pcall(contest.take_everywhere, kind, names[kind])
+      say("  %-13s free %s", kind, fine and ("%.2f s after the cluster was whole"):format(after) or "NEVER")
+      if not fine then fail("%s stays taken: %s", kind, tostring(after)) end
+    end
+  end,
+})
+
+for _, story in ipairs(stories) do
+  local tell = story.tell
+  story.tell = function(...)
+    tell(...)
+    process.clear()
+  end
+end
+
+return stories

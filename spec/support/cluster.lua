@@ -1,0 +1,90 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The three nodes of spec/support/cluster, for what runs inside of it.
+--
+--     local cluster = require "spec.support.cluster"
+--     cluster.nodes[2].url                      -- and what else spec/support/broker.lua gives of a node
+--     cluster.nodes[2]:kill()                   -- :stop() :restart() :freeze() :thaw()
+--     cluster.cut(1, { 2, 3 })                  -- what 1 and the others send each other gets lost
+--     cluster.deafen(1, { 2, 3 })               -- only what 1 sends
+--     cluster.heal()
+--     cluster.until_whole()
+local broker = require "spec.support.broker"
+local process = require "spec.support.process"
+local until_true = require "spec.support.until"
+local values = require "spec.support.programs.values"
+
+local cluster = { nodes = {}, version = os.getenv "CLUSTER_VERSION" }
+
+local SCRIPT = "spec/support/cluster"
+local SECONDS = 90
+
+local function script(...) return process.shell(SCRIPT, ...) end
+
+local node = {}
+
+function node:restart()
+  if self:is_running() then self:stop() end
+  script("start", self.number)
+end
+
+function node:is_running()
+  return (pcall(process.shell, "sh", "-c", 'kill -0 "$(cat "$1")"', "sh", self.directory .. "/node.pid"))
+end
+
+for _, command in ipairs{ "stop", "kill", "freeze", "thaw" } do
+  node[command] = function(self) script(command, self.number) end
+end
+
+function node:ctl(...) return script("ctl", self.number, ...) end
+
+for number = 1, os.getenv "CLUSTER_DIR" and 3 or 0 do
+  local one = broker.open(("%s/%d"):format(os.getenv "CLUSTER_DIR", number))
+  one.number = ("%d"):format(number)
+  for name, method in pairs(node) do one[name] = method end
+  cluster.nodes[number] = one
+end
+
+--- Whether its metadata are kept in Khepri, not in Mnesia.
+function cluster.has_khepri()
+  local major, minor = cluster.version:match "^(%d+)%.(%d+)"
+  return tonumber(major) > 4 or tonumber(major) == 4 and tonumber(minor) >= 2
+end
+
+local function numbers(list)
+  local words = {}
+  for i, number in ipairs(list) do words[i] = ("%d"):format(number) end
+  return values.unpack(words)
+end
+
+--- What these nodes and the others send each other gets lost, without a word.
+function cluster.cut(from, to) script("cut", ("%d"):format(from), numbers(to)) end
+
+--- What it sends the others gets lost; what they send arrives.
+function cluster.deafen(from, to) script("deafen", ("%d"):format(from), numbers(to)) end
+
+function cluster.heal() script "heal" end
+
+-- 4.3 has no all_running any more, 3.10 no list_running yet. A node that has just come back may be too busy to answer.
+local RUNNING = "length([N || N <- [node() | nodes()], true =:= rpc:call(N, rabbit, is_running, [], 2000)])"
+
+--- How many nodes one sees that serve, itself among them.
+function cluster.seen_by(one)
+  local fine, answer = pcall(process.shell, "env", "HOME=" .. one.directory, "ERL_EPMD_PORT=4369", "sh", "-c",
+    'echo "$1." | erl_call -e -n "$2" -timeout 5', "sh", RUNNING, "rabbit@n" .. one.number)
+  return fine and tonumber(answer:match "{ok, (%d+)}") or 0, answer
+end
+
+--- Waits until every node sees all of them.
+function cluster.until_whole(seconds)
+  until_true(function()
+    for _, one in ipairs(cluster.nodes) do
+      local seen = cluster.seen_by(one)
+      if seen < 3 then return false, ("node %s sees %d"):format(one.number, seen) end
+    end
+    return true
+  end, seconds or SECONDS)
+end
+
+return cluster
