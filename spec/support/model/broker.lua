@@ -177,12 +177,18 @@ function Broker:unbind(queue, exchange, key)
   end
 end
 
-function Broker:bind(queue, exchange, key)
-  local bindings = self.exchanges[exchange].bindings
-  for _, binding in ipairs(bindings) do
-    if binding.queue == queue and binding.key == key then return end
+--- For channels.
+function Broker:is_bound(queue, exchange, key)
+  for _, binding in ipairs(self.exchanges[exchange] and self.exchanges[exchange].bindings or {}) do
+    if binding.queue == queue and binding.key == key then return true end
   end
-  table.insert(bindings, { exchange = exchange, queue = queue, key = key, made_at = self.world.now })
+  return false
+end
+
+function Broker:bind(queue, exchange, key)
+  if self:is_bound(queue, exchange, key) then return end
+  table.insert(self.exchanges[exchange].bindings,
+    { exchange = exchange, queue = queue, key = key, made_at = self.world.now })
 end
 
 -- Things that are or were there, as they were at a time.

@@ -243,11 +243,14 @@ METHODS["queue.bind"] = function (self, frame)
   reply(self, { method = "queue.bind-ok" })
 end
 
+-- What is not bound, or not there, need not be unbound, and that is fine; also by somebody whose queue it is not.
 METHODS["queue.unbind"] = function (self, frame)
-  local queue = bindable(self, frame)
-  if not queue then return end
-  self.broker:unbind(queue, frame.exchange, frame.routing_key)
-  self.connection:wrote_metadata()
+  local queue, exchange, key = self.connection:sees(frame.queue), frame.exchange, frame.routing_key
+  if queue and self.broker:is_bound(queue, exchange, key) then
+    if is_foreign(self, queue) then return locked(self, frame) end
+    self.broker:unbind(queue, exchange, key)
+    self.connection:wrote_metadata()
+  end
   reply(self, { method = "queue.unbind-ok" })
 end
 
@@ -387,15 +390,30 @@ local function settle(self, frame)
   return settled
 end
 
+-- For each queue its own deliveries at once: { { queue =, entries = }, … }.
+local function by_queue(entries)
+  local list, group_of = {}, {}
+  for _, entry in ipairs(entries) do
+    local group = group_of[entry.queue]
+    if not group then
+      group = { queue = entry.queue, entries = {} }
+      group_of[entry.queue] = group
+      table.insert(list, group)
+    end
+    table.insert(group.entries, entry)
+  end
+  return list
+end
+
 local function put_back(self, frame)
-  for _, entry in ipairs(settle(self, frame)) do
-    self.broker:given_back(entry.queue, self.connection)
-    if frame.requeue then entry.queue:requeue(entry) else entry.queue:ack(entry) end
+  for _, group in ipairs(by_queue(settle(self, frame))) do
+    self.broker:given_back(group.queue, self.connection)
+    if frame.requeue then group.queue:requeue(group.entries) else group.queue:ack(group.entries) end
   end
 end
 
 METHODS["basic.ack"] = function (self, frame)
-  for _, entry in ipairs(settle(self, frame)) do entry.queue:ack(entry) end
+  for _, group in ipairs(by_queue(settle(self, frame))) do group.queue:ack(group.entries) end
 end
 
 METHODS["basic.nack"] = put_back

@@ -42,18 +42,32 @@ local function put_in_place(self, message)
   table.insert(messages, at, message)
 end
 
--- Consumers are served first come first served, the highest priority first; who had no room, or was served and has
--- still room, goes to the end of the line.
-local function next_consumer(self)
-  local best
+local function has_room(consumer)
+  return consumer.no_ack or consumer.prefetch == 0 or consumer.unacked < consumer.prefetch
+end
+
+local function is_before(a, b)
+  return a.priority > b.priority or a.priority == b.priority and a.turn < b.turn
+end
+
+local function first_in_line(self)
+  local first
   for _, consumer in ipairs(self.consumers) do
-    local has_room = consumer.no_ack or consumer.prefetch == 0 or consumer.unacked < consumer.prefetch
-    if has_room and (not best or consumer.priority > best.priority
-        or consumer.priority == best.priority and consumer.turn < best.turn) then
-      best = consumer
-    end
+    if not consumer.is_out and (not first or is_before(consumer, first)) then first = consumer end
   end
-  return best
+  return first
+end
+
+-- Consumers are served first come first served, the highest priority first; who was served goes to the end of the line.
+-- Who is found to have no room leaves the line, and comes back to its end; who had none when nobody looked has kept its
+-- place.
+local function next_consumer(self)
+  local first = first_in_line(self)
+  while first and not has_room(first) do
+    first.is_out = true
+    first = first_in_line(self)
+  end
+  return first
 end
 
 local function to_the_end(self, consumer)
@@ -133,15 +147,19 @@ end
 
 local function make_room(self, consumer)
   if not consumer then return end
-  if consumer.unacked == consumer.prefetch then to_the_end(self, consumer) end
   consumer.unacked = consumer.unacked - 1
+  if not consumer.is_out then return end
+  consumer.is_out = false
+  to_the_end(self, consumer)
 end
 
---- An unacknowledged message is done with.
-function Queue:ack(entry)
+--- Unacknowledged messages (`entries`, the oldest first) are done with.
+function Queue:ack(entries)
   if not self.is_alive then return end
-  take_back(self, entry.message)
-  make_room(self, entry.consumer)
+  for _, entry in ipairs(entries) do
+    take_back(self, entry.message)
+    make_room(self, entry.consumer)
+  end
   serve(self)
 end
 
@@ -151,11 +169,13 @@ local function put_back(self, entry)
   put_in_place(self, entry.message)
 end
 
---- An unacknowledged message goes back to its old place.
-function Queue:requeue(entry)
+--- Unacknowledged messages (`entries`, the oldest first) go back to their old places, all at once.
+function Queue:requeue(entries)
   if not self.is_alive then return end
-  make_room(self, entry.consumer)
-  put_back(self, entry)
+  for _, entry in ipairs(entries) do
+    make_room(self, entry.consumer)
+    put_back(self, entry)
+  end
   serve_again(self)
 end
 

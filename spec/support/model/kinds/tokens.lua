@@ -59,7 +59,7 @@ function Tokens:intrude()
   queue.strangers = (queue.strangers or 0) + 1
   return function ()
     queue.strangers = queue.strangers - 1
-    queue:requeue{ message = message }
+    queue:requeue{ { message = message } }
   end
 end
 
