@@ -12,7 +12,7 @@ local client = require "spec.support.client"
 local until_true = require "spec.support.until"
 
 local IS_LONG = os.getenv "AMQPLOCKS_SOAK"
-local STEPS = IS_LONG and 1000 or 150
+local STEPS = IS_LONG and 1000 or 200
 local SEED = tonumber(os.getenv "AMQPLOCKS_WALK")
 local SHOWN = 25  -- lines of what went before
 
@@ -34,7 +34,7 @@ local function step(broker, model, real, trace)
   local is_same, seen = pcall(until_true, function ()
     local now = real:look()
     return now == expected, now
-  end)
+  end, 20)
   assert(is_same, differ(expected, seen))
 end
 

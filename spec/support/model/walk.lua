@@ -114,14 +114,15 @@ local ARGUMENTS = {
 -- What a queue is like. Those that are neither durable nor exclusive are refused by newer brokers.
 local function draw_form(random)
   local exclusive = random:chance(0.3)
-  return { exclusive = exclusive, durable = not exclusive or random:chance(0.2), auto_delete = random:chance(0.3),
+  return { exclusive = exclusive, durable = not exclusive or random:chance(0.2), auto_delete = random:chance(0.4),
     arguments = random:pick(ARGUMENTS) }
 end
 
--- A name has mostly the same form.
+-- A name has mostly the same form, as long as there is a queue of that name.
 local function pick_form(self, name)
-  if self.random:chance(0.1) then return draw_form(self.random) end
-  self.forms[name] = self.forms[name] or draw_form(self.random)
+  local random = self.random
+  if self.there[name] and random:chance(0.1) then return draw_form(random) end
+  if not self.there[name] or not self.forms[name] then self.forms[name] = draw_form(random) end
   return self.forms[name]
 end
 
@@ -269,8 +270,8 @@ steps["end"] = function (self, link)
 end
 
 -- How often each is drawn; in an order, as pairs() has none.
-local WEIGHTS = { { "open", 3 }, { "close", 1 }, { "declare", 12 }, { "ask", 3 }, { "delete", 2 }, { "purge", 1 },
-  { "consume", 10 }, { "cancel", 4 }, { "publish", 40 }, { "get", 10 }, { "give_back", 40 }, { "bind", 6 },
+local WEIGHTS = { { "open", 3 }, { "close", 1 }, { "declare", 16 }, { "ask", 3 }, { "delete", 2 }, { "purge", 1 },
+  { "consume", 10 }, { "cancel", 6 }, { "publish", 40 }, { "get", 10 }, { "give_back", 40 }, { "bind", 6 },
   { "unbind", 2 }, { "end", 1 } }
 local DRAWN = {}
 for _, entry in ipairs(WEIGHTS) do
