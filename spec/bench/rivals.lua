@@ -26,18 +26,23 @@ local all = {
   { label = "etcd, lock service", module = "etcd", expires = true },
 }
 
-local servers, kinds = {}, {}
+local servers, kinds, versions = {}, {}, {}
 
 for _, kind in ipairs(all) do
   if kind.module ~= "ours" then
     local rival = require("spec.bench.rivals." .. kind.module)
     local missing
-    if not servers[kind.module] then servers[kind.module], missing = rival.start() end
+    if not servers[kind.module] then
+      servers[kind.module], missing = rival.start()
+      table.insert(versions, missing or servers[kind.module].version)
+    end
     if missing then rows.plain(kind.label, missing) end
     kind.server = servers[kind.module]
   end
   if kind.module == "ours" or kind.server then table.insert(kinds, kind) end
 end
+
+print("beside: " .. table.concat(versions, ", "))
 
 -- A name that this kind's locks are there under.
 local function lock_name(kind, suffix)
@@ -63,10 +68,10 @@ end
 local function milliseconds(seconds) return ("%.2f"):format(seconds * 1e3) end
 
 local function heading(words, ...)
-  print(("\n%s\n%-30s" .. ("%12s"):rep(select("#", ...))):format(words, "", ...))
+  print(("\n%s\n%-30s" .. ("%14s"):rep(select("#", ...))):format(words, "", ...))
 end
 
-local function line(kind, ...) print(("%-30s" .. ("%12s"):rep(select("#", ...))):format(kind.label, ...)) end
+local function line(kind, ...) print(("%-30s" .. ("%14s"):rep(select("#", ...))):format(kind.label, ...)) end
 
 -- Nobody else wants it -----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How many round trips to the broker it takes, counted by how long it takes when the broker is 50 ms away: the best of
+-- How many round trips to the broker it takes, counted by how long it takes when the broker is 100 ms away: the best of
 -- some tries, in round trips, and what is left of another one is the broker's and our own work.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
@@ -9,7 +9,7 @@ local distant = require "spec.bench.parts.distant"
 local process = require "spec.support.process"
 local rows = require "spec.support.rows"
 
-local AWAY, TRIES, SLOTS = 0.05, 3, 1000
+local AWAY, TRIES, SLOTS = 0.1, 3, 1000
 
 local near = assert(amqplocks.connect(nil, { name = "bench" }))
 local raw = bare.connect(os.getenv "AMQP_URL")

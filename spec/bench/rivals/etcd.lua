@@ -4,6 +4,7 @@
 --- A lock in etcd, by its own lock service (v3lockpb, over gRPC): a session's lease is kept, and each lock is a key
 -- with that lease; who waits is told by the server. Of HTTP/2 and Protocol Buffers there is as much here as that takes.
 local socket = require "socket"
+local process = require "spec.support.process"
 local server = require "spec.bench.rivals.server"
 
 local etcd = {}
@@ -32,6 +33,7 @@ function etcd.start()
     end
   end)
   self.address = port
+  self.version = "etcd " .. process.shell(program, "--version"):match("Version: (%S+)")
   return self
 end
 

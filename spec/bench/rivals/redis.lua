@@ -5,6 +5,7 @@
 -- still has that value. Whoever waits tries again every 200 ms, give or take 100 (`redis`), or is told by the one who
 -- lets go, in the way of Redisson, and otherwise tries again when the key has run out (`redis-told`).
 local socket = require "socket"
+local process = require "spec.support.process"
 local server = require "spec.bench.rivals.server"
 
 local redis = {}
@@ -33,6 +34,7 @@ function redis.start()
     end
   end)
   self.address = port
+  self.version = "Redis " .. process.shell(program, "--version"):match("v=(%S+)")
   return self
 end
 
