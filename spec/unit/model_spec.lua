@@ -168,38 +168,83 @@ describe("the model broker", function ()
     end)
   end
 
-  -- As in a cluster, where the one is connected to this node and the other to that.
-  it("lets a connection see late what others change, unless it has changed something itself since", function ()
-    broker, client = Socket.broker(1, { stale = 0.1 })
-    local bound, missed, lingers = client.connect():channel(), 0, 0
-    local function call(method, more)
+  -- As in a cluster.
+  describe("with nodes that are behind", function ()
+    local function connections_to(nodes)
+      local found, count = {}, 0
+      repeat
+        local one = client.connect()
+        local link = broker.connections[#broker.connections]
+        if found[link.node] then
+          one:close()
+          broker.world:run(1)
+        else
+          found[link.node], count = one, count + 1
+        end
+      until count == nodes
+      return found
+    end
+
+    local function call(channel, method, more)
       local frame = { method = method, queue = "reader" }
       for key, value in pairs(more or {}) do frame[key] = value end
-      assert(bound:call(frame))
+      assert(channel:call(frame))
     end
-    local function routed(prober)
-      return not select(2, scene.publish(prober, { exchange = "amq.direct", routing_key = "key", mandatory = true }))
+
+    local function routed(channel)
+      return not select(2, scene.publish(channel, { exchange = "amq.direct", routing_key = "key", mandatory = true }))
     end
-    for _ = 1, 20 do
-      local prober = client.connect():channel():confirm()
-      local function sees_all()
-        assert(prober:call{ method = "queue.declare", queue = "scratch", exclusive = true })
-        assert(prober:call{ method = "queue.delete", queue = "scratch" })
+
+    local function sees_all(channel)
+      assert(channel:call{ method = "queue.declare", queue = "scratch", exclusive = true })
+      assert(channel:call{ method = "queue.delete", queue = "scratch" })
+    end
+
+    before_each(function () broker, client = Socket.broker(1, { nodes = 2, stale = 0.1 }) end)
+
+    it("lets them see late what is changed elsewhere, unless they have changed something themselves since", function ()
+      local one, two = broker.nodes[1], broker.nodes[2]
+      one.behind, two.behind = 0, 0.1
+      local found, missed, lingers = connections_to(2), 0, 0
+      local bound, prober = found[one]:channel(), found[two]:channel():confirm()
+      for _ = 1, 20 do
+        call(bound, "queue.declare", { exclusive = true })
+        call(bound, "queue.bind", { exchange = "amq.direct", routing_key = "key" })
+        assert.is_true(bound.client:exists("reader"))
+        if not routed(prober) or prober.client:probe("reader") == "absent" then missed = missed + 1 end
+        sees_all(prober)
+        assert.is_true(routed(prober))
+        call(bound, "queue.delete")
+        assert.is_false(bound.client:exists("reader"))
+        if routed(prober) or prober.client:probe("reader") == "present" then lingers = lingers + 1 end
+        sees_all(prober)
+        assert.is_false(routed(prober))
       end
-      call("queue.declare", { exclusive = true })
-      call("queue.bind", { exchange = "amq.direct", routing_key = "key" })
-      assert.is_true(bound.client:exists("reader"))
-      if not routed(prober) or prober.client:probe("reader") == "absent" then missed = missed + 1 end
-      sees_all()
-      assert.is_true(routed(prober))
-      call("queue.delete")
-      assert.is_false(bound.client:exists("reader"))
-      if routed(prober) or prober.client:probe("reader") == "present" then lingers = lingers + 1 end
-      sees_all()
-      assert.is_false(routed(prober))
-      prober.client:close()
-    end
-    assert.is_true(missed > 10 and lingers > 10, missed .. " and " .. lingers)
+      assert.is_true(missed > 10 and lingers > 10, missed .. " and " .. lingers)
+    end)
+
+    it("lets all of a node's connections see what one of them has seen or changed", function ()
+      local node = broker.nodes[1]
+      node.behind = 1000
+      local found = connections_to(2)
+      local elsewhere, here = found[broker.nodes[2]], found[node]
+      local beside
+      repeat beside = client.connect() until broker.connections[#broker.connections].node == node
+      assert(elsewhere:declare("made"))
+      assert.equal("absent", beside:probe("made"))
+      sees_all(here:channel())
+      assert.equal("present", beside:probe("made"))
+    end)
+
+    it("decides a claim by what is true, however far behind", function ()
+      broker.nodes[1].behind, broker.nodes[2].behind = 1000, 1000
+      local found = connections_to(2)
+      assert(found[broker.nodes[1]]:declare("mine", { exclusive = true }))
+      assert.equal("absent", found[broker.nodes[2]]:probe("mine"))
+      local declared, why = found[broker.nodes[2]]:declare("mine", { exclusive = true })
+      assert.is_nil(declared)
+      assert.equal(405, why.code)
+    end)
   end)
 
   it("gives up who does not get through the handshake", function ()

@@ -36,16 +36,24 @@ Broker.laws = {
   ending = 0.002,       -- a queue that goes by itself takes its time
   nacks = 0.3,          -- a queue that is going away refuses this share of all messages
   tick = 0.1,           -- who has held a message for too long, and does not say close-ok, is told so again
-  stale = 0,            -- what others changed is seen so late, as through another node of a cluster
+  nodes = 1,            -- of a cluster; each connection is with one of them
+  stale = 0,            -- a node sees so late at most what was changed through another
   closes_late = true,   -- close-ok for a connection comes when its queues are gone, as up to 4.1
   pace = { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- of the network
 }
 
+-- A node sees everything as it was so long ago, but at least as it was at `viewed`.
+local function add_node(self, name)
+  table.insert(self.nodes, { name = name, behind = self:lag(self.laws.stale), viewed = 0 })
+end
+
 function Broker.new(world, laws)
-  return setmetatable({ world = world, random = world.random:fork(), queues = {}, connections = {}, names = 0,
+  local self = setmetatable({ world = world, random = world.random:fork(), queues = {}, connections = {}, names = 0,
     exchanges = { ["amq.direct"] = { type = "direct", bindings = {} } }, remains = {}, watchers = {},
-    past = { queues = {}, bindings = {} },
+    past = { queues = {}, bindings = {} }, nodes = {},
     laws = setmetatable(laws or {}, { __index = Broker.laws }) }, Broker)
+  for i = 1, self.laws.nodes do add_node(self, i) end
+  return self
 end
 
 function Broker:lag(most) return most * self.random:float() end
@@ -59,7 +67,7 @@ end
 
 --- A client connects. `arrived(bytes)` is called with what the broker writes, `ended()` at the end. Gives the client's
 -- end: send(bytes); close(); reset(), what was under way is lost; cut("up", "down" or "both"), the network is gone, and
--- nobody hears of it.
+-- nobody hears of it; stall("up", "down" or "both", seconds), nothing arrives before these are over.
 function Broker:connect(arrived, ended, pace)
   local connection
   pace = pace or self.laws.pace
@@ -83,6 +91,10 @@ function Broker:connect(arrived, ended, pace)
     cut = function (_, direction)
       if direction ~= "down" then up:cut() end
       if direction ~= "up" then down:cut() end
+    end,
+    stall = function (_, direction, seconds)
+      if direction ~= "down" then up:stall(seconds) end
+      if direction ~= "up" then down:stall(seconds) end
     end,
   }
 end

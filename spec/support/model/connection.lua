@@ -17,8 +17,8 @@ Connection.__index = Connection
 function Connection.new(broker, wire, name)
   local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
     bytes = "", out = {}, told = {}, channels = {}, partial = {}, exclusive = {}, can = {}, state = "greeting",
-    frame_max = 131072, heard = broker.world.now, wrote = broker.world.now, viewed = 0,
-    stale = broker:lag(broker.laws.stale) }, Connection)
+    frame_max = 131072, heard = broker.world.now, wrote = broker.world.now, node = broker.random:pick(broker.nodes) },
+    Connection)
   broker.world:after(broker.laws.handshake, self.look_at_handshake, self)
   return self
 end
@@ -307,15 +307,16 @@ end
 
 -- What it sees ----------------------------------------------------------------------------------------------------
 
---- It has changed what there is, and sees all that was changed before that.
+--- It has changed what there is. Its node sees that, and all that was changed before.
 function Connection:wrote_metadata()
-  self.viewed = self.world.now
+  self.node.viewed = self.world.now
 end
 
---- Everything was so at this time that it sees.
+--- Everything was so at this time that its node sees. What was seen once is never unseen.
 function Connection:view()
-  self.viewed = math.max(self.viewed, self.world.now - self.stale)
-  return self.viewed
+  local node = self.node
+  node.viewed = math.max(node.viewed, self.world.now - node.behind)
+  return node.viewed
 end
 
 --- The queue of that name, if it sees one.

@@ -66,7 +66,13 @@ local function may_fail(self, message, code)
   if not is_fine then breach("%s", message) end
 end
 
-local function finish(self, process, op)
+-- A connection's timeout: every answer must be here by then. It is also what an operation gets that has no other limit,
+-- once for each of its exchanges, of which there is one, or so many as are given.
+local TIMEOUT = 5
+local ADMIN = 30
+
+local function finish(self, process, op, what, seconds)
+  if what then self.watch:promises(process, op, what, seconds) end
   local result, message, code = process:finish(op)
   if not result then may_fail(self, message, code) end
   return result, message, code
@@ -75,7 +81,7 @@ end
 local function let_go(self, process, lock)
   local queue = self.kind:queue_of(lock)
   local how = self.random:pick(self.options.letting_go or LETTING_GO)
-  if how == "verify" then finish(self, process, lock:verify()) end
+  if how == "verify" then finish(self, process, lock:verify(), "verifies", 3 * TIMEOUT) end
   if self.is_calm and not lock:held() then breach("%s", select(2, lock:held())) end
   process:note("lets go (%s)", how)
   self.watch:gives(process, lock)
@@ -84,7 +90,7 @@ local function let_go(self, process, lock)
     return lock:drop()
   end
   local own, connection = self.broker.queues[queue], process.sockets.holder and process.sockets.holder.connection
-  local released = finish(self, process, lock:release())
+  local released = finish(self, process, lock:release(), "releases", TIMEOUT)
   if released and own and own.owner == connection and self.broker.queues[queue] == own then
     breach("%s is released and still there", queue)
   end
@@ -93,7 +99,7 @@ end
 local function downgrade(self, process, lock)
   process:note("downgrades")
   self.watch:turns(lock, "read", nil)
-  if not finish(self, process, process:keep(lock:downgrade())) then return end
+  if not finish(self, process, process:keep(lock:downgrade()), "downgrades", 3 * TIMEOUT) then return end
   self.watch:turns(lock, "read", self.kind:queue_of(lock))
 end
 
@@ -108,6 +114,31 @@ local function hold(self, process, lock)
   let_go(self, process, lock)
 end
 
+-- Who asks while nothing can be answered hears of that: connecting takes a timeout, and asking another one. So it is
+-- for as long as neither connection is another.
+local function promise_answer(self, process, op)
+  local seconds, holder, prober = 2 * TIMEOUT, process:both_sockets()
+  local ends = holder and prober and math.min(holder.stalled_until or 0, prober.stalled_until or 0) or 0
+  if ends < self.world.now + seconds + 1 then return end
+  self.watch:promises(process, op, "waits for an answer", seconds, function ()
+    local holder_now, prober_now = process:both_sockets()
+    return holder_now == holder and prober_now == prober
+  end)
+end
+
+local function promise(self, process, op, timeout)
+  if not timeout then return promise_answer(self, process, op) end
+  local seconds = timeout > 0 and timeout or 6 * TIMEOUT
+  self.watch:promises(process, op, timeout > 0 and "waits" or "tries", seconds)
+end
+
+-- Whether there is somebody who is not heard of, and may be first in line: who is fair leaves a free lock to him.
+local function is_anybody_away(self)
+  for _, process in ipairs(self.processes) do
+    if not process.is_dead and (process.is_stopped or process:is_cut_off()) then return true end
+  end
+end
+
 local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
 
 -- One round of a member: waits in one of several ways, and holds what it gets.
@@ -118,7 +149,9 @@ local function round(self, process)
   process:note("wants a %s, waits %s", wish, how)
   local fair, priority = self.random:chance(self.fair), self.random:pick(self.priorities)
   local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll))
-  if how ~= "at once" and not process:is_cut_off() then self.watch:waits(process, op, wish) end
+  promise(self, process, op, timeout)
+  local may_be_left = process:is_cut_off() or fair and is_anybody_away(self)
+  if how ~= "at once" and not may_be_left then self.watch:waits(process, op, wish, fair) end
   if how == "and gives up" then
     process:sleep(self.random:between(0, self.hold), op)
     if not op:done() then
@@ -150,7 +183,7 @@ local function serve(self, process)
   local is_over
   request:start(function ()
     round(self, request)
-    if self.random:chance(0.3) then request:finish(request.session:close()) end
+    if self.random:chance(0.3) then finish(self, request, request.session:close(), "closes", TIMEOUT) end
     is_over = true
     self.world:after(0, process.turn, process)
   end)
@@ -209,6 +242,7 @@ local function excuse(self, process)
   local worker = process.lender or process
   self.watch:excuses(worker)
   for _, borrower in ipairs(worker.borrowers) do self.watch:excuses(borrower) end
+  self.watch:excuses_fair()
 end
 
 local troubles = {}
@@ -264,6 +298,16 @@ troubles["cut off"] = function (self)
   if which ~= "holder" then process:cut("prober", direction) end
 end
 
+-- The network keeps everything back for a while, and nobody hears of it.
+troubles["stall"] = function (self)
+  local process = somebody(self)
+  excuse(self, process)
+  local direction, seconds = self.random:pick{ "up", "down", "both" }, self.random:between(0, self.random:pick{ 2, 60 })
+  local which = self.random:pick{ "holder", "prober", "both", "both" }
+  if which ~= "prober" then process:stall("holder", direction, seconds) end
+  if which ~= "holder" then process:stall("prober", direction, seconds) end
+end
+
 -- It has no processor for a few round trips.
 troubles["hiccup"] = function (self)
   anybody(self).process:stop(self.random:between(0, 10 * round_trip(self)))
@@ -304,6 +348,31 @@ troubles["new bell"] = function (self)
   self.kind:make_bell()
 end
 
+local function administer(self, admin, what, op, wait)
+  return finish(self, admin, op, what, ADMIN + wait)
+end
+
+-- Another administrator asks how things are, while whatever happens does.
+function troubles.inquiry(self)
+  local asker = self.asker
+  if not asker or asker.is_dead then
+    asker = Process.new(self.broker, "asker", { seed = self.random:below(1000000), pace = self.pace,
+      heartbeat = self.heartbeat })
+    self.asker = asker
+    table.insert(self.processes, asker)
+  end
+  if asker.is_busy then return end
+  asker.is_busy = true
+  asker:start(function ()
+    local op, look = self.kind:inquire(asker)
+    local answer, more = finish(self, asker, op, "asks", ADMIN)
+    local flaw = answer and look(answer, more)
+    if flaw then breach("an administrator was told what is wrong: %s", flaw) end
+    self.inquiries = self.inquiries + (answer and 1 or 0)
+    asker.is_busy = false
+  end)
+end
+
 -- An administrator destroys everything, under those who hold and those who wait, and makes it anew.
 function troubles.destroy(self)
   local admin = self.admin
@@ -311,7 +380,7 @@ function troubles.destroy(self)
   admin.is_busy = true
   admin:note("destroys it")
   admin:start(function ()
-    if finish(self, admin, self.kind:destroy(admin)) then
+    if administer(self, admin, "destroys", self.kind:destroy(admin)) then
       admin:sleep(self.random:between(0, self.hold))
       assert(admin:finish(self.kind:create(admin)))
     end
@@ -352,18 +421,25 @@ function troubles.resize(self)
   local slots, last = self.random:below(self.slots + 2), self.admin
   last:note("resizes to %d", slots)
   last:start(function ()
-    if finish(self, last, self.kind:resize(last, slots)) then self.slots = slots end
+    local asked_at, before = self.world.now, self.slots
+    local op, wait = self.kind:resize(last, slots)
+    if administer(self, last, "resizes", op, wait) then
+      local flaw = self.kind:undone(slots, asked_at, wait > 0 and slots < before and before)
+      if flaw then breach("%s resized to %d: %s", last.name, slots, flaw) end
+      self.slots = slots
+    end
     last.is_busy = false
   end)
   if not self.random:chance(0.2) then return end
   self.world:after(self.random:between(0, 10 * round_trip(self)), function ()
+    if last.is_dead or self.is_over then return end
     last:kill(true)
     self.admin = Process.new(self.broker, "next admin", { seed = self.random:below(1000000), pace = self.pace,
       heartbeat = self.heartbeat })
     table.insert(self.processes, self.admin)
     self.admin.is_busy = true
     self.admin:start(function (admin)
-      while not finish(self, admin, self.kind:repair(admin)) do admin:sleep(1) end
+      while not administer(self, admin, "repairs", self.kind:repair(admin)) do admin:sleep(1) end
       admin.is_busy = false
     end)
   end)
@@ -399,18 +475,18 @@ end
 --   loses_tokens        whether fewer tokens than slots may be left
 --   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
 --   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from
---   stale               how late a connection may see what others changed, in seconds
+--   nodes, stale        how many the broker has; how late one may see what was changed through another, in seconds
 --   heartbeat, paces    of the connections, and of the network to choose from
 function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
   local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
+    processes = {}, births = 0, inquiries = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
   self.broker = Broker.new(world, { strict = true, pace = self.pace,
     lags = random:pick(options.lags or { 0, 0.1, 0.5 }), closes_late = random:chance(0.5),
-    inner = options.inner, stale = options.stale })
+    inner = options.inner, nodes = options.nodes, stale = options.stale })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
@@ -444,7 +520,7 @@ local function all_done(self)
   for _, member in ipairs(self.members) do
     if member.busy > 0 then return false end
   end
-  return not self.admin.is_busy
+  return not self.admin.is_busy and not (self.asker and self.asker.is_busy)
 end
 
 -- Nothing of it may be left: no claim, no consumer, no message in anybody's hands, nothing but what was made to stay.
@@ -458,9 +534,22 @@ local function look_for_leftovers(self, when)
   end
 end
 
+-- Channels are used again: who has been through many rounds has no more of them open than were in use at one time, by
+-- each program a claim and a place at the doorbell, and a few for questions.
+local function look_for_channels(self)
+  local most = 4 + 2 * (self.options.programs or 1)
+  for _, connection in ipairs(self.broker.connections) do
+    local count = #connection.channels
+    self.most_channels = math.max(self.most_channels or 0, count)
+    if count > most then breach("%s has %d channels open, and does nothing", connection.name, count) end
+  end
+end
+
 local function close_all(self)
   for _, process in ipairs(self.processes) do
-    if not process.is_dead then process:start(function () process:finish(process.session:close()) end) end
+    if not process.is_dead then
+      process:start(function () finish(self, process, process.session:close(), "closes", TIMEOUT) end)
+    end
   end
   self.world:run(60, function () return #self.broker.connections == 0 end)
   self.world:run(5)
@@ -477,6 +566,15 @@ local function mend(self)
   run(self, "it is repaired", 120, function () return mended end)
 end
 
+-- For how long the network will keep something back.
+local function still_stalled(self)
+  local time = 0
+  for _, process in ipairs(self.processes) do
+    if not process.is_dead then time = math.max(time, process:stalled_until() - self.world.now) end
+  end
+  return time
+end
+
 local function tell(self)
   create(self)
   for i = 1, self.options.workers or 5 do
@@ -489,8 +587,9 @@ local function tell(self)
   run(self, "everybody is done", SECONDS, function () return all_done(self) end)
   self.is_over = true
   self.watch:look()
-  self.world:run(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat)
+  self.world:run(math.max(2 * self.heartbeat >= 60 and 5 or 6 * self.heartbeat, 5 + still_stalled(self)))
   look_for_leftovers(self, "when nobody wants anything any more")
+  look_for_channels(self)
   if self.options.mends then mend(self) end
   local flaw = self.kind:flaw()
   if flaw then breach("%s", flaw) end

@@ -235,7 +235,7 @@ function Process:stop(seconds)
   if self.is_dead or self.is_stopped then return end
   self:note("is stopped for %g s", seconds)
   for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds) end
-  self.is_stopped, self.unread = true, {}
+  self.is_stopped, self.unread, self.goes_on_at = true, {}, self.world.now + seconds
   self.world:after(seconds, function () self:continue() end)
 end
 
@@ -272,10 +272,35 @@ function Process:cut(role, direction)
   self.sockets[role]:cut(direction)
 end
 
---- Whether one of its connections is cut off.
+--- The network keeps everything back for so many seconds, "up" to the broker, "down" from it, or "both".
+function Process:stall(role, direction, seconds)
+  if role == "prober" and self.lender then return self.lender:stall(role, direction, seconds) end
+  local socket = self.sockets[role]
+  if not socket or self.is_dead then return end
+  self:note("is kept waiting for %g s: %s, %s", seconds, role, direction)
+  socket.stalled_until = math.max(socket.stalled_until or 0, self.world.now + seconds)
+  socket:stall(direction, seconds)
+end
+
+--- Its connections, the holder and the prober, as far as there are any.
+function Process:both_sockets()
+  return self.sockets.holder, (self.lender or self).sockets.prober
+end
+
+-- What was kept back is here so soon after.
+local AFTERWARDS = 1
+
+--- Until when the network keeps something back; 0 if it does not.
+function Process:stalled_until()
+  local holder, prober = self:both_sockets()
+  local time = math.max(holder and holder.stalled_until or 0, prober and prober.stalled_until or 0)
+  return time > 0 and time + AFTERWARDS or 0
+end
+
+--- Whether one of its connections is cut off, or kept waiting.
 function Process:is_cut_off()
-  local holder, prober = self.sockets.holder, (self.lender or self).sockets.prober
-  return (holder and holder.is_cut or prober and prober.is_cut) or false
+  local holder, prober = self:both_sockets()
+  return holder and holder.is_cut or prober and prober.is_cut or self:stalled_until() > self.world.now
 end
 
 --- What its program would be told if it asked lock:held() now; a stopped one's, if that were its first word.

@@ -18,7 +18,10 @@ local stories = { all = {} }
 -- it is, too, where an administrator may die between the slots it makes and their tokens.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
 local EVERYTHING = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "restart", "cut off",
-  "stopped", unpack(BELL) }
+  "stopped", "stall", unpack(BELL) }
+
+-- For those who would wait for ever for what is taken away, or lost.
+local IMPATIENT = { "a while", "at once", "and gives up" }
 
 local SEMAPHORE = {
   { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true },
@@ -47,13 +50,24 @@ local SEMAPHORE = {
   { name = "bell", text = "while the doorbell is broken", seeds = 150, troubles = BELL, loses_tokens = true },
   { name = "resize", text = "while administrators come, change the slots, and die", seeds = 80,
     troubles = { "resize" }, loses_tokens = true },
+  { name = "asked", text = "while administrators ask, and change the slots", seeds = 40, count = 30,
+    waiting = IMPATIENT, troubles = { "inquiry", "inquiry", "inquiry", "resize" }, loses_tokens = true },
+  { name = "nodes", text = "through different nodes, though connections are lost", seeds = 40, nodes = 3, stale = 0.2,
+    count = 12, troubles = { "death", "lost holder", "lost prober" }, hold = 0.2, loses_tokens = true },
+  { name = "nodes asked", text = "through nodes that are far behind, while administrators ask, and change the slots",
+    seeds = 40, nodes = 3, stale = 2, count = 30, troubles = { "inquiry", "inquiry", "resize", "lost prober" },
+    waiting = IMPATIENT, hold = 0.5, loses_tokens = true },
+  { name = "again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01,
+    troubles = { "death", "lost prober", "stranger", "alarm" }, loses_tokens = true },
   { name = "restart", text = "while the broker is restarted", seeds = 80, count = 2, troubles = { "restart" },
     loses_tokens = true },
   { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1, hold = 6,
     paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
+  { name = "stall", text = "while the network keeps things back", seeds = 60, troubles = { "stall" },
+    loses_tokens = true },
   { name = "all", text = "while everything happens at once", seeds = 100, heartbeat = 2, count = 12, deaf = 0.1,
-    troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "resize", "cut off", "stopped",
-      unpack(BELL) }, loses_tokens = true },
+    troubles = { "inquiry", "stall", "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "resize",
+      "cut off", "stopped", unpack(BELL) }, loses_tokens = true },
 }
 
 local MUTEX = {
@@ -71,6 +85,11 @@ local MUTEX = {
   { name = "mutex cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
     paces = Crowd.bad, troubles = { "cut off", "stopped" } },
   { name = "mutex bell", text = "while the doorbell is broken", seeds = 60, troubles = BELL },
+  { name = "mutex stall", text = "while the network keeps things back", seeds = 40, troubles = { "stall" } },
+  { name = "mutex nodes", text = "through different nodes, though connections are lost", seeds = 40, nodes = 3,
+    stale = 0.2, count = 12, troubles = { "death", "lost holder", "lost prober" }, hold = 0.2 },
+  { name = "mutex again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01,
+    troubles = { "death", "lost prober", "stranger" } },
   { name = "mutex all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
     troubles = EVERYTHING },
 }
@@ -97,15 +116,20 @@ local RWLOCK = {
   { name = "rw races", text = "while all are late, now and then", seeds = 250, count = 60, rounds = 8, hold = 0.01,
     writers = 0.4, downgrades = 0.3, inner = 0.05, lags = { 0.05, 0.1 }, paces = { Crowd.near[1] },
     troubles = { "hiccup" } },
-  { name = "rw stale", text = "through different nodes, though connections are lost", seeds = 80, count = 12,
-    troubles = { "death", "lost holder", "lost prober", "lost prober" }, downgrades = 0.3, stale = 0.2, hold = 0.2 },
+  { name = "rw nodes", text = "through different nodes, though connections are lost", seeds = 80, nodes = 3,
+    stale = 0.2, count = 12, troubles = { "death", "lost holder", "lost prober" }, downgrades = 0.3, hold = 0.2 },
+  { name = "rw nodes far", text = "through nodes that are far behind", seeds = 40, nodes = 3, stale = 3, count = 4,
+    troubles = { "lost holder", "lost prober" }, downgrades = 0.3, hold = 0.2 },
   { name = "rw bell", text = "while the doorbell is broken", seeds = 60, troubles = BELL, downgrades = 0.3 },
+  { name = "rw stall", text = "while the network keeps things back", seeds = 40, troubles = { "stall" },
+    downgrades = 0.3 },
+  { name = "rw again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01, downgrades = 0.3,
+    troubles = { "death", "lost prober", "stranger" } },
   { name = "rw all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
     troubles = EVERYTHING, downgrades = 0.3 },
 }
 
 -- A permit that is lost cannot be replaced while anybody waits.
-local IMPATIENT = { "a while", "at once", "and gives up" }
 local TOKENS = {
   { name = "tokens", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
   { name = "tokens shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
@@ -122,13 +146,23 @@ local TOKENS = {
     troubles = { "too long", "stranger", "alarm" }, is_rung = true },
   { name = "tokens resize", text = "while administrators come, change their number, and die", seeds = 80,
     troubles = { "resize" }, is_rung = true, mends = true },
+  { name = "tokens asked", text = "while administrators ask, and change their number", seeds = 40, count = 30,
+    troubles = { "inquiry", "inquiry", "inquiry", "resize" }, is_rung = true, mends = true },
   { name = "tokens destroy", text = "while all is destroyed and made anew", seeds = 60, troubles = { "destroy" },
     is_rung = true },
   { name = "tokens repair", text = "while others take permits away, or bring more", seeds = 60,
     troubles = { "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true, waiting = IMPATIENT },
+  { name = "tokens stall", text = "while the network keeps things back", seeds = 40, troubles = { "stall" },
+    is_rung = true },
+  { name = "tokens nodes", text = "through different nodes, while administrators ask, change their number, and die",
+    seeds = 40, nodes = 3, stale = 0.2, count = 12, troubles = { "death", "lost holder", "inquiry", "resize" },
+    hold = 0.2, is_rung = true, mends = true },
+  { name = "tokens again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01,
+    troubles = { "death", "lost prober", "stranger" }, is_rung = true },
   { name = "tokens all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
     troubles = { "death", "lost holder", "lost prober", "alarm", "stranger", "restart", "cut off", "stopped", "resize",
-      "too long", "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true, waiting = IMPATIENT },
+      "inquiry", "stall", "too long", "purge", "surplus", "rubbish" }, is_rung = true, surplus = true, mends = true,
+    waiting = IMPATIENT },
 }
 
 -- All of them -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@
 -- * nobody is told to hold a lock whose queue is gone, unless the news could not be there yet, and then not for long;
 -- * nobody gets what was not there any more when it was claimed;
 -- * nobody waits beside a free lock for longer than `patience` seconds;
--- * nobody is told that nothing is free while something was all the time.
+-- * nobody is told that nothing is free while something was all the time;
+-- * no operation takes longer than it may, whatever happens, except that its own process is stopped.
 --
 -- A breach is an error of the story. What "free" and "two" mean is for the kind to say (see kinds/): it has
 --
@@ -59,8 +60,8 @@ function Watch:note()
 end
 
 --- A process waits, by an operation that is to give it what it wishes, from now until that is done.
-function Watch:waits(process, op, wish)
-  table.insert(self.waiting, { process = process, op = op, wish = wish, since = self.world.now })
+function Watch:waits(process, op, wish, fair)
+  table.insert(self.waiting, { process = process, op = op, wish = wish, fair = fair, since = self.world.now })
 end
 
 local function each_free(self, fn)
@@ -100,9 +101,34 @@ function Watch:excuses(process)
   end
 end
 
+--- Those who are fair cannot be expected to wait well: the one to whom they leave it is away.
+function Watch:excuses_fair()
+  for i = #self.waiting, 1, -1 do
+    if self.waiting[i].fair then ends(self, self.waiting[i]) end
+  end
+end
+
 --- For the end of a story: who waits by now has waited well so far.
 function Watch:look()
   each_free(self, function (seat) look_at_all(self, seat) end)
+end
+
+-- Deadlines ---------------------------------------------------------------------------------------------------------
+
+local A_TURN = 1e-5
+
+local function look_at_deadline(self, promise)
+  local process = promise.process
+  if process.is_dead or promise.op:done() or promise.only_if and not promise.only_if() then return end
+  if process.is_stopped then return self.world:at(process.goes_on_at + A_TURN, look_at_deadline, self, promise) end
+  breach("%s %s for more than %g s", process.name, promise.what, promise.seconds)
+end
+
+--- An operation of a process must be done so many seconds from now, and a turn.
+function Watch:promises(process, op, what, seconds, only_if)
+  self.promised = self.promised + 1
+  self.world:at(self.world.now + seconds + A_TURN, look_at_deadline, self,
+    { process = process, op = op, what = what, seconds = seconds, only_if = only_if })
 end
 
 -- Holding -----------------------------------------------------------------------------------------------------------
@@ -182,7 +208,7 @@ end
 
 --- Whatever a process is about to get may be lost by now, of which it hears so many seconds later at most.
 function Watch:doubts(process, news)
-  self.doubtful[process] = self.world.now + news
+  self.doubtful[process] = math.max(self.world.now, process:stalled_until()) + news
 end
 
 --- It gives it back, or cannot know (yet) that it was taken away; without a lock: whatever it has.
@@ -243,7 +269,7 @@ end
 --- Watches locks of a kind. Counts `grants`, and knows the `longest` that anybody slept beside a free one.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, doubtful = {}, grants = 0, longest = 0 }, Watch)
+    beliefs = {}, doubtful = {}, promised = 0, grants = 0, longest = 0 }, Watch)
   broker:watch(function (queue)
     kind:changed(queue)
     self:note()

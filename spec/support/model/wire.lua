@@ -52,6 +52,11 @@ function Wire:reset()
   self:finish()
 end
 
+--- Nothing arrives for so many seconds, except what is under way; then all of it.
+function Wire:stall(seconds)
+  self.last = math.max(self.last, self.world.now + seconds)
+end
+
 --- From now on nothing arrives, not even the end, and nobody is told.
 function Wire:cut()
   self.is_cut = true

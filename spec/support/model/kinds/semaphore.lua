@@ -2,6 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Stories about the slots of a semaphore: any of them, one for each.
+local History = require "spec.support.model.history"
+
 local Semaphore = {}
 Semaphore.__index = Semaphore
 
@@ -9,8 +11,8 @@ local NAME = "images"
 local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
 function Semaphore.new(crowd)
-  return setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", seats = {}, was_there = {} },
-    Semaphore)
+  return setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", seats = {}, was_there = {},
+    history = History.new(crowd.broker) }, Semaphore)
 end
 
 -- For the story -----------------------------------------------------------------------------------------------------
@@ -19,12 +21,82 @@ function Semaphore:create(admin)
   return admin.session:administer("create", NAME, {}, self.crowd.slots)
 end
 
-function Semaphore.resize(_, admin, slots)
-  return admin.session:administer("resize", NAME, {}, slots)
+--- Gives the operation, and for how long it may wait for holders.
+function Semaphore:resize(admin, slots)
+  local wait = self.crowd.random:pick{ 0, 0, 5 }
+  return admin.session:administer("resize", NAME, { wait = wait }, slots), wait
 end
 
 function Semaphore.repair(_, admin)
-  return admin.session:administer("repair", NAME, {})
+  return admin.session:administer("repair", NAME, {}), 0
+end
+
+-- What an administrator asks, and what is wrong with what he was told, if anything; `since` is when he asked, as long
+-- before as his node's view may be behind.
+
+local function slot_queue(slot) return ("%s-%d-A"):format(NAME, slot) end
+local function holder_queue(slot) return ("%s-%d-B"):format(NAME, slot) end
+
+local INQUIRIES = {}
+
+-- The one queue of a name was said to be there, or not to be.
+local function look_at(self, name, is_there, since)
+  local was = is_there and self.history.was_present or self.history.was_absent
+  if not was(self.history, name, since) then
+    return ("%s is %s, and was not all the time"):format(name, is_there and "there" or "absent")
+  end
+end
+
+local function look_at_row(self, count, since)
+  for slot = 1, count + 1 do
+    local flaw = look_at(self, slot_queue(slot), slot <= count, since)
+    if flaw then return flaw end
+  end
+end
+
+function INQUIRIES.slots(admin)
+  return admin.session:administer("slots", NAME, {}), look_at_row
+end
+
+function INQUIRIES.status(admin)
+  return admin.session:administer("status", NAME, {}), function (self, slots, since)
+    for slot, state in ipairs(slots) do
+      local flaw = look_at(self, slot_queue(slot), state.exists, since)
+        or look_at(self, holder_queue(slot), state.held, since)
+      if flaw then return flaw end
+    end
+    return look_at(self, slot_queue(#slots + 1), false, since)
+  end
+end
+
+-- This one makes sure: whatever the node's view, each of them was free since the question.
+INQUIRIES["wait for"] = function (admin, random)
+  local slot = random:below(4)
+  local op = admin.session:wait_released(NAME, { timeout = 5 }, { slot, slot + 1 })
+  return op, function (self, _, _, asked_at)
+    return look_at(self, holder_queue(slot), false, asked_at) or look_at(self, holder_queue(slot + 1), false, asked_at)
+  end
+end
+
+-- What is there is not made.
+function INQUIRIES.create(admin, random)
+  return admin.session:administer("create", NAME, {}, random:below(5)), function (self, _, _, asked_at)
+    return look_at(self, slot_queue(1), false, asked_at)
+  end
+end
+
+local QUESTIONS = { "slots", "status", "status", "wait for", "wait for", "create" }
+
+--- Gives the operation, and a function of what it gave: nil, or what is wrong with that.
+function Semaphore:inquire(admin)
+  local random, asked_at = self.crowd.random, self.broker.world.now
+  local op, look = INQUIRIES[random:pick(QUESTIONS)](admin, random)
+  return op, function (result) return look(self, result, asked_at - self.broker.laws.stale, asked_at) end
+end
+
+--- What is wrong after a change that was said to be done; begun then, with so many slots before.
+function Semaphore:undone(slots, since, waited_for)
+  return look_at_row(self, slots, since) or waited_for and look_at(self, holder_queue(waited_for), false, since)
 end
 
 function Semaphore:ask(process, _, ...)
@@ -65,9 +137,9 @@ end
 -- For the watch -----------------------------------------------------------------------------------------------------
 
 local function new_seat(self, slot)
-  local queues, slot_queue, holder_queue = self.broker.queues, NAME .. "-" .. slot .. "-A", NAME .. "-" .. slot .. "-B"
-  return { name = "slot " .. slot, queue = holder_queue, slot_queue = slot_queue, is_free = function ()
-    return queues[slot_queue] ~= nil and not queues[holder_queue]
+  local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
+  return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = function ()
+    return queues[a] ~= nil and not queues[b]
   end }
 end
 

@@ -3,6 +3,7 @@
 
 --- Stories about the permits of a token semaphore: messages that are with whoever holds one. The queue is its own bell:
 -- who waits is in line there.
+local History = require "spec.support.model.history"
 local Wire = require "spec.support.model.wire"
 
 local Tokens = {}
@@ -13,7 +14,7 @@ local FOREIGN = { delivery_mode = 2, content_type = "text/plain" }
 
 function Tokens.new(crowd)
   local broker = crowd.broker
-  local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE,
+  local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE, history = History.new(broker),
     queue_type = crowd.random:pick{ "classic", "quorum" } }, Tokens)
   self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end } }
   broker:watch_level(function (queue) self:leveled(queue) end)
@@ -24,8 +25,9 @@ end
 
 -- For the story -----------------------------------------------------------------------------------------------------
 
+-- Gives the operation, and for how long it may wait for holders, and undo what it did then.
 local function administer(self, admin, action, wait, ...)
-  return admin.session:administer_tokens(action, NAME, { queue_type = self.queue_type, wait = wait }, ...)
+  return admin.session:administer_tokens(action, NAME, { queue_type = self.queue_type, wait = wait }, ...), wait + 5
 end
 
 function Tokens:create(admin)
@@ -43,6 +45,19 @@ end
 function Tokens:repair(admin)
   return administer(self, admin, "repair", 60)
 end
+
+--- What an administrator asks, and a function of what he was told: nil, or what is wrong with that.
+function Tokens:inquire(admin)
+  local history, since = self.history, self.broker.world.now - self.broker.laws.stale
+  return administer(self, admin, "slots", 0), function (count, free)
+    if count == 0 and free == 0 and history:was_absent(QUEUE, since) then return nil end
+    for name, number in pairs{ [QUEUE] = free, [COUNT] = count } do
+      if not history:was(name, number, since) then return ("%s never had %d since"):format(name, number) end
+    end
+  end
+end
+
+function Tokens.undone() return nil end
 
 function Tokens:ask(process, _, ...)
   return process:keep(process.session:token_semaphore(NAME, self.queue_type == "quorum")):acquire(...)
@@ -91,6 +106,7 @@ end
 
 function Tokens:leveled(queue)
   if queue.name ~= QUEUE and queue.name ~= COUNT then return end
+  self.history:note(queue.name, (self.broker:count(queue.name)))
   look_at_count(self)
   self.crowd.watch:note()
   self.crowd.watch:look_at_beliefs(1)
@@ -98,6 +114,9 @@ end
 
 function Tokens:changed(queue)
   local crowd = self.crowd
+  if queue.name == QUEUE or queue.name == COUNT then
+    self.history:note(queue.name, (self.broker:count(queue.name)))
+  end
   if queue.name ~= QUEUE or self.broker.queues[QUEUE] then return end
   for _, member in ipairs(crowd.members) do crowd.watch:doubts(member.process, self.news) end
 end
