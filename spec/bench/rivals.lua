@@ -226,6 +226,21 @@ local function deaths()
   return times
 end
 
+-- Stopped processes do not see that the bench has died: this one does, and ends those that are still stopped.
+local GUARD = [[
+  bench=$1; shift
+  setsid sh -c 'tail -f /dev/null --pid="$0"; for pid; do
+    grep -qs "^State:.T" "/proc/$pid/status" && kill -KILL "$pid"
+  done' "$bench" "$@" </dev/null >/dev/null 2>&1 &
+]]
+
+local function guard(list)
+  local pids = {}
+  for i, one in ipairs(list) do pids[i] = tostring(one.holder.pid) end
+  process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", GUARD, "sh", tostring(process.id()),
+    (table.unpack or unpack)(pids))
+end
+
 local function stops()
   local list = {}
   for _, kind in ipairs(kinds) do
@@ -234,6 +249,7 @@ local function stops()
       table.insert(list, pair(kind, suffix, #list + 1))
     end
   end
+  guard(list)
   return strike(list, bare.stop)
 end
 
