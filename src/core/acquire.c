@@ -426,6 +426,5 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
   self->op.explain = explain;
   self->op.describe = kind->describe;
   int64_t now = resource->session->now;
-  bool is_bounded = self->waits && self->options.timeout < AL_NEVER - now;
-  return al_op_start(&self->op, look, is_bounded ? now + self->options.timeout : AL_NEVER);
+  return al_op_start(&self->op, look, self->waits ? al_wait_until(now, self->options.timeout) : AL_NEVER);
 }

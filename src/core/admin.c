@@ -35,6 +35,7 @@
 #include "core/session.h"
 #include "core/survey.h"
 #include "core/turn.h"
+#include "core/wait.h"
 
 #define DECLARES_AT_ONCE 16
 #define BELL 0 /* the doorbell, where slots are numbered */
@@ -125,7 +126,7 @@ static void ended(admin *self) {
   bool waits = self->options.wait > 0, revokes = self->options.revoke;
   if ((waits || revokes) && self->change.delete_count > 0) {
     al_request asking = waits ? AL_REQUEST_REVOKE : AL_REQUEST_ONCE;
-    op->deadline = op->session->now + patience(self);
+    op->deadline = al_wait_until(op->session->now, patience(self));
     al_released_begin(&self->released, op, self->name, self->change.deletes,
                       (size_t)self->change.delete_count, revokes ? asking : AL_REQUEST_NOTHING);
   } else {
@@ -407,7 +408,7 @@ static al_op *admin_begin(al_session *session, al_change_kind kind, const char *
   self->op.stop = admin_stop;
   self->op.free = admin_free;
   self->op.explain = explain;
-  return al_op_start(&self->op, wanting_links, session->now + self->options.timeout);
+  return al_op_start(&self->op, wanting_links, al_wait_until(session->now, self->options.timeout));
 }
 
 al_op *al_admin_create(al_session *session, const char *name, int slots, const al_admin_options *options) {

@@ -5,12 +5,13 @@
 #include <stdio.h>
 
 #include "core/session.h"
+#include "core/wait.h"
 
 void al_harvest_begin(al_harvest *harvest, al_op *op, const char *queue, al_harvest_goal goal, int number,
                       int64_t wait) {
   harvest->goal = goal;
   harvest->number = number;
-  harvest->give_up_at = op->session->now + wait;
+  harvest->give_up_at = al_wait_until(op->session->now, wait);
   if (goal == AL_HARVEST_WHOLE)
     al_collector_sift(&harvest->collector, op, queue, number);
   else

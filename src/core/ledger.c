@@ -7,6 +7,7 @@
 #include "core/name.h"
 #include "core/session.h"
 #include "core/turn.h"
+#include "core/wait.h"
 
 void al_ledger_look(al_ledger *ledger, al_op *op, const char *name) {
   char queue[AL_NAME_SIZE];
@@ -68,7 +69,8 @@ al_op *al_token_admin_slots(al_session *session, const char *name, const al_toke
   if (!self) return NULL;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->op.stop = slots_stop;
-  return al_op_start(&self->op, wanting_link, session->now + (options ? options->timeout : 30 * AL_SECOND));
+  return al_op_start(&self->op, wanting_link,
+                     al_wait_until(session->now, options ? options->timeout : 30 * AL_SECOND));
 }
 
 al_permits al_op_permits(const al_op *op) {

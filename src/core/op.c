@@ -8,6 +8,7 @@
 
 #include "core/session.h"
 #include "core/turn.h"
+#include "core/wait.h"
 
 al_op *al_op_new(al_session *session, size_t size) {
   al_op *op = calloc(1, size);
@@ -45,7 +46,7 @@ void al_op_next(al_op *op, void (*step)(al_op *)) {
   step(op);
 }
 
-void al_op_ask(al_op *op) { op->reply_by = op->session->now + op->session->settings.timeout; }
+void al_op_ask(al_op *op) { op->reply_by = al_wait_until(op->session->now, op->session->settings.timeout); }
 
 void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
 
@@ -114,11 +115,12 @@ bool al_op_needs(al_op *op, al_link *link) {
   op->needs = NULL;
   if (al_link_is_open(link)) return true;
   op->needs = link;
-  al_link_want(link);
   if (al_link_is_lost(link))
     al_op_fail_link(op, link);
   else if (link == &op->session->prober->link && !op->session->prober->owner)
     al_op_fail(op, AL_CLOSED, "the connection whose prober this one asks by was closed");
+  else /* never on behalf of an owner who is gone: nobody would carry it, nor close it */
+    al_link_want(link);
   return false;
 }
 

@@ -13,8 +13,9 @@
 #define AT_ONCE (100 * AL_MILLISECOND) /* in which tokens follow that lay ready behind the one thrown away */
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options) {
-  *patience = (al_patience){
-      .fair = options->fair, .poll = options->poll, .doubted_since = AL_NEVER, .wasted_at = -AT_ONCE};
+  int64_t poll = options->poll < POLL_MOST ? options->poll : POLL_MOST;
+  *patience =
+      (al_patience){.fair = options->fair, .poll = poll, .doubted_since = AL_NEVER, .wasted_at = -AT_ONCE};
 }
 
 static bool is_one_of_many(const al_patience *patience, int64_t now) {

@@ -9,6 +9,7 @@
 #include "core/name.h"
 #include "core/session.h"
 #include "core/turn.h"
+#include "core/wait.h"
 
 static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_released *released = context;
@@ -263,7 +264,7 @@ al_op *al_admin_wait_released(al_session *session, const char *name, const int *
   wait_op *self = wait_new(session, name, options);
   if (!self) return NULL;
   al_request request = self->options.revoke ? AL_REQUEST_REVOKE : AL_REQUEST_NOTHING;
-  al_op_start(&self->op, wait_nothing, session->now + self->patience);
+  al_op_start(&self->op, wait_nothing, al_wait_until(session->now, self->patience));
   if (!self->op.done) al_released_begin(&self->released, &self->op, self->name, slots, count, request);
   return &self->op;
 }
@@ -276,7 +277,7 @@ static void revoke_wanting_links(al_op *op) {
   if (!al_op_needs_probing(op, probing(op->session, request))) return;
   if (wait > 0) {
     self->patience = wait;
-    op->deadline = op->session->now + wait;
+    op->deadline = al_wait_until(op->session->now, wait);
   }
   al_released_begin(&self->released, op, self->name, &self->slot, 1, request);
 }
@@ -286,5 +287,5 @@ al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al
   wait_op *self = wait_new(session, name, options);
   if (!self) return NULL;
   self->slot = slot;
-  return al_op_start(&self->op, revoke_wanting_links, session->now + self->patience);
+  return al_op_start(&self->op, revoke_wanting_links, al_wait_until(session->now, self->patience));
 }

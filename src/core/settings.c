@@ -70,7 +70,7 @@ static bool parameter(al_settings *s, const char *key, const char *value, char w
     s->heartbeat = (int)number;
   } else if (strcmp(key, "connection_timeout") == 0) {
     good = whole_number(value, 1, 86400000, &number);
-    s->timeout = number * AL_MILLISECOND;
+    if (good) s->timeout = number * AL_MILLISECOND;
   } else if (strcmp(key, "channel_max") == 0) {
     good = whole_number(value, 1, 65535, &number);
     s->channel_max = (int)number;

@@ -9,6 +9,7 @@
 #include "core/name.h"
 #include "core/session.h"
 #include "core/turn.h"
+#include "core/wait.h"
 
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
@@ -141,7 +142,8 @@ static al_op *survey_op_begin(al_session *session, const char *name, bool is_sta
   self->is_status = is_status;
   self->op.stop = survey_stop;
   self->op.free = survey_free;
-  return al_op_start(&self->op, wanting_links, session->now + (options ? options->timeout : 30 * AL_SECOND));
+  return al_op_start(&self->op, wanting_links,
+                     al_wait_until(session->now, options ? options->timeout : 30 * AL_SECOND));
 }
 
 al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options) {

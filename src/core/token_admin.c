@@ -13,6 +13,7 @@
 #include "core/session.h"
 #include "core/token_work.h"
 #include "core/turn.h"
+#include "core/wait.h"
 
 static const char *const verbs[] = {"create", "add", "remove", "resize", "destroy", "repair"};
 
@@ -144,7 +145,7 @@ static al_op *token_admin_begin(al_session *session, al_token_action action, con
   work->op.stop = token_admin_stop;
   work->op.free = token_admin_free;
   work->op.explain = explain;
-  return al_op_start(&work->op, wanting_links, session->now + work->options.timeout);
+  return al_op_start(&work->op, wanting_links, al_wait_until(session->now, work->options.timeout));
 }
 
 al_op *al_token_admin_create(al_session *session, const char *name, int permits,

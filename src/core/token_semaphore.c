@@ -229,6 +229,5 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
   self->op.explain = explain;
   self->op.describe = describe;
   int64_t now = semaphore->session->now;
-  bool is_bounded = self->waits && self->options.timeout < AL_NEVER - now;
-  return al_op_start(&self->op, asking, is_bounded ? now + self->options.timeout : AL_NEVER);
+  return al_op_start(&self->op, asking, self->waits ? al_wait_until(now, self->options.timeout) : AL_NEVER);
 }

@@ -6,6 +6,7 @@
 
 #include "core/durable.h"
 #include "core/session.h"
+#include "core/wait.h"
 
 /* ---- going on ---------------------------------------------------------------------------------------------------- */
 
@@ -191,8 +192,8 @@ static void collecting(al_op *op) {
 
 static void collect_permits(al_token_work *work, al_harvest_goal goal, int number) {
   int64_t wait = work->options.wait;
-  work->patience += wait;
-  work->op.deadline = wait < AL_NEVER - work->op.deadline ? work->op.deadline + wait : AL_NEVER;
+  work->patience = al_wait_until(work->patience, wait);
+  work->op.deadline = al_wait_until(work->op.deadline, wait);
   work->op.step = collecting;
   al_harvest_begin(&work->harvest, &work->op, work->ledger.permits.queue, goal, number, wait);
 }

@@ -4,6 +4,8 @@
 
 #include "core/random.h"
 
+int64_t al_wait_until(int64_t now, int64_t time) { return time < AL_NEVER - now ? now + time : AL_NEVER; }
+
 int64_t al_wait_next(al_wait *wait, uint64_t *random) {
   int64_t delay = wait->next ? wait->next : wait->first;
   wait->next = delay < wait->most / 2 ? delay * 2 : wait->most;

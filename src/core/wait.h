@@ -35,6 +35,9 @@ typedef struct al_wait {
 /* Woken by a token, and no slot is free yet. */
 #define AL_WAIT_TOKEN ((al_wait){.first = 2 * AL_MILLISECOND, .most = 100 * AL_MILLISECOND})
 
+/* `time` after `now`; AL_NEVER is never, and so is whatever the clock will not live to see. */
+int64_t al_wait_until(int64_t now, int64_t time);
+
 /* The next delay in nanoseconds. */
 int64_t al_wait_next(al_wait *wait, uint64_t *random);
 

@@ -116,7 +116,7 @@ void al_bytes_down(al_port *port, al_code code, const char *why) { down((bytes_p
 const void *al_bytes_output(const al_port *port, size_t *length) {
   const al_output *out = &((const bytes_port *)port)->out;
   *length = out->end - out->start;
-  return out->bytes + out->start;
+  return *length > 0 ? out->bytes + out->start : NULL; /* to NULL not even nothing may be added */
 }
 
 void al_bytes_sent(al_port *port, size_t length) { al_output_consume(&((bytes_port *)port)->out, length); }
