@@ -43,7 +43,7 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
 NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
-	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster)
+	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz)
 
 Q := $(if $(V),,@)
 
@@ -51,7 +51,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: matrix-brokers
+.PHONY: matrix-brokers check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-cluster bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
@@ -197,14 +197,14 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
-test: prepare build build-for-nginx lib lib-lua ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
+test: prepare build build-for-nginx lib lib-lua $(REPLAYS) ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
 
 # nginx runs LuaJIT, whatever runs the specs.
 build-for-nginx: prepare
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory LUA=luajit SANITIZE= WERROR= build
 
-test-unit: prepare build ## the specs that need no broker
+test-unit: prepare build $(REPLAYS) ## the specs that need no broker
 	@$(WITH_ENV) spec/support/suite spec/unit
 
 # The Luas that the module is for.
@@ -250,6 +250,60 @@ else
 	  STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
 endif
 
+# ---- hostile bytes ----
+#
+# Targets for libFuzzer, and the same without it, which play the corpus that is kept wherever the specs run.
+
+FUZZ_CC := clang
+FUZZ_TARGETS := session url
+FUZZED := $(filter src/core/% src/transport/bytes.c src/transport/output.c,$(SOURCES))
+FUZZ_CFLAGS := -O2 -g -std=c11 -Wall -Wextra -D_GNU_SOURCE -Isrc -fno-omit-frame-pointer -fsanitize=address,undefined \
+	-fno-sanitize-recover=undefined
+# What is asked for by name is listened to, what the targets themselves do is not.
+FUZZ_COVERAGE := -fsanitize-coverage=inline-8bit-counters,pc-table
+FUZZ_OBJECTS := $(FUZZED:src/%.c=build/fuzz/objects/%.o)
+FUZZ_HELPERS := $(addprefix build/fuzz/objects/fuzz/,peer.o wire.o)
+REPLAYS := $(FUZZ_TARGETS:%=$(BUILD)/fuzz/replay-%)
+
+export AMQPLOCKS_REPLAY = $(CURDIR)/$(BUILD)/fuzz/replay-
+
+build/fuzz/objects/%.o: src/%.c Makefile | prepare
+	@mkdir -p $(@D)
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $(FUZZ_COVERAGE) $$(pkg-config --cflags librabbitmq) -MMD -MP -c -o $@ $<
+
+build/fuzz/objects/fuzz/%.o: spec/fuzz/%.c Makefile | prepare
+	@mkdir -p $(@D)
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $$(pkg-config --cflags librabbitmq) -MMD -MP -c -o $@ $<
+
+# The broker that they play is not what is looked for faults in, and most of the work.
+$(FUZZ_HELPERS): FUZZ_CFLAGS := -O2 -g -std=c11 -Wall -Wextra -D_GNU_SOURCE
+
+build/fuzz/session: build/fuzz/objects/fuzz/mutate.o
+
+$(FUZZ_TARGETS:%=build/fuzz/%): build/fuzz/%: build/fuzz/objects/fuzz/%.o $(FUZZ_HELPERS) $(FUZZ_OBJECTS)
+	@echo "building $@"
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer -o $@ $^ $$(pkg-config --libs librabbitmq)
+
+-include $(wildcard build/fuzz/objects/*/*.d)
+
+$(REPLAYS): $(BUILD)/fuzz/replay-%: spec/fuzz/replay.c spec/fuzz/%.c spec/fuzz/peer.c spec/fuzz/wire.c \
+		$(FUZZED:src/%.c=$(BUILD)/objects/%.o) spec/fuzz/peer.h spec/fuzz/wire.h
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $$(pkg-config --cflags librabbitmq) -o $@ $(filter %.c %.o,$^) $(SANITIZER_LIBS) \
+	  $$(pkg-config --libs librabbitmq)
+
+replays: $(REPLAYS)
+
+fuzz: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## hostile bytes, coverage-guided: SECONDS=3600 [TARGET=session|url]
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) spec/fuzz/run fuzz $$target $(or $(SECONDS),3600) || exit; done
+
+fuzz-show: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## what one input does: TARGET=session|url INPUT=file
+	@spec/fuzz/run show $(TARGET) $(INPUT)
+
+fuzz-keep: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## keep the smallest corpus that reaches as much, in spec/fuzz/corpus
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) spec/fuzz/run keep $$target || exit; done
+
 # LuaJIT is the fastest, unless another one is named.
 PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))
 
@@ -264,25 +318,30 @@ endif
 # ---- looking after it ----
 
 ROCKSPEC := amqp-locks-scm-1.rockspec
-C_FILES := $(wildcard src/*.h src/*/*.[ch] examples/*/*.c)
+C_FILES := $(wildcard src/*.h src/*/*.[ch] examples/*/*.c spec/fuzz/*.[ch])
 LUACHECKED := $(wildcard lua spec examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
-check: check-rockspec check-lua check-format check-warnings ## luacheck, clang-format, -Werror with gcc and clang; -k: all of it
+check: check-rockspec check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: all of it
 
 check-lua: prepare
 	@echo "checking $(LUACHECKED) with luacheck"
 	$(Q)luacheck --quiet --no-cache $(LUACHECKED)
 
 check-format: prepare
-	@echo "checking src and examples with clang-format"
+	@echo "checking C files with clang-format"
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 
 check-warnings: prepare
-	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua CC=$$cc WERROR=1 || exit; done
+	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua replays CC=$$cc WERROR=1 || exit; done
 
-format: prepare ## clang-format src/ and examples/ in place
-	@echo "formatting src and examples"
+# Without clang there is no libFuzzer, and everything else is checked all the same.
+check-fuzz: prepare
+	@if command -v $(FUZZ_CC) >/dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=30; \
+	  else echo "there is no $(FUZZ_CC): hostile bytes are NOT tried"; fi
+
+format: prepare ## clang-format C files in place
+	@echo "formatting C files"
 	$(Q)clang-format -i $(C_FILES)
 
 rockspec: ## write the lists of files in the rockspec anew

@@ -404,3 +404,34 @@ describe("a broker gone mad", function ()
     end
   end)
 end)
+
+-- What the fuzzers of spec/fuzz have left behind: inputs that reach everything they have ever reached, and those that
+-- were findings once. Run without a fuzzer, by the compiler and with the sanitizers of this run.
+describe("the corpus", function ()
+  for _, name in ipairs{ "session", "session.found", "url", "url.found" } do
+    it("is harmless: " .. name, function ()
+      local path, target, inputs, output = "spec/fuzz/corpus/" .. name, name:match "^%a+", {}, {}
+      for line in io.lines(path) do
+        if not line:find "^#" then table.insert(inputs, line) end
+      end
+      local program = assert(os.getenv "AMQPLOCKS_REPLAY", "make has not started this run")
+      local command = "grep -v '^#' %s | '%s%s' 2>&1; echo status $?"
+      for line in io.popen(command:format(path, program, target)):lines() do table.insert(output, line) end
+      local last = table.concat(output, "\n", math.max(1, #output - 30))
+      assert.equal("status 0", output[#output], "the last number is the input's:\n" .. last)
+      assert.equal(tostring(#inputs), output[#output - 1])
+    end)
+  end
+end)
+
+describe("found by them", function ()
+  it("nobody connects for a session that was closed, whoever asks by its prober", function ()
+    local owner = Peer.open "whole"
+    local borrower = owner:borrower()
+    owner.session:abort()
+    for _ = 1, 2 do
+      borrower:failed(borrower:semaphore("images"):acquire(5), "closed")
+      assert.is_false(owner.prober:wanted())
+    end
+  end)
+end)
