@@ -242,12 +242,12 @@ bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios
 prove-cluster: prepare ## three nodes that are cut off, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
 ifeq ($(SUITE),host)
 	@$(MAKE) --no-print-directory build
-	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) STORY="$(STORY)" KINDS="$(KINDS)" \
+	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) STORY="$(STORY)" KINDS="$(KINDS)" PROVE=$(or $(PROVE),build/prove) \
 	  spec/support/cluster with $(RUN_LUA) spec/prove/cluster.lua
 else
 	@mkdir -p build/prove
 	@spec/support/room -b build/prove $(or $(SUITE),sid) make prove-cluster SUITE=host SECONDS=$(SECONDS) SEED=$(SEED) \
-	  STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
+	  PROVE=$(CURDIR)/build/prove STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
 endif
 
 # ---- hostile bytes ----

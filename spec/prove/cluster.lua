@@ -10,8 +10,17 @@ local process = require "spec.support.process"
 local stories = require "spec.prove.cluster_stories"
 
 local seconds = tonumber(os.getenv "SECONDS") or 0
-local wanted = os.getenv "STORY"
-local failed = 0
+local seed = tonumber(os.getenv "SEED") or os.time()
+local wanted = os.getenv "STORY" or ""
+local failed, ghosts = 0, 0
+
+-- STORY: words that a name has, several ones separated by commas.
+local function is_wanted(name)
+  if wanted == "" then return true end
+  for words in wanted:gmatch "[^,]+" do
+    if name:find(words, 1, true) then return true end
+  end
+end
 
 io.stdout:setvbuf "line"
 
@@ -38,9 +47,19 @@ local function tell(kind, result)
     result.fine and time(result.after) or "NEVER", list(result.none))
 end
 
+-- They are a defect of RabbitMQ's that nobody but an operator can mend, and no breach of what this library promises.
+local function note_ghosts(kind, names)
+  ghosts = ghosts + #names
+  if #names > 0 then
+    say("  LEFT by RabbitMQ, and deleted by the operator, for %s: %s, of connections that are gone", kind,
+      table.concat(names, " "))
+  end
+end
+
 -- What no cluster may do, and what only one with Khepri promises.
 local function judge(kind, result)
-  if not result.fine then fail("%s cannot be taken any more: %s; %s", kind, result.after, result.views) end
+  if not result.fine then fail("%s cannot be taken any more: %s", kind, result.after) end
+  note_ghosts(kind, result.ghosts)
   if result.count and result.count > 1 then fail("%d have it, in good weather", result.count) end
   if kinds.is_exclusive(kind) and cluster.has_khepri() and result.overlap > 0 then
     fail("two had the %s lock at a time", kind) end
@@ -49,11 +68,13 @@ end
 process.clear()
 contest.begin()
 say("RabbitMQ %s, three nodes, metadata in %s", cluster.version, cluster.has_khepri() and "Khepri" or "Mnesia")
+say("seed %d", seed)
+math.randomseed(seed)
 local began, round = contest.now(), 0
 repeat
   round = round + 1
   for _, story in ipairs(stories) do
-    if not wanted or story.name:find(wanted, 1, true) then
+    if is_wanted(story.name) then
       say("%s", story.name)
       story.tell(say, fail, function(results)
         for _, kind in ipairs(kinds.names) do
@@ -62,12 +83,13 @@ repeat
             judge(kind, results[kind])
           end
         end
-      end)
+      end, note_ghosts, seed + round)
     end
   end
 until contest.now() - began >= seconds
 process.clear()
 process.remove_modules()
+if ghosts > 0 then say("RabbitMQ left %d exclusive queues of dead connections behind", ghosts) end
 if failed == 0 then
   say("prove-cluster: nothing that is promised was broken, in %d %s", round, round == 1 and "round" or "rounds")
 else

@@ -1,0 +1,42 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What the faults of nodes have in common: one at a time, and the cluster is whole again before the next. For as long
+-- as a node may take to answer afterwards nobody is blamed for being slow. No lock is excused but a permit, whose queue
+-- may be on the node that was struck, or be cut off from its holder: the next has it before the holder can know.
+local SLOW = 40 -- seconds: a declare on a node without a majority fails after 30
+
+local nodes = {}
+
+local is_struck = false
+
+local function strike_all(stage, name)
+  local numbers = { stage:strike{ fault = name, lane = "*", hinders = SLOW } }
+  for _, pool in ipairs(stage.pools) do
+    if pool.kind:sub(1, 5) == "token" then
+      local excuse = "a node was struck, and permits may have been on it"
+      table.insert(numbers, stage:strike{ fault = name, pool = pool.name, excuse = excuse })
+    end
+  end
+  return numbers
+end
+
+--- A fault of real.lua. `choose(stage, random)` gives what strikes and what mends. It lasts for at most so many
+-- seconds, often much less.
+function nodes.fault(name, seconds, choose)
+  return { name = name, weight = 1, needs = { "cluster" }, strike = function(stage, random)
+    if is_struck then return nil end
+    local strike, mend = choose(stage, random)
+    local numbers = strike_all(stage, name)
+    is_struck = true
+    strike()
+    return random() ^ 2 * seconds, function()
+      mend()
+      require("spec.support.cluster").until_whole()
+      is_struck = false
+      for _, number in ipairs(numbers) do stage:over(number) end
+    end
+  end }
+end
+
+return nodes
