@@ -40,10 +40,10 @@ local RUN = [[
   return rival[act](rival)
 ]]
 
---- A process that does `act` of cluster_rival.lua: returns when it has begun.
-function contest.start(act, url, kind, name, heartbeat, timeout, poll)
+--- A process that does `act` of cluster_rival.lua. The rest is heartbeat, timeout and poll.
+function contest.start(act, url, kind, name, ...)
   local one = process.start()
-  one:begin(RUN, act, cpath, url, kind, name, heartbeat, timeout, poll)
+  one:begin(RUN, act, cpath, url, kind, name, ...)
   return one
 end
 
