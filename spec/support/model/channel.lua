@@ -58,9 +58,25 @@ local function write(self, said)
   self.connection:write(said.bytes, said.consumer)
 end
 
+-- The bytes of a reply. Most are said again and again.
+local said, said_count = {}, 0
+
+local function encode(frame)
+  if frame.reply_code then return frames.encode(frame) end
+  local key = frame.method .. frame.channel .. ";" .. (frame.delivery_tag or 0) .. (frame.multiple and ";m" or ";")
+    .. (frame.message_count or 0) .. ";" .. (frame.consumer_count or 0) .. ";"
+    .. (frame.queue or frame.consumer_tag or "")
+  local bytes = said[key]
+  if bytes then return bytes end
+  if said_count == 10000 then said, said_count = {}, 0 end
+  bytes = frames.encode(frame)
+  said[key], said_count = bytes, said_count + 1
+  return bytes
+end
+
 local function reply(self, frame, consumer)
   frame.channel = self.number
-  in_turn(self, "out_until", write, { frame = frame, bytes = frames.encode(frame), consumer = consumer })
+  in_turn(self, "out_until", write, { frame = frame, bytes = encode(frame), consumer = consumer })
 end
 
 local function send_content(self, frame, message)

@@ -8,7 +8,6 @@
 -- one's slot is free.
 local Channel = require "spec.support.model.channel"
 local frames = require "spec.support.frames"
-local lua53 = require "spec.support.lua53"
 
 local Connection = {}
 Connection.__index = Connection
@@ -281,7 +280,12 @@ end
 local function cut(bytes, at)
   local size
   if #bytes - at + 1 < 8 then return nil end
-  if bytes:byte(at) == 0x41 then size = 8 else size = lua53.unpack(">I4", bytes, at + 3) + 8 end
+  if bytes:byte(at) == 0x41 then
+    size = 8
+  else
+    local a, b, c, d = bytes:byte(at + 3, at + 6)
+    size = ((a * 256 + b) * 256 + c) * 256 + d + 8
+  end
   if #bytes < at + size - 1 then return nil end
   return bytes:sub(at, at + size - 1), at + size
 end
@@ -294,7 +298,7 @@ local function read(self, sent_at)
     at = after
     take(self, frames.decode(frame), sent_at)
   end
-  self.bytes = self.bytes:sub(at)
+  if at > 1 then self.bytes = self.bytes:sub(at) end
 end
 
 --- Bytes arrive, written so long ago.

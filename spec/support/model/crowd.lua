@@ -535,9 +535,9 @@ local function look_for_leftovers(self, when)
 end
 
 -- Channels are used again: who has been through many rounds has no more of them open than were in use at one time, by
--- each program a claim and a place at the doorbell, and a few for questions.
+-- each program a claim and a place at the doorbell, the next ones before these are given back, and a few for questions.
 local function look_for_channels(self)
-  local most = 4 + 2 * (self.options.programs or 1)
+  local most = 8 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
     local count = #connection.channels
     self.most_channels = math.max(self.most_channels or 0, count)

@@ -28,22 +28,22 @@ function Process.new(broker, name, settings)
     connecting = {}, programs = {}, woke = 0, spins = 0, lender = lender, borrowers = {} }, Process)
   self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
     timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
-  self.session = self.peer.session
+  self.session, self.core = self.peer.session, self.peer.core_session
   if lender then table.insert(lender.borrowers, self) end
   self:turn()
   return self
 end
 
---- Those that it lends its prober to, the oldest first, in a list of its own.
+--- Those that it lends its prober to, the oldest first, in a list that does not change.
 function Process:borrower_list()
-  return { unpack(self.borrowers) }
+  return #self.borrowers > 0 and { unpack(self.borrowers) } or self.borrowers
 end
 
 -- Connections -------------------------------------------------------------------------------------------------------
 
 -- Whether the session still listens to what is connected.
 local function listens(self, role)
-  local state = self.session:state(role)
+  local state = self.core:state(role)
   return state ~= "down" and state ~= "idle"
 end
 
@@ -51,7 +51,7 @@ local function arrived(self, role, bytes)
   if self.is_stopped then
     table.insert(self.unread, { role, bytes })
   elseif listens(self, role) then
-    self.session:feed(role, bytes)
+    self.core:feed(role, bytes)
     self:turn()
   end
 end
@@ -81,10 +81,11 @@ end
 
 -- What was written leaves; connections that are wanted are made, and those that are over are closed.
 local function move(self, role)
-  local socket, _, wanted = self.sockets[role], self.session:state(role)
+  local socket, core = self.sockets[role], self.core
+  local state, wanted = core:state(role)
   if socket then
-    socket:send(self.session:output(role))
-    if not listens(self, role) then
+    socket:send(core:output(role))
+    if state == "down" or state == "idle" then
       socket:close()
       self.sockets[role] = nil
     end
@@ -114,8 +115,8 @@ local function wake_in(self, seconds)
   if seconds > 3600 then return end
   local time = self.world.now + math.max(seconds, 1e-6)
   if self.waking then
-    if self.waking.time <= time then return end
-    self.waking.fn = nil
+    if self.world:time_of(self.waking) <= time then return end
+    self.world:cancel(self.waking)
   end
   self.waking = self.world:at(time, wake, self)
 end
@@ -148,8 +149,9 @@ local function is_ready(self)
 end
 
 local function tick(self)
-  self.peer.now = self.world.now
-  local seconds = self.peer:tick()
+  local now = self.world.now
+  self.peer.now = now
+  local seconds = self.core:tick(now, self.peer:wall()) - now
   if self.is_stopped then return end
   move(self, "holder")
   if self.lender then

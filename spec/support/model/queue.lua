@@ -27,7 +27,8 @@ end
 function Queue:used()
   local expires = self.arguments["x-expires"]
   if not expires or not self.is_alive then return end
-  if self.expiry then self.expiry.fn, self.expiry = nil, nil end
+  if self.expiry then self.broker.world:cancel(self.expiry) end
+  self.expiry = nil
   if #self.consumers == 0 then self.expiry = self.broker.world:after(expires / 1000, self.remove, self) end
 end
 

@@ -186,14 +186,10 @@ function stories.named(name)
   end
 end
 
-local played = 0
-
 --- Plays a story by one seed. Gives the crowd, with the trace of what happened if that is wanted, and what was wrong.
 function stories.play(story, seed, traced)
   local crowd = Crowd.new(seed, story, traced)
   local fine, err = pcall(crowd.play, crowd)
-  played = played + 1
-  if played % 10 == 0 then collectgarbage() end  -- the sessions' memory is not Lua's, and so does not hurry it
   return crowd, not fine and err or nil
 end
 

@@ -26,9 +26,11 @@ function World:note(who, ...)
   table.insert(self.trace, ("%10.4f ms  %-12s %s"):format((self.now - 1000) * 1e3, who, string.format(...)))
 end
 
--- A binary heap of events, by time, and by age among those of one time.
+-- A binary heap of events, by time, and by age among those of one time. An event is a list, as there are so many.
+local TIME, AGE, FN, A, B = 1, 2, 3, 4, 5
+
 local function earlier(a, b)
-  return a.time < b.time or (a.time == b.time and a.age < b.age)
+  return a[TIME] < b[TIME] or (a[TIME] == b[TIME] and a[AGE] < b[AGE])
 end
 
 local function push(self, event)
@@ -61,13 +63,21 @@ local function pop(self)
   return first
 end
 
---- Has fn(a, b) called at a time, or as soon as that is over. Gives the event, whose `fn` may be taken away again.
+--- Has fn(a, b) called at a time, or as soon as that is over. Gives the event.
 function World:at(time, fn, a, b)
   self.made = self.made + 1
-  local event = { time = time > self.now and time or self.now, age = self.made, fn = fn, a = a, b = b }
+  local event = { time > self.now and time or self.now, self.made, fn, a, b }
   push(self, event)
   return event
 end
+
+--- It shall not happen.
+function World.cancel(_, event)
+  event[FN], event[A], event[B] = false, nil, nil
+end
+
+--- When it is to happen.
+function World.time_of(_, event) return event[TIME] end
 
 function World:after(seconds, fn, a, b)
   return self:at(self.now + seconds, fn, a, b)
@@ -95,11 +105,12 @@ end
 function World:step(stop)
   self:settle()
   local event = self.heap[1]
-  if not event or event.time > stop then return false end
+  if not event or event[TIME] > stop then return false end
   pop(self)
-  self.now, self.steps = event.time, self.steps + 1
-  if event.fn then
-    event.fn(event.a, event.b)
+  self.now, self.steps = event[TIME], self.steps + 1
+  local fn = event[FN]
+  if fn then
+    fn(event[A], event[B])
     self:settle()
   end
   return true
