@@ -534,10 +534,10 @@ local function look_for_leftovers(self, when)
   end
 end
 
--- Channels are used again: who has been through many rounds has no more of them open than were in use at one time, by
--- each program a claim and a place at the doorbell, the next ones before these are given back, and a few for questions.
+-- Channels are used again: sixteen are kept for that, as whoever may not publish asks on as many at a time. Who has been
+-- through many rounds has no more of them open, and for each program a claim, a place at the doorbell, and the next ones.
 local function look_for_channels(self)
-  local most = 8 + 4 * (self.options.programs or 1)
+  local most = 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
     local count = #connection.channels
     self.most_channels = math.max(self.most_channels or 0, count)
