@@ -534,8 +534,8 @@ local function look_for_leftovers(self, when)
   end
 end
 
--- Channels are used again: sixteen are kept for that, as whoever may not publish asks on as many at a time. Who has been
--- through many rounds has no more of them open, and for each program a claim, a place at the doorbell, and the next ones.
+-- Channels are used again: sixteen are kept for that, as whoever may not publish asks on many at a time. Who has been
+-- through many rounds has no more of them open, and for each program a claim, a place at the doorbell, and the next.
 local function look_for_channels(self)
   local most = 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
