@@ -295,7 +295,7 @@ table.insert(stories, {
     local result = require("spec.prove.real").run{ nodes = nodes, seed = seed, seconds = 120, quiet = 20, every = 6,
       directory = ("%s/cluster-%d"):format(os.getenv "PROVE" or "build/prove", seed),
       faults = faults, offers = { cluster = true },
-      crowd = { plain = 6, several = 1, loop = 1, admins = 1, witnesses = 1 },
+      crowd = { plain = 6, several = 1, loop = 1, admins = 1, witnesses = 1, proxied = 0 },
       say = function(words) say("  %s", words) end }
     for line in result.report:gmatch "[^\n]+" do say("  %s", line) end
     for _, violation in ipairs(result.findings.violations) do fail("%s", violation.text) end
