@@ -260,7 +260,8 @@ function Link.returned(probe)
     reply_text = "NO_ROUTE", routing_key = probe.queue }, { message_id = probe.id, delivery_mode = 1 }, "")
 end
 
---- Answers probes, all in one go. `states`: names of queues that exist, and queue = "nack" for those that refuse.
+--- Answers probes, all in one go. `states`: names of queues that exist, and queue = "nack" for those that refuse; the
+-- others are absent, or seem to be, as their node is down.
 function Link:answer(probes, states)
   local exists, said = {}, {}
   for _, queue in ipairs(states) do exists[queue] = true end
@@ -278,6 +279,30 @@ function Link:look(states)
   for i, probe in ipairs(probes) do names[i] = probe.queue end
   self:answer(probes, states)
   return names
+end
+
+local ELSEWHERE = "NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost '/' is down or inaccessible"
+
+--- The core asks for these queues once more, by passive declares, each on a channel of its own. They are absent, but
+-- for those that `states` tells: queue = "down", as its node is, or queue = true.
+function Link:again(queues, states)
+  local looks = {}
+  while #queues > 0 do
+    while #looks < #queues and self:next() ~= "nothing" do
+      local opened = self:next() == "channel.open" and self:opened()
+      table.insert(looks, self:expect("queue.declare", { queue = queues[#looks + 1], passive = true,
+        channel = opened or nil }))
+    end
+    local look = assert(table.remove(looks, 1), "nobody asks for " .. queues[1])
+    local queue = table.remove(queues, 1)
+    local state = states and states[queue]
+    if state == true then
+      self:declared(look.channel, queue)
+    else
+      self:refuse(look.channel, 404, state and ELSEWHERE:format(queue)
+        or ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue), "queue.declare")
+    end
+  end
 end
 
 -- Sessions ----------------------------------------------------------------------------------------------------------

@@ -36,8 +36,10 @@ for _, way in ipairs(Peer.all_ways) do
       peer.prober:deleted(channel)
       local names = peer.prober:look{}
       assert.same(scene.row(1, 16), names)
+      peer.holder:silent()
       assert.same(scene.row(17, 48), peer.prober:look{})
       peer.prober:silent()
+      peer.holder:again{ "images-1-A" }
       declares(peer, mutex, slots(1, 2), false)
       assert.is_false(op:done())
       leaves(peer, mutex)
@@ -260,6 +262,35 @@ for _, way in ipairs(Peer.all_ways) do
         declares(peer, mutex, {}, 1)
         leaves(peer, mutex)
         assert.equal(1, peer:result(op))
+      end)
+    end)
+
+    describe("where a slot's node is down", function ()
+      local WITH_THIRD = { "images-1-A", "images-2-A", ["images-3-A"] = "down" }
+
+      it("does not shrink by what it has not removed", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "remove", 1, {}, WITH_THIRD)
+        peer.holder:again(slots(3), WITH_THIRD)
+        peer.holder:expect("queue.delete", { queue = "images-3-A", channel = mutex.channel })
+        peer.holder:refuse(mutex.channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-3-A' in "
+          .. "vhost '/' is down or inaccessible", "queue.delete")
+        peer:failed(op, "unavailable", '"images-3-A"', "is down", "resize(2) finishes")
+      end)
+
+      it("adds behind it", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "add", 1, {}, WITH_THIRD)
+        declares(peer, mutex, slots(4))
+        leaves(peer, mutex)
+        assert.equal(4, peer:result(op))
+      end)
+
+      it("creates nothing, as there is a semaphore", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "create", 5, {}, { ["images-1-A"] = "down" })
+        leaves(peer, mutex)
+        peer:failed(op, "exists", "has 1 slots already")
       end)
     end)
 

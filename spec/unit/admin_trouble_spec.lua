@@ -338,10 +338,15 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:silent()
     end)
 
-    it("has no channel left to look at what is to be deleted", function ()
+    it("has no channel left to ask for the end of the row", function ()
       local peer = Peer.open(way, nil, { channel_max = 2 })
       local _ = peer:acquire("other")
-      local op, mutex = begin(peer, "remove", 1, {}, slots(1, 2))
+      local op = peer.session:administer("remove", "images", {}, 1)
+      local mutex = peer.holder:claim("images-admin")
+      peer.holder:grant(mutex)
+      peer.prober:barrier()
+      peer.prober:look(slots(1, 2))
+      peer.prober:look{}
       leaves(peer, mutex)
       peer:failed(op, "limit", "no channel is left")
     end)

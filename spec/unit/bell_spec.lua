@@ -616,6 +616,7 @@ for _, way in ipairs(Peer.all_ways) do
         goes(bell)
         peer.holder:ignore()
         peer.prober:look{}
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
       end)
 

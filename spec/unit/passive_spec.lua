@@ -185,6 +185,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:send(NO_ALARM)
         op = peer:semaphore("images"):acquire(0)
         peer.prober:look{}
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
       end)
 

@@ -143,15 +143,115 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local op = peer:semaphore("images"):acquire()
         peer.prober:look(exists)
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found", 'no semaphore "images"')
         peer.holder:silent()
       end
+    end)
+
+    describe("with slots whose node is down, which seem to be absent until they are declared passively", function ()
+      it("is refused by the broker, and does not say that there is no semaphore", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{}
+        assert.is_false(op:done())
+        peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
+        peer:failed(op, "unavailable", "1 of 1 slots", "node down")
+        peer.holder:silent()
+      end)
+
+      it("waits for them if it waits at all, and looks again", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(60)
+        peer.prober:look{}
+        peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
+        assert.is_false(op:done())
+        peer:live(10, function () return peer.prober:next() ~= "nothing" end)
+        peer.prober:look{ "images-1-A" }
+        gets(peer, op, 1)
+      end)
+
+      it("takes one behind them", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{ "images-1-A", "images-1-B", "images-4-A" }
+        peer.holder:again({ "images-2-A", "images-3-A" }, { ["images-2-A"] = "down", ["images-3-A"] = "down" })
+        gets(peer, op, 4)
+      end)
+
+      it("takes none behind a gap, also if one of them is in it", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{ "images-1-A", "images-1-B", "images-4-A" }
+        peer.holder:again({ "images-2-A", "images-3-A" }, { ["images-2-A"] = "down" })
+        no_squatters(peer)
+        peer:failed(op, "busy", "all 2 slots")
+      end)
+
+      it("does not ask for them where one is free", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{ "images-1-A" }
+        gets(peer, op, 1)
+      end)
+
+      it("is no deadlock, although all others are its own connection's", function ()
+        local peer = open()
+        local _ = peer:acquire("images")
+        local op = peer:semaphore("images"):acquire(60)
+        peer.prober:look{ "images-1-A", "images-1-B" }
+        peer.holder:again({ "images-2-A" }, { ["images-2-A"] = "down" })
+        assert.is_false(op:done())
+      end)
+
+      it("is a deadlock where there are no others", function ()
+        local peer = open()
+        local _ = peer:acquire("images")
+        local op = peer:semaphore("images"):acquire(60)
+        peer.prober:look{ "images-1-A", "images-1-B" }
+        peer.holder:again{ "images-2-A" }
+        peer:failed(op, "deadlock", "all 1 slots")
+      end)
+
+      it("takes a slot that was made between the two questions", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{}
+        peer.holder:again({ "images-1-A" }, { ["images-1-A"] = true })
+        gets(peer, op, 1)
+      end)
+
+      it("decides nothing when the connection is lost, or the broker denies the question", function ()
+        for code, answer in pairs{
+          unreachable = function (peer) peer.holder:down("timed out") end,
+          refused = function (peer, look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
+        } do
+          local peer = open()
+          local op = peer:semaphore("images"):acquire(0)
+          peer.prober:look{}
+          peer.holder:opened()
+          answer(peer, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
+          peer:failed(op, code)
+        end
+      end)
+
+      it("can be abandoned while it asks", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{}
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
+        op:drop()
+        peer.holder:closes(channel)
+        peer.holder:silent()
+      end)
     end)
 
     it("takes no slot past a gap", function ()
       local peer = open()
       local op = peer:semaphore("images"):acquire(0)
       peer.prober:look{ "images-1-A", "images-1-B", "images-3-A" }
+      peer.holder:again{ "images-2-A" }
       no_squatters(peer)
       peer:failed(op, "busy", "all 1 slots")
     end)
@@ -253,6 +353,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = semaphore:acquire(0)
         peer.prober:look{}
         peer.prober:look{}
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
       end)
 
@@ -269,6 +370,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer:pass(0.01)
         peer.prober:look{}
         peer.prober:look{}
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
       end)
 

@@ -36,6 +36,7 @@ for _, way in ipairs(Peer.all_ways) do
       local exists, sizes = scene.row(1, 1600), {}
       while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(exists)) end
       assert.same({ 16, 32, 64, 128, 256, 512, 512, 512, 512 }, sizes)
+      peer.holder:again{ "images-1601-A" }
       assert.equal(1600, peer:result(op))
     end)
 
@@ -49,6 +50,120 @@ for _, way in ipairs(Peer.all_ways) do
       assert.equal(3, peer:result(op))
     end)
 
+    describe("with slots whose node is down, which seem to be absent until they are declared passively", function ()
+      -- The slots given exist: number = "down" if the node is.
+      local function with(states)
+        local exists = {}
+        for slot, state in pairs(states) do
+          local queue = slots(slot)[1]
+          if state == "down" then exists[queue] = state else table.insert(exists, queue) end
+        end
+        return exists
+      end
+
+      local function all_down(from, to)
+        local exists = {}
+        for _, queue in ipairs(scene.row(from, to)) do exists[queue] = "down" end
+        return exists
+      end
+
+      it("counts them at the end of the row", function ()
+        local peer, op = counted(with{ true, true, "down" })
+        assert.equal(3, peer:result(op))
+      end)
+
+      it("counts them in the middle of the row", function ()
+        local peer, op = counted(with{ true, "down", true, "down", "down", true })
+        assert.equal(6, peer:result(op))
+      end)
+
+      it("counts them at its beginning", function ()
+        local peer, op = counted(with{ "down", true })
+        assert.equal(2, peer:result(op))
+      end)
+
+      it("counts a whole row of them, some more at a time, and looks past the windows seen before", function ()
+        for _, size in ipairs{ 1, 2, 15, 16, 17, 48, 49, 150 } do
+          local peer, op = counted(all_down(1, size))
+          assert.equal(size, peer:result(op))
+        end
+      end)
+
+      it("asks for one slot, and for more only if that is not absent", function ()
+        local peer = open()
+        local op = peer.session:administer("slots", "images", {})
+        peer.prober:look(scene.row(1, 2))
+        peer.prober:look{}
+        peer.holder:again(slots(3), all_down(3, 3))
+        peer.holder:again(slots(4, 5), all_down(4, 4))
+        peer.holder:silent()
+        assert.equal(4, peer:result(op))
+      end)
+
+      it("still calls a gap a conflict, of a slot that is absent in truth", function ()
+        local peer, op = counted(with{ true, "down", [5] = "down", [6] = true })
+        peer:failed(op, "conflict", '"images-6-A" exists', '"images-3-A" does not')
+      end)
+
+      it("shows them as slots that exist", function ()
+        local peer = open()
+        local op = peer.session:administer("status", "images", {})
+        local exists = with{ true, "down", true, [5] = "down", [6] = true }
+        table.insert(exists, "images-2-B")
+        scene.survey(peer, exists)
+        local function slot(is, held) return { exists = is, held = held } end
+        assert.same({ slot(true, false), slot(true, true), slot(true, false), slot(false, false), slot(true, false),
+          slot(true, false) }, peer:result(op))
+      end)
+
+      it("counts one that was made between the two questions", function ()
+        local peer = open()
+        local op = peer.session:administer("slots", "images", {})
+        peer.prober:look(scene.row(1, 2))
+        peer.prober:look{}
+        peer.holder:again(slots(3), { ["images-3-A"] = true })
+        peer.holder:again(slots(4, 5))
+        assert.equal(3, peer:result(op))
+      end)
+
+      it("decides nothing when the holder is lost, or the broker denies the question", function ()
+        for code, answer in pairs{
+          unreachable = function (peer) peer.holder:down("timed out") end,
+          refused = function (peer, look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
+        } do
+          local peer = open()
+          local op = peer.session:administer("slots", "images", {})
+          peer.prober:look{}
+          peer.prober:look{}
+          peer.holder:opened()
+          answer(peer, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
+          peer:failed(op, code)
+        end
+      end)
+
+      it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
+        local peer = open()
+        local op = peer.session:administer("slots", "images", {})
+        peer.prober:look{}
+        peer.prober:look{}
+        peer.prober:down("timed out")
+        peer.holder:again(slots(1))
+        assert.equal(0, peer:result(op))
+      end)
+
+      it("can be abandoned while it asks", function ()
+        local peer = open()
+        local op = peer.session:administer("slots", "images", {})
+        peer.prober:look{}
+        peer.prober:look{}
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
+        op:drop()
+        peer.holder:closes(channel)
+        peer.holder:silent()
+      end)
+    end)
+
     it("opens what it needs first", function ()
       local peer = Peer.new(way)
       local op = peer.session:administer("slots", "images", {})
@@ -58,6 +173,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.prober:handshake()
       peer.prober:look{}
       peer.prober:look{}
+      peer.holder:again{ "images-1-A" }
       assert.equal(0, peer:result(op))
     end)
 

@@ -174,13 +174,22 @@ static int slot_in_hand(const admin *self) {
   return self->deleted < deletes(self) ? delete_at(self, self->deleted) : self->under_way[0];
 }
 
+static al_code refusal(const al_event *event) {
+  switch (event->reply_code) {
+    case AMQP_RESOURCE_LOCKED: /* another client's exclusive queue */
+      return AL_SQUATTED;
+    case AMQP_NOT_FOUND: /* its node is down: what is absent is declared, and deleted, without an error */
+      return AL_UNAVAILABLE;
+    default:
+      return al_event_refusal(event);
+  }
+}
+
 /* The broker refused a declare or a delete. */
 static void action_refused(admin *self, const al_event *event) {
   char queue[AL_NAME_SIZE];
-  bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
   queue_name(self, slot_in_hand(self), queue);
-  al_op_fail(&self->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", queue,
-             event->text);
+  al_op_fail(&self->op, refusal(event), "queue \"%s\": %s", queue, event->text);
 }
 
 static void declaring(al_op *op);

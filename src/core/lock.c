@@ -111,6 +111,7 @@ typedef struct lock_op {
   al_op op;
   al_lock *lock;
   al_probes probes;
+  bool is_sure;  /* the question was asked by passive declare */
   int confirmed; /* the claim's count that answers us */
 } lock_op;
 
@@ -189,11 +190,18 @@ void al_lock_let_go(al_lock *lock) {
 }
 
 /* "Verifying a Held Lock". B is asked for on the lock's own channel, where only its loss can close it. A is asked for
- * elsewhere: the 404 of a missing A would release the lock under its holder. */
+ * elsewhere: the 404 of a missing A would release the lock under its holder. That A is absent is asked once more by passive
+ * declare, as its node may be down instead (see survey.h). */
 static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_lock *lock = context;
   (void)index;
   al_name_slot(out, lock->name, lock->slot);
+}
+
+static void ask_for_slot(lock_op *self, al_probing probing) {
+  self->is_sure = !al_probes_publish(self->op.session, probing);
+  al_op_ask(&self->op);
+  al_probes_begin(&self->probes, &self->op, probing, 1, slot_name, self->lock);
 }
 
 static void verify_begin(al_op *op);
@@ -212,11 +220,13 @@ static void verifying(al_op *op) {
     return;
   }
   if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
-  if (self->probes.answers[0] == AL_ANSWER_ABSENT)
+  if (self->probes.answers[0] != AL_ANSWER_ABSENT)
+    al_op_finish(op);
+  else if (!self->is_sure)
+    ask_for_slot(self, AL_PROBE_PASSIVE);
+  else
     al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
                self->lock->name);
-  else
-    al_op_finish(op);
 }
 
 static void verify_begin(al_op *op) {
@@ -232,7 +242,7 @@ static void verify_begin(al_op *op) {
     return;
   }
   op->step = verifying;
-  if (is_slot) al_probes_begin(&self->probes, op, lock->probing, 1, slot_name, lock);
+  if (is_slot) ask_for_slot(self, lock->probing);
 }
 
 al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, verify_begin); }

@@ -31,6 +31,9 @@ static void ask(al_look *look, int first, int width) {
   if (!al_op_has_probing(op, probing)) return;
   look->first = first;
   look->width = width <= last - first + 1 ? width : last - first + 1;
+  look->before = *look->view;
+  look->sure = al_probes_publish(op->session, probing) ? 0 : first + look->width - 1;
+  look->again_from = 0;
   al_op_ask(op);
   al_probes_begin(&look->probes, op, probing, (size_t)look->width * 2, probe_name, look);
 }
@@ -112,6 +115,57 @@ static void look_on(al_look *look) {
     ask(look, next, look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST);
 }
 
+/* ---- doubts ----------------------------------------------------------------------------------------------------- */
+
+static al_answer *answer_at(const al_look *look, int slot) {
+  return &look->probes.answers[(slot - look->first) * 2];
+}
+
+/* The highest slot of the window that exists, or this one, which does not. */
+static int highest_from(const al_look *look, int slot) {
+  int highest = look->first + look->width - 1;
+  while (highest > slot && *answer_at(look, highest) == AL_ANSWER_ABSENT) highest--;
+  return highest;
+}
+
+/* With none free, the end of the row before this slot would say that there is no semaphore, that nobody else can let go of a
+ * slot, or that what lies behind a gap is no slot. */
+static bool decides(const al_look *look, int slot) {
+  const al_view *view = look->view;
+  if (slot <= look->sure || view->slot) return false;
+  bool is_own = view->found > 0 && view->mine == view->found && !look->op->session->is_shared;
+  return slot == 1 || is_own || highest_from(look, slot) > slot;
+}
+
+static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_look *look = context;
+  al_name_slot(out, look->semaphore->resource.name, look->again_from + (int)index);
+}
+
+/* For this slot, and for the rest of the gap that it begins. */
+static void ask_again(al_look *look, int slot) {
+  int highest = highest_from(look, slot);
+  look->again_from = slot;
+  look->sure = highest > slot ? highest - 1 : slot;
+  al_op_ask(look->op);
+  al_probes_begin(&look->again, look->op, AL_PROBE_PASSIVE, (size_t)(look->sure - slot + 1), again_name,
+                  look);
+}
+
+/* What only a passive declare finds is there. False: an answer decides nothing. */
+static bool believe(al_look *look) {
+  for (size_t i = 0; i < look->again.count; i++) {
+    al_answer *a = answer_at(look, look->again_from + (int)i);
+    if (al_probes_undecided(&look->again, i)) return false;
+    if (*a == AL_ANSWER_ABSENT) *a = look->again.answers[i];
+  }
+  look->again_from = 0;
+  *look->view = look->before;
+  return true;
+}
+
+/* ---- the window, read ------------------------------------------------------------------------------------------- */
+
 /* In order; the first slot that is absent is the end of the semaphore. */
 static void read_window(al_look *look) {
   bool ascending = look->semaphore->strategy == AL_ASCENDING;
@@ -120,7 +174,7 @@ static void read_window(al_look *look) {
     al_answer a = look->probes.answers[index], b = look->probes.answers[index + 1];
     int slot = look->first + i;
     if (a == AL_ANSWER_ABSENT) {
-      end_of_row(look, slot);
+      (decides(look, slot) ? ask_again : end_of_row)(look, slot);
       return;
     }
     if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
@@ -130,19 +184,31 @@ static void read_window(al_look *look) {
   look_on(look);
 }
 
+/* False: there is nothing to be read, and the look, or the operation, knows why. */
+static bool is_answered(al_look *look) {
+  if (look->again_from > 0) return believe(look);
+  bool is_lost = !look->probes.is_passive && al_op_lost_prober(look->op);
+  if (is_lost) look->view->sight = AL_SIGHT_LOST;
+  return !is_lost;
+}
+
 al_sight al_look_sight(al_look *look) {
-  if (look->op->done || look->view->sight != AL_SIGHT_PENDING || look->probes.pending > 0)
-    return look->view->sight;
+  if (look->op->done || look->view->sight != AL_SIGHT_PENDING) return look->view->sight;
+  if (look->probes.pending > 0 || look->again.pending > 0) return AL_SIGHT_PENDING;
   al_op_answered(look->op);
-  if (!look->probes.is_passive && al_op_lost_prober(look->op)) {
-    look->view->sight = AL_SIGHT_LOST;
-  } else {
+  if (is_answered(look)) {
     learn(look);
     read_window(look);
   }
   return look->view->sight;
 }
 
-void al_look_cancel(al_look *look) { al_probes_cancel(&look->probes); }
+void al_look_cancel(al_look *look) {
+  al_probes_cancel(&look->probes);
+  al_probes_cancel(&look->again);
+}
 
-void al_look_free(al_look *look) { al_probes_free(&look->probes); }
+void al_look_free(al_look *look) {
+  al_probes_free(&look->probes);
+  al_probes_free(&look->again);
+}

@@ -21,7 +21,7 @@
 
 typedef enum al_answer {
   AL_ANSWER_PENDING,
-  AL_ANSWER_ABSENT,      /* returned, or 404: only this allows a claim, or a count to end */
+  AL_ANSWER_ABSENT,      /* returned, or 404: only this allows a claim, or (by 404) a count to end */
   AL_ANSWER_PRESENT,     /* acknowledged, declared, or 405 */
   AL_ANSWER_UNAVAILABLE, /* it exists, but refuses, is going away, or its node is down */
   AL_ANSWER_DENIED,      /* the broker denies the question: nothing is known */

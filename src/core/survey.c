@@ -22,7 +22,9 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 
 static void ask(al_survey *survey) {
   if (!al_op_has_probing(survey->op, AL_PROBE_AUTO)) return;
+  bool is_passive = !al_probes_publish(survey->op->session, AL_PROBE_AUTO);
   size_t questions = (size_t)survey->width * (survey->with_holders ? 2 : 1);
+  if (is_passive && survey->sure == survey->first - 1) survey->sure += survey->width;
   al_op_ask(survey->op);
   al_probes_begin(&survey->probes, survey->op, AL_PROBE_AUTO, questions, probe_name, survey);
 }
@@ -51,35 +53,99 @@ static bool reserve(al_survey *survey, int slots) {
   return true;
 }
 
+/* The row goes on through what was found before behind a slot that was missing. */
+static void note_exists(al_survey *survey, int slot) {
+  survey->slots[slot - 1].exists = true;
+  if (slot > survey->highest) survey->highest = slot;
+  while (survey->count < survey->seen && survey->slots[survey->count].exists) survey->count++;
+}
+
+/* ---- windows ---------------------------------------------------------------------------------------------------- */
+
 /* Takes one slot's answers down; false if they decide nothing. */
-static bool note(al_survey *survey, int slot, bool *is_empty) {
+static bool note(al_survey *survey, int slot) {
   size_t questions = survey->with_holders ? 2 : 1, index = (size_t)(slot - survey->first) * questions;
   for (size_t i = index; i < index + questions; i++)
     if (al_probes_undecided(&survey->probes, i)) return false;
-  bool exists = survey->probes.answers[index] != AL_ANSWER_ABSENT;
   bool held = survey->with_holders && survey->probes.answers[index + 1] != AL_ANSWER_ABSENT;
-  survey->slots[slot - 1] = (al_slot){exists, held};
+  survey->slots[slot - 1] = (al_slot){.held = held};
   survey->seen = slot;
-  if (exists && survey->count == slot - 1) survey->count = slot;
-  if (exists) survey->highest = slot;
-  *is_empty = *is_empty && !exists && !held;
+  if (survey->probes.answers[index] != AL_ANSWER_ABSENT) note_exists(survey, slot);
   return true;
 }
 
-bool al_survey_done(al_survey *survey) {
+static bool note_window(al_survey *survey) {
   int last = survey->first + survey->width - 1;
-  bool is_empty = true;
-  if (survey->op->done || survey->probes.pending > 0 || !reserve(survey, last)) return false;
-  al_op_answered(survey->op);
+  if (!reserve(survey, last)) return false;
   for (int slot = survey->first; slot <= last; slot++)
-    if (!note(survey, slot, &is_empty)) return false;
-  bool is_past =
-      survey->first > survey->count + 1 && last >= survey->count + survey->beyond && last >= survey->least;
-  if ((is_empty && is_past) || last >= AL_SLOTS_MAX) return true;
-  survey->first = last + 1;
+    if (!note(survey, slot)) return false;
+  return true;
+}
+
+static bool has_seen_all(const al_survey *survey) {
+  int last = survey->seen;
+  if (last >= AL_SLOTS_MAX) return true;
+  for (int slot = survey->first; slot <= last; slot++)
+    if (survey->slots[slot - 1].exists || survey->slots[slot - 1].held) return false;
+  return survey->first > survey->count + 1 && last >= survey->count + survey->beyond && last >= survey->least;
+}
+
+static void look_further(al_survey *survey) {
+  survey->first = survey->seen + 1;
   survey->width = survey->width * 2 <= WINDOW_MOST ? survey->width * 2 : WINDOW_MOST;
-  if (survey->width > AL_SLOTS_MAX - last) survey->width = AL_SLOTS_MAX - last;
+  if (survey->width > AL_SLOTS_MAX - survey->seen) survey->width = AL_SLOTS_MAX - survey->seen;
   ask(survey);
+}
+
+/* ---- doubts ----------------------------------------------------------------------------------------------------- */
+
+static void doubted_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_survey *survey = context;
+  al_name_slot(out, survey->name, survey->sure + 1 + (int)index);
+}
+
+/* Whether what is absent is so in truth, as far as it decides: up to the end of the row, and in the row's gaps. */
+static bool is_sure(al_survey *survey) {
+  int end = survey->highest > survey->count ? survey->highest : survey->count + 1;
+  if (end > survey->seen) end = survey->seen;
+  if (survey->sure < survey->count) survey->sure = survey->count; /* what exists is beyond doubt */
+  return survey->sure >= end;
+}
+
+/* One slot, the end of the row, and only if its node is down more of them at a time. */
+static void doubt(al_survey *survey) {
+  int width = survey->doubted * 2 < WINDOW_MOST ? survey->doubted * 2 : WINDOW_MOST;
+  survey->doubted = width > 0 ? width : 1;
+  if (survey->doubted > survey->seen - survey->sure) survey->doubted = survey->seen - survey->sure;
+  survey->doubts = true;
+  al_op_ask(survey->op);
+  al_probes_begin(&survey->probes, survey->op, AL_PROBE_PASSIVE, (size_t)survey->doubted, doubted_name,
+                  survey);
+}
+
+static bool note_doubts(al_survey *survey) {
+  int first = survey->sure + 1;
+  for (int i = 0; i < survey->doubted; i++) {
+    if (al_probes_undecided(&survey->probes, (size_t)i)) return false;
+    if (survey->probes.answers[i] != AL_ANSWER_ABSENT) note_exists(survey, first + i);
+  }
+  survey->sure += survey->doubted;
+  survey->doubts = false;
+  return true;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+bool al_survey_done(al_survey *survey) {
+  if (survey->op->done || survey->probes.pending > 0) return false;
+  al_op_answered(survey->op);
+  if (!(survey->doubts ? note_doubts(survey) : note_window(survey))) return false;
+  if (!has_seen_all(survey))
+    look_further(survey);
+  else if (!is_sure(survey))
+    doubt(survey);
+  else
+    return true;
   return false;
 }
 

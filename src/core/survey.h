@@ -3,7 +3,11 @@
  *
  * Counting slots ("Determining the Maximum Number of Slots"): A[1], A[2], … are asked for in windows that double. The
  * first that is absent, in order, ends the semaphore; but the survey goes on until a whole window past that one is empty, so that
- * strays past a gap are seen, not only the gap. */
+ * strays past a gap are seen, not only the gap.
+ *
+ * Where a cluster keeps its metadata in Mnesia, a slot whose node is down is returned like one that is absent; only a passive
+ * declare tells them apart. So the slot that ends the row is asked for once more in that way, and what is missing below the
+ * highest slot, too: what is there after all is counted, and the row goes on behind it. */
 #ifndef AL_CORE_SURVEY_H
 #define AL_CORE_SURVEY_H
 
@@ -21,7 +25,10 @@ typedef struct al_survey {
   const char *name;
   bool with_holders; /* asks for B too */
   int beyond, least; /* goes on at least so many slots past the end, and at least to this slot */
-  int first, width;
+  int first, width;  /* the last window */
+  bool doubts;       /* passive declares are under way, for so many slots behind `sure` */
+  int doubted;
+  int sure; /* up to this slot, what is absent was told so by a passive declare */
 
   int count;      /* slots in a row from 1 */
   int highest;    /* the highest slot that exists; more than `count` if one is missing in the row */
