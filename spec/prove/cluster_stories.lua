@@ -252,6 +252,32 @@ table.insert(stories, {
   end,
 })
 
+table.insert(stories, {
+  name = "the slots' node is killed: a held one is verified, and one is wanted",
+  tell = function(say, fail)
+    local one, two = assert(amqplocks.connect(nodes[1].url)), assert(amqplocks.connect(nodes[2].url))
+    local name = client.unique "cluster"
+    assert(one:admin(name):resize(2))
+    one:close()
+    local semaphore = two:semaphore(name)
+    local lock = assert(semaphore:try_acquire())
+    nodes[1]:kill()
+    until_true(function() return cluster.seen_by(nodes[2]) == 2 end, 60)
+    local fine, message, code = lock:verify()
+    say("  2 slots, one of them held, and their node is down: verify() says %s", tostring(message or fine))
+    if code == "removed" then fail("nobody has removed the slot") end
+    lock:release()
+    lock, message, code = semaphore:try_acquire()
+    say("  try_acquire(): %s", tostring(message or lock))
+    if code ~= "unavailable" then fail("a slot whose node is down is unavailable, not %s", tostring(code)) end
+    nodes[1]:restart()
+    cluster.until_whole()
+    lock, message = semaphore:acquire{ timeout = 30 }
+    if not lock then fail("the node is back, and there is no slot: %s", message) end
+    two:close()
+  end,
+})
+
 -- A client dies while its node is cut off ---------------------------------------------------------------------------
 
 table.insert(stories, {
