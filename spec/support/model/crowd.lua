@@ -476,6 +476,7 @@ end
 --   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
 --   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from
 --   nodes, stale        how many the broker has; how late one may see what was changed through another, in seconds
+--   channels            how many may be open in the end on a connection
 --   heartbeat, paces    of the connections, and of the network to choose from
 function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
@@ -537,7 +538,7 @@ end
 -- Channels are used again: sixteen are kept for that, as whoever may not publish asks on many at a time. Who has been
 -- through many rounds has no more of them open, and for each program a claim, a place at the doorbell, and the next.
 local function look_for_channels(self)
-  local most = 16 + 4 * (self.options.programs or 1)
+  local most = self.options.channels or 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
     local count = #connection.channels
     self.most_channels = math.max(self.most_channels or 0, count)
