@@ -253,6 +253,21 @@ function Broker:delete(name)
   if self.queues[name] then self.queues[name]:remove() end
 end
 
+--- The node that a queue is on goes down, or is up again. As far as a broker still knows of the queue it refuses
+-- everything for it.
+function Broker:put_down(name, is_down)
+  local queue = self.queues[name]
+  if not queue then return end
+  self.world:note("broker", "%s is %s", name, is_down and "down" or "up again")
+  queue.is_down = is_down
+end
+
+--- Nobody may read from queues any more, or everybody may again.
+function Broker:deny(is_on)
+  self.denies = is_on
+  self.world:note("broker", is_on and "lets nobody consume" or "lets everybody consume")
+end
+
 function Broker:purge(name)
   if self.queues[name] then self.queues[name]:purge() end
 end

@@ -172,6 +172,13 @@ local function locked(self, frame)
     .. "declaration."):format(frame.queue), frame)
 end
 
+local function is_out_of_reach(self, queue, frame)
+  if not queue.is_down then return false end
+  self:fail(404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost '/' is down or inaccessible")
+    :format(queue.name), frame)
+  return true
+end
+
 local function is_foreign(self, queue) return queue.owner and queue.owner ~= self.connection end
 
 -- The queue named, if there is one and this connection may use it; else the channel is closed.
@@ -179,6 +186,7 @@ local function usable(self, frame)
   local queue = self.connection:sees(frame.queue)
   if not queue then return no_queue(self, frame) end
   if is_foreign(self, queue) then return locked(self, frame) end
+  if is_out_of_reach(self, queue, frame) then return nil end
   return queue
 end
 
@@ -217,6 +225,8 @@ METHODS["queue.declare"] = function (self, frame)
     self.connection:wrote_metadata()
   elseif is_foreign(self, queue) or frame.exclusive ~= (queue.owner ~= nil) then
     locked(self, frame)
+  elseif is_out_of_reach(self, queue, frame) then
+    return
   elseif is_another(queue, frame) then
     self:fail(406, "PRECONDITION_FAILED - inequivalent arg for queue '" .. frame.queue .. "'", frame)
   else
@@ -231,6 +241,7 @@ end
 METHODS["queue.delete"] = function (self, frame)
   local queue = self.connection:sees(frame.queue)
   if queue and is_foreign(self, queue) then return locked(self, frame) end
+  if queue and is_out_of_reach(self, queue, frame) then return end
   local count = queue and #queue.messages or 0
   if frame.if_unused and queue and #queue.consumers > 0 then return in_use(self, frame, "in use") end
   if frame.if_empty and count > 0 then return in_use(self, frame, "not empty") end
@@ -311,7 +322,13 @@ local function begin(consumer)
   consumer.queue:serve()
 end
 
+local function denied(self, frame)
+  self:fail(403, ("ACCESS_REFUSED - read access to queue '%s' in vhost '/' refused for user 'guest'")
+    :format(frame.queue), frame)
+end
+
 METHODS["basic.consume"] = function (self, frame)
+  if self.broker.denies then return denied(self, frame) end
   local queue = self.connection:sees(frame.queue)
   if not queue or queue.state ~= "live" then return no_queue(self, frame) end
   if is_foreign(self, queue) then return locked(self, frame) end

@@ -328,6 +328,24 @@ function troubles.alarm(self)
   self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:alarm(false) end)
 end
 
+-- They lose the permission to consume for a while: what they have declared by then would stay, with nobody's consumer.
+function troubles.denied(self)
+  if self.broker.denies then return end
+  self.broker:deny(true)
+  self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:deny(false) end)
+end
+
+-- The node of a slot's queue is down for a while: the slot is there, and cannot be had, nor taken away.
+troubles["slot down"] = function (self)
+  local name = self.kind:slot_queue()
+  self.broker:put_down(name, true)
+  self.watch:note()
+  self.world:after(self.random:between(0, 2 * self.hold), function ()
+    self.broker:put_down(name, false)
+    self.watch:note()
+  end)
+end
+
 -- Somebody who holds a lock in a way of his own.
 function troubles.stranger(self)
   local over = self.kind:intrude()
@@ -424,10 +442,12 @@ function troubles.resize(self)
     local asked_at, before = self.world.now, self.slots
     local op, wait = self.kind:resize(last, slots)
     if administer(self, last, "resizes", op, wait) then
-      local flaw = self.kind:undone(slots, asked_at, wait > 0 and slots < before and before)
+      local waited_for = wait > 0 and slots < before and not self.is_half_done and before
+      local flaw = self.kind:undone(slots, asked_at, waited_for)
       if flaw then breach("%s resized to %d: %s", last.name, slots, flaw) end
       self.slots = slots
     end
+    self.is_half_done = self.slots ~= slots  -- what is taken away by then is waited for by nobody
     last.is_busy = false
   end)
   if not self.random:chance(0.2) then return end

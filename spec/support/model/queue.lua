@@ -124,7 +124,7 @@ end
 
 --- A message comes. False: it was refused.
 function Queue:publish(message)
-  if self.rejects then return false end
+  if self.rejects or self.is_down then return false end
   self.places = self.places + 1
   local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
     body = message.body, exchange = message.exchange, routing_key = message.routing_key }

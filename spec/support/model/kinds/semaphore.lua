@@ -108,6 +108,9 @@ end
 
 function Semaphore.wish() return "slot" end
 
+--- The queue of any of the slots.
+function Semaphore:slot_queue() return slot_queue(self.crowd.random:below(self.crowd.slots)) end
+
 --- A stranger has a slot. Gives what ends it.
 function Semaphore:intrude()
   return self.broker:intrude(("%s-%d-B"):format(NAME, self.crowd.random:below(self.crowd.slots)))
@@ -139,7 +142,7 @@ end
 local function new_seat(self, slot)
   local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
   return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = function ()
-    return queues[a] ~= nil and not queues[b]
+    return queues[a] ~= nil and not queues[a].is_down and not queues[b]
   end }
 end
 
