@@ -43,7 +43,8 @@ ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror
 # What this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(MAKECMDGOALS),all)
 NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
-	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz)
+	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
+	$(if $(filter prove-breakages,$(GOALS)),breakages)
 
 Q := $(if $(V),,@)
 
@@ -52,7 +53,7 @@ export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: matrix-brokers check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-cluster bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -310,9 +311,12 @@ PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))
 ifeq ($(LUA),$(PROVE_LUA))
 prove-sim: prepare build ## stories against a model broker, [SECONDS=60] [STORY=name] [SEED=number]
 	@$(WITH_ENV) SECONDS=$(SECONDS) STORY="$(STORY)" SEED=$(SEED) $(RUN_LUA) spec/prove/simulation.lua
+
+prove-breakages: prepare build ## break the library on purpose, and see these stories catch it: [BREAKAGE=name] [SECONDS=60] [SEED=number]
+	@$(WITH_ENV) LUA=$(LUA) SECONDS_EACH=$(SECONDS) SEED=$(SEED) spec/prove/breakages/run $(BREAKAGE)
 else
-prove-sim:
-	+@$(MAKE) --no-print-directory LUA=$(PROVE_LUA) prove-sim
+prove-sim prove-breakages:
+	+@$(MAKE) --no-print-directory LUA=$(PROVE_LUA) $@
 endif
 
 # ---- looking after it ----
