@@ -219,7 +219,8 @@ local function route(self, message, time)
   local found, has = {}, {}
   if message.exchange == "" then
     for _, queue in ipairs(seen(time, { self.queues[message.routing_key] }, self.past.queues)) do
-      if queue.name == message.routing_key then table.insert(found, queue) end
+      local is_known = queue.is_down ~= "returned"
+      if queue.name == message.routing_key and is_known then table.insert(found, queue) end
     end
     return found
   end
@@ -253,13 +254,13 @@ function Broker:delete(name)
   if self.queues[name] then self.queues[name]:remove() end
 end
 
---- The node that a queue is on goes down, or is up again. As far as a broker still knows of the queue it refuses
--- everything for it.
-function Broker:put_down(name, is_down)
+--- The node that a queue is on goes down: "refused" is what is sent to it from then on, as with Khepri, or "returned",
+-- as with Mnesia; or nil, it is up again. Everything else that is asked of it is refused.
+function Broker:put_down(name, how)
   local queue = self.queues[name]
   if not queue then return end
-  self.world:note("broker", "%s is %s", name, is_down and "down" or "up again")
-  queue.is_down = is_down
+  self.world:note("broker", "%s is %s", name, how and "down, and what is sent is " .. how or "up again")
+  queue.is_down = how
 end
 
 --- Nobody may read from queues any more, or everybody may again.

@@ -338,10 +338,10 @@ end
 -- The node of a slot's queue is down for a while: the slot is there, and cannot be had, nor taken away.
 troubles["slot down"] = function (self)
   local name = self.kind:slot_queue()
-  self.broker:put_down(name, true)
+  self.broker:put_down(name, self.random:pick{ "refused", "returned" })
   self.watch:note()
   self.world:after(self.random:between(0, 2 * self.hold), function ()
-    self.broker:put_down(name, false)
+    self.broker:put_down(name, nil)
     self.watch:note()
   end)
 end
