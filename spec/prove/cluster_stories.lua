@@ -31,7 +31,7 @@ local ACTS = {
   frozen = { seconds = 16, strike = function() nodes[1]:freeze() end,
     recover = function()
       nodes[1]:thaw()
-      heal()
+      if not cluster.has_khepri() then nodes[1]:restart() end -- pause_minority has nothing to say about that
     end },
   killed = { seconds = 6, strike = function() nodes[1]:kill() end, recover = function() nodes[1]:restart() end },
   stopped = { seconds = 6, strike = function() nodes[1]:stop() end, recover = function() nodes[1]:restart() end },
