@@ -52,7 +52,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: matrix-brokers check-fuzz fuzz fuzz-show fuzz-keep replays
+.PHONY: matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
@@ -251,13 +251,26 @@ else
 	  PROVE=$(CURDIR)/build/prove STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
 endif
 
+# The core and the bytes transport: all there is to a session that has no sockets.
+FUZZED := $(filter src/core/% src/transport/bytes.c src/transport/output.c,$(SOURCES))
+
+build/prove/million: spec/prove/million.c spec/fuzz/peer.c spec/fuzz/wire.c $(FUZZED) | prepare
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Ispec/fuzz $$(pkg-config --cflags librabbitmq) \
+	  -o $@ $^ $$(pkg-config --libs librabbitmq)
+
+prove-memory: prepare build $(BENCH_MODULES) build/prove/million ## a million operations, memory flat; [OPERATIONS=50000] on a broker
+	@build/prove/million
+	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" OPERATIONS=$(OPERATIONS) SESSIONS=$(SESSIONS) \
+	  spec/support/broker with $(RUN_LUA) spec/prove/memory.lua
+
 # ---- hostile bytes ----
 #
 # Targets for libFuzzer, and the same without it, which play the corpus that is kept wherever the specs run.
 
 FUZZ_CC := clang
 FUZZ_TARGETS := session url
-FUZZED := $(filter src/core/% src/transport/bytes.c src/transport/output.c,$(SOURCES))
 FUZZ_CFLAGS := -O2 -g -std=c11 -Wall -Wextra -D_GNU_SOURCE -Isrc -fno-omit-frame-pointer -fsanitize=address,undefined \
 	-fno-sanitize-recover=undefined
 # What is asked for by name is listened to, what the targets themselves do is not.
@@ -322,7 +335,7 @@ endif
 # ---- looking after it ----
 
 ROCKSPEC := amqp-locks-scm-1.rockspec
-C_FILES := $(wildcard src/*.h src/*/*.[ch] examples/*/*.c spec/fuzz/*.[ch])
+C_FILES := $(wildcard src/*.h src/*/*.[ch] examples/*/*.c spec/fuzz/*.[ch] spec/prove/*.c)
 LUACHECKED := $(wildcard lua spec examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 

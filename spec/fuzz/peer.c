@@ -8,7 +8,7 @@
 
 #define NOBODYS_NOW "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s' in vhost '/'"
 #define NO_QUEUE "NOT_FOUND - no queue '%s' in vhost '/'"
-#define MESSAGES_MOST 2000 /* what is published beyond is taken, and forgotten */
+#define MESSAGES_MOST 2000 /* of any queue: more is no use */
 
 static void say(peer *self, int connection, int channel, unsigned method, const wire_value *fields) {
   wire_say(&self->connections[connection].out, channel, wire_method_by(method), fields);
@@ -45,6 +45,7 @@ peer_queue *peer_declare(peer *self, const char *name, int owner) {
   CHECK(queue, "no memory");
   snprintf(queue->name, sizeof queue->name, "%s", name);
   queue->owner = owner;
+  queue->most = MESSAGES_MOST;
   queue->next = self->queues;
   return self->queues = queue;
 }
@@ -120,10 +121,11 @@ static void put_message(peer_queue *queue, size_t at, peer_message message) {
 }
 
 void peer_publish(peer *self, peer_queue *queue, peer_message message) {
-  if (queue->count >= MESSAGES_MOST) return;
   put_message(queue, queue->count, message);
   hand_out(self, queue);
-  if (queue->keeps_nothing) queue->count = 0;
+  if (queue->count <= queue->most) return;
+  queue->count--; /* the oldest goes */
+  memmove(queue->messages, queue->messages + 1, queue->count * sizeof *queue->messages);
 }
 
 static void queue_free(peer *self, peer_queue *queue) {
@@ -360,24 +362,15 @@ static size_t consumers_of(const peer *self, const char *queue) {
   return count;
 }
 
-/* Whether a table has a key with the number 0. */
-static bool has_zero(wire_value table, const char *key) {
+/* The number by a table's key; `otherwise` if there is none. */
+static uint32_t number_of(wire_value table, const char *key, uint32_t otherwise) {
   const uint8_t *at = memmem(table.bytes, table.length, key, strlen(key));
-  if (!at) return false;
+  if (!at) return otherwise;
   at += strlen(key);
   size_t digits = *at == 'l' ? 8 : 4;
-  for (size_t i = 1; i <= digits; i++)
-    if (at[i] != 0) return false;
-  return true;
-}
-
-static int priority_of(wire_value table) {
-  const uint8_t *at = memmem(table.bytes, table.length, "x-priority", 10);
-  if (!at) return 0;
-  size_t digits = at[10] == 'l' ? 8 : 4;
   uint32_t value = 0;
-  for (size_t i = digits - 3; i <= digits; i++) value = value << 8 | at[10 + i];
-  return (int)value;
+  for (size_t i = digits - 3; i <= digits; i++) value = value << 8 | at[i];
+  return value;
 }
 
 static void declare_ok(const question *q, const peer_queue *queue) {
@@ -405,7 +398,7 @@ static void on_declare(const question *q) {
   if (!queue) {
     queue = peer_declare(q->self, name, exclusive ? q->connection : PEER_NOBODY);
     queue->auto_delete = f[5].number;
-    queue->keeps_nothing = has_zero(f[7], "x-max-length");
+    queue->most = number_of(f[7], "x-max-length", MESSAGES_MOST);
   }
   declare_ok(q, queue);
 }
@@ -453,7 +446,7 @@ static void on_consume(const question *q) {
   CHECK(consumer, "no memory");
   *consumer = (peer_consumer){.connection = q->connection,
                               .channel = q->channel,
-                              .priority = priority_of(f[7]),
+                              .priority = (int)number_of(f[7], "x-priority", 0),
                               .prefetch = q->state->prefetch,
                               .no_ack = f[4].number};
   snprintf(consumer->queue, sizeof consumer->queue, "%s", name);

@@ -22,7 +22,8 @@ typedef struct peer_queue {
   struct peer_queue *next;
   char name[256], key[256]; /* bound to amq.direct by that key; "" */
   int owner;                /* exclusive of that connection, or a peer_owner */
-  bool keeps_nothing, auto_delete, was_consumed;
+  bool auto_delete, was_consumed;
+  size_t most; /* messages, the oldest of which give way */
   peer_message *messages;
   size_t count, size;
 } peer_queue;

@@ -35,6 +35,8 @@ local function lock(which, what) return { LOCK, which, what, 0 } end
 local function pass(time, how) return { TIME, time, how or ANSWERED, 0 } end
 local function world(what, which, how) return { WORLD, what, which, how or 0 } end
 
+local unpack = table.unpack or unpack
+
 local directory = assert(arg[1], "seeds.lua DIRECTORY")
 
 local function write(name, ...)
@@ -67,6 +69,33 @@ for _, kind in ipairs(ACQUIRES) do
   end)
 end
 
+-- The channel is closed after the broker has answered so many requests; and what would undo it is refused, too.
+for _, kind in ipairs(ACQUIRES) do
+  for answered = 1, 8 do
+    local steps = { begin "create", all(), begin "token_create", all(), begin(kind, FIVE_SECONDS) }
+    for i = 1, answered do table.insert(steps, { ANSWER, i % 2 == 0 and 0 or 1, 0, i % 2 == 0 and 1 or 64 }) end
+    for channel = 0, 2 do table.insert(steps, world(CLOSE_CHANNEL, 0, channel)) end
+    write(("%s-cut-%d"):format(kind, answered), { 0, 0, 0, 7 }, unpack(steps))
+    for lie = 0, 4 do table.insert(steps, { LIE, 0, 0, lie < 3 and 2 or lie - 3 }) end
+    write(("%s-cut-for-good-%d"):format(kind, answered), { 0, 0, 0, 7 }, unpack(steps))
+  end
+end
+
+-- Every request of everything is refused once, by its number, in one of the ways there are.
+local REFUSED, REFUSALS = 0, 5
+for kind in pairs(KINDS) do
+  for answered = 0, 6 do
+    local steps = { begin("create", 2), all(), begin("token_create", 2), all(), begin(kind, 2) }
+    for _ = 1, answered do
+      table.insert(steps, { ANSWER, 1, 0, 64 })
+      table.insert(steps, { ANSWER, 0, 0, 1 })
+    end
+    table.insert(steps, { LIE, answered % 3 == 2 and 1 or 0, REFUSED, (answered + KINDS[kind]) % REFUSALS })
+    table.insert(steps, { LIE, 0, REFUSED, (answered + KINDS[kind] + 1) % REFUSALS })
+    write(("%s-refused-%d"):format(kind, answered), { 0, 0, 0, 7 }, unpack(steps))
+  end
+end
+
 for _, action in ipairs(ADMIN) do
   heads(action, function(name, head)
     write(name, head, begin("create", 2), all(), begin "semaphore", all(), begin(action, WAITS + REVOKES), all(),
@@ -82,6 +111,14 @@ for _, action in ipairs(TOKEN_ADMIN) do
     write(name .. "-foreign", head, world(DECLARE, 8), world(PUBLISH, 8, 64 + 3), begin(action, WAITS), pass(5),
       world(PURGE, 8), begin(action, 2), pass(5))
   end)
+end
+
+-- Permits of a quorum queue (they are, by the second name), which is asked itself; and what it may answer.
+for refusal = 0, 2 do
+  local create, acquire = { BEGIN, KINDS.token_create, 1, 1 }, { BEGIN, KINDS.token, 1, ONCE }
+  local lie = { LIE, 0, REFUSED, refusal }
+  write("quorum-" .. refusal, { 0, 0, 0, 7 }, create, all(), acquire, all(), lock(0, VERIFY), all(), acquire, all(),
+    lock(0, VERIFY), { ANSWER, 0, 0, 1 }, lie, all(), acquire, { ANSWER, 0, 0, 4 }, lie, lie, all())
 end
 
 write("settings", { 9, 1 + 4 * 2, 1, 1 }, begin "open", all(), begin("mutex", 0), all(), begin("read", 1), all(),

@@ -471,6 +471,7 @@ static void ask_about(al_op *op) {
   if (!al_op_done(op)) return;
   al_permits permits = al_op_permits(op);
   CHECK(permits.held <= permits.count, "more permits are held than there are");
+  CHECK(al_op_count(op) <= 1 << 30, "%zu slots", al_op_count(op));
   for (size_t i = 0; i <= al_op_seen(op) + 1; i++) al_op_slot(op, i);
 }
 
@@ -706,7 +707,7 @@ static void do_world(world *w, unsigned a, unsigned b, unsigned c) {
   TRACE("world %u: %s, %d, %u\n", a % 10, name, index, c);
   switch (a % 10) {
     case 0:
-      if (!queue) peer_declare(&w->broker, name, PEER_FOREIGNER)->keeps_nothing = true;
+      if (!queue) peer_declare(&w->broker, name, PEER_FOREIGNER)->most = 0;
       break;
     case 1:
       if (queue && queue->owner == PEER_FOREIGNER) peer_delete(&w->broker, queue);
@@ -715,7 +716,7 @@ static void do_world(world *w, unsigned a, unsigned b, unsigned c) {
       if (queue) peer_delete(&w->broker, queue);
       break;
     case 3:
-      if (!queue) peer_declare(&w->broker, name, PEER_NOBODY)->keeps_nothing = c & 1;
+      if (!queue) peer_declare(&w->broker, name, PEER_NOBODY)->most = c & 1 ? 0 : 1000;
       break;
     case 4:
       for (unsigned i = 0; queue && i <= c >> 5; i++) peer_publish(&w->broker, queue, any_message(c & 31));
