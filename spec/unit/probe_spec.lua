@@ -225,6 +225,29 @@ for _, way in ipairs(Peer.all_ways) do
       assert.equal("1 A", seen(peer, again))
     end)
 
+    -- As by RabbitMQ, where it goes to a quorum queue without a leader. What comes later on that channel waits, too.
+    it("that is not answered in time keeps nobody waiting who asks later; the next goes by another channel", function ()
+      local peer = open()
+      local op, probes = ask(peer)
+      peer:pass(5)
+      peer:failed(op, "unreachable", "did not answer within 5 s")
+      peer.prober:silent()
+      local other = peer.session:administer("status", "others", {})
+      assert.equal(probes[1].channel, peer.prober:probes()[1].channel)
+      peer:pass(0.001)
+      peer.prober:expect("channel.close", { channel = probes[1].channel })
+      peer.holder:opened()
+      peer.holder:expect("queue.declare", { queue = "others-1-A", passive = true })
+      assert.is_false(other:done())
+      local _, more = ask(peer)
+      assert.not_equal(probes[1].channel, more[1].channel)
+      assert.same({ 1, "65" }, { more[1].tag, more[1].id })
+      local all = {}
+      for i, probe in ipairs(more) do all[i] = probe.queue end
+      peer.prober:answer(more, all)
+      assert.equal("basic.publish", peer.prober:next()) -- they count: it goes on with the next
+    end)
+
     it("has an id that no earlier one had, on later connections too", function ()
       local peer = open()
       ask(peer)

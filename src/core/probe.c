@@ -207,8 +207,12 @@ static void returned(al_prober *prober, const al_content *content) {
     question_at(prober, (size_t)(id - prober->first_id))->returned = true;
 }
 
-/* Nobody will answer what is under way by publishing. Batches that may are asked anew, passively. Whoever is told may
- * publish something else, which is not given up. Returns how many were under way. */
+static bool is_late(const al_prober *prober, const struct al_question *question) {
+  return prober->link.now - question->asked_at >= prober->settings.timeout;
+}
+
+/* Nobody will answer what is under way by publishing. Batches that may are asked anew, passively, if there is time left for
+ * that. Whoever is told may publish something else, which is not given up. Returns how many were under way. */
 static size_t questions_give_up(al_prober *prober, bool passively, al_answer otherwise, const char *text) {
   size_t count = prober->count;
   for (size_t i = 0; i < count; i++) {
@@ -217,7 +221,7 @@ static size_t questions_give_up(al_prober *prober, bool passively, al_answer oth
     size_t index = question->index;
     question->batch = NULL;
     if (!batch || batch->is_passive) continue;
-    if (passively && batch->probing == AL_PROBE_AUTO)
+    if (passively && batch->probing == AL_PROBE_AUTO && !is_late(prober, question))
       passive_begin(batch);
     else
       answer(batch, index, otherwise, text);
@@ -260,6 +264,35 @@ static bool prober_ready(al_prober *prober) {
   prober->first_tag = 1;
   al_channel_call(prober->channel, AMQP_CONFIRM_SELECT_METHOD, &select);
   return true;
+}
+
+/* A queue that does not answer (of a quorum without a leader, say) keeps RabbitMQ from answering anything that was published
+ * after it on the same channel; other channels are served. Not so in an alarm, which ends for all of them. Is there somebody
+ * who waits behind such a question, and whose own time is not over? */
+static bool prober_is_silent(al_prober *prober) {
+  if (!prober->channel || prober->count == 0 || prober->link.blocked) return false;
+  if (!is_late(prober, question_at(prober, 0))) return false;
+  for (size_t i = prober->count; i-- > 1;) {
+    const struct al_question *question = question_at(prober, i);
+    if (question->batch && !question->batch->is_passive) return !is_late(prober, question);
+  }
+  return false;
+}
+
+#define SILENCED_MOST 100 /* channels that wait for their close-ok, before the connection goes as well */
+
+static void prober_give_up_channel(al_prober *prober) {
+  al_channel *silent = prober->channel;
+  char text[64];
+  snprintf(text, sizeof text, "the broker did not answer within %g s",
+           (double)prober->settings.timeout / (double)AL_SECOND);
+  if (++prober->silenced > SILENCED_MOST) {
+    al_link_abort(&prober->link, AL_UNREACHABLE, "%s", text);
+    return;
+  }
+  prober->channel = NULL;
+  al_channel_close(silent);
+  questions_forget(prober, questions_give_up(prober, true, AL_ANSWER_UNKNOWN, text));
 }
 
 static const char *const message_types[] = {
@@ -312,6 +345,7 @@ static void question_publish(al_prober *prober, al_message message, const char *
   amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
   header.payload.properties.class_id = AMQP_BASIC_CLASS;
   header.payload.properties.decoded = &properties;
+  question.asked_at = prober->link.now;
   *question_at(prober, prober->count++) = question;
   al_link_method(&prober->link, prober->channel->number, AMQP_BASIC_PUBLISH_METHOD, &publish);
   al_link_send(&prober->link, &header);
@@ -396,7 +430,10 @@ static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
   if (prober->owner) al_session_note_change(prober->owner, link, change);
   if (link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
-  if (al_link_is_open(link) && !prober->channel) prober->denied = false;
+  if (al_link_is_open(link) && !prober->channel) {
+    prober->denied = false;
+    prober->silenced = 0;
+  }
   for (al_session *user = prober->users; user; user = user->next_user) al_session_step(user);
 }
 
@@ -442,4 +479,5 @@ void al_prober_pump(al_prober *prober, int64_t now) {
   for (al_session *user = prober->users; user; user = user->next_user)
     user->now = user->holder.now = now; /* their steps are taken here */
   al_link_pump(&prober->link, now);
+  if (prober_is_silent(prober)) prober_give_up_channel(prober);
 }

@@ -83,6 +83,7 @@ struct al_probes {
 struct al_question {
   al_probes *batch; /* NULL: nobody waits for it any more */
   size_t index;
+  int64_t asked_at;
   bool returned, settled;
 };
 
@@ -103,6 +104,7 @@ struct al_prober {
   uint64_t
       first_id; /* message id of the question at `start`; ids and tags rise together, ids never restart */
   bool denied;  /* this user may not publish to the default exchange */
+  int silenced; /* how many channels of this connection were given up, as nothing was answered there */
 };
 
 /* Owned and used by `owner`. NULL: no memory. */
