@@ -52,14 +52,18 @@ local function excuse(book, hold, from, to)
   end
 end
 
-local function strikes_before(book, from, to)
-  local list = {}
-  for _, strike in ipairs(book.strikes) do
+-- What struck in an interval, at most some of it: what concerns a lock first, then what came last.
+local function strikes_before(book, from, to, hold)
+  local own, others = {}, {}
+  for i = #book.strikes, 1, -1 do
+    local strike = book.strikes[i]
     if strike.from <= to and strike.to >= from then
-      table.insert(list, ("%s%s"):format(strike.fault, strike.lane and " of " .. strike.lane or ""))
+      local list = hold and concerns(strike, hold) and own or others
+      table.insert(list, strike.fault .. (strike.lane and " of " .. strike.lane or ""))
     end
   end
-  return #list > 0 and table.concat(list, ", ", math.max(1, #list - 5)) or "nothing"
+  for _, one in ipairs(others) do table.insert(own, one) end
+  return #own > 0 and table.concat(own, ", ", 1, math.min(6, #own)) or "nothing"
 end
 
 -- Seconds of an interval that are in the windows of these strikes, each longer by its own `hinders`.
@@ -92,7 +96,7 @@ local function overlap(book, findings, first, second)
       second.lane,
       second.kind, (to - from) * 1e6, strike and ("%s, %.1f ms before"):format(strike.excuse,
         (from - strike.from) * 1e3)
-      or "before it: " .. strikes_before(book, first.from, from)),
+      or "before it: " .. strikes_before(book, first.from, from, first)),
   })
 end
 
@@ -200,7 +204,7 @@ local function find_false_beliefs(book, findings)
     for _, hold in ipairs(holds) do
       if hold.from > saw.from then break end
       local is_held = hold.to > saw.at and (not saw.kind or saw.kind == hold.kind)
-      local strike = is_held and excuse(book, hold, saw.from, hold.to)
+      local strike = is_held and excuse(book, hold, saw.at, hold.to)
       if is_held then
         add(findings, strike and "exceptions" or "violations", {
           kind = "false", pool = saw.pool, slot = saw.slot, from = saw.from, to = hold.to, lanes = { hold.lane,
@@ -208,7 +212,7 @@ local function find_false_beliefs(book, findings)
           seconds = hold.to - saw.from, fault = strike and strike.fault, words = strike and strike.excuse,
           text = ("%s: %s held it for %.0f us after %s had seen that nobody does; %s"):format(what_of(hold), hold.lane,
             (hold.to - saw.at) * 1e6, saw.lane, strike and strike.excuse
-            or "before it: " .. strikes_before(book, hold.from, saw.at)),
+            or "before it: " .. strikes_before(book, hold.from, saw.at, hold)),
         })
       end
     end

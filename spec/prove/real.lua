@@ -139,15 +139,35 @@ end
 
 -- What faults are offered -------------------------------------------------------------------------------------------
 
-function stage:pick(random, role, wanted)
-  local some = {}
-  for _, seat in ipairs(self.seats) do
-    if seat.role == role and not seat.struck and not seat.ended and not seat.killed and (not wanted
-      or wanted(seat)) then
-      table.insert(some, seat)
+-- Whether somebody holds something just now, by the last lines of his journals.
+local function holds(self, seat)
+  for i = 0, seat.flavour == "loop" and 4 or 0 do
+    local file = io.open(("%s/%s%s"):format(self.journals, seat.lane, i > 0 and ":" .. i or ""))
+    if file then
+      file:seek("end", -math.min(file:seek "end", 200))
+      local act = file:read("*a"):match "[%d.]+\t(%a+)[^\n]*\n$"
+      file:close()
+      if act == "held" then return true end
     end
   end
-  return #some > 0 and some[random(#some)] or nil
+end
+
+local function one_of(list, random) return list[random(#list)] end
+
+-- Those who hold something are struck more often than those who wait, of whom there are more.
+function stage:pick(random, role, wanted)
+  local some, holders = {}, {}
+  for _, seat in ipairs(self.seats) do
+    local is_there = seat.role == role and not seat.struck and not seat.ended and not seat.killed
+    if is_there and (not wanted or wanted(seat)) then table.insert(some, seat) end
+  end
+  if role == "client" and random() < 0.6 then
+    for _, seat in ipairs(some) do
+      if holds(self, seat) then table.insert(holders, seat) end
+    end
+  end
+  if #holders > 0 then return one_of(holders, random) end
+  return #some > 0 and one_of(some, random) or nil
 end
 
 function stage:strike(what)

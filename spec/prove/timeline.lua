@@ -196,7 +196,8 @@ local function legend(self, y)
     self:text(x + 18, y + 10, kind)
     x = x + 105
   end
-  self:text(LEFT, y + 30, "full: certainly held; pale: by what the calls returned; thin: waits; ×: not held any more, by "
+  self:text(LEFT, y + 30,
+    "full: certainly held; pale: by what the calls returned; thin: waits; ×: not held any more, by "
     .. "held(); grey: an administrator at work; yellow: a fault; red: a violation")
   return y + 44
 end

@@ -72,11 +72,13 @@ describe("the checker of journals", function()
     end)
 
     it("the same slot", function()
-      assert_violations("overlap", held("a", "sem", 1, 3, "kind=slot slot=2") .. held("b", "sem", 2, 4, "kind=slot slot=2"))
+      assert_violations("overlap", held("a", "sem", 1, 3, "kind=slot slot=2") .. held("b", "sem", 2, 4,
+        "kind=slot slot=2"))
     end)
 
     it("one for the whole time of the other", function()
-      assert_violations("overlap overlap", held("a", "mutex", 1, 9) .. held("b", "mutex", 2, 3) .. held("c", "mutex", 4, 5))
+      assert_violations("overlap overlap", held("a", "mutex", 1, 9) .. held("b", "mutex", 2, 3) .. held("c", "mutex",
+        4, 5))
     end)
 
     it("a writer, and whoever else", function()
@@ -112,7 +114,8 @@ describe("the checker of journals", function()
       local down = "d 0 admin op=1 pool=permits action=resize slots=2 within=9\n d 1 done op=1 result=2\n "
       assert_violations("", all "")
       assert_violations("overlap", all(down))
-      assert_violations("", all(down .. "d 3 admin op=2 pool=permits action=resize slots=3 within=9\n d 6 done op=2 result=3\n "))
+      assert_violations("", all(down
+        .. "d 3 admin op=2 pool=permits action=resize slots=3 within=9\n d 6 done op=2 result=3\n "))
       assert_violations("overlap",
         all(down .. "d 6 admin op=2 pool=permits action=resize slots=3 within=9\n d 7 done op=2 result=3\n "))
       -- Whoever was killed may have done it, or not.
@@ -162,7 +165,8 @@ describe("the checker of journals", function()
     end
 
     it("says so apart, with the time that was seen", function()
-      local violations, exceptions, findings = after "stage 4 strike op=1 fault=close about=a excuse=closed\n stage 4.1 over op=1\n"
+      local violations, exceptions,
+        findings = after "stage 4 strike op=1 fault=close about=a excuse=closed\n stage 4.1 over op=1\n"
       assert.same({ "", "overlap" }, { violations, exceptions })
       assert.is_true(math.abs(findings.exceptions[1].seconds - 0.5) < 1e-9)
       assert.matches("closed", checker.report(findings), 1, true)
@@ -170,7 +174,8 @@ describe("the checker of journals", function()
       assert.equal("", (after "stage 4 strike op=1 fault=delete pool=mutex excuse=deleted\n stage 4.1 over op=1\n"))
     end)
 
-    it("does not if it was no such fault, or of somebody else, too early, too late, or believed for too long", function()
+    it("does not if it was no such fault, or of somebody else, too early, too late, or believed for too long",
+      function()
       for _, strike in ipairs{
         "stage 4 strike op=1 fault=stop about=a\n stage 4.1 over op=1\n",
         "stage 4 strike op=1 fault=close about=b excuse=closed\n stage 4.1 over op=1\n",
@@ -307,7 +312,8 @@ describe("the checker of journals", function()
   end)
 
   it("draws what it found", function()
-    local findings = check(held("a", "mutex", 1, "2.5") .. held("b", "mutex", 2, 3) .. "stage 1 strike op=1 fault=kill about=c\n")
+    local findings = check(held("a", "mutex", 1, "2.5") .. held("b", "mutex", 2, 3)
+      .. "stage 1 strike op=1 fault=kill about=c\n")
     local picture = timeline.of(findings)
     for _, part in ipairs{ "<svg", "overlap at 2.000 s", "both held it", ">a<", ">b<", "#e00", "kill", "</svg>" } do
       assert.is_truthy(picture:find(part, 1, true), part)
