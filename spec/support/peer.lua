@@ -305,6 +305,20 @@ function Link:again(queues, states)
   end
 end
 
+--- Whatever the core asks for once more is absent.
+function Link:absent()
+  repeat
+    local looks = {}
+    while self:next() == "channel.open" or self:next() == "queue.declare" do
+      if self:next() == "channel.open" then self:opened() end
+      table.insert(looks, self:expect("queue.declare", { passive = true }))
+    end
+    for _, look in ipairs(looks) do
+      self:refuse(look.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(look.queue), "queue.declare")
+    end
+  until #looks == 0
+end
+
 -- Sessions ----------------------------------------------------------------------------------------------------------
 
 -- An operation or a lock that is collected is abandoned: what a peer's session gives lives as long as the peer, so that

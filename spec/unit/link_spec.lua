@@ -132,6 +132,7 @@ for _, way in ipairs(Peer.ways) do
         assert.is_true(op:done() or wants <= 0)
         peer:tick()
         peer:tick()
+        peer.holder:absent()
         peer:failed(op, "not_found")
       end)
 

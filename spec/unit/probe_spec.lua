@@ -19,6 +19,7 @@ end
 local function seen(peer, op)
   local list = {}
   if peer.prober:next() == "basic.publish" then peer.prober:look{} end  -- the next window
+  peer.holder:absent()
   for slot, state in ipairs(peer:result(op)) do
     local letters = (state.exists and "A" or "") .. (state.held and "B" or "")
     if letters ~= "" then table.insert(list, slot .. " " .. letters) end
