@@ -131,7 +131,9 @@ describe("administering", function ()
   end
 
   local function is_slot_method(method)
-    return function (frame) return frame.method == method and frame.queue:match "%-%d+%-A$" ~= nil end
+    return function (frame)
+      return frame.method == method and not frame.passive and frame.queue:match "%-%d+%-A$" ~= nil
+    end
   end
 
   local function wants_mutex(frame) return frame.method == "queue.declare" and frame.queue == mutex() end

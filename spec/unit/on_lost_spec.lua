@@ -38,7 +38,7 @@ describe("on_lost", function()
   before_each(function() claims = {} end)
 
   local function grant(name)
-    peer.prober:look{ name .. "-1-A" }
+    peer.prober:look{ name .. "-1-A", ["other-1-A"] = "nack" }
     claims[name] = peer.holder:claim(name .. "-1-B", name .. "-1-A")
     peer.holder:grant(claims[name])
   end
@@ -58,12 +58,12 @@ describe("on_lost", function()
 
   local function nothing() end
 
-  local function no_slots() peer.prober:look{} end
+  local function refused() peer.prober:look{ ["other-1-A"] = "nack" } end
 
   -- Any call that waits, and has nothing to do with the locks; something happens meanwhile.
   local function wait(meanwhile)
-    happen(meanwhile or nothing, no_slots)
-    assert.equal("not_found", select(3, conn:semaphore("other"):try_acquire()))
+    happen(meanwhile or nothing, refused)
+    assert.equal("unavailable", select(3, conn:semaphore("other"):try_acquire()))
   end
 
   it("is called for each lock that is lost while a call waits, with what held() says", function()

@@ -108,6 +108,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:delete("images-1-B", peer.holder:opened())
         peer:pass(0.01)
         peer.prober:look{}
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
       end)
     end)
@@ -198,6 +199,7 @@ for _, way in ipairs(Peer.all_ways) do
         suspects(peer, { "images-1-B" })
         peer:pass(5)
         peer.prober:look{}
+        peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
       end)
 
@@ -229,6 +231,7 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = peer:acquire("images")
         local op = peer:semaphore("images"):acquire(60)
         peer.prober:look(ONE_HELD)
+        peer.holder:again{ "images-2-A" }
         peer:failed(op, "deadlock", 'all 1 slots of "images" are held by this very connection')
         assert.is_true(lock:held())
       end)
@@ -238,6 +241,7 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = peer:acquire("images")
         local op = peer:semaphore("images"):acquire(0)
         peer.prober:look(ONE_HELD)
+        peer.holder:again{ "images-2-A" }
         peer:failed(op, "busy")
         assert.is_true(lock:held())
       end)
@@ -261,6 +265,7 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = peer:acquire("images")
         local op = peer:semaphore("images"):acquire(0)
         peer.prober:look(ONE)
+        peer.holder:again{ "images-2-A" }
         peer:failed(op, "busy")
         peer.holder:silent()
         assert.is_true(lock:held())

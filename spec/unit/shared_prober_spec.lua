@@ -76,7 +76,9 @@ for _, way in ipairs(Peer.all_ways) do
       assert.equal(96, #probes)
       owner.prober:answer(probes, { "images-1-A" })
       assert.is_true(granted(first_op):held())
+      second.holder:again{ "sounds-1-A" }
       second:failed(second_op, "not_found")
+      owner.holder:again{ "films-1-A" }
       owner:failed(owner_op, "not_found")
     end)
 
@@ -132,6 +134,7 @@ for _, way in ipairs(Peer.all_ways) do
       owner:pass(1)
       owner.prober:handshake()
       owner.prober:look{}
+      borrower.holder:again{ "sounds-1-A" }
       borrower:failed(op, "not_found")
     end)
 
