@@ -43,8 +43,8 @@ for _, way in ipairs(Peer.ways) do
         local peer = open()
         pass(peer, 3)
         local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{}
-        peer:failed(op, "not_found")
+        peer.prober:look{ ["images-1-A"] = "nack" }
+        peer:failed(op, "unavailable")
         peer:pass(2)
         peer.holder:expect("heartbeat")
         peer.prober:silent()
