@@ -19,7 +19,8 @@
 -- Kinds of violations: "overlap"; "false": somebody held what a witness saw was not there; "late": an act took longer
 -- than it may; "stuck": somebody waited too long beside what was free; "lost": fewer, or more, could be taken at the
 -- end than there are; "left": the broker still has what should be gone; "answer": an error code that nothing explains;
--- "ended": a process ended that nobody killed, or would not end.
+-- "robbed": a lock was lost and no fault had struck it, or it was held again after it was lost; "ended": a process ended
+-- that nobody killed, or would not end.
 local digest = require "spec.prove.digest"
 
 local checker = {}
@@ -215,6 +216,34 @@ local function find_false_beliefs(book, findings)
             or "before it: " .. strikes_before(book, hold.from, saw.at, hold)),
         })
       end
+    end
+  end
+end
+
+-- Losses ------------------------------------------------------------------------------------------------------------
+
+-- Whether anything happened for which a holder may lose it, then or so long before as the broker takes to give him up.
+local function may_be_lost(book, hold)
+  local patience = SILENCE * book.heartbeat + GRACE
+  for _, strike in ipairs(book.strikes) do
+    if strike.from <= hold.lost and strike.to + patience >= hold.got and concerns(strike, hold) then return true end
+  end
+  for _, stall in ipairs(book.stalls) do
+    if stall.from <= hold.lost and stall.at + patience >= hold.got then return true end
+  end
+end
+
+local function find_robbed(book, findings)
+  for _, hold in ipairs(book.holds) do
+    local text
+    if hold.lost and not may_be_lost(book, hold) then
+      text = "%s: %s lost it, and nothing had struck it"
+    elseif hold.lost and hold.to and hold.to > hold.lost then
+      text = "%s: %s holds it after it was lost"
+    end
+    if text then
+      add(findings, "violations", { kind = "robbed", pool = hold.pool, slot = hold.slot, from = hold.lost,
+        to = hold.lost, lanes = { hold.lane }, text = text:format(what_of(hold), hold.lane) })
     end
   end
 end
@@ -430,6 +459,7 @@ local EXPECTED = {
   verified = { "lost", "unreachable", "removed" },
   downgraded = { "lost", "unreachable" },
   connected = { "unreachable" },
+  closed = {},
   done = { "timeout", "busy", "unreachable", "lost", "blocked", "not_held", "unavailable" },
 }
 for _, codes in pairs(EXPECTED) do
@@ -462,7 +492,8 @@ local function find_answers(book, findings)
     local codes = EXPECTED[answer.act]
     local is_explained = codes and codes[answer.code] or answer.code == "limit" and is_short(book, answer)
       or answer.code == "protocol" and is_hung_up_on(book, answer)
-    if codes and not is_explained then
+    local is_early = answer.code == "timeout" and answer.within and answer.at - answer.from < answer.within
+    if codes and (not is_explained or is_early) then
       add(findings, "violations", { kind = "answer", from = answer.from, to = answer.at, lanes = { answer.lane },
         pool = answer.pool, text = ("%s: %s: %s; before it: %s"):format(answer.lane, answer.what,
           answer.message or answer.code, strikes_before(book, answer.from - 3, answer.at)) })
@@ -481,9 +512,8 @@ end
 function checker.check(records)
   local book = digest.of(records)
   local findings = { violations = {}, exceptions = {}, hand_overs = {}, answers = {}, book = book }
-  for _, find in ipairs{ find_overlaps, find_false_beliefs, find_late_acts, find_stuck_waiters, find_hand_overs,
-    find_lost,
-    find_answers, find_ended } do
+  for _, find in ipairs{ find_overlaps, find_false_beliefs, find_robbed, find_late_acts, find_stuck_waiters,
+    find_hand_overs, find_lost, find_answers, find_ended } do
     find(book, findings)
   end
   for _, list in ipairs{ findings.violations, findings.exceptions } do

@@ -10,6 +10,7 @@
 --     got          when the call returned                 let, how      when, and how, it was begun to let go of
 --     from, to     between which it was certainly held; nil: it was not looked at
 --     gone, gone_code          when it was seen not to be held, and why; nil if it was held again after that
+--     lost         when it was first said to be lost, for good
 --     killed       when its holder was                    into          what it was downgraded to
 --     ended        when nobody could say any more that it was held
 local digest = {}
@@ -52,7 +53,8 @@ local function answer(book, one, record, what)
   if record.code then
     table.insert(book.answers, { lane = record.lane, base = base(record.lane), act = record.act, what = what,
       pool = one.pool,
-      from = one.began or one.asked or record.at, at = record.at, code = record.code, message = record.message })
+      from = one.began or one.asked or record.at, at = record.at, code = record.code, message = record.message,
+      within = one.timeout })
   end
 end
 
@@ -95,6 +97,7 @@ end
 function read.ask(book, record)
   local one = begin(book, record, { pool = record.pool, way = record.way, asked = record.at, poll = record.poll })
   one.is_wait = not (record.way:match "^try" or record.way == "declare")
+  one.timeout = one.is_wait and record.within or nil
   begin_deadline(one, record, record.way .. " of " .. record.pool)
 end
 
@@ -122,6 +125,7 @@ end
 function read.gone(book, record)
   local one = thing(book, record)
   one.gone, one.gone_code = record.at, record.code
+  one.lost = one.lost or record.code == "lost" and record.at or nil
 end
 
 function read.let(book, record)
@@ -231,7 +235,9 @@ function read.dead(book, record)
     end_wait(book, one, about.killed or record.at)
     if one.act then one.act.to = record.at end
     if one.is_hold then one.killed, one.ended = about.killed, about.killed or record.at end
-    if one.deadline and not about.killed and not about.exits then
+    if one.deadline and about.killed then
+      end_deadline(book, one, { at = about.killed })
+    elseif one.deadline and not about.exits then
       unexplained(book, record, "it ended during " .. one.deadline.what)
     end
   end)

@@ -267,6 +267,51 @@ describe("the checker of journals", function()
     assert_violations("answer", answer:format "limit")
   end)
 
+  it("finds a timeout before the time is over, and whatever goes wrong with closing", function()
+    local early = "a 1 ask op=1 pool=mutex way=acquire within=2\n a %s none op=1 code=timeout\n"
+    assert_violations("", early:format "3")
+    assert_violations("answer", early:format "2.9")
+    assert_violations("answer", "a 1 close op=1 within=3\n a 2 closed op=1 code=protocol\n")
+  end)
+
+  describe("finds a lock that is lost", function()
+    local LOST = [[
+      a 5 ask op=1 pool=sem way=acquire within=1
+      a 5 got op=1 kind=slot slot=1
+      a 5 held op=1 from=5
+      a 8 gone op=1 from=8 code=%s
+      %s
+      a 9 let op=1 how=release within=3
+      a 9 free op=1 code=lost
+    ]]
+
+    it("for nothing", function()
+      local found = assert_violations("robbed", LOST:format("lost", ""))
+      assert.matches("slot 1 of sem: a lost it, and nothing had struck it", found.text, 1, true)
+      local strike = "stage %s strike op=1 fault=x %s\n stage %s over op=1\n"
+      for _, struck in ipairs{ { "7", "about=a", "7.1" }, { "7", "about=*", "7.1" }, { "7", "pool=sem slot=1", "7.1" },
+        { "0.5", "about=a", "1" } } do
+        assert_violations("", LOST:format("lost", "") .. strike:format(struck[1], struck[2], struck[3]))
+      end
+      for _, struck in ipairs{ { "7", "about=b", "7.1" }, { "7", "pool=sem slot=2", "7.1" },
+        { "8.5", "about=a", "8.6" }, { "0.1", "about=a", "0.1" } } do
+        assert_violations("robbed", LOST:format("lost", "") .. strike:format(struck[1], struck[2], struck[3]))
+      end
+    end)
+
+    it("and held again, which one that was doubtful may be", function()
+      local strike = "stage 7 strike op=1 fault=x about=a\n stage 7.1 over op=1\n"
+      assert_violations("robbed", LOST:format("lost", "a 8.5 held op=1 from=8.5") .. strike)
+      assert_violations("", LOST:format("suspect", "a 8.5 held op=1 from=8.5") .. strike)
+    end)
+  end)
+
+  it("finds what a process that was killed had been about for too long", function()
+    local hangs = "a 1 connect op=1 within=1\n stage %s kill about=a\n stage 30 dead about=a\n"
+    assert_violations("", hangs:format "3")
+    assert_violations("late", hangs:format "9")
+  end)
+
   it("finds a process that ends by itself, or does not end", function()
     assert_violations("", "stage 2 kill about=a\n stage 3 dead about=a\n")
     assert_violations("", "a 1 end\n stage 3 dead about=a\n")

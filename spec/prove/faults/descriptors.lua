@@ -11,9 +11,11 @@ return {
   strike = function(stage, random)
     local one = stage:pick(random, "client", function(one) return one.proxy end)
     if not one then return nil end
-    local number = stage:strike{ fault = "descriptors", one = one, hinders = 6, excuse = "the connection was reset" }
+    local cut = stage:strike{ fault = "descriptors", one = one, excuse = "the connection was reset" }
     limit(one, 3)
     one.proxy:cut_all "both"
+    local number = stage:strike{ fault = "descriptors", one = one, hinders = 6 } -- which takes no more locks away
+    stage:over(cut)
     return 0.5 + random() * 2, function()
       limit(one, 1024)
       stage:over(number)
