@@ -198,14 +198,14 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
-test: prepare build build-for-nginx lib lib-lua $(REPLAYS) ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
+test: prepare build build-for-nginx lib lib-lua replays ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
 
 # nginx runs LuaJIT, whatever runs the specs.
 build-for-nginx: prepare
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory LUA=luajit SANITIZE= WERROR= build
 
-test-unit: prepare build $(REPLAYS) ## the specs that need no broker
+test-unit: prepare build build-for-nginx replays ## the specs that need no broker
 	@$(WITH_ENV) spec/support/suite spec/unit
 
 # The Luas that the module is for.
