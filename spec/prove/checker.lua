@@ -19,7 +19,7 @@
 -- Kinds of violations: "overlap"; "false": somebody held what a witness saw was not there; "late": an act took longer
 -- than it may; "stuck": somebody waited too long beside what was free; "lost": fewer, or more, could be taken at the
 -- end than there are; "left": the broker still has what should be gone; "answer": an error code that nothing explains;
--- "robbed": a lock was lost and no fault had struck it, or it was held again after it was lost; "ended": a process ended
+-- "robbed": a lock was lost and no fault had struck it, or was held again after that; "ended": a process ended
 -- that nobody killed, or would not end.
 local digest = require "spec.prove.digest"
 
