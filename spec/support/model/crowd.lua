@@ -57,13 +57,37 @@ end
 
 local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 
--- What a failure may be called: anything when there are troubles, except what only a defect can bring about.
-local CALM = { timeout = true, busy = true, contended = true, deadlock = true }
+-- What a failure may be called, and the troubles of which one must be among the story's for that. What is not here is
+-- always a defect.
+local CODES = {
+  timeout = true, busy = true, contended = true, deadlock = true,
+  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "death" },
+  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "robbed", "too long", "destroy" },
+  suspect = { "lost holder", "cut off", "stopped", "stall", "restart" },
+  not_found = { "destroy", "nodes" },
+  exists = { "inquiry" },
+  removed = { "resize" },
+  conflict = { "resize", "surplus", "rubbish" },
+  unavailable = { "slot down", "resize", "destroy", "restart" },
+  refused = { "denied" },
+  blocked = { "alarm" },
+  closed = { "requests" },
+}
+
+-- The codes that the story's troubles, its nodes that are behind and its requests can bring about.
+local function codes_of(options)
+  local happens, codes = { nodes = options.nodes, requests = options.requests }, {}
+  for _, trouble in ipairs(options.troubles or {}) do happens[trouble] = true end
+  for code, causes in pairs(CODES) do
+    codes[code] = causes == true
+    for _, cause in ipairs(causes ~= true and causes or {}) do codes[code] = codes[code] or happens[cause] end
+  end
+  return codes
+end
 
 local function may_fail(self, message, code)
   if code == "deadlock" and self.options.shares then breach("callers who share a session wait for one another") end
-  local is_fine = self.is_calm and CALM[code] or not self.is_calm and code ~= "protocol" and code ~= "no_memory"
-  if not is_fine then breach("%s", message) end
+  if not self.codes[code] then breach("%s", message) end
 end
 
 -- A connection's timeout: every answer must be here by then. It is also what an operation gets that has no other limit,
@@ -78,11 +102,19 @@ local function finish(self, process, op, what, seconds)
   return result, message, code
 end
 
+local function verify(self, process, lock)
+  local since = self.world.now - self.broker.laws.stale
+  local _, _, code = finish(self, process, lock:verify(), "verifies", 3 * TIMEOUT)
+  local flaw = code == "removed" and self.kind:kept(lock, since)
+  if flaw then breach("%s was told that its slot was taken away: %s", process.name, flaw) end
+end
+
 local function let_go(self, process, lock)
   local queue = self.kind:queue_of(lock)
   local how = self.random:pick(self.options.letting_go or LETTING_GO)
-  if how == "verify" then finish(self, process, lock:verify(), "verifies", 3 * TIMEOUT) end
-  if self.is_calm and not lock:held() then breach("%s", select(2, lock:held())) end
+  if how == "verify" then verify(self, process, lock) end
+  local is_held, message, code = lock:held()
+  if not is_held and not self.codes[code] then breach("%s", message) end
   process:note("lets go (%s)", how)
   self.watch:gives(process, lock)
   if how == "drop" then
@@ -468,7 +500,6 @@ end
 local function plan(self)
   local list = self.options.troubles or {}
   if #list == 0 then return end
-  self.is_calm = false
   for _ = 1, self.options.count or 6 do
     local trouble = self.random:pick(list)
     self.world:after(self.random:between(0, self.rounds * (self.hold + self.idle)), function ()
@@ -502,7 +533,8 @@ function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
   local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, inquiries = 0, is_calm = true, slots = options.slots or 3, rounds = options.rounds or 3,
+    processes = {}, births = 0, inquiries = 0, codes = codes_of(options), slots = options.slots or 3,
+    rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
   self.broker = Broker.new(world, { strict = true, pace = self.pace,

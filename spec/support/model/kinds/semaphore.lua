@@ -99,6 +99,11 @@ function Semaphore:undone(slots, since, waited_for)
   return look_at_row(self, slots, since) or waited_for and look_at(self, holder_queue(waited_for), false, since)
 end
 
+--- What is wrong with having been told that a lock's slot was taken away; asked then.
+function Semaphore:kept(lock, since)
+  return look_at(self, (self:queue_of(lock):gsub("B$", "A")), false, since)
+end
+
 function Semaphore:ask(process, _, ...)
   local random = self.crowd.random
   local is_deaf = random:chance(self.crowd.options.deaf or 0)
