@@ -486,6 +486,7 @@ function troubles.resize(self)
   self.world:after(self.random:between(0, 10 * round_trip(self)), function ()
     if last.is_dead or self.is_over then return end
     last:kill(true)
+    self.is_half_done = true  -- it may be, or done
     self.admin = Process.new(self.broker, "next admin", { seed = self.random:below(1000000), pace = self.pace,
       heartbeat = self.heartbeat })
     table.insert(self.processes, self.admin)
