@@ -29,8 +29,9 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 -- Links -------------------------------------------------------------------------------------------------------------
 
 local function new_link(peer, role)
-  return setmetatable({ peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0 },
-    Link)
+  return setmetatable({
+    peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, claims = {}, most = 0,
+  }, Link)
 end
 
 --- The socket is connected.
@@ -196,7 +197,9 @@ function Link:claim(queue, ...)
   for _, look in ipairs{ ... } do
     self:expect("queue.declare", { channel = channel, queue = look, passive = true })
   end
-  return { channel = channel, tag = consume.consumer_tag, queue = queue, looks = { ... }, declare = declare }
+  local claim = { channel = channel, tag = consume.consumer_tag, queue = queue, looks = { ... }, declare = declare }
+  self.claims[channel] = claim
+  return claim
 end
 
 --- The broker grants it, consume-ok last, as RabbitMQ does.
@@ -206,9 +209,16 @@ function Link:grant(claim)
   self:consumed(claim)
 end
 
+--- Who consumes it is told, by the way, that the queue of a claim is gone.
+function Link:cancelled(claim)
+  self:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+end
+
 --- The core deletes `queue` (on `channel`), and it is gone. Returns the channel.
 function Link:delete(queue, channel)
   local delete = self:expect("queue.delete", { queue = queue, channel = channel })
+  local claim = self.claims[delete.channel]
+  if claim and claim.queue == delete.queue then self:cancelled(claim) end
   self:deleted(delete.channel)
   return delete.channel
 end

@@ -165,6 +165,7 @@ for _, way in ipairs(Peer.all_ways) do
           for i = after + 1, 3 do replies[i](peer, claim) end
           assert_taken(peer)
           peer.holder:silent()
+          peer.holder:cancelled(claim)
           peer.holder:deleted(claim.channel)
           assert.equal(claim.channel, assert_free(peer).channel)
         end)

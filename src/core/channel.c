@@ -46,26 +46,57 @@ static void channel_open(al_channel *channel) {
   amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
   channel->state = AL_CHANNEL_OPEN;
   channel->takes_one = false;
+  channel->leftover[0] = '\0';
   channel->unanswered = 0;
   memset(&channel->content, 0, sizeof channel->content);
   al_channel_call(channel, AMQP_CHANNEL_OPEN_METHOD, &open);
 }
 
-al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
-  al_channel *channel = link->idle;
-  link->lacks_memory = false;
-  if (!al_link_is_open(link)) return NULL;
-  if (channel) {
-    link->idle = channel->next_idle;
+static void idle_remove(al_link *link, const al_channel *channel) {
+  for (al_channel **at = &link->idle; *at; at = &(*at)->next_idle) {
+    if (*at != channel) continue;
+    *at = channel->next_idle;
     link->idle_count--;
-  } else {
-    channel = channel_free(link);
-    if (!channel) return NULL;
-    channel_open(channel);
+    return;
   }
+}
+
+/* An idle one, or else a new one. */
+static al_channel *channel_ready(al_link *link, al_channel *idle) {
+  if (idle) {
+    idle_remove(link, idle);
+    return idle;
+  }
+  al_channel *channel = channel_free(link);
+  if (channel) channel_open(channel);
+  return channel;
+}
+
+static al_channel *channel_own(al_channel *channel, al_channel_fn *on, void *owner) {
+  if (!channel) return NULL;
   channel->on = on;
   channel->owner = owner;
   return channel;
+}
+
+al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
+  link->lacks_memory = false;
+  if (!al_link_is_open(link)) return NULL;
+  return channel_own(channel_ready(link, link->idle), on, owner);
+}
+
+al_channel *al_channel_take_for(al_link *link, al_channel_fn *on, void *owner, uint32_t hash) {
+  al_channel *idle = link->idle;
+  link->lacks_memory = false;
+  if (!al_link_is_open(link)) return NULL;
+  while (idle && idle->leftover[0] && idle->leftover_of == hash) idle = idle->next_idle;
+  al_channel *channel = channel_ready(link, idle);
+  return channel_own(channel || !link->idle ? channel : channel_ready(link, link->idle), on, owner);
+}
+
+void al_channel_leave(al_channel *channel, const char *tag, uint32_t hash) {
+  snprintf(channel->leftover, sizeof channel->leftover, "%s", tag);
+  channel->leftover_of = hash;
 }
 
 void al_channel_give(al_channel *channel) {
@@ -149,15 +180,6 @@ static void answered(al_channel *channel) {
   al_link_answered(channel->link, channel->asked_at);
 }
 
-static void idle_remove(al_link *link, const al_channel *channel) {
-  for (al_channel **at = &link->idle; *at; at = &(*at)->next_idle) {
-    if (*at != channel) continue;
-    *at = channel->next_idle;
-    link->idle_count--;
-    return;
-  }
-}
-
 static void channel_free_number(al_channel *channel) {
   idle_remove(channel->link, channel);
   channel->state = AL_CHANNEL_FREE;
@@ -184,6 +206,13 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
   if (on) on(owner, channel, &event);
 }
 
+static void cancel_arrived(al_channel *channel, const amqp_basic_cancel_t *cancel) {
+  size_t length = strlen(channel->leftover);
+  if (length == cancel->consumer_tag.len &&
+      memcmp(cancel->consumer_tag.bytes, channel->leftover, length) == 0)
+    channel->leftover[0] = '\0';
+}
+
 static void content_begin(al_channel *channel, amqp_method_number_t method) {
   channel->content = (al_content){.method = method, .expects_header = true};
 }
@@ -201,6 +230,7 @@ static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
   if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
   if (is_answer(method->id)) answered(channel);
   if (method->id == AMQP_CHANNEL_OPEN_OK_METHOD) channel->was_closed = false;
+  if (method->id == AMQP_BASIC_CANCEL_METHOD) cancel_arrived(channel, method->decoded);
   switch (method->id) {
     case AMQP_CHANNEL_CLOSE_METHOD:
       closed_by_broker(channel, method->decoded);

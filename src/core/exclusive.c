@@ -14,10 +14,14 @@
 
 /* ---- the table of names ----------------------------------------------------------------------------------------- */
 
-static al_exclusive **bucket(al_session *session, const char *queue) {
-  uint32_t hash = 2166136261u; /* FNV-1a */
+static uint32_t hash_of(const char *queue) { /* FNV-1a */
+  uint32_t hash = 2166136261u;
   for (const char *c = queue; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-  return &session->holder.names[hash % AL_NAME_BUCKETS];
+  return hash;
+}
+
+static al_exclusive **bucket(al_session *session, const char *queue) {
+  return &session->holder.names[hash_of(queue) % AL_NAME_BUCKETS];
 }
 
 al_exclusive *al_exclusive_find(al_session *session, const char *queue) {
@@ -171,7 +175,8 @@ static void settle(al_exclusive *own) {
 
 static void cancelled(al_exclusive *own) {
   al_channel *channel = own->channel;
-  if (own->claim.state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows, or came before */
+  own->is_cancelled = true;
+  if (own->claim.state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows */
   own->channel = NULL;
   al_channel_close(channel);
   al_claim_lose(&own->claim, "its queue was deleted by somebody else");
@@ -189,6 +194,8 @@ static void declared(al_exclusive *own, bool ours) {
 }
 
 static void deleted(al_exclusive *own) {
+  if (own->is_consumed && !own->is_cancelled)
+    al_channel_leave(own->channel, own->claim.ticket, hash_of(own->claim.queue));
   al_channel_give(own->channel);
   own->channel = NULL;
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
@@ -355,7 +362,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
     al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);
     return NULL;
   }
-  own->channel = al_channel_take(&session->holder, exclusive_event, own);
+  own->channel = al_channel_take_for(&session->holder, exclusive_event, own, hash_of(plan->queue));
   if (!own->channel) {
     free(own);
     al_op_fail_channel(

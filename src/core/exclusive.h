@@ -53,7 +53,7 @@ struct al_exclusive {
   al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
   al_channel *channel;
 
-  bool is_declared, is_consumed, is_bound, is_through;
+  bool is_declared, is_consumed, is_bound, is_through, is_cancelled;
   char key[AL_NAME_SIZE];  /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE]; /* must not be there; "" if there is none to go through */
   int looks, looks_ok;
