@@ -116,7 +116,7 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal(claim.channel, assert_free(peer).channel)
       end)
 
-      -- RabbitMQ says delete-ok before the queue has ended; when it has, it cancels whatever consumes there by its name.
+      -- RabbitMQ says delete-ok before the queue has ended; then it cancels whatever consumes there by its name.
       it("is followed by a claim of that queue on another channel, until its consumer was cancelled", function ()
         local peer, op, claim = releasing()
         peer.holder:deleted(claim.channel)
