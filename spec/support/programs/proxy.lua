@@ -153,6 +153,7 @@ end
 -- when the peer ended it, so ends the other.
 local function carry(self, pair, direction)
   local from, to = legs(pair, direction)
+  if pair[direction] == "hold" then return end -- told so since this was looked at: it waits there
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
