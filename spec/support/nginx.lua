@@ -213,7 +213,7 @@ http {
   scgi_temp_path $directory/scgi;
   $http
   server {
-    listen 127.0.0.1:$port;
+    listen 127.0.0.1:$port$listen;
     $server
     $locations
   }
@@ -229,6 +229,7 @@ local function configuration(self, options)
     modules = load_modules(), user = process.shell("id", "-u"):match("^0") and "user root;" or "",
     workers = tostring(self.number), directory = self.directory,
     checkout = process.shell("pwd"):match("%S+"), port = tostring(self.port),
+    listen = options.listen and " " .. options.listen or "",
     main = options.main or "", http = options.http or "", server = options.server or "",
     locations = table.concat(locations, "\n"),
   }
