@@ -335,9 +335,10 @@ local function specs(loop)
   loop_it("frees what a process held that was killed, and wakes who waits for it", function()
     local name = stage.semaphore(1)
     local other = start([[
-      assert(conn:semaphore(...):acquire())
+      local lock = assert(conn:semaphore(...):acquire())
       say "holds"
       loop.sleep(60)
+      lock:release() -- until here it is not collected
     ]], name)
     until_said(other, "holds")
     local conn = connect()
