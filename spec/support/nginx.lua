@@ -15,8 +15,9 @@
 --
 -- A location's value is the Lua code of its handler, or a table: the code in `content`, `access`, `log` and so on, each
 -- after the server's `prelude`, and other directives in `more`. `main`, `http` and `server` are directives for those
--- places of the configuration, `listen` parameters of that directive. In code, `amqplocks` is this checkout's module, built for LuaJIT. Instead of all that,
--- `text` may be a function of the server (its `port`, its `directory`) that gives the whole configuration.
+-- places of the configuration, `listen` parameters of that directive. In code, `amqplocks` is this checkout's module,
+-- built for LuaJIT. Instead of all that, `text` may be a function of the server (its `port`, its `directory`) that
+-- gives the whole configuration.
 local socket = require "socket"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
