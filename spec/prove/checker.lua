@@ -466,14 +466,6 @@ for _, codes in pairs(EXPECTED) do
   for i = #codes, 1, -1 do codes[codes[i]] = true end
 end
 
--- Who connects by way of a proxy is hung up on before a word was said, where the broker is down or the connection cut.
-local function is_hung_up_on(book, answer)
-  for _, strike in ipairs(book.proxied[answer.base] and book.strikes or {}) do
-    local is_of_it = strike.excuse and (strike.lane == answer.base or strike.lane == "*")
-    if is_of_it and strike.from <= answer.at and strike.to + GRACE >= answer.from then return true end
-  end
-end
-
 -- Whether a client may be short of channels or descriptors.
 local function is_short(book, answer)
   if book.flavours[answer.base] == "cramped" then return true end
@@ -491,7 +483,6 @@ local function find_answers(book, findings)
     findings.answers[key] = (findings.answers[key] or 0) + 1
     local codes = EXPECTED[answer.act]
     local is_explained = codes and codes[answer.code] or answer.code == "limit" and is_short(book, answer)
-      or answer.code == "protocol" and is_hung_up_on(book, answer)
     local is_early = answer.code == "timeout" and answer.within and answer.at - answer.from < answer.within
     if codes and (not is_explained or is_early) then
       add(findings, "violations", { kind = "answer", from = answer.from, to = answer.at, lanes = { answer.lane },

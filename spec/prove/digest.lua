@@ -20,7 +20,7 @@ local function base(lane) return (lane:match "^[^:]+") end
 local function new()
   return {
     heartbeat = 1, pools = {}, holds = {}, waits = {}, strikes = {}, acts = {}, saws = {}, deadlines = {}, stalls = {},
-    stalled = 0, answers = {}, counts = {}, left = {}, unexplained = {}, flavours = {}, proxied = {}, held_of = {},
+    stalled = 0, answers = {}, counts = {}, left = {}, unexplained = {}, flavours = {}, held_of = {},
     processes = 0, wait_count = 0, calm = math.huge,
     open = {}, -- by lane and op: what has begun and not ended
     alive = {}, -- by base: lanes that have not ended
@@ -91,7 +91,6 @@ end
 function read.sits(book, record)
   book.processes = book.processes + 1
   book.flavours[record.about], book.alive[record.about] = record.flavour, {}
-  book.proxied[record.about] = record.proxied == "true"
 end
 
 function read.ask(book, record)
