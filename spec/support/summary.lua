@@ -3,7 +3,7 @@
 
 -- An output handler for busted: a line for each spec file, what failed in full, and at the end, alone on its line,
 -- "N passed, N failed". A spec that could not be run counts as failed. With $SUMMARY_FILE the two numbers go there
--- instead, for spec/support/suite to add up.
+-- instead, and after them what failed, for spec/support/suite to put together.
 
 local pretty = require "pl.pretty"
 
@@ -21,15 +21,15 @@ return function(options)
     return handler.successesCount, handler.failuresCount + handler.errorsCount, handler.pendingsCount
   end
 
-  local function describe(kind, entry)
+  local function describe(out, kind, entry)
     local trace = entry.element.trace or {}
     local message = entry.message == nil and "no message" or entry.message
     if type(message) ~= "string" then message = pretty.write(message) end
-    write("\n", kind, ": ", entry.name, "\n")
-    if trace.short_src then write("  ", trace.short_src, ":", tostring(trace.currentline), "\n") end
-    write("  ", (message:gsub("\n", "\n  ")), "\n")
+    out:write("\n", kind, ": ", entry.name, "\n")
+    if trace.short_src then out:write("  ", trace.short_src, ":", tostring(trace.currentline), "\n") end
+    out:write("  ", (message:gsub("\n", "\n  ")), "\n")
     if kind == "error" and entry.trace and entry.trace.traceback then
-      write("  ", (entry.trace.traceback:gsub("\n", "\n  ")), "\n")
+      out:write("  ", (entry.trace.traceback:gsub("\n", "\n  ")), "\n")
     end
   end
 
@@ -52,16 +52,12 @@ return function(options)
     if options.verbose then
       for _, entry in ipairs(handler.pendings) do write("pending: ", entry.name, "\n") end
     end
-    for _, entry in ipairs(handler.failures) do describe("failed", entry) end
-    for _, entry in ipairs(handler.errors) do describe("error", entry) end
     local summary = os.getenv "SUMMARY_FILE"
-    if summary then
-      local out = assert(io.open(summary, "w"))
-      out:write(passed, " ", failed, "\n")
-      out:close()
-    else
-      write(passed, " passed, ", failed, " failed\n")
-    end
+    local out = summary and assert(io.open(summary, "w")) or io.stdout
+    if summary then out:write(passed, " ", failed, "\n") end
+    for _, entry in ipairs(handler.failures) do describe(out, "failed", entry) end
+    for _, entry in ipairs(handler.errors) do describe(out, "error", entry) end
+    if summary then out:close() else write(passed, " passed, ", failed, " failed\n") end
     return nil, true
   end
 
