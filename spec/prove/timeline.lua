@@ -4,10 +4,12 @@
 --- Draws what happened, as an SVG: a lane for each caller, what it held and waited for, what struck it, and what was
 -- wrong.
 --
---     timeline.of(findings)                    -- each violation, a few seconds around it; without any, a window of the
---     run timeline.draw(book, { { from =, to =, title =, marks = { { from =, to =, lanes = { … } } } }, … })
+--     timeline.of(findings)           -- each violation, a few seconds around it; without any, a window of the run
+--     timeline.draw(book, { { from =, to =, title =, marks = { { from =, to =, lanes = { … } } } }, … })
 --
 -- `lua spec/prove/timeline.lua DIRECTORY FROM TO >picture.svg` draws any window, in seconds since the beginning.
+local svg = require "spec.support.svg"
+
 local timeline = {}
 
 local WIDTH, LEFT, RIGHT, LANE, HEAD = 1500, 130, 20, 20, 64
@@ -15,21 +17,18 @@ local COLOURS = { classic = "#2f6fb7", quorum = "#0f8b8d", mutex = "#7a4fa3", rw
   ["token-quorum"] = "#93a12c" }
 local PANELS = 6
 
-local function escape(text) return (tostring(text):gsub("[<>&\"]", { ["<"] = "&lt;", [">"] = "&gt;", ["&"] = "&amp;",
-  ['"'] = "&quot;" })) end
-
-local canvas = {}
-canvas.__index = canvas
-
-function canvas:put(...) table.insert(self.parts, (...):format(select(2, ...))) end
-
-function canvas:rect(x, y, width, height, style, title)
-  self:put('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" %s>%s</rect>', x, y, math.max(width, 0.7), height, style,
-    title and "<title>" .. escape(title) .. "</title>" or "")
+local function words(size, fill, more)
+  local style = { ["font-size"] = size, fill = fill }
+  for name, value in pairs(more or {}) do style[name] = value end
+  return style
 end
 
-function canvas:text(x, y, text, style) self:put('<text x="%.1f" y="%.1f" %s>%s</text>', x, y, style or "",
-  escape(text)) end
+local TITLE = words(14, "#222", { ["font-weight"] = "bold" })
+local PLAIN, WRONG, GONE = words(11, "#222"), words(11, "#900"), words(15, "#e00")
+local NAME, TIME = words(11, "#222", { ["text-anchor"] = "end" }), words(10, "#777", { ["text-anchor"] = "middle" })
+local SLOT, FAULT = words(10, "#fff"), words(9, "#8a5a00")
+
+local function filled(colour, opacity) return { fill = colour, ["fill-opacity"] = opacity } end
 
 -- A panel -----------------------------------------------------------------------------------------------------------
 
@@ -40,6 +39,25 @@ end
 
 local function is_in(panel, from, to) return from < panel.to and to > panel.from end
 
+-- A box from one time to another, however short.
+local function span(picture, panel, from, to, y, height, style, title)
+  local x = x_of(panel, from)
+  picture:box(x, y, math.max(x_of(panel, to) - x, 0.7), height, style, title)
+  return x
+end
+
+-- All that the book has by pools, in an order that is always the same.
+local function each(by_pool)
+  local names = {}
+  for name in pairs(by_pool) do table.insert(names, name) end
+  table.sort(names)
+  return coroutine.wrap(function()
+    for _, name in ipairs(names) do
+      for _, one in ipairs(by_pool[name]) do coroutine.yield(one) end
+    end
+  end)
+end
+
 local function lanes_of(book, panel)
   local there, list = {}, {}
   local function add(lane, from, to)
@@ -49,15 +67,11 @@ local function lanes_of(book, panel)
     end
   end
   for _, hold in ipairs(book.holds) do add(hold.lane, hold.got, hold.ended) end
-  for _, waits in pairs(book.waits) do
-    for _, wait in ipairs(waits) do add(wait.lane, wait.from, wait.to) end
-  end
-  for _, acts in pairs(book.acts) do
-    for _, act in ipairs(acts) do add(act.lane, act.from, act.to) end
-  end
+  for wait in each(book.waits) do add(wait.lane, wait.from, wait.to) end
+  for act in each(book.acts) do add(act.lane, act.from, act.to) end
   for _, strike in ipairs(book.strikes) do
-    if strike.lane and strike.lane ~= "*" and not there[strike.lane .. ":1"] then add(strike.lane, strike.from,
-      strike.to) end
+    local lane = strike.lane
+    if lane and lane ~= "*" and not there[lane .. ":1"] then add(lane, strike.from, strike.to) end
   end
   table.sort(list)
   return list
@@ -72,16 +86,27 @@ local function step_of(seconds)
   return seconds
 end
 
-local function axis(self, book, panel, top, bottom)
+local function draw_axis(picture, book, panel, top, bottom)
   local step = step_of(panel.to - panel.from)
   local digits = math.max(0, -math.floor(math.log(step) / math.log(10) + 1e-9))
   local at = math.ceil((panel.from - book.first) / step) * step
   while at <= panel.to - book.first do
     local x = x_of(panel, at + book.first)
-    self:put('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/>', x, top, x, bottom)
-    self:text(x, bottom + 12, ("%." .. digits .. "f s"):format(at), 'class="axis" text-anchor="middle"')
+    picture:line(x, top, x, bottom, { stroke = "#ddd" })
+    picture:text(x, bottom + 12, ("%." .. digits .. "f s"):format(at), TIME)
     at = at + step
   end
+end
+
+local function draw_lanes(picture, lanes, top)
+  local rows = {}
+  for i, lane in ipairs(lanes) do
+    local y = top + (i - 1) * LANE
+    picture:text(LEFT - 8, y + LANE - 6, lane, NAME)
+    picture:line(LEFT, y + LANE, WIDTH - RIGHT, y + LANE, { stroke = "#eee" })
+    rows[lane] = y
+  end
+  return rows
 end
 
 local function label_of(hold)
@@ -91,125 +116,102 @@ end
 
 local function kind_of(book, pool) return book.pools[pool] and book.pools[pool].kind or pool end
 
-local function draw_hold(self, book, panel, y, hold)
-  local colour = COLOURS[kind_of(book, hold.pool)] or "#555"
-  local x, right = x_of(panel, hold.got), x_of(panel, hold.ended)
-  local title = ("%s %s, %.6f to %.6f, %s"):format(kind_of(book, hold.pool), label_of(hold), hold.got - book.first,
+local function colour_of(book, pool) return COLOURS[kind_of(book, pool)] or "#555" end
+
+local function draw_hold(picture, book, panel, y, hold)
+  local colour, label = colour_of(book, hold.pool), label_of(hold)
+  local title = ("%s %s, %.6f to %.6f, %s"):format(kind_of(book, hold.pool), label, hold.got - book.first,
     hold.ended - book.first, hold.gone_code or hold.how or "")
-  self:rect(x, y + 3, right - x, LANE - 6, ('fill="%s" fill-opacity="0.35"'):format(colour), title)
+  local x = span(picture, panel, hold.got, hold.ended, y + 3, LANE - 6, filled(colour, 0.35), title)
   if hold.from and hold.to > hold.from and is_in(panel, hold.from, hold.to) then
-    self:rect(x_of(panel, hold.from), y + 3, x_of(panel, hold.to) - x_of(panel, hold.from), LANE - 6,
-      ('fill="%s"'):format(colour), title)
+    span(picture, panel, hold.from, hold.to, y + 3, LANE - 6, filled(colour), title)
   end
-  if right - x > 9 then self:text(x + 2, y + LANE - 6, label_of(hold), 'class="slot"') end
+  if x_of(panel, hold.ended) - x > 9 then picture:text(x + 2, y + LANE - 6, label, SLOT) end
   if hold.gone_code and is_in(panel, hold.gone, hold.gone + 1e-9) then
-    self:text(x_of(panel, hold.gone), y + LANE - 5, "×", 'class="gone"')
+    picture:text(x_of(panel, hold.gone), y + LANE - 5, "×", GONE)
   end
 end
 
-local function draw_strike(self, panel, rows, top, bottom, strike)
-  local x, right = x_of(panel, strike.from), x_of(panel, math.max(strike.to, strike.from))
-  local style = 'fill="#f3c04b" fill-opacity="%s"'
+local function draw_wait(picture, book, panel, y, wait)
+  span(picture, panel, wait.from, wait.to, y + LANE - 6, 3, filled(colour_of(book, wait.pool), 0.45),
+    "waits for " .. kind_of(book, wait.pool))
+end
+
+-- On the lanes of the process that was struck, with words once; on all where it was everybody; else a line.
+local function draw_strike(picture, panel, rows, top, bottom, strike)
+  local x, is_drawn = x_of(panel, strike.from), false
   if strike.lane == "*" then
-    self:rect(x, top, right - x, bottom - top, style:format "0.22", strike.fault)
-    self:text(x + 2, top - 3, strike.fault, 'class="fault"')
-    return
+    span(picture, panel, strike.from, strike.to, top, bottom - top, filled("#f3c04b", 0.22), strike.fault)
+    return picture:text(x + 2, top - 3, strike.fault, FAULT)
   end
-  local is_drawn
   for lane, y in pairs(rows) do
     if lane:match "^[^:]+" == strike.lane then
-      self:rect(x, y, right - x, LANE, style:format "0.45", strike.fault)
-      if not is_drawn then self:text(x + 2, y + 8, strike.fault, 'class="fault"') end
+      span(picture, panel, strike.from, strike.to, y, LANE, filled("#f3c04b", 0.45), strike.fault)
+      if not is_drawn then picture:text(x + 2, y + 8, strike.fault, FAULT) end
       is_drawn = true
     end
   end
   if not is_drawn then
-    self:put('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#c98a00" stroke-dasharray="3 3"/>', x, top, x,
-      bottom)
-    self:text(x + 2, top - 3, strike.fault .. (strike.slot and " " .. strike.slot or ""), 'class="fault"')
+    picture:line(x, top, x, bottom, { stroke = "#c98a00", ["stroke-dasharray"] = "3 3" })
+    picture:text(x + 2, top - 3, strike.fault .. (strike.slot and " " .. strike.slot or ""), FAULT)
   end
 end
 
-local function draw_marks(self, panel, rows, top, bottom)
-  for _, mark in ipairs(panel.marks or {}) do
-    local x, right = x_of(panel, mark.from), x_of(panel, mark.to)
-    self:rect(x, top, right - x, bottom - top, 'fill="#e00" fill-opacity="0.18"')
-    for _, lane in ipairs(mark.lanes or {}) do
-      if rows[lane] then
-        self:rect(x, rows[lane] + 1, right - x, LANE - 2, 'fill="none" stroke="#e00" stroke-width="2"', mark.text)
-      end
+local function draw_mark(picture, panel, rows, top, bottom, mark)
+  span(picture, panel, mark.from, mark.to, top, bottom - top, filled("#e00", 0.18))
+  for _, lane in ipairs(mark.lanes or {}) do
+    if rows[lane] then
+      span(picture, panel, mark.from, mark.to, rows[lane] + 1, LANE - 2,
+        { fill = "none", stroke = "#e00", ["stroke-width"] = 2 }, mark.text)
     end
   end
 end
 
-local function draw_panel(self, book, panel, top)
-  local lanes, rows = lanes_of(book, panel), {}
-  local first = top + HEAD
+local function draw_panel(picture, book, panel, top)
+  local lanes, first = lanes_of(book, panel), top + HEAD
   local bottom = first + #lanes * LANE
-  self:text(LEFT, top + 16, panel.title, 'class="title"')
-  if panel.words then self:text(LEFT, top + 34, panel.words, 'class="words"') end
-  axis(self, book, panel, first, bottom)
-  for i, lane in ipairs(lanes) do
-    rows[lane] = first + (i - 1) * LANE
-    self:text(LEFT - 8, rows[lane] + LANE - 6, lane, 'class="lane" text-anchor="end"')
-    self:put('<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#eee"/>', LEFT, rows[lane] + LANE, WIDTH - RIGHT,
-      rows[lane] + LANE)
-  end
+  picture:text(LEFT, top + 16, panel.title, TITLE)
+  if panel.words then picture:text(LEFT, top + 34, panel.words, WRONG) end
+  draw_axis(picture, book, panel, first, bottom)
+  local rows = draw_lanes(picture, lanes, first)
   for _, strike in ipairs(book.strikes) do
     if is_in(panel, strike.from, math.max(strike.to, strike.from + 1e-6)) then
-      draw_strike(self, panel, rows, first, bottom, strike)
+      draw_strike(picture, panel, rows, first, bottom, strike)
     end
   end
-  for _, waits in pairs(book.waits) do
-    for _, wait in ipairs(waits) do
-      if is_in(panel, wait.from, wait.to) then
-        self:rect(x_of(panel, wait.from), rows[wait.lane] + LANE - 6, x_of(panel, wait.to) - x_of(panel, wait.from), 3,
-          ('fill="%s" fill-opacity="0.45"'):format(COLOURS[kind_of(book, wait.pool)] or "#555"),
-          "waits for " .. kind_of(book, wait.pool))
-      end
-    end
+  for wait in each(book.waits) do
+    if is_in(panel, wait.from, wait.to) then draw_wait(picture, book, panel, rows[wait.lane], wait) end
   end
-  for _, acts in pairs(book.acts) do
-    for _, act in ipairs(acts) do
-      if is_in(panel, act.from, act.to) then
-        self:rect(x_of(panel, act.from), rows[act.lane] + 4, x_of(panel, act.to) - x_of(panel, act.from), LANE - 8,
-          'fill="#444" fill-opacity="0.6"', act.action)
-      end
+  for act in each(book.acts) do
+    if is_in(panel, act.from, act.to) then
+      span(picture, panel, act.from, act.to, rows[act.lane] + 4, LANE - 8, filled("#444", 0.6), act.action)
     end
   end
   for _, hold in ipairs(book.holds) do
-    if is_in(panel, hold.got, hold.ended) then draw_hold(self, book, panel, rows[hold.lane], hold) end
+    if is_in(panel, hold.got, hold.ended) then draw_hold(picture, book, panel, rows[hold.lane], hold) end
   end
-  draw_marks(self, panel, rows, first, bottom)
+  for _, mark in ipairs(panel.marks or {}) do draw_mark(picture, panel, rows, first, bottom, mark) end
   return bottom + 30
 end
 
-local STYLE = [[<style>text { font: 11px sans-serif; fill: #222 } .title { font-size: 14px; font-weight: bold }
-.words { font-size: 11px; fill: #900 } .lane { font-size: 11px } .axis { font-size: 10px; fill: #777 }
-.slot { font-size: 10px; fill: #fff }
-.fault { font-size: 9px; fill: #8a5a00 } .gone { font-size: 15px; fill: #e00 }</style>]]
-
-local function legend(self, y)
-  local x = LEFT
-  for _, kind in ipairs{ "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" } do
-    self:rect(x, y, 14, 12, ('fill="%s"'):format(COLOURS[kind]))
-    self:text(x + 18, y + 10, kind)
-    x = x + 105
+local function draw_legend(picture, y)
+  for i, kind in ipairs{ "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" } do
+    local x = LEFT + (i - 1) * 105
+    picture:box(x, y, 14, 12, filled(COLOURS[kind]))
+    picture:text(x + 18, y + 10, kind, PLAIN)
   end
-  self:text(LEFT, y + 30,
-    "full: certainly held; pale: by what the calls returned; thin: waits; ×: not held any more, by "
-    .. "held(); grey: an administrator at work; yellow: a fault; red: a violation")
+  picture:text(LEFT, y + 30, "full: certainly held; pale: by what the calls returned; thin: waits; ×: not held any "
+    .. "more, by held(); grey: an administrator at work; yellow: a fault; red: a violation", PLAIN)
   return y + 44
 end
 
 --- Draws windows of a book, one below the other.
 function timeline.draw(book, panels)
-  local self = setmetatable({ parts = {} }, canvas)
-  local y = legend(self, 8)
-  for _, panel in ipairs(panels) do y = draw_panel(self, book, panel, y) end
-  return ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d">\n'):format(WIDTH, y,
-    WIDTH, y)
-    .. STYLE .. '\n<rect width="100%" height="100%" fill="#fff"/>\n' .. table.concat(self.parts, "\n") .. "\n</svg>\n"
+  local picture = svg.new(WIDTH)
+  local y = draw_legend(picture, 8)
+  for _, panel in ipairs(panels) do y = draw_panel(picture, book, panel, y) end
+  picture.height = y
+  return picture:source()
 end
 
 -- What to draw ------------------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@
 --     local picture = require "spec.support.svg".new(800, 400)
 --     picture:line(x1, y1, x2, y2, { stroke = "#888", ["stroke-dasharray"] = "2 4" })
 --     picture:path({ { x, y }, … }, { stroke = "#c00" })    -- one line through all of them
---     picture:box(x, y, width, height, { fill = "#eee" })
+--     picture:box(x, y, width, height, { fill = "#eee" }, "what it tells whoever points at it")
 --     picture:dot(x, y, radius, { fill = "#c00" })
 --     picture:text(x, y, "words", { ["text-anchor"] = "middle" })
---     picture:save("build/picture.svg")
+--     picture.height = 500                                  -- may be known last
+--     picture:save("build/picture.svg")                     -- or picture:source()
 local svg = {}
 svg.__index = svg
 
@@ -30,39 +31,47 @@ local function attributes(...)
   return table.concat(list)
 end
 
-function svg.new(width, height)
-  local self = setmetatable({ width = width, height = height, parts = {} }, svg)
-  self:box(0, 0, width, height, { fill = "#fff" })
-  return self
+-- The second of two styles has its way.
+local function element(name, content, ...)
+  local opening = "<" .. name .. attributes(...)
+  return content and opening .. ">" .. content .. "</" .. name .. ">" or opening .. "/>"
 end
 
-local function add(self, ...) table.insert(self.parts, table.concat{ ... }) end
+local function add(self, ...) table.insert(self.parts, element(...)) end
+
+function svg.new(width, height) return setmetatable({ width = width, height = height, parts = {} }, svg) end
 
 function svg:line(x1, y1, x2, y2, style)
-  add(self, "<line", attributes({ x1 = x1, y1 = y1, x2 = x2, y2 = y2, stroke = "#000" }, style), "/>")
+  add(self, "line", nil, { x1 = x1, y1 = y1, x2 = x2, y2 = y2, stroke = "#000" }, style)
 end
 
 function svg:path(points, style)
   local list = {}
   for i, point in ipairs(points) do list[i] = number(point[1]) .. "," .. number(point[2]) end
-  add(self, "<polyline", attributes({ points = table.concat(list, " "), fill = "none", stroke = "#000" }, style), "/>")
+  add(self, "polyline", nil, { points = table.concat(list, " "), fill = "none", stroke = "#000" }, style)
 end
 
-function svg:box(x, y, width, height, style)
-  add(self, "<rect", attributes({ x = x, y = y, width = width, height = height }, style), "/>")
+function svg:box(x, y, width, height, style, title)
+  local words = title and element("title", escaped(title))
+  add(self, "rect", words, { x = x, y = y, width = width, height = height }, style)
 end
 
-function svg:dot(x, y, radius, style) add(self, "<circle", attributes({ cx = x, cy = y, r = radius }, style), "/>") end
+function svg:dot(x, y, radius, style) add(self, "circle", nil, { cx = x, cy = y, r = radius }, style) end
 
-function svg:text(x, y, words, style)
-  add(self, "<text", attributes({ x = x, y = y }, style), ">", escaped(words), "</text>")
+function svg:text(x, y, words, style) add(self, "text", escaped(words), { x = x, y = y }, style) end
+
+--- All of it, as text.
+function svg:source()
+  local background = element("rect", nil, { width = self.width, height = self.height, fill = "#fff" })
+  return element("svg", ("\n%s\n%s\n"):format(background, table.concat(self.parts, "\n")), {
+    xmlns = "http://www.w3.org/2000/svg", width = self.width, height = self.height,
+    viewBox = ("0 0 %d %d"):format(self.width, self.height), ["font-family"] = "sans-serif", ["font-size"] = 12,
+  }) .. "\n"
 end
 
 function svg:save(path)
   local file = assert(io.open(path, "w"))
-  assert(file:write(('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
-    .. 'font-family="sans-serif" font-size="12">\n'):format(self.width, self.height, self.width, self.height),
-    table.concat(self.parts, "\n"), "\n</svg>\n"))
+  assert(file:write(self:source()))
   assert(file:close())
 end
 
