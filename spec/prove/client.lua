@@ -67,8 +67,8 @@ local function within(self, act, fields, seconds, fn, after)
   fields.within = seconds
   self.journal:note(act, fields)
   local result, message, code = fn()
-  self.journal:note(after, { op = fields.op, code = not result and code or nil, message = not result and message
-    or nil })
+  local failed = not result
+  self.journal:note(after, { op = fields.op, code = failed and code or nil, message = failed and message or nil })
   return result, code
 end
 
@@ -251,10 +251,11 @@ end
 -- Running -----------------------------------------------------------------------------------------------------------
 
 local function caller_new(settings, lane, shared, sleep)
-  return setmetatable({ lane = lane, name = settings.name, url = settings.url, driver = settings.driver,
-    spec = settings.spec,
+  return setmetatable({
+    lane = lane, name = settings.name, url = settings.url, driver = settings.driver, spec = settings.spec,
     pools = settings.pools, depth = settings.depth, poll = settings.poll, shared = shared, sleep = sleep,
-    journal = journal.open(settings.directory, lane) }, caller)
+    journal = journal.open(settings.directory, lane),
+  }, caller)
 end
 
 local function run_alone(settings)

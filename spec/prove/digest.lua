@@ -32,14 +32,14 @@ local function key(record) return record.lane .. " " .. tostring(record.op) end
 
 local function thing(book, record)
   local one = book.open[key(record)]
-  if not one then error(("%s: %s of %s, which did not begin"):format(record.lane, record.act, tostring(record.op)),
-    0) end
-  return one
+  local problem = "%s: %s of %s, which did not begin"
+  return one or error(problem:format(record.lane, record.act, tostring(record.op)), 0)
 end
 
 local function begin_deadline(one, record, what)
-  if record.within then one.deadline = { lane = record.lane, base = base(record.lane), what = what, pool = one.pool,
-    from = record.at, within = record.within } end
+  if not record.within then return end
+  one.deadline = { lane = record.lane, base = base(record.lane), what = what, pool = one.pool, from = record.at,
+    within = record.within }
 end
 
 local function end_deadline(book, one, record)
@@ -51,10 +51,11 @@ end
 
 local function answer(book, one, record, what)
   if record.code then
-    table.insert(book.answers, { lane = record.lane, base = base(record.lane), act = record.act, what = what,
-      pool = one.pool,
-      from = one.began or one.asked or record.at, at = record.at, code = record.code, message = record.message,
-      within = one.timeout })
+    table.insert(book.answers, {
+      lane = record.lane, base = base(record.lane), act = record.act, what = what, pool = one.pool,
+      from = one.began or one.asked or record.at, at = record.at, within = one.timeout,
+      code = record.code, message = record.message,
+    })
   end
 end
 
@@ -76,8 +77,9 @@ local function end_wait(book, one, at)
   one.is_wait = false
   book.waits[one.pool] = book.waits[one.pool] or {}
   book.wait_count = book.wait_count + 1
-  table.insert(book.waits[one.pool], { lane = one.lane, base = one.base, pool = one.pool, from = one.asked, to = at,
-    poll = one.poll, way = one.way })
+  table.insert(book.waits[one.pool], {
+    lane = one.lane, base = one.base, pool = one.pool, from = one.asked, to = at, poll = one.poll, way = one.way,
+  })
 end
 
 local read = {}
@@ -179,9 +181,9 @@ act("connect", "connected")
 act("close", "closed")
 
 function read.admin(book, record)
-  local one = begin(book, record, { pool = record.pool, act = { action = record.action, from = record.at,
-    to = math.huge,
-    slots = record.action == "resize" and record.slots or nil, lane = record.lane } })
+  local slots = record.action == "resize" and record.slots or nil
+  local work = { action = record.action, from = record.at, to = math.huge, slots = slots, lane = record.lane }
+  local one = begin(book, record, { pool = record.pool, act = work })
   begin_deadline(one, record, record.action .. " of " .. record.pool)
   book.acts[record.pool] = book.acts[record.pool] or {}
   table.insert(book.acts[record.pool], one.act)

@@ -7,8 +7,7 @@
 --
 --     local writing = journal.open(directory, "client-3.1")
 --     writing:note("ask", { op = 7, pool = "mutex", within = 2 })
---     local records = journal.read(directory .. "/client-3.1")    -- { { at = …, act = "ask", lane = …, op = 7, … }, …
---     }
+--     local records = journal.read(directory .. "/client-3.1")    -- { { at =, act = "ask", lane =, op = 7, … }, … }
 --     journal.read_all(directory)                                 -- of all lanes, in the order of time
 --
 -- A lane is the life of one caller: a process, or a coroutine of one. A line is the time, the act, and `name=value` for

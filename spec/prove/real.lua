@@ -22,9 +22,9 @@
 --
 -- A node is what spec/support/broker.lua gives, or anything like it:
 --     url          where it is
---     restart() kill()           end it, in good order or not; restart() starts it in any case, and waits until it
---     serves freeze() thaw()            SIGSTOP and SIGCONT
---     tell() queues() ctl() delete_queue() close_connection() alarm()      what operators do; nil, if there is none
+--     restart() kill()          end it, in good order or not; restart() starts it in any case, and waits for it
+--     freeze() thaw()           SIGSTOP and SIGCONT
+--     tell() queues() ctl() delete_queue() close_connection() alarm()     what operators do; nil, if there is none
 --
 -- A fault is a file of spec/prove/faults, which gives a table:
 --     name         the file's
@@ -61,6 +61,7 @@ local lfs = require "lfs"
 local pools = require "spec.prove.pools"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
+local report = require "spec.prove.report"
 local socket = require "socket"
 local timeline = require "spec.prove.timeline"
 
@@ -225,8 +226,9 @@ local function choose(self, names)
       left = left - 1
     end
   end
-  if names and left > 0 then error("not all of these faults are there, or possible here: " .. table.concat(names,
-    ", "), 0) end
+  if names and left > 0 then
+    error("not all of these faults are there, or possible here: " .. table.concat(names, ", "), 0)
+  end
   return some
 end
 
@@ -453,10 +455,10 @@ function real.run(settings)
   if not fine then error(problem, 0) end
   local records = journal.read_all(self.journals)
   local findings = checker.check(records)
-  local report = checker.report(findings, self.counts)
-  write(settings.directory .. "/report.txt", report)
+  local text = report.of(findings, self.counts)
+  write(settings.directory .. "/report.txt", text)
   write(settings.directory .. "/timeline.svg", timeline.of(findings))
-  return { findings = findings, report = report, counts = self.counts, records = records }
+  return { findings = findings, report = text, counts = self.counts, records = records }
 end
 
 return real

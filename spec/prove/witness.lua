@@ -25,9 +25,8 @@ local function look(self, pool, slot)
   assert(self.link:declare(scratch, { exclusive = true }))
   assert(self.link:delete(scratch))
   local what = self.link:exists(pools.holder(pool, slot)) and "present" or "absent"
-  self.journal:note("saw", { pool = pool.name, slot = slot, kind = pool.kind == "rwlock" and "write" or nil,
-    from = from,
-    what = what })
+  local kind = pool.kind == "rwlock" and "write" or nil
+  self.journal:note("saw", { pool = pool.name, slot = slot, kind = kind, from = from, what = what })
 end
 
 -- Whether the queue is there and ours: the owner's passive declare succeeds.

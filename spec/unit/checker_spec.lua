@@ -4,6 +4,7 @@
 -- The checker of `make prove`, by journals written by hand: what it must find, and what it must not.
 local checker = require "spec.prove.checker"
 local journal = require "spec.prove.journal"
+local report = require "spec.prove.report"
 local timeline = require "spec.prove.timeline"
 
 local POOLS = [[
@@ -40,7 +41,7 @@ end
 
 local function assert_violations(expected, lines)
   local findings = check(lines)
-  assert.equal(expected, kinds(findings.violations), checker.report(findings))
+  assert.equal(expected, kinds(findings.violations), report.of(findings))
   return findings.violations[1], findings
 end
 
@@ -165,11 +166,11 @@ describe("the checker of journals", function()
     end
 
     it("says so apart, with the time that was seen", function()
-      local violations, exceptions,
-        findings = after "stage 4 strike op=1 fault=close about=a excuse=closed\n stage 4.1 over op=1\n"
+      local violations, exceptions, findings =
+        after "stage 4 strike op=1 fault=close about=a excuse=closed\n stage 4.1 over op=1\n"
       assert.same({ "", "overlap" }, { violations, exceptions })
       assert.is_true(math.abs(findings.exceptions[1].seconds - 0.5) < 1e-9)
-      assert.matches("closed", checker.report(findings), 1, true)
+      assert.matches("closed", report.of(findings), 1, true)
       assert.equal("", (after "stage 4 strike op=1 fault=restart about=* excuse=restarted\n stage 4.1 over op=1\n"))
       assert.equal("", (after "stage 4 strike op=1 fault=delete pool=mutex excuse=deleted\n stage 4.1 over op=1\n"))
     end)
