@@ -25,6 +25,7 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/acquire.c",
+        "src/core/action.c",
         "src/core/admin.c",
         "src/core/admin_bell.c",
         "src/core/admin_mutex.c",

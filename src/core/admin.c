@@ -40,8 +40,6 @@
 #define DECLARES_AT_ONCE 16
 #define BELL 0 /* the doorbell, where slots are numbered */
 
-static const char *const verbs[] = {"create", "add", "remove", "resize", "destroy", "repair"};
-
 typedef struct admin {
   al_op op;
   char name[AL_NAME_SIZE];
@@ -85,8 +83,8 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
     snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", self->name,
              seconds);
   else
-    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", verbs[self->change.kind], self->name,
-             seconds);
+    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
+             self->name, seconds);
 }
 
 static void admin_stop(al_op *op) {
@@ -229,7 +227,7 @@ static void declare_slot(admin *self, int slot) {
 }
 
 static bool makes_up(const admin *self) {
-  return self->change.kind == AL_REPAIR || self->change.kind == AL_RESIZE;
+  return self->change.action == AL_REPAIR || self->change.action == AL_RESIZE;
 }
 
 /* Repairing and resizing finish what another began, and make up for what was lost: as many tokens as slots are free, but
@@ -365,10 +363,10 @@ static void passing_barrier(al_op *op) {
   if (!al_admin_mutex_held(&self->mutex) || !al_barrier_passed(&self->barrier)) return;
   op->step = surveying;
   /* As far as this change may reach: what stands there already must not be declared, nor become part of the row. */
-  al_change_kind kind = self->change.kind;
+  al_action action = self->change.action;
   int amount = self->change.amount, overshoot = self->options.overshoot;
-  int beyond = kind == AL_ADD && amount > overshoot ? amount : overshoot;
-  int least = kind == AL_CREATE || kind == AL_RESIZE ? amount + 1 : 0;
+  int beyond = action == AL_ADD && amount > overshoot ? amount : overshoot;
+  int least = al_action_makes(action) ? amount + 1 : 0;
   al_survey_begin(&self->survey, op, self->name, makes_up(self), beyond, least);
 }
 
@@ -383,15 +381,9 @@ static void taking_mutex(al_op *op) {
   al_barrier_begin(&self->barrier, op, AL_PROBE_AUTO, self->name);
 }
 
-static bool has_fair_amount(admin *self) {
-  al_change_kind kind = self->change.kind;
-  if (kind == AL_DESTROY || kind == AL_REPAIR) return true;
-  return al_op_may_count(&self->op, self->change.amount, kind == AL_RESIZE ? 0 : 1);
-}
-
 static void wanting_links(al_op *op) {
   admin *self = (admin *)op;
-  if (!has_fair_amount(self)) return;
+  if (!al_action_is_possible(self->change.action, self->change.amount, op)) return;
   if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
   char queue[AL_NAME_SIZE];
   op->step = taking_mutex;
@@ -401,7 +393,7 @@ static void wanting_links(al_op *op) {
 
 /* ---- beginning -------------------------------------------------------------------------------------------------- */
 
-static al_op *admin_begin(al_session *session, al_change_kind kind, const char *name, int amount,
+static al_op *admin_begin(al_session *session, al_action action, const char *name, int amount,
                           const al_admin_options *options) {
   AL_TURN(session);
   admin *self = (admin *)al_op_new(session, sizeof *self);
@@ -409,7 +401,7 @@ static al_op *admin_begin(al_session *session, al_change_kind kind, const char *
   al_admin_options_init(&self->options);
   if (options) self->options = *options;
   snprintf(self->name, sizeof self->name, "%s", name);
-  self->change = (al_change){.kind = kind,
+  self->change = (al_change){.action = action,
                              .amount = amount,
                              .overshoot = self->options.overshoot,
                              .ascending = self->options.ascending,

@@ -13,29 +13,17 @@ static int stray(const al_change *change, const al_survey *survey) {
 }
 
 static int target(const al_change *change, const al_survey *survey) {
-  switch (change->kind) {
-    case AL_ADD:
-      return survey->count + change->amount;
-    case AL_REMOVE:
-      return survey->count > change->amount ? survey->count - change->amount : 0;
-    case AL_DESTROY:
-      return 0;
-    case AL_REPAIR:
-      return survey->highest;
-    default:
-      return change->amount;
-  }
+  return al_action_target(change->action, change->amount, survey->count, survey->highest);
 }
 
 /* These put a row with gaps in order; the others refuse to act on one. */
 static bool mends(const al_change *change) {
-  return change->kind == AL_RESIZE || change->kind == AL_DESTROY || change->kind == AL_REPAIR;
+  return change->action == AL_RESIZE || change->action == AL_DESTROY || change->action == AL_REPAIR;
 }
 
 static al_code judge(const al_change *change, const al_survey *survey, char words[AL_MESSAGE_SIZE]) {
   const char *name = survey->name;
-  bool makes = change->kind == AL_CREATE || change->kind == AL_RESIZE;
-  if (survey->highest == 0 && !makes) {
+  if (survey->highest == 0 && !al_action_makes(change->action)) {
     snprintf(words, AL_MESSAGE_SIZE, "there is no semaphore \"%s\"; create it", name);
     return AL_NOT_FOUND;
   }
@@ -43,7 +31,7 @@ static al_code judge(const al_change *change, const al_survey *survey, char word
     snprintf(words, AL_MESSAGE_SIZE, AL_SURVEY_GAP, name, stray(change, survey), name, survey->count + 1);
     return AL_CONFLICT;
   }
-  if (change->kind == AL_CREATE && survey->count > 0) {
+  if (change->action == AL_CREATE && survey->count > 0) {
     snprintf(words, AL_MESSAGE_SIZE, "semaphore \"%s\" has %d slots already; resize(%d) changes that", name,
              survey->count, change->amount);
     return AL_EXISTS;
@@ -59,10 +47,10 @@ static al_code judge(const al_change *change, const al_survey *survey, char word
 /* Deletes are the slots above `low`, up to `high`, that exist. */
 static void delete_range(const al_change *change, const al_survey *survey, int *low, int *high) {
   int cleared = survey->count + change->overshoot;
-  bool settles_all = change->kind == AL_RESIZE || change->kind == AL_DESTROY;
+  bool settles_all = change->action == AL_RESIZE || change->action == AL_DESTROY;
   *low = settles_all || change->target < survey->count ? change->target : survey->count;
   *high = settles_all || cleared > survey->highest ? survey->highest : cleared;
-  if (change->kind == AL_REPAIR) *high = *low;
+  if (change->action == AL_REPAIR) *high = *low;
 }
 
 al_code al_change_plan(al_change *change, al_survey *survey, char words[AL_MESSAGE_SIZE]) {

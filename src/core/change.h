@@ -7,12 +7,11 @@
 #define AL_CORE_CHANGE_H
 
 #include "amqplocks.h"
+#include "core/action.h"
 #include "core/survey.h"
 
-typedef enum al_change_kind { AL_CREATE, AL_ADD, AL_REMOVE, AL_RESIZE, AL_DESTROY, AL_REPAIR } al_change_kind;
-
 typedef struct al_change {
-  al_change_kind kind;
+  al_action action;
   int amount; /* what the caller gave: slots in all, or slots more or fewer */
   int overshoot;
   bool ascending;

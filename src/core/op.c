@@ -105,12 +105,6 @@ void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
   al_op_fail(op, link->lacks_memory ? AL_NO_MEMORY : AL_LIMIT, "%s", words);
 }
 
-bool al_op_may_count(al_op *op, int slots, int least) {
-  if (slots >= least && slots <= AL_SLOTS_MAX) return true;
-  al_op_fail(op, AL_LIMIT, "the number must be from %d to %d, not %d", least, AL_SLOTS_MAX, slots);
-  return false;
-}
-
 bool al_op_needs(al_op *op, al_link *link) {
   op->needs = NULL;
   if (al_link_is_open(link)) return true;

@@ -67,9 +67,6 @@ void al_op_waits(al_op *op); /* for somebody else to let go, from now on, if it 
 void al_op_finish(al_op *op);
 void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* False: no such number of slots, and the operation has failed. Lua's callers are told by Lua. */
-bool al_op_may_count(al_op *op, int slots, int least);
-
 /* True if the link is open. If it is not it is wanted; if it went down instead, the operation fails. */
 bool al_op_needs(al_op *op, al_link *link);
 /* The same for whoever claims on the holder and asks for queues: the prober is needed unless asking is passive. */

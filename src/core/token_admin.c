@@ -15,8 +15,6 @@
 #include "core/turn.h"
 #include "core/wait.h"
 
-static const char *const verbs[] = {"create", "add", "remove", "resize", "destroy", "repair"};
-
 void al_token_admin_options_init(al_token_admin_options *options) {
   *options = (al_token_admin_options){.timeout = 30 * AL_SECOND};
 }
@@ -33,8 +31,8 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
     snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", work->name,
              seconds(work->options.timeout));
   else
-    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", verbs[work->plan.action], work->name,
-             seconds(work->patience));
+    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
+             work->name, seconds(work->patience));
 }
 
 static void name_what_finishes(const al_token_work *work, char *out, size_t size) {
@@ -82,7 +80,7 @@ static void token_admin_free(al_op *op) {
 /* Whoever made that so has died half-way, or permits were lost otherwise; who holds one by basic.get is not seen. */
 static void note_what_is_missing(const al_token_work *work) {
   const al_sight *permits = &work->ledger.permits;
-  bool mends_nothing = work->plan.action != AL_TOKEN_REPAIR && work->plan.action != AL_TOKEN_DESTROY;
+  bool mends_nothing = work->plan.action != AL_REPAIR && work->plan.action != AL_DESTROY;
   if (mends_nothing && permits->exists && permits->consumers == 0 && permits->ready < work->plan.count)
     al_session_note(
         work->op.session, true,
@@ -111,17 +109,11 @@ static void taking_mutex(al_op *op) {
   al_ledger_look(&work->ledger, op, work->name);
 }
 
-static bool has_fair_amount(al_token_work *work) {
-  al_token_action action = work->plan.action;
-  if (action == AL_TOKEN_DESTROY || action == AL_TOKEN_REPAIR) return true;
-  return al_op_may_count(&work->op, work->plan.amount, action == AL_TOKEN_RESIZE ? 0 : 1);
-}
-
 static void wanting_links(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (!has_fair_amount(work)) return;
+  if (!al_action_is_possible(work->plan.action, work->plan.amount, op)) return;
   char queue[AL_NAME_SIZE];
-  bool publishes = work->plan.action != AL_TOKEN_REMOVE && work->plan.action != AL_TOKEN_DESTROY;
+  bool publishes = work->plan.action != AL_REMOVE && work->plan.action != AL_DESTROY;
   if (!al_op_needs(op, &op->session->holder)) return;
   if (publishes && !al_op_needs(op, &op->session->prober->link)) return;
   op->step = taking_mutex;
@@ -131,7 +123,7 @@ static void wanting_links(al_op *op) {
 
 /* ---- beginning -------------------------------------------------------------------------------------------------- */
 
-static al_op *token_admin_begin(al_session *session, al_token_action action, const char *name, int amount,
+static al_op *token_admin_begin(al_session *session, al_action action, const char *name, int amount,
                                 const al_token_admin_options *options) {
   AL_TURN(session);
   al_token_work *work = (al_token_work *)al_op_new(session, sizeof *work);
@@ -150,28 +142,28 @@ static al_op *token_admin_begin(al_session *session, al_token_action action, con
 
 al_op *al_token_admin_create(al_session *session, const char *name, int permits,
                              const al_token_admin_options *options) {
-  return token_admin_begin(session, AL_TOKEN_CREATE, name, permits, options);
+  return token_admin_begin(session, AL_CREATE, name, permits, options);
 }
 
 al_op *al_token_admin_add(al_session *session, const char *name, int permits,
                           const al_token_admin_options *options) {
-  return token_admin_begin(session, AL_TOKEN_ADD, name, permits, options);
+  return token_admin_begin(session, AL_ADD, name, permits, options);
 }
 
 al_op *al_token_admin_remove(al_session *session, const char *name, int permits,
                              const al_token_admin_options *options) {
-  return token_admin_begin(session, AL_TOKEN_REMOVE, name, permits, options);
+  return token_admin_begin(session, AL_REMOVE, name, permits, options);
 }
 
 al_op *al_token_admin_resize(al_session *session, const char *name, int permits,
                              const al_token_admin_options *options) {
-  return token_admin_begin(session, AL_TOKEN_RESIZE, name, permits, options);
+  return token_admin_begin(session, AL_RESIZE, name, permits, options);
 }
 
 al_op *al_token_admin_destroy(al_session *session, const char *name, const al_token_admin_options *options) {
-  return token_admin_begin(session, AL_TOKEN_DESTROY, name, 0, options);
+  return token_admin_begin(session, AL_DESTROY, name, 0, options);
 }
 
 al_op *al_token_admin_repair(al_session *session, const char *name, const al_token_admin_options *options) {
-  return token_admin_begin(session, AL_TOKEN_REPAIR, name, 0, options);
+  return token_admin_begin(session, AL_REPAIR, name, 0, options);
 }

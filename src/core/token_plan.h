@@ -6,16 +6,8 @@
 #ifndef AL_CORE_TOKEN_PLAN_H
 #define AL_CORE_TOKEN_PLAN_H
 
+#include "core/action.h"
 #include "core/ledger.h"
-
-typedef enum al_token_action {
-  AL_TOKEN_CREATE,
-  AL_TOKEN_ADD,
-  AL_TOKEN_REMOVE,
-  AL_TOKEN_RESIZE,
-  AL_TOKEN_DESTROY,
-  AL_TOKEN_REPAIR
-} al_token_action;
 
 typedef enum al_token_way {
   AL_TOKEN_LEAVES, /* it is as it should be */
@@ -29,7 +21,7 @@ typedef enum al_token_way {
 } al_token_way;
 
 typedef struct al_token_plan {
-  al_token_action action;
+  al_action action;
   int amount; /* what the caller gave: permits in all, or permits more or fewer */
   bool waits; /* for holders, also when destroying */
 

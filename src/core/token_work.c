@@ -201,7 +201,7 @@ static void collect_permits(al_token_work *work, al_harvest_goal goal, int numbe
 static void collect_some(al_token_work *work) { collect_permits(work, AL_HARVEST_NUMBER, work->plan.takes); }
 
 static void collect_all(al_token_work *work) {
-  al_harvest_goal goal = work->plan.action == AL_TOKEN_DESTROY ? AL_HARVEST_ALL : AL_HARVEST_NUMBER;
+  al_harvest_goal goal = work->plan.action == AL_DESTROY ? AL_HARVEST_ALL : AL_HARVEST_NUMBER;
   if (goal == AL_HARVEST_NUMBER && work->plan.takes == 0)
     proceed(work);
   else
