@@ -221,17 +221,51 @@ for _, way in ipairs(Peer.all_ways) do
         gets(peer, op, 1)
       end)
 
-      it("decides nothing when the connection is lost, or the broker denies the question", function ()
-        for code, answer in pairs{
-          unreachable = function (peer) peer.holder:down("timed out") end,
-          refused = function (peer, look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
+      it("decides nothing when the connection is lost, or the broker denies the question, and says so", function ()
+        for code, case in pairs{
+          unreachable = { "timed out", function (peer) peer.holder:down("timed out") end },
+          refused = { "access to queue", function (peer, look)
+            peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - access to queue refused", "queue.declare")
+          end },
         } do
+          local words, answer = unpack(case)
           local peer = open()
           local op = peer:semaphore("images"):acquire(0)
           peer.prober:look{}
           peer.holder:opened()
           answer(peer, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
+          peer:failed(op, code, words)
+          peer.prober:silent()
+          peer.holder:silent()
+        end
+      end)
+
+      it("decides nothing when one of them in a gap is not answered for, whatever the others are", function ()
+        local peer = open()
+        local op = peer:semaphore("images"):acquire(0)
+        peer.prober:look{ "images-1-A", "images-1-B", "images-4-A" }
+        local looks = {}
+        for i = 1, 2 do
+          peer.holder:opened()
+          looks[i] = peer.holder:expect("queue.declare", { queue = ("images-%d-A"):format(i + 1), passive = true })
+        end
+        peer.holder:refuse(looks[1].channel, 404, "NOT_FOUND - no queue 'images-2-A' in vhost '/'", "queue.declare")
+        peer.holder:refuse(looks[2].channel, 403, "ACCESS_REFUSED - access to queue refused", "queue.declare")
+        peer:failed(op, "refused", "access to queue")
+        peer.holder:silent()
+      end)
+
+      it("lets go of the question when its time is over, not only with the operation", function ()
+        for code, timeout in pairs{ timeout = 2, unreachable = 60 } do
+          local peer = open()
+          local op = peer:semaphore("images"):acquire(timeout)
+          peer.prober:look{}
+          local channel = peer.holder:opened()
+          peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
+          peer:pass(5)
           peer:failed(op, code)
+          peer.holder:closes(channel)
+          peer.holder:silent()
         end
       end)
 
