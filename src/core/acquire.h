@@ -39,7 +39,7 @@ typedef enum al_sight {
 typedef struct al_view {
   al_sight sight;
   int slot;                                      /* free, to be claimed; 0 */
-  int found, busy, mine, unavailable;            /* so far; ascending, it ends with the first free slot */
+  int found, busy, mine, unavailable;            /* so far; it ends with the first free slot */
   int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
 } al_view;
 

@@ -88,7 +88,7 @@ static void send_claim(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
-  for (int i = 0; i < own->looks; i++) send_look(own, own->look[i]);
+  if (own->beside[0]) send_look(own, own->beside);
 }
 
 static void send_delete(al_exclusive *own) {
@@ -170,7 +170,7 @@ static bool same(amqp_bytes_t bytes, const char *text) {
 static void settle(al_exclusive *own) {
   if (own->claim.state != AL_CLAIM_CLAIMING) return;
   bool is_made = own->is_declared && own->is_consumed && own->is_bound;
-  if (is_made && own->is_through && own->looks_ok == own->looks) al_claim_got(&own->claim);
+  if (is_made && own->is_through && own->has_beside) al_claim_got(&own->claim);
 }
 
 static void cancelled(al_exclusive *own) {
@@ -189,7 +189,7 @@ static void declared(al_exclusive *own, bool ours) {
   else if (ours)
     own->is_declared = true;
   else
-    own->looks_ok++;
+    own->has_beside = true;
   settle(own);
 }
 
@@ -345,11 +345,11 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   al_claim_init(&own->claim, &exclusive_kind, session, plan->queue);
   if (plan->ticket) memcpy(own->claim.ticket, plan->ticket, sizeof own->claim.ticket);
   own->undo_wait = AL_WAIT_UNDO;
-  own->looks = plan->looks;
-  for (int i = 0; i < plan->looks; i++) memcpy(own->look[i], plan->look[i], AL_NAME_SIZE);
+  if (plan->beside) snprintf(own->beside, sizeof own->beside, "%s", plan->beside);
   if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);
   if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
   if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
+  own->has_beside = !plan->beside;
   own->is_bound = !plan->key;
   own->is_through = !plan->door;
   return own;

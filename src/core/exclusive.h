@@ -5,9 +5,9 @@
  *
  * The queue is declared exclusive and auto-delete and is consumed on a channel of its own, so that closing that channel
  * releases it, its deletion by anybody is told by basic.cancel, and an administrator can leave a message in it. On the
- * same channel, behind it, it may be bound, and the queues that must still exist are looked at by passive declares: if one
- * is gone, the broker's own answer (it closes the channel) undoes the claim. All of it is written at once and takes one
- * round trip.
+ * same channel, behind it, it may be bound, and a queue that must still exist (`beside`) is looked at by a passive declare:
+ * if it is gone, the broker's own answer (it closes the channel) undoes the claim. All of it is written at once and takes
+ * one round trip.
  *
  * A queue that must not be there (`door`) is another's exclusive one if it is: to delete it is refused with 405, which undoes
  * the claim as well, and answered with delete-ok if there is none. A passive declare would say the same the wrong way round,
@@ -16,7 +16,7 @@
  *   state        what happens                                         next
  *   ---------    --------------------------------------------------   ---------------------------------------------
  *   CLAIMING     declare-ok, consume-ok, bind-ok, delete-ok of the    HELD
- *                door, every look ok
+ *                door, the look ok
  *                closed, answering our declare                        GONE, nothing was made     (code says why)
  *                closed, answering anything else                      UNDOING                    (code says why)
  *                release                                              RELEASING
@@ -45,19 +45,16 @@
 #include "core/claim.h"
 #include "core/wait.h"
 
-#define AL_LOOKS_MAX 2
-
 typedef struct al_exclusive al_exclusive;
 struct al_exclusive {
   al_claim claim;          /* first */
   al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
   al_channel *channel;
 
-  bool is_declared, is_consumed, is_bound, is_through, is_cancelled;
-  char key[AL_NAME_SIZE];  /* what it is bound to amq.direct with; "" if it is not */
-  char door[AL_NAME_SIZE]; /* must not be there; "" if there is none to go through */
-  int looks, looks_ok;
-  char look[AL_LOOKS_MAX][AL_NAME_SIZE];
+  bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled;
+  char key[AL_NAME_SIZE];    /* what it is bound to amq.direct with; "" if it is not */
+  char door[AL_NAME_SIZE];   /* must not be there; "" if there is none to go through */
+  char beside[AL_NAME_SIZE]; /* must be there; "" if nothing must */
 
   int64_t undo_at; /* when to ask again */
   al_wait undo_wait;
@@ -78,11 +75,10 @@ struct al_exclusive {
 typedef struct al_exclusive_plan {
   const char *queue;
   const char *ticket; /* NULL: a fresh one */
-  int looks;          /* queues that must exist */
-  char (*look)[AL_NAME_SIZE];
-  const char *key;   /* to bind it to amq.direct with; NULL: it is not bound */
-  const char *door;  /* another's exclusive queue, which must not be there once we are bound; NULL */
-  const char *wakes; /* the queue that gets a token when the claim is gone; NULL */
+  const char *beside; /* a queue that must exist; NULL */
+  const char *key;    /* to bind it to amq.direct with; NULL: it is not bound */
+  const char *door;   /* another's exclusive queue, which must not be there once we are bound; NULL */
+  const char *wakes;  /* the queue that gets a token when the claim is gone; NULL */
 } al_exclusive_plan;
 
 /* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open, and the queue not

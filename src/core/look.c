@@ -10,32 +10,36 @@
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
 
+/* Where A[1] is asked for behind a window that begins elsewhere. */
+static size_t first_index(const al_look *look) { return (size_t)look->width * 2; }
+
 static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_look *look = context;
-  int slot = look->first + (int)(index / 2);
+  int slot = index < first_index(look) ? look->first + (int)(index / 2) : 1;
   (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->semaphore->resource.name, slot);
 }
 
 /* Not past the last slot there can be, nor past where the look began. */
 static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : look->semaphore->most; }
 
-/* Asks for A and B of a window of slots. */
+/* Asks for A and B of a window of slots; and for A[1] with the first window, if that begins elsewhere: the semaphore may be
+ * gone while a stray slot is not. */
 static void ask(al_look *look, int first, int width) {
   al_op *op = look->op;
   al_probing probing = look->semaphore->resource.probing;
   int last = last_slot(look);
-  if (al_probes_publish(op->session, probing) && al_op_lost_prober(op)) {
-    look->view->sight = AL_SIGHT_LOST;
+  if (!al_op_has(op, &op->session->holder)) return;
+  if (al_probes_publish(op->session, probing) && !al_link_is_open(&op->session->prober->link)) {
+    look->view->sight = AL_SIGHT_LOST; /* also if somebody has wanted it again */
     return;
   }
-  if (!al_op_has_probing(op, probing)) return;
   look->first = first;
   look->width = width <= last - first + 1 ? width : last - first + 1;
   look->before = *look->view;
+  look->asks_first = first > 1 && first == look->start;
   look->sure = al_probes_publish(op->session, probing) ? 0 : first + look->width - 1;
-  look->again_from = 0;
   al_op_ask(op);
-  al_probes_begin(&look->probes, op, probing, (size_t)look->width * 2, probe_name, look);
+  al_probes_begin(&look->probes, op, probing, first_index(look) + look->asks_first, probe_name, look);
 }
 
 static int start_slot(const al_look *look) {
@@ -47,14 +51,14 @@ static int start_slot(const al_look *look) {
 }
 
 void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *view) {
-  int known = semaphore->known;
+  int highest = semaphore->highest;
   look->op = op;
   look->semaphore = semaphore;
   look->view = view;
   look->start = start_slot(look);
   look->wrapped = false;
   /* Likely to see all slots and the end of the row in one window. */
-  ask(look, look->start, known > 0 && known < WINDOW_FIRST ? known + 1 : WINDOW_FIRST);
+  ask(look, look->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
 }
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
@@ -78,16 +82,29 @@ static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
   return false;
 }
 
-/* How many slots there are, or are at least, by the whole window: it is remembered for the next look. */
+/* By the whole window: how many slots there are, or are at least, and which is the highest. A return may mean a node that is
+ * down, so there is none above it only if that is sure. */
 static void learn(const al_look *look) {
   al_semaphore *semaphore = look->semaphore;
+  bool is_row = true;
   for (int i = 0; i < look->width; i++) {
     int slot = look->first + i;
     al_answer a = look->probes.answers[i * 2];
-    if (a == AL_ANSWER_ABSENT) semaphore->known = slot - 1;
+    if (a == AL_ANSWER_ABSENT) {
+      if (is_row) semaphore->known = slot - 1;
+      is_row = false;
+      if (slot > look->sure) continue;
+      semaphore->highest = slot - 1;
+      return;
+    }
     if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
-    if (semaphore->known < slot) semaphore->known = slot;
+    if (is_row && semaphore->known < slot) semaphore->known = slot;
+    if (semaphore->highest < slot) semaphore->highest = slot;
   }
+}
+
+static int next_width(const al_look *look) {
+  return look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST;
 }
 
 /* The row ends before this slot. */
@@ -101,7 +118,7 @@ static void end_of_row(al_look *look, int slot) {
     look->view->sight = AL_SIGHT_NONE;
   } else {
     look->wrapped = true;
-    ask(look, 1, WINDOW_FIRST);
+    ask(look, 1, next_width(look));
   }
 }
 
@@ -112,17 +129,19 @@ static void look_on(al_look *look) {
   else if (next > last_slot(look))
     look->view->sight = AL_SIGHT_NONE;
   else
-    ask(look, next, look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST);
+    ask(look, next, next_width(look));
 }
 
 /* ---- doubts ----------------------------------------------------------------------------------------------------- */
 
+/* Of a slot in the window, or of the first. */
 static al_answer *answer_at(const al_look *look, int slot) {
-  return &look->probes.answers[(slot - look->first) * 2];
+  return &look->probes.answers[slot < look->first ? first_index(look) : (size_t)(slot - look->first) * 2];
 }
 
-/* The highest slot of the window that exists, or this one, which does not. */
+/* The highest slot of the window that exists, or this one, which does not; before the window no gap begins. */
 static int highest_from(const al_look *look, int slot) {
+  if (slot < look->first) return slot;
   int highest = look->first + look->width - 1;
   while (highest > slot && *answer_at(look, highest) == AL_ANSWER_ABSENT) highest--;
   return highest;
@@ -137,27 +156,38 @@ static bool decides(const al_look *look, int slot) {
   return slot == 1 || is_own || highest_from(look, slot) > slot;
 }
 
-static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_look *look = context;
-  al_name_slot(out, look->semaphore->resource.name, look->again_from + (int)index);
+/* The slot that question `index` is about: those that are present are not asked for. */
+static int again_slot(const al_look *look, size_t index) {
+  int slot = look->again_from;
+  while (*answer_at(look, slot) != AL_ANSWER_ABSENT || index-- > 0) slot++;
+  return slot;
 }
 
-/* For this slot, and for the rest of the gap that it begins. */
+static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_look *look = context;
+  al_name_slot(out, look->semaphore->resource.name, again_slot(look, index));
+}
+
+/* For this slot, and for what else is missing below the highest. */
 static void ask_again(al_look *look, int slot) {
   int highest = highest_from(look, slot);
+  size_t count = 1;
   look->again_from = slot;
   look->sure = highest > slot ? highest - 1 : slot;
+  for (int other = slot + 1; other <= look->sure; other++)
+    count += *answer_at(look, other) == AL_ANSWER_ABSENT;
   al_op_ask(look->op);
-  al_probes_begin(&look->again, look->op, AL_PROBE_PASSIVE, (size_t)(look->sure - slot + 1), again_name,
-                  look);
+  al_probes_begin(&look->again, look->op, AL_PROBE_PASSIVE, count, again_name, look);
 }
 
 /* What only a passive declare finds is there. False: an answer decides nothing. */
 static bool believe(al_look *look) {
-  for (size_t i = 0; i < look->again.count; i++) {
-    al_answer *a = answer_at(look, look->again_from + (int)i);
-    if (al_probes_undecided(&look->again, i)) return false;
-    if (*a == AL_ANSWER_ABSENT) *a = look->again.answers[i];
+  size_t index = 0;
+  for (int slot = look->again_from; index < look->again.count; slot++) {
+    al_answer *a = answer_at(look, slot);
+    if (*a != AL_ANSWER_ABSENT) continue;
+    if (al_probes_undecided(&look->again, index)) return false;
+    *a = look->again.answers[index++];
   }
   look->again_from = 0;
   *look->view = look->before;
@@ -166,20 +196,29 @@ static bool believe(al_look *look) {
 
 /* ---- the window, read ------------------------------------------------------------------------------------------- */
 
-/* In order; the first slot that is absent is the end of the semaphore. */
+static void absent(al_look *look, int slot) { (decides(look, slot) ? ask_again : end_of_row)(look, slot); }
+
+/* Where it was asked for behind the window. */
+static bool has_first(al_look *look) {
+  if (!look->asks_first) return true;
+  bool is_there = *answer_at(look, 1) != AL_ANSWER_ABSENT;
+  if (!is_there) absent(look, 1);
+  return is_there && !al_probes_undecided(&look->probes, first_index(look));
+}
+
+/* In order, up to a slot that is free; the first that is absent is the end of the semaphore. */
 static void read_window(al_look *look) {
-  bool ascending = look->semaphore->strategy == AL_ASCENDING;
-  for (int i = 0; i < look->width; i++) {
+  if (!has_first(look)) return;
+  for (int i = 0; i < look->width && look->view->slot == 0; i++) {
     size_t index = (size_t)i * 2;
     al_answer a = look->probes.answers[index], b = look->probes.answers[index + 1];
     int slot = look->first + i;
     if (a == AL_ANSWER_ABSENT) {
-      (decides(look, slot) ? ask_again : end_of_row)(look, slot);
+      absent(look, slot);
       return;
     }
     if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
-    if (consider(look, slot, a, b) && look->view->slot == 0) look->view->slot = slot;
-    if (look->view->slot && ascending) break;
+    if (consider(look, slot, a, b)) look->view->slot = slot;
   }
   look_on(look);
 }

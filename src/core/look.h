@@ -3,7 +3,7 @@
  *
  * A look at a semaphore: steps 1 to 4 of "Acquiring a Lock", the search for a slot that exists and is free. Windows of
  * probes for A and B of many slots at once, each window one round trip, from where the strategy begins to the end of the
- * row, and from the first slot up to there. A part of an acquire.
+ * row, and from the first slot up to there, until one has a free slot in it. A part of an acquire.
  *
  * A slot that is absent ends the row. Where that decides that there is nothing to be waited for, it is asked for once more by
  * passive declare, which tells it from one whose node is down (see survey.h). */
@@ -21,6 +21,7 @@ typedef struct al_look {
   al_probes probes;
   int start, first, width; /* where it began, and the window being asked for */
   bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
+  bool asks_first;         /* behind the window, for A[1] */
 
   al_view before;  /* the view, without this window */
   int sure;        /* in this window, what is absent up to this slot was told so by a passive declare */

@@ -60,18 +60,12 @@ static void cancel(al_acquire *self) { al_look_cancel(&((slot_acquire *)self)->l
 
 static void look_free(al_acquire *self) { al_look_free(&((slot_acquire *)self)->look); }
 
-/* Looks at A[slot] behind the claim; and at A[1] when the search did not begin there: the semaphore may be gone while
- * a stray slot is not. */
+/* Looks at A[slot] behind the claim: it may have been taken away since. */
 static al_exclusive *claim(al_acquire *self) {
-  const char *name = self->resource->name;
-  int slot = self->view.slot;
-  char holder[AL_NAME_SIZE], slots[AL_LOOKS_MAX][AL_NAME_SIZE];
-  bool both = semaphore_of(self)->strategy != AL_ASCENDING && slot != 1;
-  al_name_holder(holder, name, slot);
-  al_name_slot(slots[0], name, slot);
-  al_name_slot(slots[1], name, 1);
-  return al_exclusive_begin(&self->op,
-                            &(al_exclusive_plan){.queue = holder, .looks = both ? 2 : 1, .look = slots});
+  char holder[AL_NAME_SIZE], slot[AL_NAME_SIZE];
+  al_name_holder(holder, self->resource->name, self->view.slot);
+  al_name_slot(slot, self->resource->name, self->view.slot);
+  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
 }
 
 static void claimed(al_acquire *self) {

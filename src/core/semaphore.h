@@ -14,8 +14,9 @@ struct al_semaphore {
   int most; /* the highest slot that may be taken */
 
   /* Remembered from one acquire to the next; wrong memories cost a round trip, never more. */
-  int known; /* slots seen in a row, 0 if none were counted yet */
-  int last;  /* the slot held last, 0 if none */
+  int known;   /* slots seen in a row, 0 if none were counted yet */
+  int highest; /* the highest slot seen, until it was certain that there are fewer */
+  int last;    /* the slot held last, 0 if none */
 };
 
 #endif
