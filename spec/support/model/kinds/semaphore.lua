@@ -144,19 +144,10 @@ end
 
 -- For the watch -----------------------------------------------------------------------------------------------------
 
--- A slot that is not even known of where it is asked for ends the row, and hides those behind it.
-local function is_hidden(queues, slot)
-  for lower = 1, slot - 1 do
-    local queue = queues[slot_queue(lower)]
-    if queue and queue.is_down == "returned" then return true end
-  end
-  return false
-end
-
 local function new_seat(self, slot)
   local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
   return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = function ()
-    return queues[a] ~= nil and not queues[a].is_down and not queues[b] and not is_hidden(queues, slot)
+    return queues[a] ~= nil and not queues[a].is_down and not queues[b]
   end }
 end
 
