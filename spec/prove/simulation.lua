@@ -105,6 +105,7 @@ local function show(story, seed)
   return not err
 end
 
+stories.hurry()
 local list = chosen()
 if SEED and #list > 1 then
   io.stderr:write("SEED wants a STORY, too\n")

@@ -127,6 +127,11 @@ function frames.fields(method)
   return methods[method].fields
 end
 
+--- The properties of a message, in order, in the same way.
+function frames.properties()
+  return PROPERTIES
+end
+
 -- Values in field tables --------------------------------------------------------------------------------------------
 
 local typed = {}  -- the metatable of values whose type on the wire was chosen by the test
@@ -147,6 +152,12 @@ local FIXED = {
 }
 
 local encode_table, decode_table
+
+--- The bytes of a field table.
+function frames.encode_table(fields) return encode_table(fields) end
+
+--- A field table from `at` on, and where the next thing begins.
+function frames.decode_table(bytes, at) return decode_table(bytes, at) end
 
 local function kind_of(value)
   local lua_type = lua53.math_type(value) or type(value)
@@ -355,24 +366,6 @@ local function decode(kind, channel, payload)
   if kind == BODY then return { channel = channel, body = payload } end
   if kind == HEARTBEAT then return { channel = channel, heartbeat = true } end
   error("no such type of frame: " .. kind, 0)
-end
-
--- What frames.decode has seen before: most frames of a story were in it already.
-local known, known_count = {}, 0
-
---- The bytes of one whole frame as a table, which may be given again for equal bytes and is not to be changed.
-function frames.decode(bytes)
-  local frame = known[bytes]
-  if frame then return frame end
-  if bytes:byte(1) == 0x41 then
-    frame = { protocol = ("%d-%d-%d"):format(bytes:byte(6, 8)) }
-  else
-    if bytes:byte(-1) ~= FRAME_END then error("a frame that does not end in 0xCE", 0) end
-    frame = decode(unpack(">I1", bytes), unpack(">I2", bytes, 2), bytes:sub(8, -2))
-  end
-  if known_count == 10000 then known, known_count = {}, 0 end
-  known[bytes], known_count = frame, known_count + 1
-  return frame
 end
 
 --- A frame for people: its method, and those of its fields that say something, in order.

@@ -47,11 +47,18 @@ local function add_node(self, name)
   table.insert(self.nodes, { name = name, behind = self:lag(self.laws.stale), viewed = 0 })
 end
 
+local function laws_with(some)
+  local laws = {}
+  for name, law in pairs(Broker.laws) do laws[name] = law end
+  for name, law in pairs(some) do laws[name] = law end
+  return laws
+end
+
 function Broker.new(world, laws)
   local self = setmetatable({ world = world, random = world.random:fork(), queues = {}, connections = {}, names = 0,
     exchanges = { ["amq.direct"] = { type = "direct", bindings = {} } }, remains = {}, watchers = {},
     past = { queues = {}, bindings = {} }, nodes = {},
-    laws = setmetatable(laws or {}, { __index = Broker.laws }) }, Broker)
+    laws = laws_with(laws or {}) }, Broker)
   for i = 1, self.laws.nodes do add_node(self, i) end
   return self
 end
@@ -214,16 +221,26 @@ local function seen(time, now, past)
   return list
 end
 
+local NOWHERE = {}
+
+-- The queues of a name, at most one, as one sees it who sees what was so at a time.
+local function named(self, name, time)
+  local queue, past = self.queues[name], self.past.queues
+  if #past == 0 then return queue and queue.made_at <= time and { queue } or NOWHERE end
+  local found = {}
+  for _, other in ipairs(seen(time, { queue }, past)) do
+    if other.name == name then table.insert(found, other) end
+  end
+  return found
+end
+
 -- The queues that a message goes to, as one sees it who sees what was so at a time.
 local function route(self, message, time)
-  local found, has = {}, {}
   if message.exchange == "" then
-    for _, queue in ipairs(seen(time, { self.queues[message.routing_key] }, self.past.queues)) do
-      local is_known = queue.is_down ~= "returned"
-      if queue.name == message.routing_key and is_known then table.insert(found, queue) end
-    end
-    return found
+    local found = named(self, message.routing_key, time)
+    return found[1] and found[1].is_down == "returned" and NOWHERE or found
   end
+  local found, has = {}, {}
   local exchange = self.exchanges[message.exchange]
   if not exchange then error("the model broker knows no publish to an exchange that is not there", 0) end
   for _, binding in ipairs(seen(time, exchange.bindings, self.past.bindings)) do

@@ -6,6 +6,7 @@
 -- Channels are processes of their own: each takes its frames in order, but later than they arrived, and so do its
 -- answers leave; nothing is in order between two channels. consume-ok comes when it comes, in RabbitMQ from the queue
 -- and not from the channel, but before the first delivery.
+local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
 
@@ -17,20 +18,20 @@ Channel.__index = Channel
 function Channel.new(connection, number)
   return setmetatable({ connection = connection, broker = connection.broker, world = connection.world,
     number = number, state = "open", prefetch = 0, consumers = {}, unacked = {}, tags = 0, published = nil,
-    unconfirmed = {}, in_until = 0, out_until = 0 }, Channel)
+    unconfirmed = {}, returns = {}, in_until = 0, out_until = 0 }, Channel)
 end
 
 -- Coming and going --------------------------------------------------------------------------------------------------
 
 -- Either at once or later, in order: `field` is when the last one before is through.
-local function in_turn(self, field, fn, what)
-  local laws, now = self.broker.laws, self.world.now
+local function in_turn(self, field, fn, what, more)
+  local broker, now = self.broker, self.world.now
   local time = self[field]
-  if self.broker.random:chance(laws.lags) then
-    time = math.max(time, now + self.broker:lag(laws.inner))
+  if broker.random:chance(broker.laws.lags) then
+    time = math.max(time, now + broker:lag(broker.laws.inner))
     self[field] = time
   end
-  if time <= now then fn(self, what) else self.world:at(time, fn, self, what) end
+  if time <= now then fn(self, what, more) else self.world:at(time, fn, self, what, more) end
 end
 
 local METHODS = {}
@@ -52,37 +53,43 @@ function Channel:arrive(frame)
   end
 end
 
-local function write(self, said)
+local function write(self, bytes, more)
   if self.state == "over" then return end
-  if self.world.trace then self.connection:note_sent(said.frame) end
-  self.connection:write(said.bytes, said.consumer)
+  self.connection:write(bytes)
+  if more then self.connection:write(more) end
 end
 
--- The bytes of a reply. Most are said again and again.
-local said, said_count = {}, 0
+-- The same, with what is to be known of it: { frame =, bytes =, more =, consumer = }.
+local function write_known(self, said)
+  if self.state == "over" then return end
+  if self.world.trace then self.connection:note_sent(said.frame, self.number) end
+  self.connection:write(said.bytes, said.consumer)
+  if said.more then self.connection:write(said.more) end
+end
 
-local function encode(frame)
-  if frame.reply_code then return frames.encode(frame) end
-  local key = frame.method .. frame.channel .. ";" .. (frame.delivery_tag or 0) .. (frame.multiple and ";m" or ";")
-    .. (frame.message_count or 0) .. ";" .. (frame.consumer_count or 0) .. ";"
-    .. (frame.queue or frame.consumer_tag or "")
-  local bytes = said[key]
-  if bytes then return bytes end
-  if said_count == 10000 then said, said_count = {}, 0 end
-  bytes = frames.encode(frame)
-  said[key], said_count = bytes, said_count + 1
-  return bytes
+-- `more` are the bytes that belong behind it, `consumer` is told that it is one.
+local function say(self, frame, bytes, more, consumer)
+  if consumer or self.world.trace then
+    in_turn(self, "out_until", write_known, { frame = frame, bytes = bytes, more = more, consumer = consumer })
+  else
+    in_turn(self, "out_until", write, bytes, more)
+  end
 end
 
 local function reply(self, frame, consumer)
-  frame.channel = self.number
-  in_turn(self, "out_until", write, { frame = frame, bytes = encode(frame), consumer = consumer })
+  say(self, frame, codec.encode(frame, self.number), nil, consumer)
+end
+
+-- The header and the body of a message.
+local function content_of(self, message)
+  local body = message.body
+  message.header = message.header or codec.header(self.number, message.properties, #body)
+  local header = codec.header_on(self.number, message.header)
+  return body == "" and header or header .. codec.body(self.number, body, self.connection.frame_max)
 end
 
 local function send_content(self, frame, message)
-  frame.channel = self.number
-  local bytes = frames.encode_content(frame, message.properties, message.body, self.connection.frame_max)
-  in_turn(self, "out_until", write, { frame = frame, bytes = bytes })
+  say(self, frame, codec.encode(frame, self.number), content_of(self, message))
 end
 
 -- The class and the id of a method, which the broker repeats when it refuses one.
@@ -461,30 +468,52 @@ end
 
 -- What is confirmed together is confirmed by one frame or by several, in any order.
 local function confirm(self)
-  local list, refused = self.unconfirmed, false
-  self.unconfirmed = {}
+  local tags, refused = self.unconfirmed, self.refused
+  self.unconfirmed, self.refused = {}, nil
   if self.state ~= "open" then return end
-  for _, one in ipairs(list) do refused = refused or not one.taken end
   if not refused and self.broker.random:chance(0.7) then
-    reply(self, { method = "basic.ack", delivery_tag = list[#list].tag, multiple = #list > 1 })
+    reply(self, { method = "basic.ack", delivery_tag = tags[#tags], multiple = #tags > 1 })
     return
   end
-  for i = #list, 1, -1 do
-    local one = table.remove(list, self.broker.random:below(i))
-    reply(self, { method = one.taken and "basic.ack" or "basic.nack", delivery_tag = one.tag })
+  for i = #tags, 1, -1 do
+    local tag = table.remove(tags, self.broker.random:below(i))
+    reply(self, { method = refused and refused[tag] and "basic.nack" or "basic.ack", delivery_tag = tag })
   end
+end
+
+-- A message is answered; with a tag, which others may share, its sender hears of it.
+local function to_confirm(self, is_taken)
+  local tags = self.unconfirmed
+  local count, tag = #tags, self.published + 1
+  self.published, tags[count + 1] = tag, tag
+  if not is_taken then
+    self.refused = self.refused or {}
+    self.refused[tag] = true
+  end
+  if count == 0 then self.world:after(self.broker:lag(self.broker.laws.confirm), confirm, self) end
+end
+
+-- The same queues are asked for again and again.
+local function return_of(self, frame)
+  local returns, key = self.returns, frame.exchange == "" and frame.routing_key
+  local bytes = key and returns[key]
+  if bytes then return bytes end
+  bytes = codec.encode({ method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
+    exchange = frame.exchange, routing_key = frame.routing_key }, self.number)
+  if key then returns[key] = bytes end
+  return bytes
+end
+
+local function give_back(self, frame)
+  local said = self.world.trace and { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
+    exchange = frame.exchange, routing_key = frame.routing_key }
+  say(self, said, return_of(self, frame), content_of(self, frame))
 end
 
 METHODS["basic.publish"] = function (self, frame)
   local routed, taken = self.broker:publish(frame, self.connection:view())
-  if not routed and frame.mandatory then
-    send_content(self, { method = "basic.return", reply_code = 312, reply_text = "NO_ROUTE",
-      exchange = frame.exchange, routing_key = frame.routing_key }, frame)
-  end
-  if not self.published then return end
-  self.published = self.published + 1
-  table.insert(self.unconfirmed, { tag = self.published, taken = taken })
-  if #self.unconfirmed == 1 then self.world:after(self.broker:lag(self.broker.laws.confirm), confirm, self) end
+  if not routed and frame.mandatory then give_back(self, frame) end
+  if self.published then to_confirm(self, taken) end
 end
 
 return Channel

@@ -7,6 +7,7 @@
 -- time, and the exclusive ones go later still: a token given back by a death can be somebody else's before the dead
 -- one's slot is free.
 local Channel = require "spec.support.model.channel"
+local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
 
 local Connection = {}
@@ -15,9 +16,9 @@ Connection.__index = Connection
 --- `wire` takes what the broker writes.
 function Connection.new(broker, wire, name)
   local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
-    bytes = "", out = {}, told = {}, channels = {}, partial = {}, exclusive = {}, can = {}, state = "greeting",
-    frame_max = 131072, heard = broker.world.now, wrote = broker.world.now, node = broker.random:pick(broker.nodes) },
-    Connection)
+    bytes = "", out = {}, told = {}, channels = {}, by_number = {}, partial = {}, exclusive = {}, can = {},
+    state = "greeting", frame_max = 131072, heard = broker.world.now, wrote = broker.world.now,
+    node = broker.random:pick(broker.nodes) }, Connection)
   broker.world:after(broker.laws.handshake, self.look_at_handshake, self)
   return self
 end
@@ -27,29 +28,32 @@ end
 --- `consumer` is told that it is one by these bytes.
 function Connection:write(bytes, consumer)
   if self.state == "over" then return end
-  if #self.out == 0 then self.world:flush_soon(self) end
-  table.insert(self.out, bytes)
+  local out = self.out
+  local count = #out
+  if count == 0 then self.world:flush_soon(self) end
+  out[count + 1] = bytes
   if consumer then table.insert(self.told, consumer) end
 end
 
 function Connection:flush()
-  local bytes = table.concat(self.out)
-  self.out = {}
+  local out = self.out
+  local bytes = out[2] and table.concat(out) or out[1] or ""
+  for i = #out, 1, -1 do out[i] = nil end
   self.wrote = self.world.now
-  local arrival = self.wire:send(bytes)
-  for i, consumer in ipairs(self.told) do
-    consumer.known_at, self.told[i] = arrival, nil
+  local arrival, told = self.wire:send(bytes), self.told
+  for i = 1, #told do
+    told[i].known_at, told[i] = arrival, nil
   end
 end
 
-function Connection:note_sent(frame)
+function Connection:note_sent(frame, channel)
+  frame.channel = channel
   self.world:note(self.name, "<- %s", frames.describe(frame))
 end
 
 local function say(self, frame)
-  frame.channel = 0
-  if self.world.trace then self:note_sent(frame) end
-  self:write(frames.encode(frame))
+  if self.world.trace then self:note_sent(frame, 0) end
+  self:write(codec.encode(frame, 0))
 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
@@ -77,7 +81,7 @@ end
 local function end_channels(self)
   self.broker:disconnected(self)
   for _, channel in ipairs(self.channels) do channel:over() end
-  self.channels = {}
+  self.channels, self.by_number = {}, {}
   local gone = remove_exclusive(self)
   if self.closing and self.broker.laws.closes_late then
     self.world:at(math.max(gone, self.world.now + self.broker.laws.down), self.closing)
@@ -144,7 +148,7 @@ end
 local function beat(self)
   if self.state ~= "open" then return end
   local now, half = self.world.now, self.heartbeat / 2
-  if now - self.wrote >= half * 0.999 then self:write(frames.encode{ heartbeat = true }) end
+  if now - self.wrote >= half * 0.999 then self:write(codec.heartbeat) end
   self.world:after(half, beat, self)
 end
 
@@ -199,47 +203,44 @@ METHODS["connection.close-ok"] = hang_up
 
 --- A channel is done with, and its number free.
 function Connection:channel_closed(channel)
+  self.by_number[channel.number] = nil
   for i, other in ipairs(self.channels) do
     if other == channel then table.remove(self.channels, i) end
   end
 end
 
-local function find_channel(self, number)
-  for _, channel in ipairs(self.channels) do
-    if channel.number == number then return channel end
-  end
-end
-
 local function open_channel(self, number)
-  if find_channel(self, number) then error(self.name .. " opens channel " .. number .. " twice", 0) end
-  table.insert(self.channels, Channel.new(self, number))
-  local frame = { channel = number, method = "channel.open-ok" }
-  if self.world.trace then self:note_sent(frame) end
-  self:write(frames.encode(frame))
+  local channel = Channel.new(self, number)
+  self.by_number[number] = channel
+  table.insert(self.channels, channel)
+  local frame = { method = "channel.open-ok" }
+  if self.world.trace then self:note_sent(frame, number) end
+  self:write(codec.encode(frame, number))
 end
 
 local function arrived(self, frame)
-  local channel = find_channel(self, frame.channel)
-  if frame.method == "channel.open" then
-    open_channel(self, frame.channel)
-  elseif not channel then
-    error(("%s says %s on channel %d, which is not open"):format(self.name, frame.method, frame.channel), 0)
-  else
+  local channel = self.by_number[frame.channel]
+  if channel then
+    if frame.method == "channel.open" then error(self.name .. " opens channel " .. frame.channel .. " twice", 0) end
     channel:arrive(frame)
+  elseif frame.method == "channel.open" then
+    open_channel(self, frame.channel)
+  else
+    error(("%s says %s on channel %d, which is not open"):format(self.name, frame.method, frame.channel), 0)
   end
 end
 
 -- A message is whole when its header and its body are here.
-local function content(self, frame)
-  local publish = self.partial[frame.channel]
+local function content(self, channel, bytes, is_header)
+  local publish = self.partial[channel]
   if not publish then error(self.name .. " sends content that belongs to nothing", 0) end
-  if frame.header then
-    publish.properties, publish.size, publish.body = frame.properties, frame.size, ""
+  if is_header then
+    publish.header, publish.body = bytes, ""
   else
-    publish.body = publish.body .. frame.body
+    publish.body = publish.body .. bytes:sub(8, -2)
   end
-  if #publish.body < publish.size then return end
-  self.partial[frame.channel] = nil
+  if #publish.body < codec.body_size(publish.header) then return end
+  self.partial[channel] = nil
   arrived(self, publish)
 end
 
@@ -252,60 +253,48 @@ local function method(self, frame, sent_at)
   elseif self.partial[frame.channel] then
     error(self.name .. " interrupts a message", 0)
   elseif frame.method == "basic.publish" then
-    self.partial[frame.channel] = { method = frame.method, channel = frame.channel, exchange = frame.exchange,
-      routing_key = frame.routing_key, mandatory = frame.mandatory }
+    self.partial[frame.channel] = frame
     self:publishes()
   else
-    if frame.method == "basic.cancel" then
-      frame = { method = frame.method, channel = frame.channel, consumer_tag = frame.consumer_tag,
-        no_wait = frame.no_wait, sent_at = sent_at }
-    end
+    if frame.method == "basic.cancel" then frame.sent_at = sent_at end
     arrived(self, frame)
   end
 end
 
-local function take(self, frame, sent_at)
-  if self.state == "closing" and not (frame.channel == 0 and frame.method) then return end
-  if frame.protocol then
-    say(self, { method = "connection.start", version_major = 0, version_minor = 9, mechanisms = "PLAIN AMQPLAIN",
-      locales = "en_US", server_properties = { product = "RabbitMQ", version = self.broker.laws.version } })
-  elseif frame.method then
-    method(self, frame, sent_at)
-  elseif not frame.heartbeat then
-    content(self, frame)
-  end
+local function greet(self)
+  say(self, { method = "connection.start", version_major = 0, version_minor = 9, mechanisms = "PLAIN AMQPLAIN",
+    locales = "en_US", server_properties = { product = "RabbitMQ", version = self.broker.laws.version } })
 end
 
--- One frame of `bytes` from `at` on, as bytes, and where the next begins; nil while it is not complete.
-local function cut(bytes, at)
-  local size
-  if #bytes - at + 1 < 8 then return nil end
-  if bytes:byte(at) == 0x41 then
-    size = 8
-  else
-    local a, b, c, d = bytes:byte(at + 3, at + 6)
-    size = ((a * 256 + b) * 256 + c) * 256 + d + 8
+local function take(self, kind, channel, at, after, sent_at)
+  if self.state == "closing" and not (channel == 0 and kind == codec.METHOD) then return end
+  if kind == codec.METHOD then
+    method(self, codec.method(self.bytes, at, channel), sent_at)
+  elseif kind == codec.HEADER or kind == codec.BODY then
+    content(self, channel, self.bytes:sub(at, after - 1), kind == codec.HEADER)
+  elseif kind == codec.PROTOCOL then
+    greet(self)
+  elseif kind ~= codec.HEARTBEAT then
+    error("the model broker knows no frames of type " .. kind, 0)
   end
-  if #bytes < at + size - 1 then return nil end
-  return bytes:sub(at, at + size - 1), at + size
 end
 
 local function read(self, sent_at)
-  local at = 1
+  local bytes, at = self.bytes, 1
   while self.state ~= "over" and not self.is_stopped do
-    local frame, after = cut(self.bytes, at)
-    if not frame then break end
+    local kind, channel, after = codec.look(bytes, at)
+    if not kind then break end
+    take(self, kind, channel, at, after, sent_at)
     at = after
-    take(self, frames.decode(frame), sent_at)
   end
-  if at > 1 then self.bytes = self.bytes:sub(at) end
+  if at > 1 then self.bytes = bytes:sub(at) end
 end
 
 --- Bytes arrive, written so long ago.
 function Connection:feed(bytes, sent_at)
   if self.state == "over" then return end
   self.heard = self.world.now
-  self.bytes = self.bytes .. bytes
+  self.bytes = self.bytes == "" and bytes or self.bytes .. bytes
   read(self, sent_at)
 end
 

@@ -570,9 +570,14 @@ local function create(self)
   run(self, "what is wanted is there", 60, function () return created end)
 end
 
+-- It is asked at every step, and mostly the same one is busy as before.
 local function all_done(self)
+  if self.busy_one and self.busy_one.busy > 0 then return false end
   for _, member in ipairs(self.members) do
-    if member.busy > 0 then return false end
+    if member.busy > 0 then
+      self.busy_one = member
+      return false
+    end
   end
   return not self.admin.is_busy and not (self.asker and self.asker.is_busy)
 end

@@ -118,7 +118,7 @@ local function wake_in(self, seconds)
     if self.world:time_of(self.waking) <= time then return end
     self.world:cancel(self.waking)
   end
-  self.waking = self.world:at(time, wake, self)
+  self.waking = self.world:timer(time, wake, self)
 end
 
 local function resume(self, program)

@@ -7,6 +7,8 @@
 -- What a queue learns of the end of a channel or a connection it learns late, as RabbitMQ's do: until then the dead
 -- one's consumers are in line, and may be served. A queue that goes away is "ending" for a while before it is gone:
 -- it can be seen and declared, but no longer consumed.
+local codec = require "spec.support.model.codec"
+
 local Queue = {}
 Queue.__index = Queue
 
@@ -27,14 +29,21 @@ end
 function Queue:used()
   local expires = self.arguments["x-expires"]
   if not expires or not self.is_alive then return end
-  if self.expiry then self.broker.world:cancel(self.expiry) end
+  local world = self.broker.world
+  if self.expiry then world:cancel(self.expiry) end
   self.expiry = nil
-  if #self.consumers == 0 then self.expiry = self.broker.world:after(expires / 1000, self.remove, self) end
+  if #self.consumers == 0 then self.expiry = world:timer(world.now + expires / 1000, self.remove, self) end
 end
 
 -- Messages ----------------------------------------------------------------------------------------------------------
 
-local function expires(message) return message.properties.expiration == "0" end
+-- Most messages come as bytes, and nobody wants to know their properties.
+local function properties_of(message)
+  message.properties = message.properties or codec.properties(message.header)
+  return message.properties
+end
+
+local function expires(message) return properties_of(message).expiration == "0" end
 
 local function put_in_place(self, message)
   local messages = self.messages
@@ -102,7 +111,7 @@ local function serve(self)
     local consumer = next_consumer(self)
     if not consumer then break end
     local message = table.remove(self.messages, 1)
-    local is_late = expires(message) and not message.is_fresh and self.broker.random:chance(0.5)
+    local is_late = not message.is_fresh and expires(message) and self.broker.random:chance(0.5)
     if not is_late then
       to_the_end(self, consumer)
       if not consumer.no_ack then
@@ -127,7 +136,7 @@ function Queue:publish(message)
   if self.rejects or self.is_down then return false end
   self.places = self.places + 1
   local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
-    body = message.body, exchange = message.exchange, routing_key = message.routing_key }
+    header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key }
   table.insert(self.messages, own)
   serve(self)
   drop_head(self)
@@ -250,7 +259,7 @@ function Queue:what_lasts()
     put_in_place(self, message)
   end
   for _, message in ipairs(self.messages) do
-    if message.properties.delivery_mode == 2 then table.insert(list, message) end
+    if properties_of(message).delivery_mode == 2 then table.insert(list, message) end
   end
   return list
 end

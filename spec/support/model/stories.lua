@@ -206,4 +206,11 @@ function stories.play(story, seed, traced)
   return crowd, not fine and err or nil
 end
 
+--- For a program that does nothing but play: LuaJIT may translate more than it does by default, and shall wait longer
+-- before it does.
+function stories.hurry()
+  local has_options, options = pcall(require, "jit.opt")
+  if has_options then options.start("maxtrace=4000", "maxmcode=8192", "hotloop=120", "hotexit=100") end
+end
+
 return stories

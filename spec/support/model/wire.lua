@@ -10,7 +10,7 @@ Wire.__index = Wire
 --- `arrived(bytes, sent_at)` is called with what arrives, `ended()` when nothing more will.
 function Wire.new(world, pace, arrived, ended)
   return setmetatable({ world = world, random = world.random:fork(), pace = pace, arrived = arrived, ended = ended,
-    last = 0, age = 0 }, Wire)
+    last = 0, sent = 0, came = 0, lost = 0 }, Wire)
 end
 
 --- The longest that a write can take by itself; but it never overtakes an earlier one.
@@ -18,21 +18,23 @@ function Wire.longest(pace)
   return math.max(pace.most, pace.spike)
 end
 
-local function arrive(self, write)
-  if self.is_cut or write.age < self.age then return end
-  if write.bytes then self.arrived(write.bytes, write.sent_at) else self.ended() end
+-- What was lost, or is not let in, takes its time in any case. Without bytes it is the end.
+local function arrive(self, bytes, sent_at)
+  self.came = self.came + 1
+  if self.is_cut or self.came <= self.lost then return end
+  if bytes then self.arrived(bytes, sent_at) else self.ended() end
 end
 
 -- Gives the time when it arrives.
 local function send(self, bytes)
   if self.is_cut or self.is_ended then return end
-  local pace, random = self.pace, self.random
+  local world, pace, random = self.world, self.pace, self.random
   local delay = random:between(pace.least, pace.most)
   if random:chance(pace.spikes) then delay = random:between(pace.most, Wire.longest(pace)) end
-  local time = self.world.now + delay
+  local time = world.now + delay
   if time < self.last then time = self.last end
-  self.last = time
-  self.world:at(time, arrive, self, { bytes = bytes, sent_at = self.world.now, age = self.age })
+  self.last, self.sent = time, self.sent + 1
+  world:at(time, arrive, self, bytes, world.now)
   return time
 end
 
@@ -48,7 +50,7 @@ end
 
 --- What is under way is lost; the end arrives.
 function Wire:reset()
-  self.age = self.age + 1
+  self.lost = self.sent
   self:finish()
 end
 

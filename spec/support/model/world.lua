@@ -10,14 +10,12 @@
 -- All of a story comes from the seed, so that one that ends badly can be told again, this time with a trace.
 local Random = require "spec.support.model.random"
 
-local floor = math.floor
-
 local World = {}
 World.__index = World
 
 function World.new(seed, traced)
-  return setmetatable({ now = 1000, random = Random.new(seed), heap = {}, size = 0, made = 0, soon = {}, last = 0,
-    steps = 0, trace = traced and {} or nil }, World)
+  return setmetatable({ now = 1000, random = Random.new(seed), events = {}, times = {}, size = 0, spare = {},
+    spares = 0, soon = {}, last = 0, steps = 0, trace = traced and {} or nil }, World)
 end
 
 --- One line of the trace, if there is one.
@@ -26,48 +24,39 @@ function World:note(who, ...)
   table.insert(self.trace, ("%10.4f ms  %-12s %s"):format((self.now - 1000) * 1e3, who, string.format(...)))
 end
 
--- A binary heap of events, by time, and by age among those of one time. An event is a list, as there are so many.
-local TIME, AGE, FN, A, B = 1, 2, 3, 4, 5
+-- Events stand in a row, the next one last, those of one time in the order in which they were asked for. Most are for
+-- very soon, and have few to go past. An event is a list, as there are so many, and mostly one that was used before.
+local FN, A, B, C, TIME, IS_KEPT = 1, 2, 3, 4, 5, 6
 
-local function earlier(a, b)
-  return a[TIME] < b[TIME] or (a[TIME] == b[TIME] and a[AGE] < b[AGE])
-end
-
-local function push(self, event)
-  local heap, at = self.heap, self.size + 1
-  self.size = at
-  while at > 1 do
-    local parent = floor(at / 2)
-    if not earlier(event, heap[parent]) then break end
-    heap[at], at = heap[parent], parent
+local function insert(self, event, time)
+  local events, times, place = self.events, self.times, self.size
+  self.size = place + 1
+  while place > 0 and times[place] <= time do
+    events[place + 1], times[place + 1] = events[place], times[place]
+    place = place - 1
   end
-  heap[at] = event
+  events[place + 1], times[place + 1] = event, time
 end
 
-local function pop(self)
-  local heap, size = self.heap, self.size
-  local first, last = heap[1], heap[size]
-  heap[size] = nil
-  size = size - 1
-  self.size = size
-  if size == 0 then return first end
-  local at = 1
-  while true do
-    local child = at * 2
-    if child > size then break end
-    if child < size and earlier(heap[child + 1], heap[child]) then child = child + 1 end
-    if not earlier(heap[child], last) then break end
-    heap[at], at = heap[child], child
-  end
-  heap[at] = last
-  return first
+local function new_event(self, fn, a, b, c)
+  local spares = self.spares
+  if spares == 0 then return { fn, a, b, c, 0, false } end
+  local event = self.spare[spares]
+  self.spares = spares - 1
+  event[FN], event[A], event[B], event[C] = fn, a, b, c
+  return event
 end
 
---- Has fn(a, b) called at a time, or as soon as that is over. Gives the event.
-function World:at(time, fn, a, b)
-  self.made = self.made + 1
-  local event = { time > self.now and time or self.now, self.made, fn, a, b }
-  push(self, event)
+--- Has fn(a, b, c) called at a time, or as soon as that is over.
+function World:at(time, fn, a, b, c)
+  insert(self, new_event(self, fn, a, b, c), time > self.now and time or self.now)
+end
+
+--- The same, for who may want to cancel it. Gives the event.
+function World:timer(time, fn, a, b)
+  if time < self.now then time = self.now end
+  local event = { fn, a, b, nil, time, true }
+  insert(self, event, time)
   return event
 end
 
@@ -79,8 +68,8 @@ end
 --- When it is to happen.
 function World.time_of(_, event) return event[TIME] end
 
-function World:after(seconds, fn, a, b)
-  return self:at(self.now + seconds, fn, a, b)
+function World:after(seconds, fn, a, b, c)
+  self:at(self.now + seconds, fn, a, b, c)
 end
 
 --- Has thing:flush() called when what happens now has happened.
@@ -101,17 +90,25 @@ function World:settle()
   self.last = 0
 end
 
+local function reuse(self, event)
+  event[A], event[B], event[C] = nil, nil, nil
+  self.spares = self.spares + 1
+  self.spare[self.spares] = event
+end
+
 --- The next thing happens, unless it is later than `stop`. False: there was none.
 function World:step(stop)
-  self:settle()
-  local event = self.heap[1]
-  if not event or event[TIME] > stop then return false end
-  pop(self)
-  self.now, self.steps = event[TIME], self.steps + 1
-  local fn = event[FN]
+  if self.last > 0 then self:settle() end
+  local size = self.size
+  local time = self.times[size]
+  if size == 0 or time > stop then return false end
+  local event = self.events[size]
+  self.now, self.steps, self.size = time, self.steps + 1, size - 1
+  local fn, a, b, c = event[FN], event[A], event[B], event[C]
+  if not event[IS_KEPT] then reuse(self, event) end
   if fn then
-    fn(event[A], event[B])
-    self:settle()
+    fn(a, b, c)
+    if self.last > 0 then self:settle() end
   end
   return true
 end
