@@ -59,7 +59,7 @@ function acquiring.try(self, method) return acquire(self, method, ONCE) end
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code
 function acquiring.acquire(self, method, opts)
-  if opts ~= nil then options.check(opts, schema, method) end
+  if opts ~= nil then opts = options.check(opts, schema, method) end
   return acquire(self, method, opts or NONE)
 end
 

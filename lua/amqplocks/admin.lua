@@ -39,7 +39,7 @@ local function begin(self, method, ...)
 end
 
 local function administer(self, action, opts, slots)
-  if opts ~= nil then options.check(opts, schema, action) end
+  if opts ~= nil then opts = options.check(opts, schema, action) end
   return begin(self, "administer", action, self.name, options.merge(self._options, opts), slots)
 end
 
@@ -91,11 +91,11 @@ function Admin:status(opts) return administer(self, "status", opts) end
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "timeout" (the message names who is still held), …
 function Admin:wait_released(slots, opts)
-  options.argument(slots, checks.list, "slots", "wait_released")
+  slots = options.argument(slots, checks.list, "slots", "wait_released")
   for _, slot in ipairs(slots) do
     options.argument(slot, checks.whole(1, core.slots_max), "a slot", "wait_released")
   end
-  if opts ~= nil then options.check(opts, schema, "wait_released") end
+  if opts ~= nil then opts = options.check(opts, schema, "wait_released") end
   if #slots == 0 then return true end
   return begin(self, "wait_released", self.name, options.merge(self._options, opts), slots)
 end
@@ -113,15 +113,14 @@ end
 --- holder from being asked), "unavailable"; with it "timeout"; "refused" (no permission to publish), "unreachable", …
 function Admin:revoke(slot, opts)
   options.argument(slot, checks.whole(1, core.slots_max), "the slot", "revoke")
-  if opts ~= nil then options.check(opts, schema, "revoke") end
+  if opts ~= nil then opts = options.check(opts, schema, "revoke") end
   return begin(self, "revoke", self.name, options.merge(self._options, opts), slot)
 end
 
 local admin = {}
 
 function admin.new(connection, name, opts)
-  opts = opts or {}
-  options.check(opts, schema, "admin")
+  opts = options.check(opts or {}, schema, "admin")
   return setmetatable({ name = name, _connection = connection, _options = options.merge(opts) }, metatable)
 end
 

@@ -35,11 +35,11 @@ local schema = {
     return value ~= false and checks.callable(value) and "a function or false" or nil
   end,
   tls = checks.table_of {
-    ca = checks.string,
-    cert = checks.string,
-    key = checks.string,
+    ca = checks.text(1023),
+    cert = checks.text(1023),
+    key = checks.text(1023),
     verify = checks.boolean,
-    server_name = checks.string,
+    server_name = checks.text(255),
   },
 }
 
@@ -76,8 +76,7 @@ end
 ---@return amqplocks.Connection|nil, string? message, string? code "auth", "vhost", "unreachable", "tls", "protocol",
 ---  "limit"
 function amqplocks.connect(url, opts)
-  opts = opts or {}
-  options.check(opts, schema, "connect")
+  opts = options.check(opts or {}, schema, "connect")
   url = url or os.getenv("AMQP_URL")
   if url then check_url(url) end
   local session, driver, code = memory.results(pcall(new, url, opts))

@@ -66,8 +66,7 @@ function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end
 local mutex = {}
 
 function mutex.new(connection, name, opts)
-  opts = opts or {}
-  options.check(opts, schema, "mutex")
+  opts = options.check(opts or {}, schema, "mutex")
   local session, attempts, probe = connection._session, opts.max_attempts or 8, opts.probe or "auto"
   return setmetatable({
     name = name,

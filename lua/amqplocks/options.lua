@@ -8,10 +8,20 @@ local options = {}
 
 local function is_finite(value) return value == value and value ~= math.huge and value ~= -math.huge end
 
--- Each check takes a value and returns nil if it is fine, else what it must be.
+-- Each check takes a value and returns nil if it is fine, else what it must be. What it returns besides nil is to be
+-- used instead of the value.
 local checks = {}
 
 function checks.string(value) return type(value) ~= "string" and "a string" or nil end
+
+--- What C has so much room for, and reads up to the first NUL.
+function checks.text(most)
+  return function(value)
+    if type(value) ~= "string" or #value > most or value:find("\0", 1, true) then
+      return ("a string of at most %d bytes, without a NUL"):format(most)
+    end
+  end
+end
 
 function checks.boolean(value) return type(value) ~= "boolean" and "true or false" or nil end
 
@@ -28,14 +38,16 @@ function checks.timeout(value)
   return checks.seconds(value) or value == 0 and "more than 0 seconds" or nil
 end
 
---- A list without holes, and nothing else in it.
+--- A list without holes, and nothing else in it. What it inherits counts.
 function checks.list(value)
   if type(value) ~= "table" then return "a list of slots" end
-  local count = 0
-  for _ in pairs(value) do count = count + 1 end
-  for i = 1, count do
-    if value[i] == nil then return "a list of slots, without holes or other keys" end
+  local list, most = {}, core.slots_max
+  while #list <= most and value[#list + 1] ~= nil do list[#list + 1] = value[#list + 1] end
+  if #list > most then return ("a list of slots, at most %d"):format(most) end
+  for key in next, value do
+    if list[key] == nil then return "a list of slots, without holes or other keys" end
   end
+  return nil, list
 end
 
 function checks.whole(least, most)
@@ -66,29 +78,46 @@ end
 
 options.checks = checks
 
+local SHOWN = 60 -- bytes
+
+-- A value in words, for errors: on one line, and not all of what is long.
 local function show(value)
-  if type(value) == "string" then return ('"%s"'):format(value) end
-  return tostring(value)
+  local fine, text = pcall(tostring, value)
+  if not fine or type(text) ~= "string" then return "a " .. type(value) end
+  if #text > SHOWN then text = text:sub(1, SHOWN):gsub("[\192-\255][\128-\191]*$", "") .. "…" end
+  text = text:gsub("%c", function(control) return "\\" .. control:byte() end)
+  return type(value) == "string" and '"' .. text .. '"' or text
 end
 
---- Throws unless every option is known and of the right kind. `where` names the call or the table.
+-- What a table with a metatable says is asked for once, so that what is checked is what is used.
+local function plain(given, schema)
+  if getmetatable(given) == nil then return given end
+  local copy = {}
+  for key, value in next, given do copy[key] = value end
+  for key in pairs(schema) do copy[key] = given[key] end
+  return copy
+end
+
+--- Throws unless every option is known and of the right kind; gives what to use. `where` names the call or the table.
 function options.check(given, schema, where)
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(where, show(given)), 0)
   end
+  given = plain(given, schema)
   for key, value in pairs(given) do
     local check = schema[key]
     if not check then error(("%s: unknown option %s"):format(where, show(key)), 0) end
     local wanted = check(value, where, key)
     if wanted then error(("%s: option %s must be %s, not %s"):format(where, key, wanted, show(value)), 0) end
   end
+  return given
 end
 
---- Throws unless `value` passes `check`. `argument` names it.
+--- Throws unless `value` passes `check`; gives what to use. `argument` names it.
 function options.argument(value, check, argument, where)
-  local wanted = check(value)
+  local wanted, instead = check(value)
   if wanted then error(("%s: %s must be %s, not %s"):format(where, argument, wanted, show(value)), 0) end
-  return value
+  return instead or value
 end
 
 --- Throws unless `name` can name a lock.

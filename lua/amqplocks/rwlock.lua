@@ -49,8 +49,7 @@ function RWLock:with_write(...) return acquiring.with(self, "write", "with_write
 local rwlock = {}
 
 function rwlock.new(connection, name, opts)
-  opts = opts or {}
-  options.check(opts, acquiring.resource_schema, "rwlock")
+  opts = options.check(opts or {}, acquiring.resource_schema, "rwlock")
   return setmetatable({
     name = name,
     _connection = connection,

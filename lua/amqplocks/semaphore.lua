@@ -37,8 +37,7 @@ function Semaphore:with(...) return acquiring.with(self, "acquire", "with", ...)
 local semaphore = {}
 
 function semaphore.new(connection, name, opts)
-  opts = opts or {}
-  options.check(opts, schema, "semaphore")
+  opts = options.check(opts or {}, schema, "semaphore")
   return setmetatable({
     name = name,
     _connection = connection,

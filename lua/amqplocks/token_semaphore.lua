@@ -52,7 +52,7 @@ function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with",
 -- For those who administer ------------------------------------------------------------------------------------------
 
 local function administer(self, action, opts, permits)
-  if opts ~= nil then options.check(opts, admin_schema, action) end
+  if opts ~= nil then opts = options.check(opts, admin_schema, action) end
   local driver, session = self._connection._driver, self._connection._session
   local merged = options.merge(self._options, opts)
   return await(driver, nil, session.administer_tokens, session, action, self.name, merged, permits)
@@ -118,8 +118,7 @@ function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) e
 local token_semaphore = {}
 
 function token_semaphore.new(connection, name, opts)
-  opts = opts or {}
-  options.check(opts, schema, "token_semaphore")
+  opts = options.check(opts or {}, schema, "token_semaphore")
   return setmetatable({
     name = name,
     _connection = connection,
