@@ -170,7 +170,8 @@ local function speed(list, counted, finish)
 end
 
 local function at_full_speed()
-  heading(("%d processes at full speed, nothing in between"):format(#workers), "a second", "served", "longest wait")
+  heading(("%d processes at full speed, nothing in between; waits in ms"):format(#workers), "a second", "served",
+    "longest wait")
   for _, kind in ipairs(kinds) do line(kind, speed(contend(kind, "speed", 0))) end
 end
 
