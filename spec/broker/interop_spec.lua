@@ -5,6 +5,7 @@
 -- spec/support/foreign.py) locks and administers beside it.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
+local python = require "spec.support.python"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
@@ -42,16 +43,12 @@ local function new_foreign()
   assert(os.execute(("rm %s && mkfifo %s"):format(fifo, fifo)))
   local output = assert(io.popen(([[
     exec <%s
-    for python in python3 /usr/bin/python3; do
-      if $python -c 'import pika' 2>/dev/null; then
-        echo $$
-        exec $python spec/support/foreign.py
-      fi
-    done
-  ]]):format(fifo)))
+    echo $$
+    exec %s spec/support/foreign.py
+  ]]):format(fifo, python.with_pika())))
   local self = setmetatable({ input = assert(io.open(fifo, "w")), output = output }, foreign)
   os.remove(fifo)
-  self.pid = assert(output:read("*l"), "no python3 that has pika")
+  self.pid = assert(output:read("*l"))
   scene.undo(function () self:close() end)
   return self
 end

@@ -2,23 +2,15 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Holds the hand of spec/prove/foreigner.py, a client of another library (pika), until the spec has more to say.
+local python = require "spec.support.python"
 local socket = require "socket"
 
 local foreigner = {}
 
 local function quoted(word) return "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
 
--- The python that has pika, which need not be the first.
-local function python()
-  for _, one in ipairs{ "python3", "/usr/bin/python3" } do
-    local result = os.execute(one .. " -c 'import pika' 2>/dev/null")
-    if result == true or result == 0 then return one end
-  end
-  error "no python3 that has pika"
-end
-
 function foreigner.run(spec, _, directory, lane, name, url, list, seed)
-  local words = { "exec", python(), "spec/prove/foreigner.py" }
+  local words = { "exec", python.with_pika(), "spec/prove/foreigner.py" }
   for _, word in ipairs{ directory .. "/" .. lane, name, url, list, seed } do table.insert(words, quoted(word)) end
   local pipe = assert(io.popen(table.concat(words, " "), "w"))
   socket.select({ spec })

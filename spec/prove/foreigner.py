@@ -7,13 +7,17 @@ until the end of its standard input; it keeps a journal as all do (see journal.l
     foreigner.py JOURNAL NAME URL POOLS SEED
 
 What it holds it has asked the broker for afterwards: a passive declare of an exclusive queue succeeds for its owner."""
+import pathlib
 import random
 import select
 import sys
 import time
 
-import pika
-from pika.exceptions import AMQPError, ChannelClosedByBroker, NackError, UnroutableError
+from pika.exceptions import AMQPError
+
+sys.dont_write_bytecode = True
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "support"))
+from foreign import Foreigner
 
 HOLDER = {"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "drop-head"}
 
@@ -22,13 +26,13 @@ def now():
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Foreigner:
+class Rival:
     def __init__(self, path, name, url, pools, seed):
         self.path, self.name, self.url, self.op = open(path, "ab", buffering=0), name, url, 0
         self.random = random.Random(int(seed))
         lines = [line.split() for line in pools.splitlines()]
         self.pools = [line for line in lines if line[1] in ("classic", "quorum", "mutex")]
-        self.connection = None
+        self.client = None
 
     def note(self, act, **fields):
         words = [f"{now():.7f}", act]
@@ -37,38 +41,18 @@ class Foreigner:
                 words.append(f"{name}={value:.7f}" if isinstance(value, float) else f"{name}={value}")
         self.path.write(("\t".join(words) + "\n").encode())
 
-    def connect(self):
-        parameters = pika.URLParameters(self.url)
-        parameters.heartbeat = 0
-        parameters.blocked_connection_timeout = 2
-        parameters.client_properties = {"connection_name": self.name}
-        self.connection = pika.BlockingConnection(parameters)
-        self.channels = {}
+    def declare(self, queue):
+        return self.client.declare(queue, "exclusive", "auto_delete", arguments=HOLDER) == "ok"
 
-    def channel(self, confirms=False):
-        if confirms not in self.channels or not self.channels[confirms].is_open:
-            self.channels[confirms] = self.connection.channel()
-            if confirms:
-                self.channels[confirms].confirm_delivery()
-        return self.channels[confirms]
+    def is_there(self, queue):
+        return self.client.declare(queue, "passive") == "ok"
 
     def is_absent(self, queue):
         """By a mandatory publish, where the broker has no alarm and takes it."""
-        try:
-            self.channel(confirms=True).basic_publish("", queue, b"", mandatory=True)
-        except UnroutableError:
-            return True
-        except NackError:
-            pass
-        return False
+        return self.client.publish(queue) == "absent"
 
-    def declare(self, queue, passive=False):
-        try:
-            self.channel().queue_declare(queue, passive=passive, exclusive=not passive, auto_delete=not passive,
-                                         arguments=None if passive else HOLDER)
-            return True
-        except ChannelClosedByBroker:
-            return False
+    def delete(self, queue):
+        self.client.channel().queue_delete(queue)
 
     def acquire(self, name, kind):
         """The queue that was declared and its slot, or None."""
@@ -78,15 +62,16 @@ class Foreigner:
         while not self.is_absent(f"{name}-{slot}-A"):
             holder = f"{name}-{slot}-B"
             if self.is_absent(holder) and self.declare(holder):
-                if self.declare(f"{name}-{slot}-A", passive=True):
+                if self.is_there(f"{name}-{slot}-A"):
                     return holder, slot
-                self.channel().queue_delete(holder)
+                self.delete(holder)
             slot += 1
         return None
 
     def turn(self):
-        if not self.connection:
-            self.connect()
+        if not self.client:
+            self.client = Foreigner(self.url, blocked_connection_timeout=2,
+                                    client_properties={"connection_name": self.name})
         name, kind = self.random.choice(self.pools)[:2]
         self.op += 1
         self.note("ask", op=self.op, pool=name, way="declare", within=10)
@@ -97,14 +82,14 @@ class Foreigner:
         queue, slot = got
         self.note("got", op=self.op, slot=slot, kind="slot" if slot else "mutex", ticket="none")
         until, since = now() + self.random.random() ** 2 * 0.1, now()
-        while self.declare(queue, passive=True):
+        while self.is_there(queue):
             self.note("held", **{"op": self.op, "from": since})
             if now() >= until:
                 break
             time.sleep(0.003)
             since = now()
         self.note("let", op=self.op, how="delete", within=10)
-        self.channel().queue_delete(queue)
+        self.delete(queue)
         self.note("free", op=self.op)
 
     def run(self):
@@ -113,11 +98,11 @@ class Foreigner:
                 self.turn()
             except (AMQPError, OSError) as problem:
                 self.note("trouble", message=" ".join(repr(problem).split()))
-                self.connection = None
+                self.client = None
                 time.sleep(0.1)
-        if self.connection:
-            self.connection.close()
+        if self.client:
+            self.client.connection.close()
         self.note("end")
 
 
-Foreigner(*sys.argv[1:]).run()
+Rival(*sys.argv[1:]).run()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
-"""A client that is not ours: pika, told what to do on standard input, one command a line, answering each with a line.
+"""A client that is not ours: pika, told what to do on standard input, one command a line, answering each with a line; or
+a module with that client.
 
     declare QUEUE [durable|exclusive|passive]...   ok, or what the broker said: "405 RESOURCE_LOCKED - ..."
     delete QUEUE                                   the same
@@ -24,9 +25,11 @@ from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
 
 class Foreigner:
-    def __init__(self, url):
+    def __init__(self, url, **settings):
         parameters = pika.URLParameters(url)
         parameters.heartbeat = 0  # nobody reads while we wait for a command
+        for name, value in settings.items():
+            setattr(parameters, name, value)
         self.connection = pika.BlockingConnection(parameters)
         self.channels = {}
 
@@ -38,9 +41,9 @@ class Foreigner:
                 self.channels[confirms].confirm_delivery()
         return self.channels[confirms]
 
-    def declare(self, queue, *flags):
+    def declare(self, queue, *flags, arguments=None):
         try:
-            self.channel().queue_declare(queue, **{flag: True for flag in flags})
+            self.channel().queue_declare(queue, arguments=arguments, **{flag: True for flag in flags})
             return "ok"
         except ChannelClosedByBroker as reason:
             return f"{reason.reply_code} {reason.reply_text}"
@@ -106,4 +109,5 @@ def main():
     foreigner.connection.close()
 
 
-main()
+if __name__ == "__main__":
+    main()
