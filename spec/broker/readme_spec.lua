@@ -304,7 +304,7 @@ operated_describe("the guide's commands for operators", function()
     local other = stage.connect(nil, { name = "press 5" })
     stage.undo(function() transfers:destroy() end)
     local seen
-    local _, _, code = other:token_semaphore(name):acquire { timeout = 20, on_wait = function()
+    local _, _, code = other:token_semaphore(name):acquire { timeout = 120, on_wait = function()
       local known, unacknowledged = commands(), {}
       for _, row in ipairs(list(known.list_channels)) do
         local channel, count = row:match "^(%S+)\t(%d+)$"

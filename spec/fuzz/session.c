@@ -613,7 +613,7 @@ static void do_content(world *w, unsigned a, unsigned b, unsigned c) {
   w->broker.is_truthful = false;
   if (!w->broker.connections[index].is_up) return;
   wire_buffer *out = &w->broker.connections[index].out;
-  static const uint8_t body[16] = "a message's body";
+  static const uint8_t body[] = "a message's body";
   wire_say(out, channel, method, fields);
   if (!(shape & 1))
     wire_header(out, channel, shape & 2 ? 50 : 60, shape & 4 ? UINT64_MAX : size, id, correlation, kind);

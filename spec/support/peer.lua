@@ -30,7 +30,8 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 local function new_link(peer, role)
   return setmetatable({
-    peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, claims = {}, most = 0,
+    peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0,
+    consumers = {}, deletes = {},
   }, Link)
 end
 
@@ -58,12 +59,25 @@ function Link:next()
   return name(self.frames[1])
 end
 
+-- Who consumes on a channel, and what is to be deleted there.
+local function note(self, frame)
+  local channel = frame.channel
+  if frame.method == "channel.open" then
+    self.most = math.max(self.most, channel)
+    self.consumers[channel], self.deletes[channel] = nil, {}
+  elseif frame.method == "basic.consume" then
+    self.consumers[channel] = { channel = channel, queue = frame.queue, tag = frame.consumer_tag }
+  elseif frame.method == "queue.delete" then
+    table.insert(self.deletes[channel], frame.queue)
+  end
+end
+
 --- Takes the next frame, which must be a `method` (or "heartbeat", "header", "protocol header") with these fields.
 function Link:expect(method, fields)
   assert.equal(method, self:next(), self.role .. " wrote something else")
   local frame = table.remove(self.frames, 1)
   for key, value in pairs(fields or {}) do assert.same(value, frame[key], method .. "." .. key) end
-  if method == "channel.open" then self.most = math.max(self.most, frame.channel) end
+  note(self, frame)
   return frame
 end
 
@@ -177,7 +191,17 @@ function Link:consumed(claim)
   self:send{ channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag }
 end
 
-function Link:deleted(channel)
+--- Who consumes it is told, by the way, that the queue of a claim is gone.
+function Link:cancelled(claim)
+  self.consumers[claim.channel] = nil
+  self:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+end
+
+--- The queue that was to be deleted on this channel is: who consumes it there hears of it, mostly before. With
+-- `is_silent` that is still to come.
+function Link:deleted(channel, is_silent)
+  local queue, consumer = table.remove(self.deletes[channel], 1), self.consumers[channel]
+  if consumer and consumer.queue == queue and not is_silent then self:cancelled(consumer) end
   self:send{ channel = channel, method = "queue.delete-ok" }
 end
 
@@ -197,9 +221,7 @@ function Link:claim(queue, ...)
   for _, look in ipairs{ ... } do
     self:expect("queue.declare", { channel = channel, queue = look, passive = true })
   end
-  local claim = { channel = channel, tag = consume.consumer_tag, queue = queue, looks = { ... }, declare = declare }
-  self.claims[channel] = claim
-  return claim
+  return { channel = channel, tag = consume.consumer_tag, queue = queue, looks = { ... }, declare = declare }
 end
 
 --- The broker grants it, consume-ok last, as RabbitMQ does.
@@ -209,16 +231,9 @@ function Link:grant(claim)
   self:consumed(claim)
 end
 
---- Who consumes it is told, by the way, that the queue of a claim is gone.
-function Link:cancelled(claim)
-  self:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
-end
-
 --- The core deletes `queue` (on `channel`), and it is gone. Returns the channel.
 function Link:delete(queue, channel)
   local delete = self:expect("queue.delete", { queue = queue, channel = channel })
-  local claim = self.claims[delete.channel]
-  if claim and claim.queue == delete.queue then self:cancelled(claim) end
   self:deleted(delete.channel)
   return delete.channel
 end

@@ -152,7 +152,7 @@ function stage.occupy(name, i, url)
 end
 
 function occupant:await_looks(n)
-  for _ = 1, n do assert(self.channel:await("basic.deliver")) end
+  for _ = 1, n do assert(self.channel:await("basic.deliver", 20)) end
 end
 
 function occupant:asked() return (pcall(self.channel.await, self.channel, "basic.deliver", 0)) end

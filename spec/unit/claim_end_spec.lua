@@ -116,25 +116,42 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal(claim.channel, assert_free(peer).channel)
       end)
 
-      -- RabbitMQ says delete-ok before the queue has ended; then it cancels whatever consumes there by its name.
-      it("is followed by a claim of that queue on another channel, until its consumer was cancelled", function ()
+      -- RabbitMQ says delete-ok before the queue has ended. Until then its channel would cancel what consumes there by
+      -- the same name; and whoever stops consuming may let it end, and take its namesake along.
+      it("keeps its channel neither used nor closed until its consumer was cancelled", function ()
         local peer, op, claim = releasing()
-        peer.holder:deleted(claim.channel)
+        peer.holder:deleted(claim.channel, true)
         assert.is_true(peer:result(op))
         local again, other = peer:acquire("images")
         assert.are_not.equal(claim.channel, other.channel)
-        assert.equal(claim.channel, select(2, peer:acquire("others")).channel)
+        assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
+        peer.holder:silent()
         peer.holder:cancelled(claim)
+        assert.equal(claim.channel, select(2, peer:acquire("more")).channel)
         again:release()
         peer.holder:delete(other.queue, other.channel)
         assert.equal(other.channel, assert_free(peer).channel)
       end)
 
-      it("is followed by a claim on its channel, the notice having come while that lay idle", function ()
+      it("is told of its consumer's end once, and of no other's", function ()
         local peer, op, claim = releasing()
-        peer.holder:deleted(claim.channel)
-        peer.holder:cancelled(claim)
+        peer.holder:deleted(claim.channel, true)
         assert.is_true(peer:result(op))
+        peer.holder:cancelled{ channel = claim.channel, tag = claim.tag:sub(1, -2) }
+        peer.holder:cancelled{ channel = claim.channel, tag = "" }
+        local _, other = peer:acquire("others")
+        assert.are_not.equal(claim.channel, other.channel)
+        peer.holder:cancelled(claim)
+        peer.holder:cancelled(claim)
+        assert.equal(claim.channel, select(2, peer:acquire("images")).channel)
+        assert.are_not.equal(claim.channel, select(2, peer:acquire("more")).channel)
+      end)
+
+      it("keeps a channel that the broker closes meanwhile no longer", function ()
+        local peer, op, claim = releasing()
+        peer.holder:deleted(claim.channel, true)
+        assert.is_true(peer:result(op))
+        peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
         assert.equal(claim.channel, assert_free(peer).channel)
       end)
 
@@ -143,7 +160,7 @@ for _, way in ipairs(Peer.all_ways) do
         local notice = { channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
         peer.holder:send(notice)
         peer.holder:silent()
-        peer.holder:deleted(claim.channel)
+        peer.holder:deleted(claim.channel, true)
         peer.holder:send(notice)
         assert.is_true(peer:result(op))
         peer.holder:silent()

@@ -61,42 +61,18 @@ static void idle_remove(al_link *link, const al_channel *channel) {
   }
 }
 
-/* An idle one, or else a new one. */
-static al_channel *channel_ready(al_link *link, al_channel *idle) {
-  if (idle) {
-    idle_remove(link, idle);
-    return idle;
-  }
-  al_channel *channel = channel_free(link);
-  if (channel) channel_open(channel);
-  return channel;
-}
-
-static al_channel *channel_own(al_channel *channel, al_channel_fn *on, void *owner) {
+al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
+  al_channel *channel = link->idle;
+  link->lacks_memory = false;
+  if (!al_link_is_open(link)) return NULL;
+  if (channel)
+    idle_remove(link, channel);
+  else if ((channel = channel_free(link)))
+    channel_open(channel);
   if (!channel) return NULL;
   channel->on = on;
   channel->owner = owner;
   return channel;
-}
-
-al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
-  link->lacks_memory = false;
-  if (!al_link_is_open(link)) return NULL;
-  return channel_own(channel_ready(link, link->idle), on, owner);
-}
-
-al_channel *al_channel_take_for(al_link *link, al_channel_fn *on, void *owner, uint32_t hash) {
-  al_channel *idle = link->idle;
-  link->lacks_memory = false;
-  if (!al_link_is_open(link)) return NULL;
-  while (idle && idle->leftover[0] && idle->leftover_of == hash) idle = idle->next_idle;
-  al_channel *channel = channel_ready(link, idle);
-  return channel_own(channel || !link->idle ? channel : channel_ready(link, link->idle), on, owner);
-}
-
-void al_channel_leave(al_channel *channel, const char *tag, uint32_t hash) {
-  snprintf(channel->leftover, sizeof channel->leftover, "%s", tag);
-  channel->leftover_of = hash;
 }
 
 void al_channel_give(al_channel *channel) {
@@ -111,6 +87,12 @@ void al_channel_give(al_channel *channel) {
   channel->next_idle = link->idle;
   link->idle = channel;
   link->idle_count++;
+}
+
+void al_channel_give_after(al_channel *channel, const char *tag) {
+  channel->on = NULL;
+  channel->owner = NULL;
+  snprintf(channel->leftover, sizeof channel->leftover, "%s", tag);
 }
 
 void al_channel_close(al_channel *channel) {
@@ -206,11 +188,13 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
   if (on) on(owner, channel, &event);
 }
 
+/* The end of the consumer that kept the channel from the pool? */
 static void cancel_arrived(al_channel *channel, const amqp_basic_cancel_t *cancel) {
   size_t length = strlen(channel->leftover);
-  if (length == cancel->consumer_tag.len &&
-      memcmp(cancel->consumer_tag.bytes, channel->leftover, length) == 0)
-    channel->leftover[0] = '\0';
+  if (length == 0 || length != cancel->consumer_tag.len) return;
+  if (memcmp(cancel->consumer_tag.bytes, channel->leftover, length) != 0) return;
+  channel->leftover[0] = '\0';
+  al_channel_give(channel);
 }
 
 static void content_begin(al_channel *channel, amqp_method_number_t method) {

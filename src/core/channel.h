@@ -68,8 +68,7 @@ struct al_channel {
   void *owner;
   bool was_closed; /* by the broker, who has not said open-ok since */
   bool takes_one;  /* its consumers to come have room for one message; see al_channel_take_one */
-  char leftover[AL_TICKET_SIZE]; /* the tag of a consumer whose basic.cancel is still to come; "" */
-  uint32_t leftover_of;          /* the hash of its queue's name */
+  char leftover[AL_TICKET_SIZE]; /* the tag of a consumer whose end is awaited before it is given back; "" */
   int unanswered;                /* requests sent and not answered yet */
   int64_t asked_at;              /* when the oldest of them was sent, or one before it */
   al_content content;
@@ -79,16 +78,15 @@ struct al_channel {
 /* A channel for `owner`; NULL if the connection is not open or has no more of them, or no memory. */
 al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner);
 
-/* The same, to consume there from an exclusive queue, whose name has this hash. RabbitMQ says delete-ok before the queue's
- * process has ended, and at its end cancels whatever the channel consumes by that name: also from a queue that was made
- * since. So not on a channel that has yet to hear of such an end, if there is another. */
-al_channel *al_channel_take_for(al_link *link, al_channel_fn *on, void *owner, uint32_t hash);
-
-/* The queue consumed there by this tag was deleted, and its basic.cancel has not come. */
-void al_channel_leave(al_channel *channel, const char *tag, uint32_t hash);
-
 /* Back to the pool. Nothing may be consumed, unacknowledged or unanswered on it. */
 void al_channel_give(al_channel *channel);
+
+/* The same, as soon as the consumer with this tag is told to have ended: its queue was deleted, and its basic.cancel has not
+ * come. RabbitMQ says delete-ok before the queue's process has ended. At its end it cancels whatever the channel consumes by
+ * that name, also from a queue that was made since; and on a node that is being stopped (from 4.0 on) it does not end until
+ * nobody consumes from it, and deletes what its connection has made by that name since. So the channel is neither used nor
+ * closed before. */
+void al_channel_give_after(al_channel *channel, const char *tag);
 
 /* Closes it without waiting; its owner hears nothing more. */
 void al_channel_close(al_channel *channel);

@@ -195,8 +195,9 @@ static void declared(al_exclusive *own, bool ours) {
 
 static void deleted(al_exclusive *own) {
   if (own->is_consumed && !own->is_cancelled)
-    al_channel_leave(own->channel, own->claim.ticket, hash_of(own->claim.queue));
-  al_channel_give(own->channel);
+    al_channel_give_after(own->channel, own->claim.ticket);
+  else
+    al_channel_give(own->channel);
   own->channel = NULL;
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
@@ -362,7 +363,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
     al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);
     return NULL;
   }
-  own->channel = al_channel_take_for(&session->holder, exclusive_event, own, hash_of(plan->queue));
+  own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) {
     free(own);
     al_op_fail_channel(

@@ -23,7 +23,8 @@
  *   HELD         basic.cancel: somebody deleted the queue             GONE, lost
  *                closed by the broker                                 UNDOING, lost
  *                release                                              RELEASING
- *   RELEASING    delete-ok                                            GONE, the channel back in the pool
+ *   RELEASING    delete-ok                                            GONE, the channel back in the pool, once the
+ *                                                                     consumer was told of its end
  *                closed by the broker                                 UNDOING
  *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
  *   any          the link goes down                                   GONE, lost if it was HELD
