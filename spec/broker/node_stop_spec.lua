@@ -2,8 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- A node that is being stopped, and has not ended its connections yet. From 4.0 on it takes the processes of its own
--- queues for dead then: it answers a deletion, and forgets the queue, whose process goes on until nobody consumes from it,
--- and deletes then whatever its connection has declared by that name since.
+-- queues for dead then: it answers a deletion, and forgets the queue, whose process goes on until nobody consumes from
+-- it, and deletes then whatever its connection has declared by that name since.
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
 local scene = require "spec.broker.facts.scene"

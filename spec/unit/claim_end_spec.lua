@@ -53,6 +53,15 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_false(lock:held())
       end)
 
+      it("is lost for a reason, also when the broker has no words for it", function ()
+        for _, words in ipairs{ "", "\0" } do
+          local peer = open()
+          local lock, claim = peer:acquire("images")
+          peer.holder:refuse(claim.channel, 541, words)
+          assert.matches("^lost: .*closed the channel, with code 541", (select(2, lock:held())))
+        end
+      end)
+
       it("is lost and GONE when the connection is", function ()
         local peer = open()
         local lock = peer:acquire("images")

@@ -172,6 +172,7 @@ static void channel_free_number(al_channel *channel) {
 static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *close) {
   char text[256];
   snprintf(text, sizeof text, "%.*s", (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+  if (!text[0]) snprintf(text, sizeof text, "the broker closed the channel, with code %d", close->reply_code);
   al_event event = {.kind = AL_EVENT_CLOSED,
                     .method = (amqp_method_number_t)close->class_id << 16 | close->method_id,
                     .reply_code = close->reply_code,
