@@ -9,6 +9,7 @@
 #define NOBODYS_NOW "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s' in vhost '/'"
 #define NO_QUEUE "NOT_FOUND - no queue '%s' in vhost '/'"
 #define MESSAGES_MOST 2000 /* of any queue: more is no use */
+#define NAME_SIZE 256      /* a short string with its end */
 
 static void say(peer *self, int connection, int channel, unsigned method, const wire_value *fields) {
   wire_say(&self->connections[connection].out, channel, wire_method_by(method), fields);
@@ -380,11 +381,16 @@ static void declare_ok(const question *q, const peer_queue *queue) {
   reply(q, WIRE_DECLARE_OK, fields);
 }
 
+/* The queue that a request names, and its name; NULL: there is none. */
+static peer_queue *queue_of(const question *q, char name[NAME_SIZE]) {
+  text_of(q->frame.fields[1], name, NAME_SIZE);
+  return peer_find(q->self, name);
+}
+
 static void on_declare(const question *q) {
   const wire_value *f = q->frame.fields;
-  char name[256];
-  text_of(f[1], name, sizeof name);
-  peer_queue *queue = peer_find(q->self, name);
+  char name[NAME_SIZE];
+  peer_queue *queue = queue_of(q, name);
   bool passive = f[2].number, exclusive = f[4].number;
   bool differs = queue && !passive && (queue->owner == PEER_NOBODY) == exclusive;
   if (is_locked(q, queue) || differs) {
@@ -404,9 +410,8 @@ static void on_declare(const question *q) {
 }
 
 static void on_delete(const question *q) {
-  char name[256];
-  text_of(q->frame.fields[1], name, sizeof name);
-  peer_queue *queue = peer_find(q->self, name);
+  char name[NAME_SIZE];
+  peer_queue *queue = queue_of(q, name);
   wire_value count = WIRE_NUMBER(queue ? queue->count : 0);
   bool is_used = queue && q->frame.fields[2].number && consumers_of(q->self, name) > 0;
   bool is_full = queue && q->frame.fields[3].number && queue->count > 0;
@@ -422,9 +427,8 @@ static void on_delete(const question *q) {
 }
 
 static void on_bind(const question *q) {
-  char name[256];
-  text_of(q->frame.fields[1], name, sizeof name);
-  peer_queue *queue = peer_find(q->self, name);
+  char name[NAME_SIZE];
+  peer_queue *queue = queue_of(q, name);
   if (!queue) {
     refuse(q, 404, NO_QUEUE, name);
     return;
@@ -435,9 +439,8 @@ static void on_bind(const question *q) {
 
 static void on_consume(const question *q) {
   const wire_value *f = q->frame.fields;
-  char name[256];
-  text_of(f[1], name, sizeof name);
-  peer_queue *queue = peer_find(q->self, name);
+  char name[NAME_SIZE];
+  peer_queue *queue = queue_of(q, name);
   if (!queue || is_locked(q, queue)) {
     refuse(q, queue ? 405 : 404, queue ? NOBODYS_NOW : NO_QUEUE, name);
     return;

@@ -336,9 +336,11 @@ static al_op *wait_released(al_session *session, const char *name, unsigned b, c
   return al_admin_wait_released(session, name, slots + b % 2, b % 5, o);
 }
 
+static int amount_of(unsigned b) { return (int)PICK(amounts, b % 7 + (b >> 6 == 3 ? 5 : 0)); }
+
 static al_op *administer(al_session *s, const char *name, unsigned kind, unsigned b) {
   al_admin_options o = admin_options(b);
-  int amount = (int)PICK(amounts, b % 7 + (b >> 6 == 3 ? 5 : 0));
+  int amount = amount_of(b);
   switch (kind) {
     case 0:
       return al_admin_create(s, name, amount, &o);
@@ -365,7 +367,7 @@ static al_op *administer(al_session *s, const char *name, unsigned kind, unsigne
 
 static al_op *administer_tokens(al_session *s, const char *name, unsigned kind, unsigned b) {
   al_token_admin_options o = token_admin_options(b);
-  int amount = (int)PICK(amounts, b % 7 + (b >> 6 == 3 ? 5 : 0));
+  int amount = amount_of(b);
   switch (kind) {
     case 0:
       return al_token_admin_create(s, name, amount, &o);

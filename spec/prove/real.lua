@@ -42,10 +42,12 @@
 -- What a stage offers to faults:
 --     stage.nodes, stage.pools, stage.settings, stage.prefix (of all names), stage.journals (their directory)
 --     stage.frozen is to be set while a node is, so that nobody tries to operate it meanwhile
---     stage:pick(random, role[, wanted])
---                  one of role "client", "admin" or "witness" who lives, has not been struck yet, and of whom
---                  wanted(one) is true, if given: { lane, role, flavour, process, proxy, node, connection }; nil if
---                  there is none. `connection` .. " holder" is the name of the connection its locks are on.
+--     stage:pick(random, role)
+--                  one of role "client", "admin" or "witness" who lives and has not been struck yet: { lane, role,
+--                  flavour, process, proxy, node, connection }; nil if there is none. `connection` .. " holder" is the
+--                  name of the connection its locks are on
+--     stage:pick_proxied(random)
+--                  a client like that, behind a proxy
 --     stage:strike{ fault =, lane = or one =, pool =, slot =, excuse =, hinders = }
 --                  a line of the journal, before the blow. lane: who is struck, "*" for everybody; one: the same, who
 --                  is not picked again before the end. pool, slot: what is struck. excuse: this frees locks at
@@ -156,11 +158,11 @@ end
 local function one_of(list, random) return list[random(#list)] end
 
 -- Those who hold something are struck more often than those who wait, of whom there are more.
-function stage:pick(random, role, wanted)
+local function pick(self, random, role, is_proxied)
   local some, holders = {}, {}
   for _, seat in ipairs(self.seats) do
     local is_there = seat.role == role and not seat.struck and not seat.ended and not seat.killed
-    if is_there and (not wanted or wanted(seat)) then table.insert(some, seat) end
+    if is_there and (seat.proxy or not is_proxied) then table.insert(some, seat) end
   end
   if role == "client" and random() < 0.6 then
     for _, seat in ipairs(some) do
@@ -170,6 +172,10 @@ function stage:pick(random, role, wanted)
   if #holders > 0 then return one_of(holders, random) end
   return #some > 0 and one_of(some, random) or nil
 end
+
+function stage:pick(random, role) return pick(self, random, role) end
+
+function stage:pick_proxied(random) return pick(self, random, "client", true) end
 
 function stage:strike(what)
   local one = what.one

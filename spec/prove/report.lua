@@ -31,14 +31,17 @@ local function tell_strikes(say, strikes)
   for _, name in ipairs(sorted_keys(strikes)) do say("  %-14s %6d", name, strikes[name]) end
 end
 
+-- How many there are of these seconds; then, in milliseconds, their median, 99th percentile and maximum.
+local function spread(list)
+  table.sort(list)
+  return #list, quantile(list, 0.5) * 1e3, quantile(list, 0.99) * 1e3, list[#list] * 1e3
+end
+
 local function tell_hand_overs(say, hand_overs)
   say("%-78s %6s %8s %8s %8s", "hand-overs to those who waited, by what ended the lock before (ms):", "n", "median",
     "p99", "max")
   for _, cause in ipairs(sorted_keys(hand_overs)) do
-    local list = hand_overs[cause]
-    table.sort(list)
-    say("  %-76s %6d %8.1f %8.1f %8.1f", cause, #list, quantile(list, 0.5) * 1e3, quantile(list, 0.99) * 1e3,
-      list[#list] * 1e3)
+    say("  %-76s %6d %8.1f %8.1f %8.1f", cause, spread(hand_overs[cause]))
   end
 end
 
@@ -61,9 +64,8 @@ local function tell_exceptions(say, exceptions)
   say("documented exceptions: %d", #exceptions)
   local kinds = seconds_by_words(exceptions)
   for _, key in ipairs(sorted_keys(kinds)) do
-    local list = kinds[key]
-    table.sort(list)
-    say("  %-76s %6d, median %.1f ms, at most %.1f ms", key, #list, quantile(list, 0.5) * 1e3, list[#list] * 1e3)
+    local count, median, _, most = spread(kinds[key])
+    say("  %-76s %6d, median %.1f ms, at most %.1f ms", key, count, median, most)
   end
 end
 

@@ -8,7 +8,7 @@ local METHODS = { "queue.declare-ok", "queue.delete-ok", "basic.consume-ok" }
 return {
   name = "answer", quick = true, weight = 2, needs = { "proxy" },
   strike = function(stage, random)
-    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    local one = stage:pick_proxied(random)
     if not one then return nil end
     local method, cuts = METHODS[random(#METHODS)], random() < 0.5
     local number = stage:strike{ fault = "answer", one = one, method = method, hinders = 6,

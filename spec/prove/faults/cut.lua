@@ -6,7 +6,7 @@
 return {
   name = "cut", quick = true, needs = { "proxy" },
   strike = function(stage, random)
-    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    local one = stage:pick_proxied(random)
     if not one then return nil end
     local side = random() < 0.5 and "broker" or "both"
     local number = stage:strike{ fault = "cut", one = one, side = side, hinders = 6,

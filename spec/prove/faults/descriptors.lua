@@ -9,7 +9,7 @@ end
 return {
   name = "descriptors", needs = { "proxy" },
   strike = function(stage, random)
-    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    local one = stage:pick_proxied(random)
     if not one then return nil end
     local cut = stage:strike{ fault = "descriptors", one = one, excuse = "the connection was reset" }
     limit(one, 3)

@@ -7,7 +7,7 @@ local WAYS = { { "up" }, { "down" }, { "up", "down" } }
 return {
   name = "silence", quick = true, weight = 2, needs = { "proxy" },
   strike = function(stage, random)
-    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    local one = stage:pick_proxied(random)
     if not one then return nil end
     local ways = WAYS[random(#WAYS)]
     local number = stage:strike{ fault = "silence", one = one, ways = table.concat(ways, "+"), hinders = 6 }

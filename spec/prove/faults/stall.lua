@@ -5,7 +5,7 @@
 return {
   name = "stall", quick = true, needs = { "proxy" },
   strike = function(stage, random)
-    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    local one = stage:pick_proxied(random)
     if not one then return nil end
     local way = random() < 0.5 and "up" or "down"
     local number = stage:strike{ fault = "stall", one = one, ways = way, hinders = 6 }

@@ -5,7 +5,7 @@
 return {
   name = "trickle", needs = { "proxy" },
   strike = function(stage, random)
-    local one = stage:pick(random, "client", function(one) return one.proxy end)
+    local one = stage:pick_proxied(random)
     if not one then return nil end
     local number = stage:strike{ fault = "trickle", one = one, hinders = 6 }
     for _, way in ipairs{ "up", "down" } do one.proxy:switch(way, "trickle") end
