@@ -320,6 +320,27 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end
 
+    -- As by a quorum queue without a leader: nothing that was published later on its channel is answered either.
+    it("that counts behind a question that is not answered counts on another channel when that one is over", function ()
+      local other = peer.session:administer("status", "others", {})
+      local stuck = peer.prober:probes()
+      peer:pass(3)
+      local op = rwlock:write(60)
+      local door = shuts()
+      peer.prober:barrier()
+      assert.equal(stuck[1].channel, scene.counts(peer, door)[1].channel)
+      peer.holder:declared(door.channel, DOOR)
+      peer:pass(2.001)
+      peer:failed(other, "unreachable", "within 5 s")
+      peer.prober:expect("channel.close", { channel = stuck[1].channel })
+      assert.is_false(op:done())
+      local probes = scene.counts(peer)
+      assert.are_not.equal(stuck[1].channel, probes[1].channel)
+      peer.prober:answer(probes, {})
+      peer:result(op):drop()
+      goes(door, "in passing")
+    end)
+
     it("that loses prober after prober, with answers between them, goes on for as long as it likes", function ()
       local op = rwlock:write(60)
       local door = shuts()

@@ -14,6 +14,7 @@
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static void passive_done(al_probes *batch);
+static bool publish_anew(al_probes *batch, size_t index, int64_t asked_at);
 
 /* By publishing, whoever waits for the answers waits for the prober. */
 static void set_published(al_probes *batch, bool is_published) {
@@ -211,19 +212,23 @@ static bool is_late(const al_prober *prober, const struct al_question *question)
   return prober->link.now - question->asked_at >= prober->settings.timeout;
 }
 
-/* Nobody will answer what is under way by publishing. Batches that may are asked anew, passively, if there is time left for
- * that. Whoever is told may publish something else, which is not given up. Returns how many were under way. */
-static size_t questions_give_up(al_prober *prober, bool passively, al_answer otherwise, const char *text) {
+typedef enum elsewhere { NOWHERE, PASSIVELY, PASSIVELY_OR_ANEW } elsewhere;
+
+/* Nobody will answer what is under way by publishing. Batches that may are asked passively, or else on another channel, if
+ * there is time left for that. Whoever is told may publish something else, which is not given up. Returns how many were under
+ * way. */
+static size_t questions_give_up(al_prober *prober, elsewhere where, al_answer otherwise, const char *text) {
   size_t count = prober->count;
   for (size_t i = 0; i < count; i++) {
     struct al_question *question = question_at(prober, i);
     al_probes *batch = question->batch;
     size_t index = question->index;
+    bool has_time = where != NOWHERE && !is_late(prober, question);
     question->batch = NULL;
     if (!batch || batch->is_passive) continue;
-    if (passively && batch->probing == AL_PROBE_AUTO && !is_late(prober, question))
+    if (has_time && batch->probing == AL_PROBE_AUTO)
       passive_begin(batch);
-    else
+    else if (!has_time || where == PASSIVELY || !publish_anew(batch, index, question->asked_at))
       answer(batch, index, otherwise, text);
   }
   return count;
@@ -252,7 +257,7 @@ static void prober_event(void *owner, al_channel *channel, const al_event *event
     bool is_other = denied && strstr(event->text, "'" AL_READERS_EXCHANGE "'");
     prober->denied = prober->denied || (denied && !is_other);
     al_answer otherwise = denied ? AL_ANSWER_DENIED : AL_ANSWER_UNKNOWN;
-    questions_forget(prober, questions_give_up(prober, denied, otherwise, event->text));
+    questions_forget(prober, questions_give_up(prober, denied ? PASSIVELY : NOWHERE, otherwise, event->text));
   }
 }
 
@@ -292,7 +297,7 @@ static void prober_give_up_channel(al_prober *prober) {
   }
   prober->channel = NULL;
   al_channel_close(silent);
-  questions_forget(prober, questions_give_up(prober, true, AL_ANSWER_UNKNOWN, text));
+  questions_forget(prober, questions_give_up(prober, PASSIVELY_OR_ANEW, AL_ANSWER_UNKNOWN, text));
 }
 
 static const char *const message_types[] = {
@@ -349,6 +354,18 @@ static void question_publish(al_prober *prober, al_message message, const char *
   *question_at(prober, prober->count++) = question;
   al_link_method(&prober->link, prober->channel->number, AMQP_BASIC_PUBLISH_METHOD, &publish);
   al_link_send(&prober->link, &header);
+}
+
+/* On another channel than before. Only what is nothing but a question: anything else could be done twice. */
+static bool publish_anew(al_probes *batch, size_t index, int64_t asked_at) {
+  al_prober *prober = batch->op->session->prober;
+  char queue[AL_NAME_SIZE];
+  if (batch->message != AL_MESSAGE_PROBE && batch->message != AL_MESSAGE_READERS) return false;
+  if (!prober_ready(prober) || !questions_reserve(prober, 1)) return false;
+  batch->name(batch->context, index, queue);
+  question_publish(prober, batch->message, queue, (struct al_question){.batch = batch, .index = index});
+  question_at(prober, prober->count - 1)->asked_at = asked_at;
+  return true;
 }
 
 bool al_prober_ring(al_prober *prober, const char *bell) {
@@ -429,7 +446,7 @@ void al_probes_free(al_probes *batch) {
 static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
   if (prober->owner) al_session_note_change(prober->owner, link, change);
-  if (link->blocked) questions_give_up(prober, true, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
+  if (link->blocked) questions_give_up(prober, PASSIVELY, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
   if (al_link_is_open(link) && !prober->channel) {
     prober->denied = false;
     prober->silenced = 0;
