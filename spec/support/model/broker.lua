@@ -280,6 +280,23 @@ function Broker:put_down(name, how)
   queue.is_down = how
 end
 
+--- A queue does not answer those who publish to it, as one of a quorum that has no leader: whatever came on such a
+-- channel after that waits, too, until it answers again. Everything else that is asked of it is answered.
+function Broker:silence(name, is_on)
+  local queue = self.queues[name]
+  if not queue then return end
+  self.world:note("broker", is_on and "%s does not answer" or "%s answers again", name)
+  queue.is_silent = is_on
+  if not is_on then self:go_on() end
+end
+
+--- Those who wait for a queue that did not answer ask again: it does so, or is gone.
+function Broker:go_on()
+  for _, connection in ipairs(self.connections) do
+    for _, channel in ipairs{ unpack(connection.channels) } do channel:go_on() end
+  end
+end
+
 --- Nobody may read from queues any more, or everybody may again.
 function Broker:deny(is_on)
   self.denies = is_on

@@ -36,12 +36,32 @@ end
 
 local METHODS = {}
 
+-- It goes to a queue that does not answer, or is behind what did.
+local function waits(self, frame)
+  if self.behind then return true end
+  if frame.method ~= "basic.publish" or frame.exchange ~= "" then return false end
+  local queue = self.connection:sees(frame.routing_key)
+  return queue and queue.is_silent
+end
+
 local function handle(self, frame)
+  if self.state == "open" and waits(self, frame) then
+    self.behind = self.behind or {}
+    table.insert(self.behind, frame)
+    return
+  end
   local ends = frame.method == "channel.close" or frame.method == "channel.close-ok"
   if self.state ~= "open" and not (self.state == "closing" and ends) then return end
   local method = METHODS[frame.method]
   if not method then error("the model broker knows no " .. frame.method, 0) end
   method(self, frame)
+end
+
+--- What waited behind a queue that did not answer goes on.
+function Channel:go_on()
+  local behind = self.behind or {}
+  self.behind = nil
+  for _, frame in ipairs(behind) do handle(self, frame) end
 end
 
 --- A method arrives, with its content if it has any.

@@ -33,6 +33,11 @@ local function breach(...)
   error({ breach = string.format(...) }, 0)
 end
 
+-- A connection's timeout: every answer must be here by then. It is also what an operation gets that has no other limit,
+-- once for each of its exchanges, of which there is one, or so many as are given.
+local TIMEOUT = 5
+local ADMIN = 30
+
 -- How long anything takes -------------------------------------------------------------------------------------------
 
 -- The longest that a round trip can take, and what is made of round trips.
@@ -49,6 +54,7 @@ function Crowd:patience()
   local trip = round_trip(self)
   local look, claim, skew, squatters = trip, trip, 0.01, 2 * trip
   local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
+  if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
@@ -85,20 +91,24 @@ local function codes_of(options)
   return codes
 end
 
-local function may_fail(self, message, code)
+-- Whoever asks by the same connection as soon as somebody has asked for a silent queue has next to no time left when
+-- that question is given up, and its channel with it.
+local function asked_behind(self, process)
+  local asked_at = (process.lender or process).asked_silent_at
+  local late = asked_at and self.world.now - asked_at - TIMEOUT
+  return late and late >= 0 and late < 3 * round_trip(self)
+end
+
+local function may_fail(self, process, message, code)
+  if code == "unreachable" and asked_behind(self, process) then return end
   if code == "deadlock" and self.options.shares then breach("callers who share a session wait for one another") end
   if not self.codes[code] then breach("%s", message) end
 end
 
--- A connection's timeout: every answer must be here by then. It is also what an operation gets that has no other limit,
--- once for each of its exchanges, of which there is one, or so many as are given.
-local TIMEOUT = 5
-local ADMIN = 30
-
 local function finish(self, process, op, what, seconds)
   if what then self.watch:promises(process, op, what, seconds) end
   local result, message, code = process:finish(op)
-  if not result then may_fail(self, message, code) end
+  if not result then may_fail(self, process, message, code) end
   return result, message, code
 end
 
@@ -360,6 +370,43 @@ function troubles.alarm(self)
   self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:alarm(false) end)
 end
 
+-- A queue that nobody here wants does not answer for a while, and somebody asks for it by the connections that he has.
+-- All others are to be answered.
+local SILENT, SILENT_SLOT = "silent", "silent-1-A"
+
+local function be_silent(self, seconds)
+  local broker = self.broker
+  if not broker.queues[SILENT_SLOT] then broker:declare(SILENT_SLOT, { durable = true }) end
+  self.silent_until = self.world.now + seconds
+  broker:silence(SILENT_SLOT, true)
+  self.world:after(seconds, broker.silence, broker, SILENT_SLOT, false)
+end
+
+local function ask_for_silent(self, process)
+  local op, began = process.peer:semaphore(SILENT):acquire(0), self.world.now
+  process.asked_silent_at = began
+  self.watch:promises(process, op, "tries", 6 * TIMEOUT)
+  local lock, message, code = process:finish(op)
+  if lock then return finish(self, process, lock:release(), "releases", TIMEOUT) end
+  process:note("got nothing: %s", message)
+  if code ~= "unreachable" or began > self.silent_until then may_fail(self, process, message, code) end
+end
+
+troubles["silent queue"] = function (self)
+  local member = anybody(self)
+  local process = member.process
+  if process.is_dead or member.busy == 0 or process.asks_for_silent then return end
+  if process.core:state("prober") ~= "open" then return end
+  if self.silent_until < self.world.now then
+    be_silent(self, self.random:between(0, self.random:pick{ 2, 10, 60 }))
+  end
+  member.busy, process.asks_for_silent = member.busy + 1, true
+  process:start(function ()
+    ask_for_silent(self, process)
+    member.busy, process.asks_for_silent = member.busy - 1, false
+  end)
+end
+
 -- They lose the permission to consume for a while: what they have declared by then would stay, with nobody's consumer.
 function troubles.denied(self)
   if self.broker.denies then return end
@@ -534,7 +581,7 @@ function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
   local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, inquiries = 0, codes = codes_of(options), slots = options.slots or 3,
+    processes = {}, births = 0, inquiries = 0, silent_until = 0, codes = codes_of(options), slots = options.slots or 3,
     rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
@@ -586,7 +633,7 @@ end
 local function look_for_leftovers(self, when)
   for _, name in ipairs(self.broker:names_of_queues()) do
     local ready, unacked, consumers = self.broker:count(name)
-    if not self.kind:stays(name) then breach("%s: %s is left", when, name) end
+    if not self.kind:stays(name) and name ~= SILENT_SLOT then breach("%s: %s is left", when, name) end
     if unacked > 0 or consumers > 0 then
       breach("%s: %s has %d consumers, %d messages with them, %d ready", when, name, consumers, unacked, ready)
     end
@@ -625,9 +672,9 @@ local function mend(self)
   run(self, "it is repaired", 120, function () return mended end)
 end
 
--- For how long the network will keep something back.
+-- For how long the network will keep something back, or a queue not answer.
 local function still_stalled(self)
-  local time = 0
+  local time = math.max(0, self.silent_until - self.world.now)
   for _, process in ipairs(self.processes) do
     if not process.is_dead then time = math.max(time, process:stalled_until() - self.world.now) end
   end

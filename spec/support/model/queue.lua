@@ -249,6 +249,7 @@ function Queue:remove()
   self.broker:forget(self)
   for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
   self.consumers = {}
+  if self.is_silent then self.broker:go_on() end
 end
 
 --- What it has, if it is durable, when the broker that ended with it is back: a list of messages.
