@@ -31,6 +31,7 @@ Broker.laws = {
   confirm = 0.0005,     -- messages that come together are confirmed together
   handshake = 10,       -- it must be done by then
   notice = 0.002,       -- until a consumer hears that its queue is gone
+  by_name = false,      -- by then its channel may consume from another of that name, and hears it of that one, too
   down = 0.001,         -- until a queue hears that a channel is gone
   exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
   ending = 0.002,       -- a queue that goes by itself takes its time

@@ -404,15 +404,32 @@ function Channel:deliver(consumer, message)
     redelivered = message.redelivered, exchange = message.exchange, routing_key = message.routing_key }, message)
 end
 
-local function notify_gone(self, consumer)
-  local still, at = find(self, consumer.tag)
-  if still ~= consumer then return end
-  table.remove(self.consumers, at)
+local function notify(self, consumer)
   if self.state ~= "open" then return end
   told(consumer)
   if self.connection.can.consumer_cancel_notify then
     reply(self, { method = "basic.cancel", consumer_tag = consumer.tag })
   end
+end
+
+-- A queue of the same name may have been made and consumed from since. RabbitMQ knows only the name, and tells that
+-- one's consumer, too, that it is none any longer; its queue does not hear of that before the channel ends.
+local function notify_by_name(self, name)
+  for _, other in ipairs(self.consumers) do
+    if other.queue.name == name and other.is_told and not other.is_misled then
+      other.is_misled = true
+      notify(self, other)
+    end
+  end
+end
+
+local function notify_gone(self, consumer)
+  local still, at = find(self, consumer.tag)
+  if still == consumer then
+    table.remove(self.consumers, at)
+    if not consumer.is_misled then notify(self, consumer) end
+  end
+  if self.broker.laws.by_name then notify_by_name(self, consumer.queue.name) end
 end
 
 --- A consumer's queue is gone; its owner hears of it later, if it can hear.

@@ -573,6 +573,7 @@ end
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
 --   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
+--   notice              how late at most one may hear that a queue is gone that one consumes from, in seconds
 --   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from
 --   nodes, stale        how many the broker has; how late one may see what was changed through another, in seconds
 --   channels            how many may be open in the end on a connection
@@ -587,7 +588,8 @@ function Crowd.new(seed, options, traced)
   self.pace = random:pick(options.paces or PACES)
   self.broker = Broker.new(world, { strict = true, pace = self.pace,
     lags = random:pick(options.lags or { 0, 0.1, 0.5 }), closes_late = random:chance(0.5),
-    inner = options.inner, nodes = options.nodes, stale = options.stale })
+    by_name = true,
+    notice = options.notice, inner = options.inner, nodes = options.nodes, stale = options.stale })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll

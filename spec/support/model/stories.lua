@@ -66,6 +66,8 @@ local SEMAPHORE = {
     waiting = IMPATIENT, hold = 0.5, loses_tokens = true },
   { name = "again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01, channels = 8,
     troubles = { "death", "lost prober", "stranger" }, loses_tokens = true },
+  { name = "news", text = "while they hear late that queues are gone", seeds = 20, rounds = 10, hold = 0.01,
+    notice = 0.1, loses_tokens = true },
   { name = "restart", text = "while the broker is restarted", seeds = 80, count = 2, troubles = { "restart" },
     loses_tokens = true },
   { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1, hold = 6,
@@ -105,6 +107,8 @@ local MUTEX = {
     stale = 0.2, count = 12, troubles = { "death", "lost holder", "lost prober" }, hold = 0.2 },
   { name = "mutex again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01, channels = 8,
     troubles = { "death", "lost prober", "stranger" } },
+  { name = "mutex news", text = "while they hear late that queues are gone", seeds = 20, rounds = 10, hold = 0.01,
+    notice = 0.1 },
   { name = "mutex all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
     troubles = EVERYTHING },
 }
@@ -144,6 +148,8 @@ local RWLOCK = {
     downgrades = 0.3 },
   { name = "rw again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01, channels = 8,
     downgrades = 0.3, troubles = { "death", "lost prober", "stranger" } },
+  { name = "rw news", text = "while they hear late that queues are gone", seeds = 20, rounds = 10, hold = 0.01,
+    notice = 0.1, downgrades = 0.3 },
   { name = "rw all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,
     troubles = EVERYTHING, downgrades = 0.3 },
 }
