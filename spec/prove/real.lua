@@ -368,9 +368,13 @@ local function leftovers(self)
   local node, list, expected = self.nodes[1], {}, expected_queues(self)
   for one in node:ask(QUEUES, self.prefix):gmatch '[^%s"%[%]]+' do
     local queue, consumers, unacked = one:match "^(.*)|(%d+)|(%d+)$"
-    if not expected[queue] then table.insert(list, "queue " .. queue) end
-    if consumers ~= "0" then table.insert(list, ("%s consumers of %s"):format(consumers, queue)) end
-    if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end
+    if not queue then
+      table.insert(list, "an answer that says " .. one)  -- a node of a cluster that has just come back, for one
+    else
+      if not expected[queue] then table.insert(list, "queue " .. queue) end
+      if consumers ~= "0" then table.insert(list, ("%s consumers of %s"):format(consumers, queue)) end
+      if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end
+    end
   end
   for one in node:ask(CONNECTIONS, self.prefix):gmatch '[^%s"%[%]]+' do table.insert(list, "connection " .. one) end
   return list
