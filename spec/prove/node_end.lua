@@ -1,17 +1,38 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the faults that end a broker, and start it again, have in common. They spare the beginning, as quorum queues
--- are not safe the moment they are declared (docs/reliability.md).
+--- What the faults that end a broker, and start it again, have in common.
+local socket = require "socket"
+
 local node_end = {}
+
+-- A quorum queue is not safe the moment it is declared (docs/reliability.md), and one that is left without a leader for
+-- good would be all that the rest of the run shows. So nobody makes any for as long before the end, in seconds.
+local SETTLES = 3
+
+local function stop_administrators(stage, random)
+  local stopped = {}
+  for one in function() return stage:pick(random, "admin") end do
+    stopped[one] = stage:strike{ fault = "stop", one = one, hinders = 8 }
+    one.process:signal "STOP"
+  end
+  return stopped
+end
 
 --- A fault of real.lua. `excuse`: for locks that are freed; come_and_go(node): does it.
 function node_end.fault(name, excuse, come_and_go)
   return { name = name, weight = 0.2, after = 8, needs = { "node", "operator" }, strike = function(stage, random)
-    local node = stage.nodes[random(#stage.nodes)]
+    local node, stopped = stage.nodes[random(#stage.nodes)], stop_administrators(stage, random)
+    socket.sleep(SETTLES)
     local number = stage:strike{ fault = name, lane = "*", hinders = 8, excuse = excuse }
     come_and_go(node)
-    return 0, function() stage:over(number) end
+    return 0, function()
+      for one, its in pairs(stopped) do
+        one.process:signal "CONT"
+        stage:over(its)
+      end
+      stage:over(number)
+    end
   end }
 end
 
