@@ -348,11 +348,17 @@ function Broker:alarm(is_on)
   for _, connection in ipairs{ unpack(self.connections) } do connection:alarm_over() end
 end
 
+--- It has been told to stop, and takes its time. As from RabbitMQ 4.0 on it takes its own queues for dead meanwhile.
+function Broker:begin_to_stop()
+  self.world:note("broker", "begins to stop")
+  self.is_stopping = true
+end
+
 --- It stops, in order or (as by SIGKILL) without a word. Of the queues only the durable ones are back at start(), and
 -- of their messages the persistent ones.
 function Broker:stop(in_order)
   self.world:note("broker", in_order and "stops" or "dies")
-  self.is_down, self.remains = true, {}
+  self.is_down, self.is_stopping, self.remains = true, false, {}
   for _, connection in ipairs{ unpack(self.connections) } do connection:vanish(in_order) end
   for _, name in ipairs(self:names_of_queues()) do
     local queue = self.queues[name]

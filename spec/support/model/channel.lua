@@ -44,12 +44,15 @@ local function waits(self, frame)
   return queue and queue.is_silent
 end
 
-local function handle(self, frame)
-  if self.state == "open" and waits(self, frame) then
-    self.behind = self.behind or {}
-    table.insert(self.behind, frame)
-    return
+local function wait(self, frame)
+  if not self.behind then
+    self.behind, self.connection.silent_since = {}, self.world.now
   end
+  table.insert(self.behind, frame)
+end
+
+local function handle(self, frame)
+  if self.state == "open" and waits(self, frame) then return wait(self, frame) end
   local ends = frame.method == "channel.close" or frame.method == "channel.close-ok"
   if self.state ~= "open" and not (self.state == "closing" and ends) then return end
   local method = METHODS[frame.method]
@@ -273,7 +276,7 @@ METHODS["queue.delete"] = function (self, frame)
   if frame.if_unused and queue and #queue.consumers > 0 then return in_use(self, frame, "in use") end
   if frame.if_empty and count > 0 then return in_use(self, frame, "not empty") end
   if queue then
-    queue:remove()
+    if queue.owner and self.broker.is_stopping then queue:linger() else queue:remove() end
     self.connection:wrote_metadata()
   end
   reply(self, { method = "queue.delete-ok", message_count = count })

@@ -67,14 +67,14 @@ local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 -- always a defect.
 local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
-  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "death" },
-  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "robbed", "too long", "destroy" },
-  suspect = { "lost holder", "cut off", "stopped", "stall", "restart" },
+  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "stopping", "death" },
+  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "too long", "destroy" },
+  suspect = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping" },
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
   removed = { "resize" },
   conflict = { "resize", "surplus", "rubbish" },
-  unavailable = { "slot down", "resize", "destroy", "restart" },
+  unavailable = { "slot down", "resize", "destroy", "restart", "stopping" },
   refused = { "denied" },
   blocked = { "alarm" },
   closed = { "requests" },
@@ -93,14 +93,16 @@ end
 
 -- Whoever asks by the same connection as soon as somebody has asked for a silent queue has next to no time left when
 -- that question is given up, and its channel with it.
-local function asked_behind(self, process)
-  local asked_at = (process.lender or process).asked_silent_at
-  local late = asked_at and self.world.now - asked_at - TIMEOUT
-  return late and late >= 0 and late < 3 * round_trip(self)
+local function asked_behind(self, process, message)
+  if not message:find("^unreachable: the broker did not answer") then return false end
+  local _, prober = process:both_sockets()
+  local since, trip = prober and prober.connection.silent_since, round_trip(self)
+  local late = since and self.world.now - since - TIMEOUT
+  return late and late > -trip and late < 3 * trip
 end
 
 local function may_fail(self, process, message, code)
-  if code == "unreachable" and asked_behind(self, process) then return end
+  if asked_behind(self, process, message) then return end
   if code == "deadlock" and self.options.shares then breach("callers who share a session wait for one another") end
   if not self.codes[code] then breach("%s", message) end
 end
@@ -384,7 +386,6 @@ end
 
 local function ask_for_silent(self, process)
   local op, began = process.peer:semaphore(SILENT):acquire(0), self.world.now
-  process.asked_silent_at = began
   self.watch:promises(process, op, "tries", 6 * TIMEOUT)
   local lock, message, code = process:finish(op)
   if lock then return finish(self, process, lock:release(), "releases", TIMEOUT) end
@@ -511,6 +512,15 @@ function troubles.restart(self)
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
 end
 
+-- It is told to stop, and serves everybody for a while before it does.
+function troubles.stopping(self)
+  if self.broker.is_stopping then return end
+  local seconds = self.random:between(0, self.random:pick{ 0.5, 5 })
+  self.restarted_by = self.world.now + seconds + 5
+  self.broker:begin_to_stop()
+  self.world:after(seconds, troubles.restart, self)
+end
+
 -- An administrator changes the number of slots, and sometimes dies of it; the next one finishes the work.
 function troubles.resize(self)
   if self.admin.is_busy then return end
@@ -582,7 +592,8 @@ function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
   local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, inquiries = 0, silent_until = 0, codes = codes_of(options), slots = options.slots or 3,
+    processes = {}, births = 0, inquiries = 0, silent_until = 0, restarted_by = 0, codes = codes_of(options),
+    slots = options.slots or 3,
     rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)
@@ -674,9 +685,9 @@ local function mend(self)
   run(self, "it is repaired", 120, function () return mended end)
 end
 
--- For how long the network will keep something back, or a queue not answer.
+-- For how long the network will keep something back, a queue not answer, or the broker not be there again.
 local function still_stalled(self)
-  local time = math.max(0, self.silent_until - self.world.now)
+  local time = math.max(0, self.silent_until - self.world.now, self.restarted_by - self.world.now)
   for _, process in ipairs(self.processes) do
     if not process.is_dead then time = math.max(time, process:stalled_until() - self.world.now) end
   end

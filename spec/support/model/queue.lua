@@ -221,15 +221,32 @@ local function remove(self, gone)
   if self.auto_delete then self:finish() end
 end
 
+-- It lingers, and nobody consumes from it any more: it takes along whatever its connection has made by its name since,
+-- whose consumers are not told.
+local function end_lingering(self)
+  local namesake = self.broker.queues[self.name]
+  self.lingers = false
+  if not namesake or namesake.owner ~= self.owner then return end
+  namesake.state, namesake.is_alive = "gone", false
+  self.broker:forget(namesake)
+end
+
+local function leaves(self, gone)
+  remove(self, gone)
+  if self.lingers and #self.consumers == 0 then end_lingering(self) end
+end
+
 function Queue:cancel(gone)
-  remove(self, function (consumer) return consumer == gone end)
+  leaves(self, function (consumer) return consumer == gone end)
 end
 
 --- The queue hears that a channel is no more: its unacknowledged messages (`entries`, the oldest first) are back.
 function Queue:channel_down(channel, entries)
+  local function is_of_channel(consumer) return consumer.channel == channel end
+  if self.lingers then leaves(self, is_of_channel) end
   if not self.is_alive then return end
   for _, entry in ipairs(entries) do put_back(self, entry) end
-  remove(self, function (consumer) return consumer.channel == channel end)
+  remove(self, is_of_channel)
   serve_again(self)
 end
 
@@ -250,6 +267,14 @@ function Queue:remove()
   for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
   self.consumers = {}
   if self.is_silent then self.broker:go_on() end
+end
+
+--- Its owner deletes it on a node that is being stopped, and takes it for dead: it is forgotten, and goes on until
+-- nobody consumes from it any more.
+function Queue:linger()
+  if #self.consumers == 0 then return self:remove() end
+  self.state, self.is_alive, self.lingers = "gone", false, true
+  self.broker:forget(self)
 end
 
 --- What it has, if it is durable, when the broker that ended with it is back: a list of messages.
