@@ -222,6 +222,17 @@ for _, way in ipairs(Peer.all_ways) do
         end)
       end
 
+      it("deletes it by a third channel when the broker closes the second for reasons of its own", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
+        assert_taken(peer)
+        peer:pass(0.1)
+        channel = peer.holder:opened()
+        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+        peer.holder:deleted(channel)
+        assert_free(peer)
+      end)
+
       it("keeps the name when the deletion is denied", function ()
         local peer, channel = undoing()
         peer.holder:refuse(channel, 403, DENIED, "queue.delete")

@@ -118,8 +118,11 @@ static void undo_refused(al_exclusive *own, const al_event *event) {
     undo_settled(own, NULL);
     return;
   }
-  if (!claim->is_denied) snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
-  claim->is_denied = true;
+  /* A channel that ends for reasons of its own says nothing of the queue: it is deleted by the next one. */
+  if (event->method != 0 && !claim->is_denied) {
+    snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
+    claim->is_denied = true;
+  }
   undo_later(own);
 }
 
