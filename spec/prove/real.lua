@@ -127,7 +127,7 @@ end
 local function ended(self, seat)
   local output = seat.process:output()
   self.journal:note("dead", { about = seat.lane, from = seat.killed, message = output ~= "" and output or nil })
-  seat.process.socket:close()
+  seat.process:forget()
   seat.killed, seat.ended = nil, true
 end
 

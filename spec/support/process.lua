@@ -56,15 +56,18 @@ function process.start(environment)
   local server = assert(socket.bind("127.0.0.1", 0))
   server:settimeout(SECONDS)
   local _, port = server:getsockname()
-  local self = setmetatable({ log = os.tmpname() }, process)
+  local self, log = setmetatable({}, process), os.tmpname()
   local words = { "env" }
   for name, value in pairs(environment or {}) do table.insert(words, quoted(name .. "=" .. value)) end
   for _, word in ipairs{ "bash", "-c", process.LAUNCH, "launch", os.getenv "LUA" or "lua", PROGRAM, tostring(port) } do
     table.insert(words, quoted(word))
   end
-  os.execute(table.concat(words, " ") .. " </dev/null >" .. quoted(self.log) .. " 2>&1 &")
-  self.socket = assert(server:accept(), "the second process did not start: " .. tostring(contents(self.log)))
+  os.execute(table.concat(words, " ") .. " </dev/null >" .. quoted(log) .. " 2>&1 &")
+  self.socket = server:accept()
   server:close()
+  self.log = assert(io.open(log))
+  os.remove(log)  -- now, and not at the end, which a spec that is killed does not reach
+  if not self.socket then error("the second process did not start: " .. self:output(), 2) end
   self.socket:setoption("tcp-nodelay", true)
   self.pid = self:finish()
   self.started = select(2, stat(self.pid))
@@ -73,7 +76,10 @@ function process.start(environment)
 end
 
 --- What it wrote to its standard output and error so far.
-function process:output() return contents(self.log) or "" end
+function process:output()
+  self.log:seek "set"
+  return self.log:read "*a"
+end
 
 --- Has it run code with arguments, without waiting for the end.
 function process:begin(code, ...)
@@ -124,17 +130,29 @@ function process:kill()
   self:await_end()
 end
 
-local function remove(self)
-  self:kill()
+local function close(self)
   self.socket:close()
-  os.remove(self.log)
+  self.log:close()
+end
+
+--- Closes what leads to one that has ended.
+function process:forget()
+  for i, one in ipairs(running) do
+    if one == self then
+      table.remove(running, i)
+      break
+    end
+  end
+  close(self)
 end
 
 --- Ends them all. To be called after each test.
 function process.clear()
-  local old = running
-  running = {}
-  for _, one in ipairs(old) do remove(one) end
+  while running[1] do
+    local one = table.remove(running)
+    one:kill()
+    close(one)
+  end
 end
 
 --- Runs a command and gives what it printed; throws that when it failed.
