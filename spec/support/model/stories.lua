@@ -223,9 +223,11 @@ function stories.named(name)
 end
 
 --- Plays a story by one seed. Gives the crowd, with the trace of what happened if that is wanted, and what was wrong.
+-- Ctrl-C, which the interpreter makes an error of, is nothing that the story did, and is thrown again.
 function stories.play(story, seed, traced)
   local crowd = Crowd.new(seed, story, traced)
   local fine, err = pcall(crowd.play, crowd)
+  if not fine and tostring(err):find("interrupted!", 1, true) then error("interrupted!", 0) end
   return crowd, not fine and err or nil
 end
 
