@@ -7,10 +7,11 @@ local cluster = require "spec.support.cluster"
 local contest = require "spec.prove.cluster_contest"
 local kinds = require "spec.prove.cluster_kinds"
 local process = require "spec.support.process"
+local settings = require "spec.prove.settings"
 local stories = require "spec.prove.cluster_stories"
 
-local seconds = tonumber(os.getenv "SECONDS") or 0
-local seed = tonumber(os.getenv "SEED") or os.time()
+local seconds = settings.seconds(os.getenv "SECONDS") or 0
+local seed = settings.seed(os.getenv "SEED") or os.time()
 local wanted = os.getenv "STORY" or ""
 local failed, ghosts = 0, 0
 
@@ -20,6 +21,16 @@ local function is_wanted(name)
   for words in wanted:gmatch "[^,]+" do
     if name:find(words, 1, true) then return true end
   end
+end
+
+-- A run that tells nothing would end well.
+local function check_story()
+  local names = {}
+  for i, story in ipairs(stories) do
+    if is_wanted(story.name) then return end
+    names[i] = "  " .. story.name
+  end
+  settings.refuse("no story has the words %q, but there are:\n%s", wanted, table.concat(names, "\n"))
 end
 
 io.stdout:setvbuf "line"
@@ -65,6 +76,8 @@ local function judge(kind, result)
     fail("two had the %s lock at a time", kind) end
 end
 
+check_story()
+settings.check("kind", kinds.wanted(), kinds.all)
 process.clear()
 contest.begin()
 say("RabbitMQ %s, three nodes, metadata in %s", cluster.version, cluster.has_khepri() and "Khepri" or "Mnesia")

@@ -19,6 +19,8 @@ local ALL = {
 
 kinds.names = { "classic", "quorum", "mutex", "write", "read", "token", "token-quorum" }
 
+kinds.all = ALL
+
 --- Those of the environment's KINDS, or all. A kind may be named more than once.
 function kinds.wanted()
   local list = {}

@@ -5,14 +5,22 @@
 --     main.lua [seconds=300] [seed=N] [faults=a,b] [kind=a,b] [every=0.4] [quiet=10]
 -- It starts a RabbitMQ of its own, or takes that of $AMQP_URL, and then does without what takes an operator.
 local broker = require "spec.support.broker"
+local pools = require "spec.prove.pools"
 local process = require "spec.support.process"
 local real = require "spec.prove.real"
+local settings = require "spec.prove.settings"
 
 local function names(text)
   if not text then return nil end
   local list = {}
   for name in text:gmatch "[^,%s]+" do table.insert(list, name) end
   return list
+end
+
+local function by_name(list, field)
+  local set = {}
+  for _, one in ipairs(list) do set[field and one[field] or one] = true end
+  return set
 end
 
 local function nodes()
@@ -27,13 +35,19 @@ for _, word in ipairs(arg) do
   given[name or error("not understood: " .. word, 0)] = value ~= "" and value or nil
 end
 
-local seed = tonumber(given.seed) or os.time()
-local directory = "build/prove/" .. seed
-local seconds = tonumber(given.seconds) or 300
+local seed = settings.seed(given.seed) or os.time()
+local directory = ("build/prove/%d"):format(seed)
+local seconds = settings.seconds(given.seconds) or 300
+local faults, kinds = names(given.faults), names(given.kind)
+settings.check("fault", faults, by_name(real.faults(), "name"))
+settings.check("kind of lock", kinds, by_name(pools.kinds))
+local again = ("make prove SEED=%d SECONDS=%g"):format(seed, seconds)
+if faults then again = again .. " FAULTS=" .. table.concat(faults, ",") end
+if kinds then again = again .. " KIND=" .. table.concat(kinds, ",") end
 local used = nodes()
-print(("seed %d: make prove SEED=%d SECONDS=%d"):format(seed, seed, seconds))
+print(("seed %d: %s"):format(seed, again))
 local fine, result = pcall(real.run, { nodes = used, directory = directory, seed = seed, seconds = seconds,
-  every = tonumber(given.every), quiet = tonumber(given.quiet), faults = names(given.faults), kinds = names(given.kind),
+  every = tonumber(given.every), quiet = tonumber(given.quiet), faults = faults, kinds = kinds,
   say = print })
 if used[1].remove then used[1]:remove() end
 process.remove_modules()

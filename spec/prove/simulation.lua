@@ -10,25 +10,21 @@
 --
 -- The rates are per second of the processor's time: how much of it there is on a busy machine is another matter.
 -- The seed decides all that happens in a story, so that the last form shows exactly what was wrong.
+local settings = require "spec.prove.settings"
 local stories = require "spec.support.model.stories"
 
 local SHOWN = 60  -- lines of a story that ended badly
 
-local function setting(name)
-  local value = os.getenv(name)
-  return value ~= "" and value or nil
-end
-
-local SECONDS, STORY, SEED = tonumber(setting "SECONDS" or 60), setting "STORY", tonumber(setting "SEED" or nil)
+local SECONDS, STORY = settings.seconds(os.getenv "SECONDS") or 60, os.getenv "STORY" or ""
+local SEED = settings.seed(os.getenv "SEED")
 
 local function chosen()
-  if not STORY then return stories.all end
+  if STORY == "" then return stories.all end
   local story = stories.named(STORY)
   if story then return { story } end
   local names = {}
   for i, other in ipairs(stories.all) do names[i] = other.name end
-  io.stderr:write(("there is no story %q, but: %s\n"):format(STORY, table.concat(names, ", ")))
-  os.exit(2)
+  settings.refuse("there is no story %q, but: %s", STORY, table.concat(names, ", "))
 end
 
 -- Counting ----------------------------------------------------------------------------------------------------------
@@ -73,6 +69,8 @@ local function show_failure(story, seed, err)
   print(("all of it: make prove-sim STORY=%q SEED=%d"):format(story.name, seed))
 end
 
+local function amount(count) return ("%d %s"):format(count, count == 1 and "story" or "stories") end
+
 local function play_on(list, first)
   local counts, began, over_at, seed = {}, os.clock(), os.time() + SECONDS, first
   for _, story in ipairs(list) do counts[story] = new_count() end
@@ -89,11 +87,11 @@ end
 
 local function prove(list)
   local first = os.time() * 1000
-  print(("%d stories by seeds from %d on, for %g s"):format(#list, first, SECONDS))
+  print(("%s by seeds from %d on, for %g s"):format(amount(#list), first, SECONDS))
   local counts, seconds, failure = play_on(list, first)
   local sum = report(list, counts, seconds)
   if failure then show_failure(failure.story, failure.seed, failure.err) end
-  print(failure and "FAILED" or ("%d stories ended well"):format(sum.stories))
+  print(failure and "FAILED" or amount(sum.stories) .. " ended well")
   return not failure
 end
 
@@ -107,8 +105,5 @@ end
 
 stories.hurry()
 local list = chosen()
-if SEED and #list > 1 then
-  io.stderr:write("SEED wants a STORY, too\n")
-  os.exit(2)
-end
+if SEED and #list > 1 then settings.refuse "SEED wants a STORY, too" end
 os.exit(SEED and show(list[1], SEED) or not SEED and prove(list), true)
