@@ -249,8 +249,13 @@ end
 
 if arg and arg[0] and arg[0]:match "spec/prove/timeline%.lua$" then
   local journal = require "spec.prove.journal"
+  local from, to = tonumber(arg[2]), tonumber(arg[3])
+  if not from or not to or from >= to then
+    io.stderr:write("usage: timeline.lua build/prove/SEED FROM TO: the picture from FROM to TO, in seconds\n")
+    os.exit(2)
+  end
   local book = require("spec.prove.digest").of(journal.read_all(arg[1] .. "/journals"))
-  local from, to = book.first + tonumber(arg[2]), book.first + tonumber(arg[3])
+  from, to = book.first + from, book.first + to
   io.write(timeline.draw(book, { { from = from, to = to, title = ("%s: %s to %s s"):format(arg[1], arg[2], arg[3]) } }))
 end
 
