@@ -196,11 +196,12 @@ static void declared(al_exclusive *own, bool ours) {
   settle(own);
 }
 
+/* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. */
 static void deleted(al_exclusive *own) {
-  if (own->is_consumed && !own->is_cancelled)
-    al_channel_give_after(own->channel, own->claim.ticket);
-  else
+  if (own->is_cancelled)
     al_channel_give(own->channel);
+  else
+    al_channel_give_after(own->channel, own->claim.ticket);
   own->channel = NULL;
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
