@@ -72,7 +72,7 @@ end
 function checks.table_of(schema)
   return function(value, where, key)
     if type(value) ~= "table" then return "a table" end
-    options.check(value, schema, where .. "." .. key)
+    return nil, options.check(value, schema, where .. "." .. key)
   end
 end
 
@@ -103,14 +103,15 @@ function options.check(given, schema, where)
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(where, show(given)), 0)
   end
-  given = plain(given, schema)
-  for key, value in pairs(given) do
+  local taken = {}
+  for key, value in pairs(plain(given, schema)) do
     local check = schema[key]
     if not check then error(("%s: unknown option %s"):format(where, show(key)), 0) end
-    local wanted = check(value, where, key)
+    local wanted, instead = check(value, where, key)
     if wanted then error(("%s: option %s must be %s, not %s"):format(where, key, wanted, show(value)), 0) end
+    taken[key] = instead or value
   end
-  return given
+  return taken
 end
 
 --- Throws unless `value` passes `check`; gives what to use. `argument` names it.

@@ -318,6 +318,16 @@ describe("options that a table inherits", function()
     assert.matches("0.125 s", select(2, admin:destroy(inherits{ timeout = 0.125 })), 1, true)
   end)
 
+  it("count in an option that is a table, too, as they were checked", function()
+    local asked = {}
+    local tls = setmetatable({}, { __index = function(_, name)
+      asked[name] = (asked[name] or 0) + 1
+      return name == "verify" or nil
+    end })
+    assert.is_nil((amqplocks.connect("amqps://127.0.0.1:1", { tls = tls, driver = "native" })))
+    assert.same({ ca = 1, cert = 1, key = 1, verify = 1, server_name = 1 }, asked)
+  end)
+
   it("are as wrong as its own", function()
     assert.error_matches(function() connect():mutex("db"):acquire(inherits{ timeout = "5" }) end,
       "acquire: option timeout must be a number of seconds")
