@@ -86,6 +86,22 @@ describe("the model broker", function ()
     assert.equal(2, closes)
   end)
 
+  it("does not close it again once it has heard that, when another one has the number", function ()
+    bell(1)
+    broker.laws.lags, broker.laws.inner, broker.laws.tick = 1, 0.01, 0.001
+    function broker.lag(_, most) return most end
+    local socket = client.connect()
+    local channel = socket:channel()
+    token(channel)
+    broker:time_out("bell")
+    assert.is_nil((channel:await("basic.deliver")))
+    local other = socket:channel()
+    assert.equal(channel.number, other.number)
+    assert(other:call{ method = "basic.qos", prefetch_count = 1 })
+    broker.world:run(1)
+    assert(other:call{ method = "basic.qos", prefetch_count = 1 })
+  end)
+
   it("reads no publisher during an alarm, and says so to who publishes", function ()
     bell(0)
     local publisher, other = client.connect(), client.connect()

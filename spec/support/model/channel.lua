@@ -134,9 +134,14 @@ function Channel:fail(code, text, frame)
   self:down()
 end
 
---- Up to 3.11 the broker says once more that it closes the channel, until it has heard close-ok.
+local function say_again(self, close)
+  if self.state == "closing" then write_known(self, { frame = close, bytes = codec.encode(close, self.number) }) end
+end
+
+--- Up to 3.11 the broker says once more that it closes the channel, until it has heard close-ok: never after that, when
+-- the number may be another channel's.
 function Channel:insist()
-  if self.state == "closing" then reply(self, self.last_words) end
+  if self.state == "closing" then in_turn(self, "out_until", say_again, self.last_words) end
 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
