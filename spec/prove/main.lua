@@ -5,6 +5,7 @@
 --     main.lua [seconds=300] [seed=N] [faults=a,b] [kind=a,b] [every=0.4] [quiet=10]
 -- It starts a RabbitMQ of its own, or takes that of $AMQP_URL, and then does without what takes an operator.
 local broker = require "spec.support.broker"
+local lfs = require "lfs"
 local pools = require "spec.prove.pools"
 local process = require "spec.support.process"
 local real = require "spec.prove.real"
@@ -35,12 +36,23 @@ for _, word in ipairs(arg) do
   given[name or error("not understood: " .. word, 0)] = value ~= "" and value or nil
 end
 
-local seed = settings.seed(given.seed) or os.time()
-local directory = ("build/prove/%d"):format(seed)
+local function directory_of(seed) return ("build/prove/%d"):format(seed) end
+
+-- One that nobody has used: another run may have begun in the same second.
+local function new_seed()
+  local seed = os.time()
+  while not lfs.mkdir(directory_of(seed)) do
+    if not lfs.attributes "build/prove" then assert(lfs.mkdir "build/prove") else seed = seed + 1 end
+  end
+  return seed
+end
+
 local seconds = settings.seconds(given.seconds) or 300
 local faults, kinds = names(given.faults), names(given.kind)
 settings.check("fault", faults, by_name(real.faults(), "name"))
 settings.check("kind of lock", kinds, by_name(pools.kinds))
+local seed = settings.seed(given.seed) or new_seed()
+local directory = directory_of(seed)
 local again = ("make prove SEED=%d SECONDS=%g"):format(seed, seconds)
 if faults then again = again .. " FAULTS=" .. table.concat(faults, ",") end
 if kinds then again = again .. " KIND=" .. table.concat(kinds, ",") end
