@@ -110,6 +110,12 @@ local function add(self, role, number, flavour, is_proxied)
   sit(self, seat)
 end
 
+local function has_administered(self)
+  for _, pool in ipairs(self.pools) do
+    if pools.is_administered(pool) then return true end
+  end
+end
+
 local function fill(self, crowd)
   local proxied = crowd.proxied
   for _, flavour in ipairs{ "plain", "several", "loop", "cramped" } do
@@ -118,7 +124,7 @@ local function fill(self, crowd)
       proxied = proxied - 1
     end
   end
-  for i = 1, crowd.admins or 0 do add(self, "admin", i) end
+  for i = 1, has_administered(self) and crowd.admins or 0 do add(self, "admin", i) end
   for i = 1, crowd.witnesses or 0 do add(self, "witness", i) end
   for i = 1, crowd.foreigners or 0 do add(self, "foreigner", i) end
 end
