@@ -38,6 +38,14 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:silent()
       end)
 
+      it("keeps its channel, whatever is said there of a consumer without a name", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = "", no_wait = true }
+        assert.is_true(lock:held())
+        assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
+      end)
+
       it("is lost and UNDOING when the broker closes its channel", function ()
         local peer = open()
         local lock, claim = peer:acquire("images")

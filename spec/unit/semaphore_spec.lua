@@ -588,6 +588,18 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(farthest > 60)
       end)
 
+      it("begins by chance among those in a row, whatever is seen behind a gap", function ()
+        local peer, semaphore = held_before("random", 2, 1)
+        for _ = 1, 20 do
+          local op = semaphore:acquire(0)
+          local first = peer.prober:look{ "images-1-A", "images-2-A", "images-4-A" }[1]
+          local start = tonumber(first:match("%-(%d+)%-A$"))
+          assert.is_true(start <= 2)
+          gets(peer, op, start):drop()
+          peer.holder:delete(("images-%d-B"):format(start))
+        end
+      end)
+
       it("begins by chance among as many as the last look saw in a row, though there were more", function ()
         local peer, semaphore = held_before("random", 5, 5)
         local asked_for_squatters
@@ -692,6 +704,16 @@ for _, way in ipairs(Peer.all_ways) do
       peer.prober:look(row(1))
       assert.equal(1, peer.holder:expect("channel.open").channel)
       assert.is_false(op:done())
+    end)
+
+    it("loses the holder while it looks at many: unreachable, and no more of them are asked for", function ()
+      local peer = open()
+      local op = peer:semaphore("images"):acquire(0)
+      local probes = peer.prober:probes()
+      peer.holder:down("timed out")
+      peer.prober:answer(probes, row(40, "all"))
+      peer:failed(op, "unreachable", "timed out")
+      peer.prober:silent()
     end)
 
     it("loses the holder while it looks, and somebody else connects it again: no lock comes of it", function ()
