@@ -4,7 +4,7 @@
 --- Those who lock, as they run in processes of their own: they take what they can get, at random, look again and again
 -- whether they hold it, and write all of it down (see journal.lua):
 --
---     ask op pool way within…     got op slot kind ticket | none op code message
+--     ask op pool way within probe…     got op slot kind ticket | none op code message
 --     held op from                looked at it, not before `from`, and it was held. The first look is written down, the
 --                                 last before one that says otherwise, and one each 10 ms between
 --     gone op from code           looked, and it was not; once, until it is held again
@@ -141,24 +141,25 @@ local function options(self, is_holding)
 end
 
 local function lock_of(self, pool)
-  return pools.lock(self.shared.conn, pool, not pools.is_token(pool) and {
-    probe = chance(0.6) and "auto" or chance(0.5) and "publish" or "passive",
-    strategy = pools.is_numbered(pool) and ({ "ascending", "random", "last" })[math.random(3)] or nil,
-  } or nil)
+  if pools.is_token(pool) then return pools.lock(self.shared.conn, pool), nil end
+  local probe = chance(0.6) and "auto" or chance(0.5) and "publish" or "passive"
+  local strategy = pools.is_numbered(pool) and ({ "ascending", "random", "last" })[math.random(3)] or nil
+  return pools.lock(self.shared.conn, pool, { probe = probe, strategy = strategy }), probe
 end
 
 --- Tries to get in; gives what is held, if it is.
 function caller:take(pool, is_holding)
   local ways = pools.ways(pool)
-  local way, object, op = ways[math.random(#ways)], lock_of(self, pool), self.journal:number()
+  local way, op, object, probe = ways[math.random(#ways)], self.journal:number(), lock_of(self, pool)
   local lock, message, code
   if chance(0.2) then
-    self.journal:note("ask", { op = op, pool = pool.name, way = "try_" .. way, within = PAUSE_MOST + 3 * TIMEOUT })
+    self.journal:note("ask", { op = op, pool = pool.name, way = "try_" .. way, within = PAUSE_MOST + 3 * TIMEOUT,
+      probe = probe })
     lock, message, code = object["try_" .. way](object)
   else
     local opts = options(self, is_holding)
     self.journal:note("ask", { op = op, pool = pool.name, way = way, within = opts.timeout, poll = opts.poll,
-      fair = opts.fair, priority = opts.priority })
+      fair = opts.fair, priority = opts.priority, probe = probe })
     lock, message, code = object[way](object, opts)
   end
   if not lock then

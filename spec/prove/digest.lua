@@ -54,7 +54,7 @@ local function answer(book, one, record, what)
     table.insert(book.answers, {
       lane = record.lane, base = base(record.lane), act = record.act, what = what, pool = one.pool,
       from = one.began or one.asked or record.at, at = record.at, within = one.timeout,
-      code = record.code, message = record.message,
+      code = record.code, message = record.message, probe = one.probe,
     })
   end
 end
@@ -96,7 +96,8 @@ function read.sits(book, record)
 end
 
 function read.ask(book, record)
-  local one = begin(book, record, { pool = record.pool, way = record.way, asked = record.at, poll = record.poll })
+  local one = begin(book, record, { pool = record.pool, way = record.way, asked = record.at, poll = record.poll,
+    probe = record.probe })
   one.is_wait = not (record.way:match "^try" or record.way == "declare")
   one.timeout = one.is_wait and record.within or nil
   begin_deadline(one, record, record.way .. " of " .. record.pool)

@@ -130,20 +130,31 @@ local function vacancy(book, hold)
   return hold.ended, "lost"
 end
 
-local function is_waited_for(book, pool, at)
-  for _, wait in ipairs(book.waits[pool] or {}) do
-    if wait.from > at then return false end
-    if wait.from < at - WAITED and wait.to > at then return true end
+-- A function that says whether somebody waited at a moment, and had for a while. The waits are in the order of their
+-- beginning: it remembers how long at most those lasted that began up to each.
+local function waiting_at(list)
+  local lasts, latest = {}, -math.huge
+  for i, wait in ipairs(list) do
+    latest = math.max(latest, wait.to)
+    lasts[i] = latest
+  end
+  return function(at)
+    local low, high = 0, #list
+    while low < high do
+      local middle = math.ceil((low + high) / 2)
+      if list[middle].from < at - WAITED then low = middle else high = middle - 1 end
+    end
+    return low > 0 and lasts[low] > at
   end
 end
 
 -- When it came free while somebody waited, in order: { at, cause, hold that ended }.
 local function vacancies(book, unit)
-  local list = {}
+  local list, is_waited_for = {}, waiting_at(book.waits[unit.pool.name] or {})
   for _, hold in ipairs(unit.holds) do
     if hold.ended < math.huge and not hold.into then
       local at, cause = vacancy(book, hold)
-      if at < book.calm and is_waited_for(book, unit.pool.name, at) then
+      if at < book.calm and is_waited_for(at) then
         table.insert(list, { at = at, cause = cause, hold = hold })
       end
     end

@@ -266,6 +266,10 @@ describe("the checker of journals", function()
     assert_violations("", answer:format "unreachable")
     assert_violations("answer", answer:format "not_found")
     assert_violations("answer", answer:format "limit")
+    local verified = "a 1 ask op=1 pool=mutex way=acquire probe=%s\n a 2 got op=1 kind=mutex\n"
+      .. "a 3 verify op=1 within=6\n a 4 verified op=1 code=blocked\n"
+    assert_violations("", verified:format "publish")
+    assert_violations("answer", verified:format "auto")
   end)
 
   it("finds a timeout before the time is over, and whatever goes wrong with closing", function()
