@@ -63,8 +63,11 @@ static void done(al_op *op, al_code code) {
   op->done = true;
 }
 
+/* Also while it is failing: what stops it may be what it waited for, as the end of the connection is for closing it. */
 void al_op_finish(al_op *op) {
-  if (!op->done) done(op, AL_OK);
+  if (op->done) return;
+  op->message[0] = '\0';
+  done(op, AL_OK);
 }
 
 /* Once: what stops an operation may end in failing it. */
