@@ -12,7 +12,7 @@ typedef enum al_action { AL_CREATE, AL_ADD, AL_REMOVE, AL_RESIZE, AL_DESTROY, AL
 /* For people: what Lua's callers call it. */
 const char *al_action_verb(al_action action);
 
-/* False: there can be no such number, and the operation has failed. Lua's callers are told by Lua. */
+/* False: there can be no such number, and the operation has failed. (From Lua it never comes to that: there it throws.) */
 bool al_action_is_possible(al_action action, int amount, al_op *op);
 
 /* How many there are to be when there are `count`; a repair makes them `whole`. */
