@@ -89,11 +89,16 @@ local function show(value)
   return type(value) == "string" and '"' .. text .. '"' or text
 end
 
+local function copy_of(given)
+  local copy = {}
+  for key, value in next, given do copy[key] = value end
+  return copy
+end
+
 -- What a table with a metatable says is asked for once, so that what is checked is what is used.
 local function plain(given, schema)
   if getmetatable(given) == nil then return given end
-  local copy = {}
-  for key, value in next, given do copy[key] = value end
+  local copy = copy_of(given)
   for key in pairs(schema) do copy[key] = given[key] end
   return copy
 end
@@ -103,13 +108,17 @@ function options.check(given, schema, where)
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(where, show(given)), 0)
   end
-  local taken = {}
-  for key, value in pairs(plain(given, schema)) do
+  local asked = plain(given, schema)
+  local taken = asked -- not copied without need: where there is no memory, what may wait says so, and does not throw
+  for key, value in next, asked do
     local check = schema[key]
     if not check then error(("%s: unknown option %s"):format(where, show(key)), 0) end
     local wanted, instead = check(value, where, key)
     if wanted then error(("%s: option %s must be %s, not %s"):format(where, key, wanted, show(value)), 0) end
-    taken[key] = instead or value
+    if instead then
+      if taken == asked then taken = copy_of(asked) end
+      taken[key] = instead
+    end
   end
   return taken
 end
