@@ -14,14 +14,10 @@
 
 /* ---- the table of names ----------------------------------------------------------------------------------------- */
 
-static uint32_t hash_of(const char *queue) { /* FNV-1a */
-  uint32_t hash = 2166136261u;
-  for (const char *c = queue; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-  return hash;
-}
-
 static al_exclusive **bucket(al_session *session, const char *queue) {
-  return &session->holder.names[hash_of(queue) % AL_NAME_BUCKETS];
+  uint32_t hash = 2166136261u; /* FNV-1a */
+  for (const char *c = queue; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+  return &session->holder.names[hash % AL_NAME_BUCKETS];
 }
 
 al_exclusive *al_exclusive_find(al_session *session, const char *queue) {
