@@ -82,30 +82,21 @@ local function exclusive(book, findings, holds)
   end
 end
 
-local function by_begin(a, b)
-  if a.from ~= b.from then return a.from < b.from end
-  return a.to < b.to
-end
-
-local function by_end(a, b)
-  if a.to ~= b.to then return a.to < b.to end
-  return a.from < b.from
-end
-
-local function sorted(list, comes_before, is_wanted)
+-- Those that are wanted, by one of their times.
+local function sorted(list, time, is_wanted)
   local copy = {}
   for _, one in ipairs(list) do
     if is_wanted(one) then table.insert(copy, one) end
   end
-  table.sort(copy, comes_before)
+  table.sort(copy, function(a, b) return a[time] < b[time] end)
   return copy
 end
 
 -- A function that gives the most permits there may have been at a moment: any number that somebody may have made it,
 -- after the last that was certainly made. Asked for one moment after the other, in order.
 local function most_permits(pool, acts)
-  local begun = sorted(acts, by_begin, function(act) return act.slots end)
-  local made = sorted(acts, by_end, function(act) return act.slots and act.result end)
+  local begun = sorted(acts, "from", function(act) return act.slots end)
+  local made = sorted(acts, "to", function(act) return act.slots and act.result end)
   local next_begun, next_made, superseded = 1, 1, -math.huge
   local open, is_known = {}, false
   return function(at)
@@ -189,11 +180,9 @@ local function false_belief(book, findings, hold, saw)
   })
 end
 
-local function by_answer(a, b) return a.at < b.at end
-
 local function find_false_beliefs(book, findings)
   local units, over = certain_holds(book), {}
-  local saws = sorted(book.saws, by_answer, function(saw) return saw.what == "absent" end)
+  local saws = sorted(book.saws, "at", function(saw) return saw.what == "absent" end)
   for _, saw in ipairs(saws) do
     local key = key_of(saw)
     local holds, first = units[key] or {}, over[key] or 1
