@@ -119,6 +119,10 @@ describe("the checker of journals", function()
         .. "d 3 admin op=2 pool=permits action=resize slots=3 within=9\n d 6 done op=2 result=3\n "))
       assert_violations("overlap",
         all(down .. "d 6 admin op=2 pool=permits action=resize slots=3 within=9\n d 7 done op=2 result=3\n "))
+      local up = "d 0 admin op=1 pool=permits action=resize slots=4 within=9\n d 0.5 done op=1 result=4\n "
+      assert_violations("", all(up))
+      assert_violations("overlap",
+        all(up .. "d 0.6 admin op=2 pool=permits action=resize slots=2 within=9\n d 1 done op=2 result=2\n "))
       -- Whoever was killed may have done it, or not.
       assert_violations("", all(down .. [[d 1 admin op=2 pool=permits action=resize slots=4 within=9
         stage 1.5 kill about=d
@@ -353,6 +357,31 @@ describe("the checker of journals", function()
       b 3 free op=1
       c 4 ask op=1 pool=mutex way=acquire
       c 4 got op=1 kind=mutex
+    ]])
+    assert.same({ release = { 0.25 } }, findings.hand_overs)
+  end)
+
+  it("measures for who waited longest, whoever came later and gave up before", function()
+    local _, findings = assert_violations("", held("a", "mutex", 1, 2) .. [[
+      stage 9 quiet
+      b 1.2 ask op=1 pool=mutex way=acquire
+      c 1.5 ask op=1 pool=mutex way=acquire
+      c 1.7 none op=1 code=timeout
+      b 2.25 got op=1 kind=mutex
+      b 3 let op=1 how=drop
+      b 3 free op=1
+    ]])
+    assert.same({ release = { 0.25 } }, findings.hand_overs)
+  end)
+
+  it("measures from the permit that came free while somebody waited, not from one before", function()
+    local _, findings = assert_violations("", held("a", "permits", 1, 2, "kind=permit")
+      .. held("c", "permits", 1, 5, "kind=permit") .. [[
+      stage 9 quiet
+      b 4 ask op=1 pool=permits way=acquire
+      b 5.25 got op=1 kind=permit
+      b 6 let op=1 how=drop
+      b 6 free op=1
     ]])
     assert.same({ release = { 0.25 } }, findings.hand_overs)
   end)
