@@ -437,6 +437,17 @@ for _, way in ipairs(Peer.all_ways) do
         return peer, semaphore
       end
 
+      -- The second slot, by who asks passively and takes the last.
+      local function held_passively_before()
+        local peer = open()
+        local semaphore = peer:semaphore("images", { probe = "passive", strategy = "last" })
+        local op = semaphore:acquire(0)
+        asked_passively(peer, { ["images-1-A"] = true, ["images-1-B"] = 405, ["images-2-A"] = true })
+        gets(peer, op, 2):drop()
+        peer.holder:delete("images-2-B")
+        return peer, semaphore
+      end
+
       it("begins where it was last, and asks for the first slot along with that", function ()
         local peer, semaphore = held_before("last", 5, 3)
         local op = semaphore:acquire(0)
@@ -542,13 +553,8 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes nothing where the broker denies asking for the first passively", function ()
-        local peer = open()
-        local semaphore = peer:semaphore("images", { probe = "passive", strategy = "last" })
+        local peer, semaphore = held_passively_before()
         local op = semaphore:acquire(0)
-        asked_passively(peer, { ["images-1-A"] = true, ["images-1-B"] = 405, ["images-2-A"] = true })
-        gets(peer, op, 2):drop()
-        peer.holder:delete("images-2-B")
-        op = semaphore:acquire(0)
         asked_passively(peer, { ["images-1-A"] = 403, ["images-2-A"] = true })
         peer:failed(op, "refused")
         peer.holder:silent()
@@ -618,13 +624,8 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks for the first only once where it asks passively", function ()
-        local peer = open()
-        local semaphore = peer:semaphore("images", { probe = "passive", strategy = "last" })
+        local peer, semaphore = held_passively_before()
         local op = semaphore:acquire(0)
-        asked_passively(peer, { ["images-1-A"] = true, ["images-1-B"] = 405, ["images-2-A"] = true })
-        gets(peer, op, 2):drop()
-        peer.holder:delete("images-2-B")
-        op = semaphore:acquire(0)
         assert.same({ "images-1-A", "images-2-A", "images-2-B", "images-3-A", "images-3-B", "images-4-A",
           "images-4-B" }, asked_passively(peer, {}))
         peer:failed(op, "not_found")
