@@ -209,6 +209,14 @@ for _, way in ipairs(Peer.all_ways) do
         assert.same({ "nothing", "nothing" }, { peer.holder:next(), peer.prober:next() })
       end)
 
+      it("does not blame one that nobody has seen, when the broker says nothing", function ()
+        local peer = open()
+        local op = peer.session:administer("create", "images", { timeout = 2 }, 1)
+        peer.holder:claim("images-admin")
+        peer:live(2)
+        peer:failed(op, "timeout", 'create of "images" took longer than 2 s')
+      end)
+
       it("is told when the holder is lost while it waits", function ()
         local peer = open()
         local op = late(peer)

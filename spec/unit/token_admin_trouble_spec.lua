@@ -504,6 +504,14 @@ for _, way in ipairs(Peer.all_ways) do
         peer:failed(op, "timeout", 'another administrator was at work on "images" for all of 3 s')
       end)
 
+      it("does not blame one that nobody has seen, when the broker says nothing", function ()
+        local peer = scene.open(way)
+        local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
+        peer.holder:claim(MUTEX)
+        peer:live(2)
+        peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
+      end)
+
       it("in its own session, waits without asking the broker", function ()
         local peer = scene.open(way)
         local _, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 3, marks = 3 })

@@ -65,8 +65,6 @@ void al_admin_options_init(al_admin_options *options) {
   *options = (al_admin_options){.timeout = 30 * AL_SECOND};
 }
 
-static void taking_mutex(al_op *op);
-
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
 /* With holders, once their slots are removed. */
@@ -76,15 +74,11 @@ static int64_t patience(const admin *self) {
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
-  double seconds = (double)self->options.timeout / (double)AL_SECOND;
   if (self->released.count > 0)
     al_released_explain(&self->released, patience(self), out); /* what was to be removed is */
-  else if (self->op.step == taking_mutex)
-    snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", self->name,
-             seconds);
-  else
+  else if (!al_admin_mutex_explain(&self->mutex, self->options.timeout, out))
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
-             self->name, seconds);
+             self->name, (double)self->options.timeout / (double)AL_SECOND);
 }
 
 static void admin_stop(al_op *op) {

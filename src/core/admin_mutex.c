@@ -9,6 +9,7 @@
 
 static void look_again_later(al_admin_mutex *mutex) {
   al_session *session = mutex->op->session;
+  mutex->is_anothers = true;
   mutex->op->wake = session->now + al_wait_next(&mutex->wait, &session->random);
 }
 
@@ -65,6 +66,7 @@ bool al_admin_mutex_taken(al_admin_mutex *mutex) {
   if (mutex->own && mutex->own->claim.state == AL_CLAIM_CLAIMING) return false;
   if (mutex->own) {
     al_op_answered(op);
+    mutex->is_anothers = false;
     if (mutex->own->claim.state == AL_CLAIM_HELD) return true;
     missed(mutex);
   } else if (al_link_is_lost(&op->session->holder)) {
@@ -94,6 +96,13 @@ bool al_admin_mutex_released(al_admin_mutex *mutex) {
     return false; /* it goes with its channel */
   al_op_answered(mutex->op);
   forget(mutex);
+  return true;
+}
+
+bool al_admin_mutex_explain(const al_admin_mutex *mutex, int64_t time, char out[AL_MESSAGE_SIZE]) {
+  if (!mutex->is_anothers) return false;
+  snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", mutex->name,
+           (double)time / (double)AL_SECOND);
   return true;
 }
 

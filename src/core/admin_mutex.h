@@ -19,6 +19,7 @@ typedef struct al_admin_mutex {
   al_wait wait;
   al_squat squat; /* once, when the queue was found taken */
   bool is_suspected;
+  bool is_anothers; /* when last seen */
 } al_admin_mutex;
 
 /* Wants the mutex `queue` of semaphore `name` for `op`. The links must be open. Look with al_admin_mutex_taken() in every
@@ -34,6 +35,9 @@ bool al_admin_mutex_held(al_admin_mutex *mutex);
 /* Lets it go; done when al_admin_mutex_released(). */
 void al_admin_mutex_release(al_admin_mutex *mutex);
 bool al_admin_mutex_released(al_admin_mutex *mutex);
+
+/* Says that it was another's for all of `time`, which was not enough. False, and nothing said: it was not seen so. */
+bool al_admin_mutex_explain(const al_admin_mutex *mutex, int64_t time, char out[AL_MESSAGE_SIZE]);
 
 /* Lets it go without looking back. */
 void al_admin_mutex_drop(al_admin_mutex *mutex);

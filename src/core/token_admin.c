@@ -19,20 +19,13 @@ void al_token_admin_options_init(al_token_admin_options *options) {
   *options = (al_token_admin_options){.timeout = 30 * AL_SECOND};
 }
 
-static void taking_mutex(al_op *op);
-
-static double seconds(int64_t time) { return (double)time / (double)AL_SECOND; }
-
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_token_work *work = (const al_token_work *)op;
-  if (op->step == taking_mutex)
-    snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", work->name,
-             seconds(work->options.timeout));
-  else
+  if (!al_admin_mutex_explain(&work->mutex, work->options.timeout, out))
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
-             work->name, seconds(work->patience));
+             work->name, (double)work->patience / (double)AL_SECOND);
 }
 
 static void name_what_finishes(const al_token_work *work, char *out, size_t size) {
