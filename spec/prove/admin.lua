@@ -114,6 +114,18 @@ local function take_all(conn, pool, expected)
   return locks, "more"
 end
 
+-- The last strike may have been a restart: whoever waits for noticing anyway does not give up at the first refusal.
+local function connect_at_last(url, lane)
+  local message
+  for _ = 1, NOTICES do
+    local conn
+    conn, message = connect(url, lane)
+    if conn then return conn end
+    socket.sleep(1)
+  end
+  error(message)
+end
+
 local function count(writing, conn, pool)
   local expected = pool.most
   if pools.is_administered(pool) then
@@ -131,7 +143,7 @@ end
 -- which is written down, and counted once more.
 function admin.audit(cpath, directory, lane, name, url, list)
   journal.use(cpath)
-  local writing, conn = journal.open(directory, lane), assert(connect(url, name))
+  local writing, conn = journal.open(directory, lane), connect_at_last(url, name)
   for _, pool in ipairs(pools.decode(list)) do
     if not count(writing, conn, pool) and pools.is_administered(pool) then
       act(writing, pools.admin(conn, pool), pool, "repair", nil, { timeout = 10 })
@@ -145,7 +157,7 @@ end
 
 --- Takes away what was made.
 function admin.destroy(url, list)
-  local conn = assert(connect(url, "destroyer"))
+  local conn = connect_at_last(url, "destroyer")
   for _, pool in ipairs(administered(list)) do assert(pools.admin(conn, pool):destroy()) end
   conn:close()
   return true

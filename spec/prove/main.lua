@@ -4,6 +4,7 @@
 -- `make prove`; see real.lua:
 --     main.lua [seconds=300] [seed=N] [faults=a,b] [kind=a,b] [every=0.4] [quiet=10]
 -- It starts a RabbitMQ of its own, or takes that of $AMQP_URL, and then does without what takes an operator.
+local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local lfs = require "lfs"
 local pools = require "spec.prove.pools"
@@ -26,8 +27,11 @@ end
 
 local function nodes()
   local url = os.getenv "AMQP_URL"
-  if url and url ~= "" then return { { url = url } } end
-  return { broker.start() }
+  if not url or url == "" then return { broker.start() } end
+  local conn, message = amqplocks.connect(url)
+  if not conn then settings.refuse("AMQP_URL: %s", message) end
+  conn:close()
+  return { { url = url } }
 end
 
 local given = {}
