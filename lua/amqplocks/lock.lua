@@ -69,11 +69,12 @@ function Lock:downgrade()
   return done, message, code
 end
 
--- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own.
+-- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Who still has the
+-- lock may go on asking it.
 function metatable.__close(self)
   pcall(self.release, self)
   self._connection._driver.losses:forget(self)
-  self._core:drop()
+  self:_let_go()
 end
 
 local lock = {}

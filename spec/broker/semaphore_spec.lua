@@ -10,6 +10,15 @@ local operated_it = broker.operated_it(it, pending)
 
 local function semaphore(name, options) return stage.connect():semaphore(name, options) end
 
+-- That a lock whose scope has ended says so, whatever it is asked.
+local function assert_over(lock)
+  stage.fails("not_held", lock:held())
+  stage.fails("not_held", lock:verify())
+  stage.fails("not_held", lock:release())
+  assert.is_false(lock:revoked())
+  assert.matches("not_held", tostring(lock), 1, true)
+end
+
 after_each(stage.clear)
 teardown(stage.check)
 
@@ -418,6 +427,13 @@ describe("with", function()
     end))
   end)
 
+  it("leaves a lock that says it is not held, to those who still have it", function()
+    local name, kept = stage.semaphore(1)
+    semaphore(name):with(function(lock) kept = lock end)
+    assert_over(kept)
+    assert.is_true(stage.free(name, 1))
+  end)
+
   operated_it("gives nil, a message and lost when the lock was lost before the function returned", function()
     local name = stage.semaphore(1)
     local sem = semaphore(name)
@@ -467,6 +483,13 @@ describe("a lock that goes out of scope", function()
     local conn = stage.connect()
     block(conn:semaphore(name), function() conn:close() end)
     assert.is_true(stage.free(name, 1))
+  end)
+
+  close_it("at the end of a <close> block says that it is not held, to those who still have it", function()
+    local name, kept = stage.semaphore(1)
+    local block = assert(load_text("local sem, inside = ... local lock <close> = assert(sem:acquire()) inside(lock)"))
+    block(semaphore(name), function(lock) kept = lock end)
+    assert_over(kept)
   end)
 
   close_it("with its connection, at the end of a <close> block, is released", function()
