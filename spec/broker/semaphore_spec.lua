@@ -490,6 +490,7 @@ describe("a lock that goes out of scope", function()
     local block = assert(load_text("local sem, inside = ... local lock <close> = assert(sem:acquire()) inside(lock)"))
     block(semaphore(name), function(lock) kept = lock end)
     assert_over(kept)
+    assert.is_true(stage.free(name, 1))
   end)
 
   close_it("with its connection, at the end of a <close> block, is released", function()
