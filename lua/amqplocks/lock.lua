@@ -69,8 +69,8 @@ function Lock:downgrade()
   return done, message, code
 end
 
--- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept the
--- lock may go on asking it.
+-- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept
+-- the lock may go on asking it.
 function metatable.__close(self)
   pcall(self.release, self)
   self._connection._driver.losses:forget(self)
