@@ -57,7 +57,14 @@ function Tokens:inquire(admin)
   end
 end
 
-function Tokens.undone() return nil end
+--- What is wrong after a change that was said to be done: nobody else changes the number meanwhile.
+function Tokens:undone(permits)
+  if self.crowd.options.surplus then return nil end
+  for _, name in ipairs{ QUEUE, COUNT } do
+    local ready, unacked = self.broker:count(name)
+    if ready + unacked ~= permits then return ("there are %d in %s"):format(ready + unacked, name) end
+  end
+end
 
 function Tokens:ask(process, _, ...)
   return process:keep(process.session:token_semaphore(NAME, self.queue_type == "quorum")):acquire(...)
