@@ -582,6 +582,7 @@ end
 --   is_used             whether somebody had it before, and has just left
 --   in_line             whether those who came first must be served first
 --   loses_tokens        whether fewer tokens than slots may be left
+--   spare               how many tokens more than slots may be left; any number, if not given
 --   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
 --   notice              how late at most one may hear that a queue is gone that one consumes from, in seconds
 --   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from

@@ -15,7 +15,8 @@ local unpack = table.unpack or unpack
 local stories = { all = {} }
 
 -- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So
--- it is, too, where an administrator may die between the slots it makes and their tokens.
+-- it is, too, where an administrator may die between the slots it makes and their tokens. spare: each of them may have
+-- rung once for what he held without a token; whoever waits in vain takes what is too many away.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
 local EVERYTHING = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "restart", "cut off",
   "stopped", "stall", unpack(BELL) }
@@ -24,7 +25,7 @@ local EVERYTHING = { "death", "lost holder", "lost prober", "alarm", "stranger",
 local IMPATIENT = { "a while", "at once", "and gives up" }
 
 local SEMAPHORE = {
-  { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true },
+  { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true, spare = 5 },
   { name = "shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
   { name = "callers", text = "by callers who share a session", seeds = 40, programs = 4, shares = true, poll = 60,
     is_rung = true },
@@ -65,9 +66,9 @@ local SEMAPHORE = {
     seeds = 40, nodes = 3, stale = 2, count = 30, troubles = { "inquiry", "inquiry", "resize", "lost prober" },
     waiting = IMPATIENT, hold = 0.5, loses_tokens = true },
   { name = "again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01, channels = 8,
-    troubles = { "death", "lost prober", "stranger" }, loses_tokens = true },
+    troubles = { "death", "lost prober", "stranger" }, loses_tokens = true, spare = 4 },
   { name = "news", text = "while they hear late that queues are gone", seeds = 20, rounds = 10, hold = 0.01,
-    notice = 0.1, loses_tokens = true },
+    notice = 0.1, spare = 5 },
   { name = "restart", text = "while the broker is restarted", seeds = 80, count = 2, troubles = { "restart" },
     loses_tokens = true },
   { name = "stopping", text = "while the broker is told to stop, and takes its time", seeds = 20, rounds = 10,

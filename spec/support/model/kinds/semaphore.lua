@@ -136,9 +136,9 @@ end
 
 --- What is wrong in the end, if anything.
 function Semaphore:flaw()
-  local tokens = self.broker:count(self.bell)
-  if tokens < self.crowd.slots and not self.crowd.options.loses_tokens then
-    return ("%d tokens are left of %d"):format(tokens, self.crowd.slots)
+  local tokens, slots, options = self.broker:count(self.bell), self.crowd.slots, self.crowd.options
+  if tokens < slots and not options.loses_tokens or options.spare and tokens > slots + options.spare then
+    return ("%d tokens are left of %d"):format(tokens, slots)
   end
 end
 
