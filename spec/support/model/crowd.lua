@@ -130,7 +130,7 @@ local function let_go(self, process, lock)
   process:note("lets go (%s)", how)
   self.watch:gives(process, lock)
   if how == "drop" then
-    process.drops = true
+    process.looks_away = true
     return lock:drop()
   end
   local own, connection = self.broker.queues[queue], process.sockets.holder and process.sockets.holder.connection
@@ -201,6 +201,7 @@ local function round(self, process)
     if not op:done() then
       process:note("gives up")
       self.watch:gives_up(op)
+      process.looks_away = true
       op:drop()
       return
     end
@@ -208,10 +209,9 @@ local function round(self, process)
   local lock, message, code = finish(self, process, op)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
-  -- What it dropped may still be on its way out, and is not free for its own connection before it knows; what another
-  -- program claims is not either.
-  local is_alone = not process.drops and not self.options.programs
-  if code == "busy" and not fair and is_alone then
+  if code == "timeout" then process.looks_away = true end  -- from what it may just have claimed
+  -- What another program on its connection claims is not free for it.
+  if code == "busy" and not fair and not self.options.programs then
     self.watch:was_told_busy(process, wish, began - self.broker.laws.stale)
   end
 end

@@ -44,19 +44,19 @@ local function look_at_all(self, seat)
   for _, wait in ipairs(self.waiting) do look_at_patience(self, seat, wait) end
 end
 
-local function note_free(self, seat)
+local function note_free(self, seat, queue)
   local free = seat.is_free()
   if not free and seat.free_since then
     look_at_all(self, seat)
     seat.free_since = nil
   elseif free and not seat.free_since then
-    seat.free_since = self.world.now
+    seat.free_since, seat.left_by = self.world.now, queue and queue.owner
   end
 end
 
---- Something may be free that was not, or the other way round.
-function Watch:note()
-  for _, seat in ipairs(self.kind.seats) do note_free(self, seat) end
+--- Something may be free that was not, or the other way round: because of a queue, if one is given.
+function Watch:note(queue)
+  for _, seat in ipairs(self.kind.seats) do note_free(self, seat, queue) end
 end
 
 --- A process waits, by an operation that is to give it what it wishes, from now until that is done.
@@ -85,10 +85,17 @@ function Watch:gives_up(op)
   end
 end
 
+-- What a connection let go of without waiting for it is not free for that connection before it has heard so.
+local function may_think_it_has(process, seat)
+  local socket = process.sockets.holder
+  return process.looks_away and socket and seat.left_by == socket.connection
+end
+
 --- A process was told that nothing is free, asking since `since`.
 function Watch:was_told_busy(process, wish, since)
   each_free(self, function (seat)
-    if seat.free_since < since and (not seat.tells or seat.tells(wish)) then
+    local is_told = not seat.tells or seat.tells(wish)
+    if seat.free_since < since and is_told and not may_think_it_has(process, seat) then
       breach("%s was told that nothing is free, and %s was all the time", process.name, seat.name)
     end
   end)
@@ -272,7 +279,7 @@ function Watch.new(broker, kind, patience)
     beliefs = {}, doubtful = {}, promised = 0, grants = 0, longest = 0 }, Watch)
   broker:watch(function (queue)
     kind:changed(queue)
-    self:note()
+    self:note(queue)
     note_gone(self, queue.name)
   end)
   return self
