@@ -40,10 +40,23 @@ for _, way in ipairs(Peer.all_ways) do
       return op, scene.reader(peer, true)
     end
 
+    local function asks_for_door()
+      peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
+    end
+
+    -- Whether the door was still its own when there was a reader.
+    local function makes_sure()
+      asks_for_door()
+      silent()
+      is("write")
+      peer.holder:declared(door.channel, DOOR)
+    end
+
     -- As far as the door's deletion, which is not answered yet.
     local function opening()
       local op, reader = begin()
       scene.replies(peer, reader)
+      makes_sure()
       peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
       silent()
       return op, reader
@@ -86,7 +99,7 @@ for _, way in ipairs(Peer.all_ways) do
       scene.all_channels_are_back(peer)
     end
 
-    it("claims a reader's queue, bound, then opens the door: two round trips, and held throughout", function ()
+    it("claims a reader's queue, bound, makes sure of the door, then opens it, and is held throughout", function ()
       for _, order in ipairs(scene.orders{ "declared", "bound", "consumed" }) do
         open()
         local op, reader = begin()
@@ -96,6 +109,7 @@ for _, way in ipairs(Peer.all_ways) do
           silent()
           scene.reply(peer, reader, reply)
         end
+        makes_sure()
         is("read")
         peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel, if_unused = false,
           if_empty = false })
@@ -113,6 +127,7 @@ for _, way in ipairs(Peer.all_ways) do
       local op, reader = begin()
       peer:pass(1)
       scene.replies(peer, reader)
+      makes_sure()
       assert.same({ nil, "db", reader.tag, 1700001003, "read" }, { lock:info() })
       assert.are_not.equal(door.tag, reader.tag)
       peer.holder:expect("queue.delete")
@@ -289,18 +304,21 @@ for _, way in ipairs(Peer.all_ways) do
         it("is verified meanwhile", function ()
           local _, reader = claiming()
           local verify = lock:verify()
-          peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
+          asks_for_door()
           peer.holder:declared(door.channel, DOOR)
           assert.is_true(peer:result(verify))
           scene.replies(peer, reader, after + 1)
+          makes_sure()
           is("read")
         end)
 
         it("is verified meanwhile, which is answered when it reads already", function ()
           local op, reader = claiming()
-          local verify = lock:verify()
-          peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
           scene.replies(peer, reader, after + 1)
+          asks_for_door()
+          local verify = lock:verify()
+          asks_for_door()
+          peer.holder:declared(door.channel, DOOR)
           peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
           peer.holder:declared(door.channel, DOOR)
           door_goes()
@@ -320,6 +338,51 @@ for _, way in ipairs(Peer.all_ways) do
         end)
       end)
     end
+
+    -- Another writer may have come in, and counted nobody.
+    describe("whose door was deleted before there was a reader", function ()
+      local function lost(op, reader, ...)
+        peer:failed(op, "lost", 'the write lock on "db"', ...)
+        assert.equal("lost", select(3, lock:held()))
+        peer.holder:delete(reader.queue, reader.channel)
+        scene.rings(peer, DOOR)
+        silent()
+      end
+
+      it("hears of it then: lost, and no reader stays", function ()
+        local op, reader = begin()
+        scene.replies(peer, reader)
+        asks_for_door()
+        scene.rob(peer, door)
+        peer.holder:closes(door.channel)
+        scene.rings(peer, BELL)
+        lost(op, reader, "deleted by somebody else")
+      end)
+
+      for _, reply in ipairs{ 404, 405 } do
+        it(("finds out by %d: lost, and no reader stays"):format(reply), function ()
+          local op, reader = begin()
+          scene.replies(peer, reader)
+          asks_for_door()
+          peer.holder:refuse(door.channel, reply, "not yours", "queue.declare")
+          local channel = peer.holder:opened()
+          peer.holder:expect("queue.delete", { queue = DOOR, channel = channel })
+          lost(op, reader, "not yours")
+        end)
+      end
+
+      it("is not answered: unreachable, it writes as before, and no reader stays", function ()
+        local op, reader = begin()
+        scene.replies(peer, reader)
+        asks_for_door()
+        peer:pass(5)
+        peer:failed(op, "unreachable", "within 5 s")
+        is("write")
+        peer.holder:delete(reader.queue, reader.channel)
+        scene.rings(peer, DOOR)
+        is("write")
+      end)
+    end)
 
     describe("while the door is opened", function ()
       it("reads, whatever the broker says of the door, and others are let in when it is gone", function ()
@@ -432,6 +495,7 @@ for _, way in ipairs(Peer.all_ways) do
       local one, first = begin()
       local other, second = begin()
       scene.replies(peer, first)
+      makes_sure()
       peer.holder:expect("queue.delete", { queue = DOOR })
       is("read")
       scene.replies(peer, second)
@@ -445,6 +509,25 @@ for _, way in ipairs(Peer.all_ways) do
       assert.is_true(peer:result(other))
       is("read")
       assert.equal(second.tag, (select(3, lock:info())))
+      reader_releases(second)
+    end)
+
+    it("twice at once, both of which make sure: reads in the end, by one queue", function ()
+      local one, first = begin()
+      local other, second = begin()
+      scene.replies(peer, first)
+      scene.replies(peer, second)
+      asks_for_door()
+      makes_sure()
+      peer.holder:expect("queue.delete", { queue = DOOR })
+      is("read")
+      peer.holder:declared(door.channel, DOOR)
+      peer.holder:expect("queue.delete", { queue = first.queue, channel = first.channel })
+      door_goes()
+      peer.holder:deleted(first.channel)
+      scene.rings(peer, DOOR)
+      assert.is_true(peer:result(one))
+      assert.is_true(peer:result(other))
       reader_releases(second)
     end)
 

@@ -2,9 +2,10 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Downgrading: the writer becomes a reader behind its own door, which is opened only then. There is no moment at which
- * another writer could get in.
+ * another writer could get in. That the door was its own until there was a reader to be counted, is asked: the news that
+ * somebody deleted it may be on its way.
  *
- *   claiming ─> opening ─> done          while claiming, whatever fails leaves the writer what it was */
+ *   claiming ─> making_sure ─> opening ─> done    before it opens, whatever fails leaves the writer what it was */
 #include "core/lock.h"
 #include "core/rwlock.h"
 #include "core/session.h"
@@ -15,6 +16,7 @@ typedef struct downgrade {
   al_lock *lock;
   al_claim *door;       /* once the lock is held by the other claim; NULL */
   al_exclusive *reader; /* until then; NULL */
+  int confirmed;        /* the door's count that says that it is ours */
 } downgrade;
 
 static void drop_reader(downgrade *self) {
@@ -52,18 +54,46 @@ static void exchange(downgrade *self) {
   al_op_next(&self->op, opening);
 }
 
-static void claiming(al_op *op) {
-  downgrade *self = (downgrade *)op;
+/* Ours by now. If it cannot be, the operation has failed. */
+static bool has_reader(downgrade *self) {
+  al_op *op = &self->op;
   const al_claim *reader = &self->reader->claim;
-  if (!al_lock_is_still_held(op, self->lock) || reader->state == AL_CLAIM_CLAIMING) return;
-  al_op_answered(op);
-  if (reader->state == AL_CLAIM_HELD)
-    exchange(self);
-  else if (al_link_is_lost(&op->session->holder))
+  if (reader->state == AL_CLAIM_HELD) return true;
+  if (reader->state == AL_CLAIM_CLAIMING) return false;
+  if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
   else /* LOST would say that it is not a writer any more */
     al_op_fail(op, reader->code == AL_LOST ? AL_UNAVAILABLE : reader->code, "\"%s\" could not be claimed: %s",
                reader->queue, reader->why);
+  return false;
+}
+
+/* Another downgrade of the same lock may have been faster: it was sure. */
+static bool is_sure(const downgrade *self) {
+  const al_lock *lock = self->lock;
+  return lock->kind == AL_LOCK_READ || (self->confirmed > 0 && lock->claim->confirmed >= self->confirmed);
+}
+
+static void making_sure(al_op *op) {
+  downgrade *self = (downgrade *)op;
+  if (!al_lock_is_still_held(op, self->lock) || !has_reader(self)) return;
+  if (is_sure(self)) exchange(self);
+}
+
+static void make_sure(downgrade *self) {
+  al_op_ask(&self->op);
+  self->op.claim = self->lock->claim;
+  self->confirmed = al_claim_confirm(self->lock->claim);
+  self->op.step = making_sure;
+}
+
+static void claiming(al_op *op) {
+  downgrade *self = (downgrade *)op;
+  if (!al_lock_is_still_held(op, self->lock) || !has_reader(self)) return;
+  if (is_sure(self))
+    exchange(self);
+  else
+    make_sure(self);
 }
 
 static void begin(al_op *op) {
