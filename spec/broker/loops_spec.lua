@@ -580,6 +580,29 @@ local function specs(loop)
     end)
   end
 
+  -- Whoever ends the program was resumed by the loop, which still turns while Lua is closed.
+  for what, code in pairs{ ["holds a lock"] = "", ["has let go of it"] = "assert(lock:release())",
+    ["has closed the connection"] = "conn:close()", ["gave up waiting"] = "sem:acquire{ timeout = 0.01 }" } do
+    it("lets a coroutine end the program that " .. what, function()
+      if not loop.driver then return end
+      local name = stage.semaphore(1)
+      process.shell("timeout", "60", os.getenv "LUA" or "lua5.4", "-e", ([[
+        local name = %q
+        local loop, amqplocks = require("spec.support.loops").%s, require "amqplocks"
+        loop.spawn(function()
+          conn = assert(amqplocks.connect(nil, { driver = loop.option }))
+          sem = conn:semaphore(name)
+          lock = assert(sem:acquire())
+          %s
+          os.exit(0, true)
+        end)
+        loop.turn(20)
+        os.exit(1)
+      ]]):format(name, loop.name, code))
+      stage.until_free(name, 1)
+    end)
+  end
+
   it("does not wait outside of the loop, and says so", function()
     if not loop.driver then return end
     stage.fails("phase", amqplocks.connect(nil, { driver = loop.option }))

@@ -20,6 +20,23 @@ local idle = uv.new_idle()
 -- closed, or was in a loop that somebody has emptied.
 local open = {}
 
+-- Timers that nobody needs now. They are not closed, as luv 1.44 crashes where Lua ends with a handle half closed: who
+-- was just woken would end the program so by os.exit(…, true).
+local spare = {}
+
+-- Where Lua ends, luv turns its loop once more after handles have been collected. Nothing may touch them in what it
+-- calls then.
+local life = { is_over = false }
+
+local function at_the_end(fn)
+  if _VERSION ~= "Lua 5.1" then return setmetatable({}, { __gc = fn }) end
+  local one = newproxy(true) -- luacheck: ignore 113
+  getmetatable(one).__gc = fn
+  return one
+end
+
+life.sentinel = at_the_end(function() life.is_over = true end)
+
 local function resume(thread)
   if coroutine.status(thread) ~= "suspended" then return end -- somebody else has ended it
   local fine, problem = coroutine.resume(thread)
@@ -33,13 +50,14 @@ local function run()
 end
 
 local function soon(thread)
+  if life.is_over then return end
   table.insert(ready, thread)
   if not idle:is_closing() then idle:start(run) end
 end
 
 -- A program may have closed all there was in the loop, and begun anew. Not while Lua ends: then nobody begins anything.
 local function prepare()
-  if idle:is_closing() then asleep, ready, open, idle = {}, {}, {}, uv.new_idle() end
+  if idle:is_closing() then asleep, ready, open, spare, idle = {}, {}, {}, {}, uv.new_idle() end
 end
 
 -- `waiter` is a table, for this one wait.
@@ -61,24 +79,38 @@ end
 
 local function milliseconds(seconds) return math.max(1, math.ceil(math.min(seconds, 1e9) * 1000)) end
 
+local function take_timer()
+  local timer = table.remove(spare)
+  if timer and not timer:is_closing() then return timer end
+  return keep(uv.new_timer())
+end
+
+-- Wakes in time; gives what ends that before.
 local function start_timer(waiter, seconds)
-  local timer = keep(uv.new_timer())
+  local timer = take_timer()
+  local function rest()
+    if timer and not life.is_over and not timer:is_closing() then
+      timer:stop()
+      table.insert(spare, timer)
+    end
+    timer = nil -- the next one's
+  end
   uv.update_time() -- or it would begin when the loop has last looked at the clock
   timer:start(milliseconds(seconds), 0, function()
-    close(timer)
+    rest()
     wake(waiter)
   end)
-  return timer
+  return rest
 end
 
 -- Returns when `waiter` was woken, or the time is over.
 local function wait(waiter, seconds)
   prepare()
   asleep[waiter], waiter.thread = true, running()
-  local timer = seconds and start_timer(waiter, seconds)
+  local rest = seconds and start_timer(waiter, seconds)
   coroutine.yield()
   asleep[waiter], waiter.thread = nil, nil -- also when it was somebody else who resumed us
-  if timer then close(timer) end
+  if rest then rest() end
 end
 
 local function deadline_of(seconds) return seconds and uv.hrtime() + seconds * 1e9 end
