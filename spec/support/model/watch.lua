@@ -236,13 +236,21 @@ function Watch:turns(lock, wish, queue)
   end
 end
 
+-- Whoever is stopped hears of it when he goes on, and who is kept waiting when the network lets it through.
+local function look_at_loss(self, loss)
+  local process = loss.process
+  local hears_at = process.is_stopped and process.goes_on_at or process:stalled_until()
+  if hears_at > self.world.now then
+    return self.world:at(hears_at + loss.news + A_TURN, look_at_loss, self, loss)
+  end
+  if process:is_cut_off() or not process:holds(loss.lock) then return end
+  breach("%s still believes in a lock that it lost %.3f s ago", process.name, loss.news)
+end
+
 --- It was taken from who has it. The news takes time, but at most so many seconds, unless it cannot be heard.
 function Watch:robbed(process, lock, news)
   self:gives(process, lock)
-  self.world:after(news, function ()
-    if process.is_stopped or process:is_cut_off() then return end
-    if process:holds(lock) then breach("%s still believes in a lock that it lost %.3f s ago", process.name, news) end
-  end)
+  self.world:after(news, look_at_loss, self, { process = process, lock = lock, news = news })
 end
 
 --- The locks that a process is told to have: a list of { lock =, queue = }.
