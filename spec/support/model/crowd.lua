@@ -194,7 +194,8 @@ local function round(self, process)
   local fair, priority = self.random:chance(self.fair), self.random:pick(self.priorities)
   local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll))
   promise(self, process, op, timeout)
-  local may_be_left = process:is_cut_off() or fair and is_anybody_away(self)
+  local was_cut_off = process:is_cut_off()
+  local may_be_left = was_cut_off or fair and is_anybody_away(self)
   if how ~= "at once" and not may_be_left then self.watch:waits(process, op, wish, fair) end
   if how == "and gives up" then
     process:sleep(self.random:between(0, self.hold), op)
@@ -209,9 +210,13 @@ local function round(self, process)
   local lock, message, code = finish(self, process, op)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
-  if code == "timeout" then process.looks_away = true end  -- from what it may just have claimed
-  -- What another program on its connection claims is not free for it.
-  if code == "busy" and not fair and not self.options.programs then
+  if code == "timeout" then
+    process.looks_away = true  -- from what it may just have claimed
+    self.watch:was_told_over(process, timeout and began + timeout)
+  end
+  -- What another program on its connection claims is not free for it, nor what it claims itself, and the broker has yet
+  -- to hear of.
+  if code == "busy" and not fair and not self.options.programs and not was_cut_off then
     self.watch:was_told_busy(process, wish, began - self.broker.laws.stale)
   end
 end

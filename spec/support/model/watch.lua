@@ -138,6 +138,12 @@ function Watch:promises(process, op, what, seconds, only_if)
     { process = process, op = op, what = what, seconds = seconds, only_if = only_if })
 end
 
+--- A process was told that its time is over, which it is at that time; nil: never.
+function Watch:was_told_over(process, time)
+  if time and self.world.now + A_TURN >= time then return end
+  breach("%s was told too early that its time is over", process.name)
+end
+
 -- Holding -----------------------------------------------------------------------------------------------------------
 
 local function believes(belief) return belief.process:holds(belief.lock) end
@@ -160,14 +166,17 @@ function Watch:look_at_beliefs(group)
 end
 
 -- Who was in line when this one asked who is, and has not even been rung, is overtaken. Of two who come together both
--- may hear that nobody waits.
+-- may hear that nobody waits. Of two who each threw a token away, and lined up anew, either may be the first.
 local function look_at_line(self, process)
   for _, wait in ipairs(self.waiting) do
     local other = wait.process
     local is_before = other.place and process.place and other.place <= process.before
-    if is_before and other.caller.unacked == 0 then breach("%s overtook %s", process.name, other.name) end
+    local are_anew = process.is_anew and other.is_anew
+    if is_before and other.caller.unacked == 0 and not are_anew then
+      breach("%s overtook %s", process.name, other.name)
+    end
   end
-  process.place = nil
+  process.place, process.is_anew = nil, nil
 end
 
 -- A token is for what is free by then.
@@ -190,6 +199,7 @@ function Watch:minds_line(bell)
         places = places + 1
         local process = wait.process
         process.before = process.place and process.before or asked[consumer.channel] or places - 1
+        process.is_anew = process.place ~= nil
         process.place, process.caller = process.place or places, consumer
       end
     end
