@@ -49,6 +49,15 @@ local function check_url(url)
   if wrong then error("connect: " .. wrong, 0) end
 end
 
+-- Whoever did not write a URL is told where it comes from. An empty one is none, as elsewhere in environments.
+local function url_of_environment()
+  local url = os.getenv "AMQP_URL"
+  if not url or url == "" then return nil end
+  local wrong = core.url_error(url)
+  if wrong then error("connect: AMQP_URL: " .. wrong, 0) end
+  return url
+end
+
 -- Opens nothing yet.
 local function new(url, opts)
   local session, driver, code = drivers.session(opts.driver, {
@@ -63,7 +72,7 @@ end
 
 --- Connects to a broker.
 ---@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
----  environment's AMQP_URL, else amqp://guest:guest@localhost:5672/
+---  environment's AMQP_URL if that is not empty, else amqp://guest:guest@localhost:5672/
 ---@param opts? { name?: string, heartbeat?: integer, timeout?: number,
 ---  driver?: "native"|"cqueues"|"luv"|"resty"|table, shared?: boolean,
 ---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
@@ -77,8 +86,7 @@ end
 ---  "limit"
 function amqplocks.connect(url, opts)
   opts = options.check(opts or {}, schema, "connect")
-  url = url or os.getenv("AMQP_URL")
-  if url then check_url(url) end
+  if url then check_url(url) else url = url_of_environment() end
   local session, driver, code = memory.results(pcall(new, url, opts))
   if not session then return nil, driver, code end
   return connection.open(session, driver)

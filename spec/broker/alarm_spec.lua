@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A broker with a memory alarm no longer reads from those who publish, and does not notice when one of them dies. Locks
--- are held on connections that never do.
+-- A broker with an alarm about its memory or its disk no longer reads from those who publish, and does not notice when
+-- one of them dies. Locks are held on connections that never do.
 local broker = require "spec.support.broker"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -18,7 +18,7 @@ teardown(process.remove_modules)
 after_each(stage.clear)
 teardown(stage.check)
 
-describe("a memory alarm", function()
+describe("an alarm", function()
   -- A process with the lock on slot 1, which has published before.
   local function holder(name)
     local new = witness.start()
@@ -30,30 +30,32 @@ describe("a memory alarm", function()
     return new
   end
 
-  operated_it("does not touch locks, and new ones are taken without publishing", function()
-    local name = stage.semaphore(2)
-    local conn, fresh = stage.connect(nil, { timeout = 2 }), stage.connect(nil, { timeout = 2 })
-    local sem = conn:semaphore(name)
-    local lock = stage.take(sem)
-    stage.alarm()
-    assert.is_true(lock:held() and lock:verify() and stage.held(name, 1))
-    for _, one in ipairs{ sem, fresh:semaphore(name) } do
-      local second = assert(one:try_acquire())
-      assert.equal(2, second.slot)
-      assert.is_true(second:verify() and stage.held(name, 2))
-      stage.fails("busy", sem:try_acquire())
-      assert.is_true(second:release())
-    end
-    stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
-    -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
-    local blocked = stage.connect(nil, { timeout = 2 }):semaphore(name, { probe = "publish" })
-    for _ = 1, 3 do stage.fails("blocked", blocked:try_acquire()) end
-    assert.is_true(lock:release())
-    assert.is_true(stage.free(name, 1))
-    broker.suite:alarm(false)
-    local told = fresh:semaphore(name, { probe = "publish" })
-    assert(until_true(function() return told:try_acquire() end):release())
-  end)
+  for _, resource in ipairs{ "memory", "disk" } do
+    operated_it("about the " .. resource .. " does not touch locks; new ones are taken without publishing", function()
+      local name = stage.semaphore(2)
+      local conn, fresh = stage.connect(nil, { timeout = 2 }), stage.connect(nil, { timeout = 2 })
+      local sem = conn:semaphore(name)
+      local lock = stage.take(sem)
+      stage.alarm(resource)
+      assert.is_true(lock:held() and lock:verify() and stage.held(name, 1))
+      for _, one in ipairs{ sem, fresh:semaphore(name) } do
+        local second = assert(one:try_acquire())
+        assert.equal(2, second.slot)
+        assert.is_true(second:verify() and stage.held(name, 2))
+        stage.fails("busy", sem:try_acquire())
+        assert.is_true(second:release())
+      end
+      stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
+      -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
+      local blocked = stage.connect(nil, { timeout = 2 }):semaphore(name, { probe = "publish" })
+      for _ = 1, 3 do stage.fails("blocked", blocked:try_acquire()) end
+      assert.is_true(lock:release())
+      assert.is_true(stage.free(name, 1))
+      broker.suite:alarm(false, resource)
+      local told = fresh:semaphore(name, { probe = "publish" })
+      assert(until_true(function() return told:try_acquire() end):release())
+    end)
+  end
 
   operated_it("may last for many heartbeats: locks are kept, and certain, though who holds them is blocked", function()
     local name = stage.semaphore(1)

@@ -34,6 +34,15 @@ describe("connect", function()
     assert.is_true(conn:close())
   end)
 
+  it("says that $AMQP_URL is wrong, if that is what it takes; an empty one is none", function()
+    local function connect(url)
+      return process.start({ AMQP_URL = url }):run(
+        "return tostring(select(2, pcall(require('amqplocks').connect, nil, { timeout = 0.5 })))")
+    end
+    assert.matches("^connect: AMQP_URL: the URL is not of the form", connect("http://localhost"))
+    assert.not_matches("URL", connect(""))
+  end)
+
   it("says that nobody is there", function()
     local listener = assert(socket.bind("127.0.0.1", 0))
     local _, port = listener:getsockname()

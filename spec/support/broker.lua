@@ -172,9 +172,17 @@ end
 
 function node:delete_vhost(name) self:tell('rabbit_vhost:delete($1, <<"the operator">>), ok.', name) end
 
---- Sets the memory alarm off, or switches it off.
-function node:alarm(on)
-  self:tell("vm_memory_monitor:set_vm_memory_high_watermark(" .. (on and "0" or "0.4") .. "), ok.")
+-- No limit of the disk's would do: where that is measured seldom, or cannot be, nothing comes of it.
+local ALARMS = {
+  memory = { "vm_memory_monitor:set_vm_memory_high_watermark(0), ok.",
+    "vm_memory_monitor:set_vm_memory_high_watermark(0.4), ok." },
+  disk = { "rabbit_alarm:set_alarm({{resource_limit, disk, node()}, []}), ok.",
+    "rabbit_alarm:clear_alarm({resource_limit, disk, node()}), ok." },
+}
+
+--- Sets the alarm about a resource off, "memory" if none is named, or switches it off.
+function node:alarm(on, resource)
+  self:tell(ALARMS[resource or "memory"][on and 1 or 2])
 end
 
 --- The names of the queues whose names begin so. They hold no spaces.

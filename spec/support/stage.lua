@@ -175,10 +175,11 @@ end
 --- Has something done at the end of the test, however it ends, the last thing first.
 function stage.undo(fn) table.insert(undone, fn) end
 
---- Raises a memory alarm until the end of the test, and waits until it has reached the connections.
-function stage.alarm()
-  stage.undo(function() broker.suite:alarm(false) end)
-  broker.suite:alarm(true)
+--- Raises an alarm, of the memory or of the named resource, until the end of the test, and waits until it has reached
+-- the connections.
+function stage.alarm(resource)
+  stage.undo(function() broker.suite:alarm(false, resource) end)
+  broker.suite:alarm(true, resource)
   local probing = stage.client()
   until_true(function()
     probing:channel():publish{ routing_key = "none" }
