@@ -89,7 +89,7 @@ end
 local function start_timer(waiter, seconds)
   local timer = take_timer()
   local function rest()
-    if timer and not life.is_over and not timer:is_closing() then
+    if timer and open[timer] and not life.is_over and not timer:is_closing() then
       timer:stop()
       table.insert(spare, timer)
     end
