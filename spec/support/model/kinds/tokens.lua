@@ -136,12 +136,27 @@ function Tokens.wish_of() return "permit" end
 
 function Tokens.refuses() return nil end
 
--- Whoever holds a permit has a message that nobody else has.
+local function holder_of(process)
+  local socket = process.sockets.holder
+  return socket and socket.connection
+end
+
+-- Notes the tickets of those on a connection to whom a message of the queue is given out.
+local function note_tickets(tickets, connection, queue)
+  for _, channel in ipairs(connection and connection.channels or {}) do
+    for _, entry in ipairs(channel.unacked) do
+      if entry.queue == queue and entry.consumer then tickets[entry.consumer.tag] = true end
+    end
+  end
+end
+
+-- Whoever holds a permit has a message that was given out to that lock, and so to nobody else.
 function Tokens:clash(beliefs)
-  local queue = self.broker.queues[QUEUE]
-  local given_out = queue and queue.unacked_count - (queue.strangers or 0) or 0
-  if #beliefs > given_out then
-    return ("%d hold a permit, and only %d are given out"):format(#beliefs, given_out)
+  local queue, tickets = self.broker.queues[QUEUE], {}
+  for _, belief in ipairs(beliefs) do note_tickets(tickets, holder_of(belief.process), queue) end
+  for _, belief in ipairs(beliefs) do
+    local ticket = select(3, belief.lock:info())
+    if not tickets[ticket] then return belief.process.name .. " holds a permit that is not given out to it" end
   end
 end
 
