@@ -254,6 +254,24 @@ for _, way in ipairs(Peer.all_ways) do
       assert.is_true(peer:result(op))
     end)
 
+    it("passes the barrier elsewhere when an alarm comes in between", function ()
+      local peer = open()
+      local op = peer.session:wait_released("images", {}, { 6 })
+      peer.prober:look{}
+      peer.prober:opened()
+      peer.prober:expect("queue.declare", { exclusive = true })
+      peer.prober:expect("queue.delete")
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      peer.prober:expect("channel.close")
+      assert.is_false(op:done())
+      assert.matches("^images%-scratch%-%x+$", peer.holder:barrier())
+      assert.is_false(op:done())
+      local look = peer.holder:expect("queue.declare", { queue = "images-6-B", passive = true })
+      peer.holder:refuse(look.channel, 404, "NOT_FOUND - no queue 'images-6-B' in vhost '/'", "queue.declare")
+      assert.is_true(peer:result(op))
+      peer.prober:silent()
+    end)
+
     it("decides nothing when the holder is lost at the barrier, and connected anew by another", function ()
       local peer = open()
       local op = peer.session:wait_released("images", {}, { 6 })

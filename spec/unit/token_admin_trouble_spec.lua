@@ -468,6 +468,20 @@ for _, way in ipairs(Peer.all_ways) do
       scene.leaves(peer, mutex)
     end)
 
+    it("meets an alarm at the barrier, before it has changed anything: blocked", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "add", 1, {}, { permits = 0, marks = 7 })
+      scene.tries(peer)
+      if peer.prober:next() == "channel.open" then peer.prober:opened() end
+      peer.prober:expect("queue.declare", { exclusive = true })
+      peer.prober:expect("queue.delete")
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      local message = peer:failed(op, "blocked", "reads no publishers")
+      assert.is_nil(message:find("finish", 1, true))
+      peer.prober:expect("channel.close")
+      scene.leaves(peer, mutex)
+    end)
+
     describe("finding another administrator", function ()
       local function late(peer, options)
         local op = peer.session:administer_tokens("add", "images", options or {}, 1)

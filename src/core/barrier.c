@@ -6,10 +6,19 @@
 #include "core/name.h"
 #include "core/session.h"
 
+static bool is_prober(const al_session *session, const al_link *link) {
+  return link == &session->prober->link;
+}
+
+/* The holder is read whatever it is told: it does not publish. */
+static bool is_blocked(const al_session *session, const al_link *link) {
+  return is_prober(session, link) && link->blocked;
+}
+
 /* Whoever waits for it waits for the prober. */
 static void set_channel(al_barrier *barrier, al_channel *channel) {
-  bool is_prober = barrier->link == &barrier->op->session->prober->link;
-  if (is_prober) barrier->op->asks += (channel != NULL) - (barrier->channel != NULL);
+  if (is_prober(barrier->op->session, barrier->link))
+    barrier->op->asks += (channel != NULL) - (barrier->channel != NULL);
   barrier->channel = channel;
 }
 
@@ -33,7 +42,11 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const 
   al_link *link = al_probes_publish(session, probing) ? &session->prober->link : &session->holder;
   char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
   if (!al_op_has(op, link)) return;
-  *barrier = (al_barrier){.op = op, .link = link};
+  if (is_blocked(session, link)) {
+    al_op_fail(op, AL_BLOCKED, AL_NO_PUBLISHERS);
+    return;
+  }
+  *barrier = (al_barrier){.op = op, .probing = probing, .name = name, .link = link};
   set_channel(barrier, al_channel_take(link, barrier_event, barrier));
   if (!barrier->channel) {
     al_op_fail_channel(op, link, "no channel is left on the connection");
@@ -52,14 +65,23 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const 
   al_channel_call(barrier->channel, AMQP_QUEUE_DELETE_METHOD, &delete);
 }
 
-bool al_barrier_passed(const al_barrier *barrier) {
-  if (barrier->is_lost) al_op_fail_link(barrier->op, barrier->link);
-  return !barrier->channel && !barrier->op->done;
-}
-
 void al_barrier_cancel(al_barrier *barrier) {
   barrier->is_lost = false;
   if (!barrier->channel) return;
   al_channel_close(barrier->channel);
   set_channel(barrier, NULL);
+}
+
+/* The broker has stopped reading what this connection writes: whether it read our questions before is not known. */
+static void begin_anew(al_barrier *barrier) {
+  al_barrier_cancel(barrier);
+  al_barrier_begin(barrier, barrier->op, barrier->probing, barrier->name);
+}
+
+bool al_barrier_passed(al_barrier *barrier) {
+  if (barrier->is_lost)
+    al_op_fail_link(barrier->op, barrier->link);
+  else if (barrier->channel && is_blocked(barrier->op->session, barrier->link))
+    begin_anew(barrier);
+  return !barrier->channel && !barrier->op->done;
 }

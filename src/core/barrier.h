@@ -11,15 +11,18 @@
 
 typedef struct al_barrier {
   al_op *op;
+  al_probing probing;
+  const char *name; /* the resource's */
   al_link *link;
   al_channel *channel; /* NULL: passed, lost, or never begun */
   bool is_lost;        /* with its link */
 } al_barrier;
 
-/* The link that al_probes asks on, when it asks so, must be open. Look with al_barrier_passed() in every step of `op`. */
+/* The link that al_probes asks on, when it asks so, must be open; `name` must stay. Look with al_barrier_passed() in every
+ * step of `op`. */
 void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name);
-/* False also when the operation has failed, as it does here if the barrier is lost. */
-bool al_barrier_passed(const al_barrier *barrier);
+/* False also when the operation has failed, as it does here if the barrier is lost, or blocked and may be nowhere else. */
+bool al_barrier_passed(al_barrier *barrier);
 void al_barrier_cancel(al_barrier *barrier);
 
 #endif
