@@ -35,8 +35,8 @@ describe("connect", function()
   end)
 
   it("says that $AMQP_URL is wrong, if that is what it takes; an empty one is none", function()
-    local function connect(url)
-      return process.start({ AMQP_URL = url }):run(
+    local function connect(address)
+      return process.start({ AMQP_URL = address }):run(
         "return tostring(select(2, pcall(require('amqplocks').connect, nil, { timeout = 0.5 })))")
     end
     assert.matches("^connect: AMQP_URL: the URL is not of the form", connect("http://localhost"))
