@@ -67,12 +67,16 @@ local function note_ghosts(kind, names)
   end
 end
 
--- What no cluster may do, and what only one with Khepri promises.
-local function judge(kind, result)
+-- Seconds in which a holder whose node has ended looks at its connection, on a machine that is busy.
+local HEARS = 0.5
+
+-- What no cluster may do, and what only one with Khepri promises. `by_news`: the holder's node has ended, of which no
+-- clock tells it.
+local function judge(kind, result, by_news)
   if not result.fine then fail("%s cannot be taken any more: %s", kind, result.after) end
   note_ghosts(kind, result.ghosts)
   if result.count and result.count > 1 then fail("%d have it, in good weather", result.count) end
-  if kinds.is_exclusive(kind) and cluster.has_khepri() and result.overlap > 0 then
+  if kinds.is_exclusive(kind) and cluster.has_khepri() and result.overlap > (by_news and HEARS or 0) then
     fail("two had the %s lock at a time", kind) end
 end
 
@@ -89,11 +93,11 @@ repeat
   for _, story in ipairs(stories) do
     if is_wanted(story.name) then
       say("%s", story.name)
-      story.tell(say, fail, function(results)
+      story.tell(say, fail, function(results, by_news)
         for _, kind in ipairs(kinds.names) do
           if results[kind] then
             tell(kind, results[kind])
-            judge(kind, results[kind])
+            judge(kind, results[kind], by_news)
           end
         end
       end, note_ghosts, seed + round)

@@ -33,8 +33,10 @@ local ACTS = {
       nodes[1]:thaw()
       if not cluster.has_khepri() then nodes[1]:restart() end -- pause_minority has nothing to say about that
     end },
-  killed = { seconds = 6, strike = function() nodes[1]:kill() end, recover = function() nodes[1]:restart() end },
-  stopped = { seconds = 6, strike = function() nodes[1]:stop() end, recover = function() nodes[1]:restart() end },
+  killed = { seconds = 6, strike = function() nodes[1]:kill() end, recover = function() nodes[1]:restart() end,
+    ends = true },
+  stopped = { seconds = 6, strike = function() nodes[1]:stop() end, recover = function() nodes[1]:restart() end,
+    ends = true },
 }
 
 -- The holder is connected to node 1, or to another; slots, permits and bells are on node 1 in any case.
@@ -44,7 +46,7 @@ local function add_contest(act, holder)
     tell = function(_, _, judge)
       local about = { holder = holder, home = 1, heartbeat = 10 }
       for name, value in pairs(ACTS[act]) do about[name] = value end
-      judge(contest.run(about))
+      judge(contest.run(about), about.ends and holder == 1)
     end,
   })
 end
