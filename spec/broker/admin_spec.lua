@@ -6,6 +6,7 @@
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
+local until_true = require "spec.support.until"
 
 local LOOKED_AT = 20  -- slots whose queues are looked for, and swept away after each test
 
@@ -224,6 +225,7 @@ describe("an administrator", function ()
         { exists = false, held = false }, { exists = false, held = true },
       }, admin:status())
       channel:close()
+      until_true(function () return not raw:exists(holder(1)) and not raw:exists(holder(4)) end)
       assert.same({ { exists = true, held = false }, { exists = true, held = false } }, admin:status())
     end)
 

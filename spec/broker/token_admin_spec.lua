@@ -278,6 +278,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       until_true(function () return raw:message_count(queue) == 2 end)
       assert.is_true(one:holds())
       one:release()
+      scene.until_consumers(raw, name, 0)
       assert.equal(2, tokens:resize(2))
       stands(2)
       one = holder():served()
