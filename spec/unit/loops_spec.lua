@@ -144,6 +144,28 @@ describe("the driver for luv", function()
     end
   end)
 
+  luv_it("lets a coroutine end the program that nobody has answered, or right after it has closed a socket", function()
+    for _, ending in ipairs {
+      "assert(not driver.connect('127.0.0.1', closed_port, nil, 10)) os.exit(0, true)",
+      "one:close() driver.spawn(function() os.exit(0, true) end)",
+    } do
+      run([[
+        local uv, driver = require "luv", require "amqplocks.drivers.luv"
+        local server, other = uv.new_tcp(), uv.new_tcp()
+        assert(server:bind("127.0.0.1", 0) and other:bind("127.0.0.1", 0)) -- nobody listens to the other one
+        server:listen(1, function() end)
+        local closed_port = other:getsockname().port
+        driver.spawn(function()
+          one = assert(driver.connect("127.0.0.1", server:getsockname().port, nil, 10))
+          ]] .. ending .. [[
+
+        end)
+        uv.run()
+        os.exit(1)
+      ]])
+    end
+  end)
+
   luv_it("works again when a program has closed all there was in its loop", function()
     local uv = require "luv"
     uv.walk(function(handle)

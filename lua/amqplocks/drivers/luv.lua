@@ -13,15 +13,27 @@ local uv = require "luv"
 -- kept here, as libuv does not know of it.
 local asleep = {} -- luacheck: ignore 241
 local ready = {}
-local idle = uv.new_idle()
+local idle
 
 -- Handles that are to be closed. They are kept, as it may be a finalizer that closes a socket or wakes who waits, and
 -- luv 1.51 crashes where a handle is used that the collector has had before. One that is not in here any more was
 -- closed, or was in a loop that somebody has emptied.
 local open = {}
 
--- Timers that nobody needs now. They are not closed, as luv 1.44 crashes where Lua ends with a handle half closed: who
--- was just woken would end the program so by os.exit(…, true).
+-- Those of them that nobody wants any more. luv 1.44 crashes where Lua ends with a handle half closed, as it is until
+-- the loop comes to the end of its round: whoever was resumed meanwhile could not call os.exit(…, true). So `check`
+-- closes them, the last before that end. It is `idle` that keeps the loop turning until then.
+local unwanted = {}
+local check
+
+local function enter()
+  idle, check = uv.new_idle(), uv.new_check()
+  check:unref()
+end
+
+enter()
+
+-- Timers that nobody needs now, for the next who does.
 local spare = {}
 
 -- Where Lua ends, luv turns its loop once more after handles have been collected. Nothing may touch them in what it
@@ -43,21 +55,31 @@ local function resume(thread)
   if not fine then error(debug.traceback(thread, problem), 0) end
 end
 
--- Takes those who are ready now: who becomes ready meanwhile comes after the loop has looked at its sockets.
-local function run()
+local run
+
+local function turn()
+  if not idle:is_closing() then idle:start(run) end
+end
+
+-- Takes those who are ready now: who becomes ready meanwhile comes after the loop has looked at its sockets. It stops
+-- before it looks, not after: a finalizer may have made somebody ready in between.
+function run()
+  idle:stop()
   for _ = 1, #ready do resume(table.remove(ready, 1)) end
-  if #ready == 0 then idle:stop() end
+  if #unwanted > 0 then turn() end
 end
 
 local function soon(thread)
   if life.is_over then return end
   table.insert(ready, thread)
-  if not idle:is_closing() then idle:start(run) end
+  turn()
 end
 
 -- A program may have closed all there was in the loop, and begun anew. Not while Lua ends: then nobody begins anything.
 local function prepare()
-  if idle:is_closing() then asleep, ready, open, spare, idle = {}, {}, {}, {}, uv.new_idle() end
+  if not idle:is_closing() then return end
+  asleep, ready, open, unwanted, spare = {}, {}, {}, {}, {}
+  enter()
 end
 
 -- `waiter` is a table, for this one wait.
@@ -72,9 +94,20 @@ local function keep(handle)
   return handle
 end
 
+local function close_unwanted()
+  check:stop()
+  for _ = 1, #unwanted do
+    local handle = table.remove(unwanted)
+    if not handle:is_closing() then handle:close() end
+    open[handle] = nil
+  end
+end
+
 local function close(handle)
-  if open[handle] and not handle:is_closing() then handle:close() end
-  open[handle] = nil
+  if life.is_over or not open[handle] or idle:is_closing() then return end
+  table.insert(unwanted, handle)
+  check:start(close_unwanted)
+  turn()
 end
 
 local function milliseconds(seconds) return math.max(1, math.ceil(math.min(seconds, 1e9) * 1000)) end
@@ -171,12 +204,12 @@ function Socket:write(bytes, seconds)
   return await(function(callback) return self._tcp:write(bytes, callback) end, deadline_of(seconds))
 end
 
--- Whoever writes is told by libuv; whoever reads is not. The handle is closed by the loop: it may be the collector who
--- calls, when none turns any more, and luv 1.44 crashes where Lua ends with a handle half closed.
+-- Whoever writes is told by libuv; whoever reads is not. It may be the collector who calls, when no loop turns any
+-- more.
 function Socket:close()
   if self._closed then return end
   self._closed, self._ended = true, "the socket was closed"
-  soon(coroutine.create(function() close(self._tcp) end))
+  close(self._tcp)
   if self._reader then wake(self._reader) end
 end
 
