@@ -43,19 +43,16 @@ local schema = {
   },
 }
 
-local function check_url(url)
-  options.argument(url, checks.string, "the URL", "connect")
+local function check_url(url, origin)
   local wrong = url:find("\0", 1, true) and "the URL holds a NUL" or core.url_error(url)
-  if wrong then error("connect: " .. wrong, 0) end
+  if wrong then error("connect: " .. origin .. wrong, 0) end
+  return url
 end
 
 -- Whoever did not write a URL is told where it comes from. An empty one is none, as elsewhere in environments.
 local function url_of_environment()
   local url = os.getenv "AMQP_URL"
-  if not url or url == "" then return nil end
-  local wrong = core.url_error(url)
-  if wrong then error("connect: AMQP_URL: " .. wrong, 0) end
-  return url
+  return url and url ~= "" and check_url(url, "AMQP_URL: ") or nil
 end
 
 -- Opens nothing yet.
@@ -86,7 +83,7 @@ end
 ---  "limit"
 function amqplocks.connect(url, opts)
   opts = options.check(opts or {}, schema, "connect")
-  if url then check_url(url) else url = url_of_environment() end
+  url = url and check_url(options.argument(url, checks.string, "the URL", "connect"), "") or url_of_environment()
   local session, driver, code = memory.results(pcall(new, url, opts))
   if not session then return nil, driver, code end
   return connection.open(session, driver)
