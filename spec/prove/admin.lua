@@ -10,6 +10,7 @@ local amqplocks = require "amqplocks"
 local journal = require "spec.prove.journal"
 local pools = require "spec.prove.pools"
 local socket = require "socket"
+local until_true = require "spec.support.until"
 
 local admin = {}
 
@@ -116,14 +117,7 @@ end
 
 -- The last strike may have been a restart: whoever waits for noticing anyway does not give up at the first refusal.
 local function connect_at_last(url, lane)
-  local message
-  for _ = 1, NOTICES do
-    local conn
-    conn, message = connect(url, lane)
-    if conn then return conn end
-    socket.sleep(1)
-  end
-  error(message)
+  return (until_true(function () return connect(url, lane) end, NOTICES))
 end
 
 local function count(writing, conn, pool)

@@ -224,11 +224,19 @@ function collector:ends(method, fields)
   self.peer.holder:expect(method, fields)
 end
 
+-- Long enough for what was acknowledged to arrive. Until then the channel stays open.
+function collector:lingers()
+  self.peer:pass(0.099)
+  self.peer.holder:silent()
+  self.peer:pass(0.002)
+end
+
 local function settles(self)
   self.peer.holder:expect("basic.qos", { channel = self.channel })
   self.peer.holder:silent()
   return function ()
     self:say{ method = "basic.qos-ok" }
+    if self.has_thrown then self:lingers() end
     self.peer.holder:expect("channel.close", { channel = self.channel })
     self:say{ method = "channel.close-ok" }
   end
@@ -236,6 +244,7 @@ end
 
 --- The core throws all away that it has, the last of it with this delivery tag.
 function collector:acknowledges(last)
+  self.has_thrown = true
   self:ends("basic.ack", { delivery_tag = last or self.delivered, multiple = true })
   return settles(self)
 end
@@ -254,6 +263,7 @@ end
 
 --- The core throws away one that is too many.
 function collector:throws(tag)
+  self.has_thrown = true
   self.peer.holder:expect("basic.ack", { channel = self.channel, delivery_tag = tag, multiple = false })
 end
 
@@ -262,12 +272,9 @@ function scene.takes(peer, queue, count)
   local one = scene.collects(peer, queue, count):consumes()
   peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = one.channel })
   one:deliver_some(count)
-  one:ends("basic.ack", { delivery_tag = count, multiple = true })
-  peer.holder:expect("basic.qos", { channel = one.channel })
+  local settled = one:acknowledges(count)
   one:say{ method = "queue.declare-ok", queue = queue, message_count = 0, consumer_count = 1 }
-  one:say{ method = "basic.qos-ok" }
-  peer.holder:expect("channel.close", { channel = one.channel })
-  one:say{ method = "channel.close-ok" }
+  settled()
 end
 
 return scene

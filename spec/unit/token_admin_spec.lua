@@ -185,13 +185,10 @@ for _, way in ipairs(Peer.all_ways) do
         permits:deliver_some(1)
         peer.holder:silent()
         permits:deliver_some(1)
-        permits:ends("basic.ack", { delivery_tag = 2, multiple = true })
-        peer.holder:expect("basic.qos")
-        peer.holder:silent()
+        local settled = permits:acknowledges(2)
         permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 3 }
         peer.holder:silent()
-        permits:say{ method = "basic.qos-ok" }
-        peer.holder:expect("channel.close", { channel = permits.channel })
+        settled()
         local marks = scene.collects(peer, MARKS, 2):consumes()
         assert.are_not.equal(permits.tag, marks.tag)
         marks:deliver_some(1)
@@ -242,15 +239,22 @@ for _, way in ipairs(Peer.all_ways) do
         permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 4 }
         peer.holder:expect("basic.qos")
         permits:deliver_some(1)
-        permits:ends("basic.ack", { delivery_tag = 1, multiple = true })
-        peer.holder:expect("basic.qos")
+        local settled = permits:acknowledges(1)
         permits:say{ method = "basic.qos-ok" }
         peer.holder:silent()
-        permits:say{ method = "basic.qos-ok" }
-        peer.holder:expect("channel.close")
+        settled()
         scene.takes(peer, MARKS, 1)
         leaves(peer, mutex)
         assert.equal(4, peer:result(op))
+      end)
+
+      it("is not late because it leaves what it acknowledged the time to arrive", function ()
+        local peer = open()
+        local op, mutex = begin(peer, "remove", 2, { timeout = 0.15 }, { permits = 2, marks = 3 })
+        scene.takes(peer, PERMITS, 2)
+        scene.takes(peer, MARKS, 2)
+        leaves(peer, mutex)
+        assert.equal(1, peer:result(op))
       end)
 
       it("waits for holders if told to", function ()

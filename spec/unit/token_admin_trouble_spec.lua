@@ -129,6 +129,7 @@ local function acknowledges(peer, s, one, finish)
     collector = one })
   looked(peer, one, 0, 0, true)
   one:say{ method = "basic.qos-ok" }
+  one:lingers()
   peer.holder:expect("channel.close", { channel = one.channel })
   one:say{ method = "channel.close-ok" }
 end
@@ -207,6 +208,7 @@ function stories.adopt(peer)
   peer.holder:expect("basic.qos")
   stop(s, { at = "acknowledging", finish = RESIZE:format(2), waits = "holder", undo = closes(one), collector = one })
   one:say{ method = "basic.qos-ok" }
+  one:lingers()
   peer.holder:expect("channel.close", { channel = one.channel })
   on_mutex(peer, s, "declares", MARKS, BOTH:format(2), nil, RESIZE:format(2))
   barrier(peer, s, BOTH:format(2))

@@ -15,6 +15,9 @@
 /* Whoever gives a message back stops consuming first. In between it is neither seen nor ready. */
 #define OVERLOOKED (500 * AL_MILLISECOND)
 
+/* Until what was acknowledged has reached its queue, which nobody says; see collector.h. */
+#define ARRIVAL (100 * AL_MILLISECOND)
+
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
 static void send(const al_collector *collector, amqp_method_number_t method, void *decoded) {
@@ -24,7 +27,6 @@ static void send(const al_collector *collector, amqp_method_number_t method, voi
 /* Also asks for nothing, and is answered behind what was asked before. */
 static void settle(al_collector *collector) {
   amqp_basic_qos_t qos = {.prefetch_count = (uint16_t)collector->room};
-  collector->unsettled++;
   al_channel_call(collector->channel, AMQP_BASIC_QOS_METHOD, &qos);
 }
 
@@ -41,8 +43,9 @@ static void cancel(const al_collector *collector) {
   send(collector, AMQP_BASIC_CANCEL_METHOD, &cancel);
 }
 
-static void acknowledge(const al_collector *collector, uint64_t tag, bool multiple) {
+static void acknowledge(al_collector *collector, uint64_t tag, bool multiple) {
   amqp_basic_ack_t ack = {.delivery_tag = tag, .multiple = multiple};
+  collector->has_acknowledged = true;
   send(collector, AMQP_BASIC_ACK_METHOD, &ack);
 }
 
@@ -90,12 +93,28 @@ static void note_look(al_collector *collector) {
   collector->look = AL_COLLECTOR_LOOKED;
 }
 
+static void end(al_collector *collector) {
+  al_channel_close(collector->channel);
+  out(collector);
+}
+
+/* It is not the caller's time. */
+static void linger(al_collector *collector) {
+  al_op *op = collector->op;
+  if (!collector->has_acknowledged) {
+    end(collector);
+    return;
+  }
+  collector->state = AL_COLLECTOR_LINGERING;
+  op->wake = collector->ends_at = op->session->now + ARRIVAL;
+  op->deadline = al_wait_until(op->deadline, ARRIVAL);
+}
+
 static void settled(al_collector *collector) {
-  if (collector->unsettled == 0 || --collector->unsettled > 0) return;
-  bool is_leaving = collector->state == AL_COLLECTOR_LEAVING;
-  if (is_leaving) {
-    al_channel_close(collector->channel);
-    out(collector);
+  if (collector->channel->unanswered > 0)
+    return; /* others ask for nothing here, too, when channels are short */
+  if (collector->state == AL_COLLECTOR_LEAVING) {
+    linger(collector);
   } else if (collector->look == AL_COLLECTOR_SETTLES) {
     note_look(collector);
   } else {
@@ -144,7 +163,7 @@ static bool is_too_many(al_collector *collector, const al_content *content) {
 static void message_arrived(al_collector *collector, const al_content *content) {
   bool is_ours = strcmp(content->consumer_tag, collector->tag) == 0; /* or the channel's last owner's */
   /* What comes late may have been given back with the rest; if it was not, the end of the channel does it. */
-  if (!is_ours || collector->state == AL_COLLECTOR_LEAVING) return;
+  if (!is_ours || collector->state >= AL_COLLECTOR_LEAVING) return;
   if (is_too_many(collector, content)) {
     acknowledge(collector, content->delivery_tag, false);
     collector->thrown++;
@@ -244,7 +263,11 @@ void al_collector_return(al_collector *collector) {
   leave(collector);
 }
 
-bool al_collector_is_out(const al_collector *collector) { return collector->state == AL_COLLECTOR_OUT; }
+bool al_collector_is_out(al_collector *collector) {
+  if (collector->state == AL_COLLECTOR_LINGERING && collector->op->session->now >= collector->ends_at)
+    end(collector);
+  return collector->state == AL_COLLECTOR_OUT;
+}
 
 void al_collector_doom(al_collector *collector) { collector->is_doomed = true; }
 

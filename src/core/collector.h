@@ -11,11 +11,18 @@
  *   ARRIVING     consume-ok                                                   COLLECTING, looking
  *   COLLECTING   acknowledge: cancel, ack of all it has, qos                  LEAVING
  *                return: cancel, nack of all it has, qos                      LEAVING
- *   LEAVING      qos-ok: the broker has done it                               OUT, the channel closed
+ *   LEAVING      qos-ok: the broker's channel has done it                     LINGERING; or, if nothing was acknowledged,
+ *                                                                             OUT, the channel closed
+ *   LINGERING    a tenth of a second                                          OUT, the channel closed
  *   any          closed or cancelled by the broker, link down                 OUT, the operation has failed
  *                drop                                                         OUT, what it had goes back
  *
  * Cancelled first: acknowledged first, it would be given the next message. And never before consume-ok was read.
+ *
+ * In a cluster RabbitMQ's channel sends what it acknowledges to a classic queue of another node by way of a third process
+ * there, and the news of its own end directly. If that comes first the queue takes back what it does not know to be
+ * acknowledged. Nothing that is answered goes the same way; so the channel, and the operation, and with it mostly the
+ * connection, last a while longer.
  *
  * A look tells how things stand: a passive declare on its own channel gives what lies ready and who consumes; what was
  * delivered by then can still be on its way, and is here when the qos behind that is answered. */
@@ -31,7 +38,13 @@
 typedef struct al_collector {
   al_op *op;
   char queue[AL_NAME_SIZE];
-  enum { AL_COLLECTOR_OUT, AL_COLLECTOR_ARRIVING, AL_COLLECTOR_COLLECTING, AL_COLLECTOR_LEAVING } state;
+  enum {
+    AL_COLLECTOR_OUT,
+    AL_COLLECTOR_ARRIVING,
+    AL_COLLECTOR_COLLECTING,
+    AL_COLLECTOR_LEAVING,
+    AL_COLLECTOR_LINGERING
+  } state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* the consumer's */
   int room;                 /* never more in hand */
@@ -43,14 +56,14 @@ typedef struct al_collector {
   al_ids ids;
 
   enum { AL_COLLECTOR_RESTS, AL_COLLECTOR_LOOKS, AL_COLLECTOR_SETTLES, AL_COLLECTOR_LOOKED } look;
-  int unsettled;        /* qos that are not answered */
   int ready, consumers; /* at the latest look; it is a consumer itself */
   int64_t
       alone_since; /* at every look since then nothing lay ready, nothing had come, nobody else consumed; AL_NEVER */
   int alone_with;
   al_wait wait; /* between looks */
 
-  bool is_doomed;
+  bool has_acknowledged, is_doomed;
+  int64_t ends_at; /* LINGERING */
 } al_collector;
 
 /* Collects for `op` at most `room` messages at a time, 1 to AL_COLLECTOR_MOST. The holder must be open. */
@@ -76,10 +89,10 @@ bool al_collector_is_sole(const al_collector *collector);
 /* It has been so for long enough to overlook nobody: what is not in hand is lost. */
 bool al_collector_is_alone(const al_collector *collector);
 
-/* Throws away all it has; or gives it back. Done when al_collector_is_out(). */
+/* Throws away all it has; or gives it back. Done when al_collector_is_out(), which is to be asked in every step. */
 void al_collector_acknowledge(al_collector *collector);
 void al_collector_return(al_collector *collector);
-bool al_collector_is_out(const al_collector *collector);
+bool al_collector_is_out(al_collector *collector);
 
 /* The queue is about to be deleted by `op` itself, with what is in hand. */
 void al_collector_doom(al_collector *collector);

@@ -33,6 +33,7 @@ Broker.laws = {
   notice = 0.002,       -- until a consumer hears that its queue is gone
   by_name = false,      -- by then its channel may consume from another of that name, and hears it of that one, too
   down = 0.001,         -- until a queue hears that a channel is gone
+  settled = 0.002,      -- until a queue of a cluster hears what was acknowledged or given back
   exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
   ending = 0.002,       -- a queue that goes by itself takes its time
   nacks = 0.3,          -- a queue that is going away refuses this share of all messages
@@ -377,11 +378,12 @@ function Broker:start()
   end
 end
 
---- How many messages of a queue are ready, how many are with consumers, and how many consumers there are.
+--- How many messages of a queue are ready, how many are with consumers who have not acknowledged them, and how many
+-- consumers there are.
 function Broker:count(name)
   local queue = self.queues[name]
   if not queue then return 0, 0, 0 end
-  return #queue.messages, queue.unacked_count, #queue.consumers
+  return #queue.messages, queue.unacked_count - queue.acks_coming, #queue.consumers
 end
 
 --- The names of all queues, sorted.

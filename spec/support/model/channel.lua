@@ -18,7 +18,7 @@ Channel.__index = Channel
 function Channel.new(connection, number)
   return setmetatable({ connection = connection, broker = connection.broker, world = connection.world,
     number = number, state = "open", prefetch = 0, consumers = {}, unacked = {}, tags = 0, published = nil,
-    unconfirmed = {}, returns = {}, in_until = 0, out_until = 0 }, Channel)
+    unconfirmed = {}, returns = {}, settling = {}, in_until = 0, out_until = 0, settled_until = 0 }, Channel)
 end
 
 -- Coming and going --------------------------------------------------------------------------------------------------
@@ -154,14 +154,23 @@ local function queues_of(self)
   end
   for _, consumer in ipairs(self.consumers) do see(consumer.queue) end
   for _, entry in ipairs(self.unacked) do see(entry.queue) end
+  for _, group in ipairs(self.settling) do see(group.queue) end
   return list
 end
 
 -- Nothing is taken back twice: a channel that ends while the queue is about to hear of it is heard of once.
 local function tell_down(self, queue)
   local entries, kept = {}, {}
+  for _, group in ipairs(self.settling) do
+    if group.queue == queue and not group.is_overtaken then
+      for _, entry in ipairs(group.entries) do table.insert(entries, entry) end
+      group.is_overtaken = true
+      queue:expect(group, -1)
+    end
+  end
   for _, entry in ipairs(self.unacked) do table.insert(entry.queue == queue and entries or kept, entry) end
   self.unacked = kept
+  table.sort(entries, function (a, b) return a.tag < b.tag end)
   queue:channel_down(self, entries)
 end
 
@@ -475,30 +484,59 @@ local function settle(self, frame)
   return settled
 end
 
--- For each queue its own deliveries at once: { { queue =, entries = }, … }.
+-- For each queue the deliveries of each of its consumers at once, in the order of names and tags; what was got by
+-- basic.get comes first: { { queue =, tag =, entries = }, … }. So who is told of first is served again first.
 local function by_queue(entries)
   local list, group_of = {}, {}
   for _, entry in ipairs(entries) do
-    local group = group_of[entry.queue]
+    local tag = entry.consumer and entry.consumer.tag or ""
+    group_of[entry.queue] = group_of[entry.queue] or {}
+    local group = group_of[entry.queue][tag]
     if not group then
-      group = { queue = entry.queue, entries = {} }
-      group_of[entry.queue] = group
+      group = { queue = entry.queue, tag = tag, entries = {} }
+      group_of[entry.queue][tag] = group
       table.insert(list, group)
     end
     table.insert(group.entries, entry)
   end
+  table.sort(list, function (a, b)
+    if a.queue.name ~= b.queue.name then return a.queue.name < b.queue.name end
+    return a.tag < b.tag
+  end)
   return list
+end
+
+local function hear(group)
+  if group.requeue then group.queue:requeue(group.entries) else group.queue:ack(group.entries) end
+end
+
+local function arrive(self)
+  local group = table.remove(self.settling, 1)
+  if group.is_overtaken then return end
+  group.queue:expect(group, -1)
+  hear(group)
+end
+
+-- In a cluster what is settled goes to the queue by way of a process there, in order. The news that the channel is gone
+-- does not, and may overtake it: then all that the queue has not heard of goes back.
+local function tell_settled(self, group)
+  if #self.broker.nodes == 1 then return hear(group) end
+  table.insert(self.settling, group)
+  group.queue:expect(group, 1)
+  self.settled_until = math.max(self.settled_until, self.world.now + self.broker:lag(self.broker.laws.settled))
+  self.world:at(self.settled_until, arrive, self)
 end
 
 local function put_back(self, frame)
   for _, group in ipairs(by_queue(settle(self, frame))) do
     self.broker:given_back(group.queue, self.connection)
-    if frame.requeue then group.queue:requeue(group.entries) else group.queue:ack(group.entries) end
+    group.requeue = frame.requeue
+    tell_settled(self, group)
   end
 end
 
 METHODS["basic.ack"] = function (self, frame)
-  for _, group in ipairs(by_queue(settle(self, frame))) do group.queue:ack(group.entries) end
+  for _, group in ipairs(by_queue(settle(self, frame))) do tell_settled(self, group) end
 end
 
 METHODS["basic.nack"] = put_back

@@ -43,7 +43,8 @@ local ADMIN = 30
 -- The longest that a round trip can take, and what is made of round trips.
 local function round_trip(self)
   local laws = self.broker.laws
-  return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok) + laws.stale
+  local settled = laws.nodes > 1 and laws.settled or 0
+  return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok) + laws.stale + settled
 end
 
 --- How long a waiter may sleep beside a free lock, at worst: until its next look, or, if the prober was lost, until it
@@ -526,6 +527,27 @@ function troubles.stopping(self)
   self.world:after(seconds, troubles.restart, self)
 end
 
+local function next_admin(self)
+  self.admin = Process.new(self.broker, "next admin", { seed = self.random:below(1000000), pace = self.pace,
+    heartbeat = self.heartbeat })
+  table.insert(self.processes, self.admin)
+end
+
+-- What was acknowledged may be undone by a channel or a connection that ends too soon: in a cluster only.
+local function look_once_more(self, admin, look)
+  local laws = self.broker.laws
+  if laws.nodes == 1 then return end
+  if self.random:chance(0.3) then
+    finish(self, admin, admin.session:close(), "closes", TIMEOUT)
+    admin.has_left = true
+    next_admin(self)
+    self.admin.is_busy = true
+  end
+  admin:sleep(laws.settled + laws.down)
+  look()
+  self.admin.is_busy = false -- who has come in between may begin
+end
+
 -- An administrator changes the number of slots, and sometimes dies of it; the next one finishes the work.
 function troubles.resize(self)
   if self.admin.is_busy then return end
@@ -537,21 +559,23 @@ function troubles.resize(self)
     local op, wait = self.kind:resize(last, slots)
     if administer(self, last, "resizes", op, wait) then
       local waited_for = wait > 0 and slots < before and not self.is_half_done and before
-      local flaw = self.kind:undone(slots, asked_at, waited_for)
-      if flaw then breach("%s resized to %d: %s", last.name, slots, flaw) end
+      local function look()
+        local flaw = self.kind:undone(slots, asked_at, waited_for)
+        if flaw then breach("%s resized to %d: %s", last.name, slots, flaw) end
+      end
+      look()
       self.slots = slots
+      look_once_more(self, last, look)
     end
     self.is_half_done = self.slots ~= slots  -- what is taken away by then is waited for by nobody
     last.is_busy = false
   end)
   if not self.random:chance(0.2) then return end
   self.world:after(self.random:between(0, 10 * round_trip(self)), function ()
-    if last.is_dead or self.is_over then return end
+    if last.is_dead or last.has_left or self.is_over then return end
     last:kill(true)
     self.is_half_done = true  -- it may be, or done
-    self.admin = Process.new(self.broker, "next admin", { seed = self.random:below(1000000), pace = self.pace,
-      heartbeat = self.heartbeat })
-    table.insert(self.processes, self.admin)
+    next_admin(self)
     self.admin.is_busy = true
     self.admin:start(function (admin)
       while not administer(self, admin, "repairs", self.kind:repair(admin)) do admin:sleep(1) end
@@ -689,6 +713,7 @@ local function mend(self)
     mended = true
   end)
   run(self, "it is repaired", 120, function () return mended end)
+  self.world:run(self.broker.laws.settled) -- what was given back is there
 end
 
 -- For how long the network will keep something back, a queue not answer, or the broker not be there again.

@@ -15,8 +15,8 @@ Queue.__index = Queue
 function Queue.new(broker, name, options)
   local self = setmetatable({ broker = broker, name = name, owner = options.owner, durable = options.durable or false,
     auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = options.messages or {},
-    unacked = {}, unacked_count = 0, consumers = {}, places = 0, turns = 0, made_at = broker.world.now, state = "live",
-    is_alive = true }, Queue)
+    unacked = {}, unacked_count = 0, acks_coming = 0, consumers = {}, places = 0, turns = 0,
+    made_at = broker.world.now, state = "live", is_alive = true }, Queue)
   for _, message in ipairs(self.messages) do self.places = math.max(self.places, message.place) end
   self.max_length = self.arguments["x-max-length"] or math.huge
   self.rejects = self.arguments["x-overflow"] == "reject-publish"
@@ -161,6 +161,11 @@ local function make_room(self, consumer)
   if not consumer.is_out then return end
   consumer.is_out = false
   to_the_end(self, consumer)
+end
+
+--- The acknowledgement of a group of entries is under way to it; or, with -1, is not any more.
+function Queue:expect(group, sign)
+  if not group.requeue then self.acks_coming = self.acks_coming + sign * #group.entries end
 end
 
 --- Unacknowledged messages (`entries`, the oldest first) are done with.
