@@ -903,7 +903,11 @@ static void check_all_over(world *w) {
 static void end_in_silence(world *w) {
   w->refuses = true;
   w->holds_back = false;
-  for (int i = 0; i < LINKS; i++) w->broker.connections[i].out.length = 0;
+  for (int i = 0; i < LINKS; i++) {
+    wire_buffer *out = &w->broker.connections[i].out;
+    if (out->length > 0) w->broker.is_truthful = false; /* what the core was to know is lost */
+    out->length = 0;
+  }
   live(w, 60 * AL_SECOND, false, 1000);
   for (int i = 0; i < 100; i++) { /* in long strides: many who wait for each other look often */
     w->now += 30 * AL_SECOND;
