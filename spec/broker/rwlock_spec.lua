@@ -817,6 +817,7 @@ describe("a process that is killed at any step keeps nobody out:", function()
     between:let(direction, frames)
     one:begin(SCRIPTS[kind])
     until_true(function() return between:kept() or one:finished() end, 20)
+    between:frames() -- and what it wrote in the end, such as a ring, has come to the proxy
     local ended = not between:kept()
     one:kill()
     until_true(function() return not between:kept() end, 20)
