@@ -9,7 +9,8 @@
 --     result.mutex.overlap      -- seconds that two of them had it, by held() of both
 --
 -- Also of each kind: `entered`, when somebody else had it; `told`, when the holder's held() was false and stayed so,
--- with `code`; both in seconds after the strike, nil if never. `after`: seconds from the end of all until it could be
+-- with `code`; both in seconds after the strike, nil if never. `asked`: what verify() said at the end to a holder who
+-- still believed in it, "held" or a code. `after`: seconds from the end of all until it could be
 -- taken through every node, one after the other; `ghosts`: the queues that had to be deleted for that, which the
 -- cluster took for somebody's who was gone. `over`: by how much an acquire outlasted its timeout, at most. `none`: what
 -- the others' acquires came to, by code. `let`: how the holder's release went.
@@ -56,6 +57,8 @@ local function read(text)
       table.insert(said.held, { from = tonumber(words[2]), to = tonumber(words[3]), slot = words[4], why = words[5] })
     elseif words[1] == "none" then
       said.none[words[2]] = tonumber(words[3])
+    elseif words[1] == "asked" then
+      said.asked = words[2]
     elseif words[1] == "let" then
       table.insert(said.let, { seconds = tonumber(words[2]), code = words[3] })
     else
@@ -113,8 +116,8 @@ end
 
 local function sum_up(said, struck)
   local holder = said[1]
-  local result = { overlap = contest.overlap(said), over = 0, none = {}, let = holder.let[1] and holder.let[1].code,
-    let_seconds = holder.let[1] and holder.let[1].seconds }
+  local result = { overlap = contest.overlap(said), over = 0, none = {}, asked = holder.asked,
+    let = holder.let[1] and holder.let[1].code, let_seconds = holder.let[1] and holder.let[1].seconds }
   local kept = holder.held[#holder.held]
   if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end
   for i, one in ipairs(said) do
@@ -149,12 +152,16 @@ local DEAD = [[
     {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
     Owner <- [amqqueue:get_exclusive_owner(Q)], is_pid(Owner), not Lives(Owner), not Lives(amqqueue:get_pid(Q))]))).]]
 
--- Deletes, as an operator can, the queues of a name that outlive the connection whose own they were; gives their names.
-local function delete_ghosts(name)
-  local ghosts = {}
-  for ghost in cluster.nodes[2]:ask(DEAD, name):gmatch '[^%s"]+' do
-    table.insert(ghosts, ghost)
-    cluster.nodes[2]:ctl("delete_queue", ghost)
+--- Deletes, as an operator can, the queues whose names begin so and that outlive the connection whose own they were;
+-- gives their names. Those that go by themselves, at once or within so many seconds, are not among them.
+function contest.delete_ghosts(name, seconds)
+  local ghosts, found = {}, nil
+  pcall(until_true, function()
+    found = cluster.nodes[2]:ask(DEAD, name)
+    return not found:find '[^%s"]'
+  end, seconds or 0)
+  for ghost in (found or cluster.nodes[2]:ask(DEAD, name)):gmatch '[^%s"]+' do
+    if pcall(cluster.nodes[2].ctl, cluster.nodes[2], "delete_queue", ghost) then table.insert(ghosts, ghost) end
   end
   return ghosts
 end
@@ -164,7 +171,7 @@ end
 function contest.is_free(kind, name)
   local fine, after = pcall(take_everywhere, kind, name)
   if fine or not cluster.has_khepri() then return fine, after, {} end
-  local ghosts = delete_ghosts(name)
+  local ghosts = contest.delete_ghosts(name)
   if #ghosts > 0 then fine, after = pcall(take_everywhere, kind, name) end
   return fine, after, ghosts
 end
@@ -190,8 +197,8 @@ function contest.run(about)
   end
   home:close()
   for kind, name in pairs(names) do crews[kind] = crew(about, kind, name) end
-  local struck = clock.now()
-  about.strike()
+  local began = clock.now()
+  local struck = about.strike() or began
   socket.sleep(about.seconds)
   about.recover()
   cluster.until_whole()

@@ -10,8 +10,8 @@ local nodes = {}
 
 local is_struck = false
 
-local function strike_all(stage, name)
-  local numbers = { stage:strike{ fault = name, lane = "*", hinders = SLOW } }
+local function strike_all(stage, name, number)
+  local numbers = { stage:strike{ fault = name, lane = "*", hinders = SLOW, node = number } }
   for _, pool in ipairs(stage.pools) do
     if pool.kind:sub(1, 5) == "token" then
       local excuse = "a node was struck, and permits may have been on it"
@@ -21,13 +21,14 @@ local function strike_all(stage, name)
   return numbers
 end
 
---- A fault of real.lua. `choose(stage, random)` gives what strikes and what mends. It lasts for at most so many
--- seconds, often much less.
+--- A fault of real.lua. `choose(node, stage, random)` gives what strikes this node and what mends it. It lasts for at
+-- most so many seconds, often much less.
 function nodes.fault(name, seconds, choose)
   return { name = name, weight = 1, needs = { "cluster" }, strike = function(stage, random)
     if is_struck then return nil end
-    local strike, mend = choose(stage, random)
-    local numbers = strike_all(stage, name)
+    local node = stage.nodes[random(#stage.nodes)]
+    local strike, mend = choose(node, stage, random)
+    local numbers = strike_all(stage, name, node.number)
     is_struck = true
     strike()
     return random() ^ 2 * seconds, function()

@@ -9,6 +9,7 @@
 --     held FROM TO SLOT WHY      from when to when held() was true; then it gave the code WHY, or it was let go
 --     none CODE COUNT            acquires that came to nothing
 --     over SECONDS               by how much an acquire went past its timeout, at most
+--     asked CODE                 what verify() said before it was let go: "held", or a code
 --     let SECONDS CODE           how long a release took, and what came of it ("free", or a code)
 local amqplocks = require "amqplocks"
 local kinds = require "spec.prove.cluster_kinds"
@@ -67,7 +68,13 @@ function rival:keep(lock)
     socket.sleep(LOOK)
   end
   write "told"
+  self:ask(lock)
   self:let(lock)
+end
+
+function rival:ask(lock)
+  local held, _, code = lock:verify()
+  self:write("asked %s", held and "held" or code)
 end
 
 function rival:let(lock)

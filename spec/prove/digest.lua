@@ -206,7 +206,7 @@ end
 
 function read.strike(book, record)
   local strike = { op = record.op, from = record.at, to = math.huge, fault = record.fault, excuse = record.excuse,
-    lane = record.about, pool = record.pool, slot = record.slot, hinders = record.hinders }
+    lane = record.about, pool = record.pool, slot = record.slot, hinders = record.hinders, node = record.node }
   book.struck[record.op] = strike
   table.insert(book.strikes, strike)
   if record.fault == "admin" or record.fault == "crash" or record.fault == "restart" then
@@ -217,14 +217,19 @@ function read.over(book, record) book.struck[record.op].to = record.at end
 
 function read.kill(book, record) book.alive[record.about].killed = record.at end
 
--- What a lane had begun is at an end.
-local function end_all(book, lane, fn)
+-- What a lane has begun and not ended.
+local function each_open(book, lane, fn)
   for name, one in pairs(book.open) do
-    if one.base == lane then
-      fn(one)
-      book.open[name] = nil
-    end
+    if one.base == lane then fn(one, name) end
   end
+end
+
+-- That is at an end.
+local function end_all(book, lane, fn)
+  each_open(book, lane, function(one, name)
+    fn(one)
+    book.open[name] = nil
+  end)
 end
 
 local function unexplained(book, record, text)
@@ -248,8 +253,15 @@ function read.dead(book, record)
   end
 end
 
+-- For each that it waits for, as one may be excused and another not.
 function read.stays(book, record)
-  unexplained(book, record, "it did not end when it was told to " .. (record.message or ""))
+  local text, waits = "it did not end when it was told to " .. (record.message or ""), 0
+  each_open(book, record.about, function(one)
+    if not one.is_wait then return end
+    waits = waits + 1
+    unexplained(book, record, ("%s: %s of %s"):format(text, one.way, one.pool))
+  end)
+  if waits == 0 then unexplained(book, record, text) end
 end
 
 -- Something went wrong for a witness, who begins anew.

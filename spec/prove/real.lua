@@ -19,6 +19,8 @@
 --     crowd        how many of each there are: plain, several, cramped, loop (clients), admins, witnesses, foreigners;
 --                  proxied: how many of the clients are behind a proxy of their own
 --     say          a function that is told, in words, what is going on
+--     tidy         a function that is called with what the locks' names begin with, when all processes are gone and
+--                  before anybody looks what is left
 --
 -- A node is what spec/support/broker.lua gives, or anything like it:
 --     url          where it is
@@ -48,7 +50,7 @@
 --                  name of the connection its locks are on
 --     stage:pick_proxied(random)
 --                  a client like that, behind a proxy
---     stage:strike{ fault =, lane = or one =, pool =, slot =, excuse =, hinders = }
+--     stage:strike{ fault =, lane = or one =, pool =, slot =, excuse =, hinders =, node = }
 --                  a line of the journal, before the blow. lane: who is struck, "*" for everybody; one: the same, who
 --                  is not picked again before the end. pool, slot: what is struck. excuse: this frees locks at
 --                  once, whose holders know when the news arrive (see README, "what no clock can cover"), in words.
@@ -349,10 +351,12 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
+-- Of a queue whose process is dead, which a cluster may leave behind, only the name.
 local QUEUES = [=[
   binary_to_list(iolist_to_binary(lists:join(" ", [[N, "|", integer_to_list(C), "|", integer_to_list(U)] ||
     Q <- rabbit_amqqueue:list(), {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
-    [{_, C}, {_, U}] <- [rabbit_amqqueue:info(Q, [consumers, messages_unacknowledged])]]))).]=]
+    [{_, C}, {_, U}] <- [try rabbit_amqqueue:info(Q, [consumers, messages_unacknowledged])
+      catch _:_ -> [{none, 0}, {none, 0}] end]]))).]=]
 
 local CONNECTIONS = [=[
   binary_to_list(iolist_to_binary(lists:join(" ", [string:replace(N, " ", "_") ||
@@ -448,6 +452,7 @@ local function run(self)
   go_on(self, self.settings.quiet or 10)
   dismiss(self)
   say(self, "all are gone")
+  if self.settings.tidy then self.settings.tidy(self.prefix) end
   local url, list = self.nodes[1].url, pools.encode(self.pools)
   administer("audit(...)", self.cpath, self.journals, "audit", self.prefix .. ".audit", url, list)
   look_for_leftovers(self)

@@ -34,7 +34,8 @@ function strikes.before(book, from, to, hold)
     local strike = book.strikes[i]
     if strike.from <= to and strike.to >= from then
       local list = hold and strikes.concerns(strike, hold) and own or others
-      table.insert(list, strike.fault .. (strike.lane and " of " .. strike.lane or ""))
+      local struck = strike.node and "node " .. strike.node or strike.lane
+      table.insert(list, strike.fault .. (struck and " of " .. struck or ""))
     end
   end
   for _, one in ipairs(others) do table.insert(own, one) end

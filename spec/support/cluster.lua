@@ -37,6 +37,10 @@ for _, command in ipairs{ "stop", "kill", "freeze", "thaw" } do
   node[command] = function(self) script(command, self.number) end
 end
 
+--- A start that await_start() waits for.
+function node:begin_start() script("launch", self.number) end
+function node:await_start() script("await_start", self.number) end
+
 function node:ctl(...) return script("ctl", self.number, ...) end
 
 for number = 1, os.getenv "CLUSTER_DIR" and 3 or 0 do
@@ -44,6 +48,14 @@ for number = 1, os.getenv "CLUSTER_DIR" and 3 or 0 do
   one.number = ("%d"):format(number)
   for name, method in pairs(node) do one[name] = method end
   cluster.nodes[number] = one
+end
+
+--- Writes what the nodes have logged up to now, also before they were last started: node-1.log … in the directory.
+function cluster.write_logs(directory)
+  for _, one in ipairs(cluster.nodes) do
+    process.shell("sh", "-c", 'cat "$1"/log/rabbit.log.before "$1"/log/rabbit.log >"$2" 2>/dev/null || :', "sh",
+      one.directory, ("%s/node-%s.log"):format(directory, one.number))
+  end
 end
 
 --- Whether its metadata are kept in Khepri, not in Mnesia.

@@ -327,6 +327,13 @@ describe("the checker of journals", function()
     assert_violations("ended", "stage 3 dead about=a\n")
     assert_violations("ended", "a 1 end\n stage 3 dead about=a message=a_leak\n")
     assert_violations("ended", "stage 3 stays about=a\n")
+    assert_violations("ended ended", [[
+      a:1 1 ask op=1 pool=mutex way=acquire
+      a:2 1 ask op=2 pool=mutex way=acquire
+      a:3 1 ask op=3 pool=mutex way=try_acquire
+      stage 3 stays about=a
+      a:1 4 none op=1 code=timeout
+    ]])
   end)
 
   it("takes what a process that was killed held last for given up when it was", function()

@@ -4,8 +4,7 @@
 -- One node of three is frozen, for less or for more than the others believe in it (SIGSTOP and SIGCONT).
 local nodes = require "spec.prove.cluster_nodes"
 
-return nodes.fault("node_freeze", 16, function(stage, random)
-  local node = stage.nodes[random(3)]
+return nodes.fault("node_freeze", 16, function(node)
   return function()
     node.is_frozen = true
     node:freeze()

@@ -4,7 +4,6 @@
 -- One node of three is killed (SIGKILL), and started again.
 local nodes = require "spec.prove.cluster_nodes"
 
-return nodes.fault("node_kill", 6, function(stage, random)
-  local node = stage.nodes[random(3)]
+return nodes.fault("node_kill", 6, function(node)
   return function() node:kill() end, function() node:restart() end
 end)

@@ -4,7 +4,6 @@
 -- One node of three is stopped in good order and started again.
 local nodes = require "spec.prove.cluster_nodes"
 
-return nodes.fault("node_stop", 6, function(stage, random)
-  local node = stage.nodes[random(3)]
+return nodes.fault("node_stop", 6, function(node)
   return function() node:stop() end, function() node:restart() end
 end)

@@ -4,10 +4,9 @@
 -- One node of three is cut off from the others, in both directions or in one; its clients are not.
 local nodes = require "spec.prove.cluster_nodes"
 
-return nodes.fault("partition", 20, function(stage, random)
+return nodes.fault("partition", 20, function(node, stage, random)
   local cluster = require "spec.support.cluster"
-  local one = random(3)
-  local others = {}
+  local one, others = tonumber(node.number), {}
   for i in ipairs(stage.nodes) do
     if i ~= one then table.insert(others, i) end
   end
