@@ -327,7 +327,10 @@ for _, shared in ipairs{ false, true } do
     it("lua_code_cache off costs connections, and nothing else", function()
       local name = stage.semaphore(1)
       local server = scene.start(shared, { http = "lua_code_cache off;" })
-      for _ = 1, 3 do assert.equal("1", body(server, "/try?name=" .. name)) end
+      for _ = 1, 3 do
+        assert.equal("1", body(server, "/try?name=" .. name))
+        stage.until_free(name, 1)
+      end
       local request, gate = scene.inside(server, "/hold", name, 1)
       assert.equal("busy", body(server, "/try?name=" .. name))
       scene.open(server, gate)
@@ -399,6 +402,7 @@ it("nginx chooses its driver by itself, and no other one works there", function(
     local conn = assert(amqplocks.connect(nil, { driver = "resty" }))
     ngx.say(tostring(conn:semaphore(var.arg_name):try_acquire().slot))]] } })
   assert.equal("1", body(server, "/driver?name=" .. name))
+  stage.until_free(name, 1)
   assert.equal("1", body(server, "/try?name=" .. name))
 end)
 
