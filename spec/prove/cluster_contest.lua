@@ -10,7 +10,8 @@
 --
 -- Also of each kind: `entered`, when somebody else had it; `told`, when the holder's held() was false and stayed so,
 -- with `code`; both in seconds after the strike, nil if never. `asked`: what verify() said at the end to a holder who
--- still believed in it, "held" or a code. `after`: seconds from the end of all until it could be
+-- still believed in it, "held" or a code; `misled`: seconds for which somebody had a lock of which verify() said that
+-- another one held it. `after`: seconds from the end of all until it could be
 -- taken through every node, one after the other; `ghosts`: the queues that had to be deleted for that, which the
 -- cluster took for somebody's who was gone. `over`: by how much an acquire outlasted its timeout, at most. `none`: what
 -- the others' acquires came to, by code. `let`: how the holder's release went.
@@ -49,7 +50,7 @@ function contest.start(act, url, kind, name, ...)
 end
 
 local function read(text)
-  local said = { held = {}, none = {}, let = {}, over = 0 }
+  local said = { held = {}, verified = {}, none = {}, let = {}, over = 0 }
   for line in text:gmatch "[^\n]+" do
     local words = {}
     for word in line:gmatch "%S+" do table.insert(words, word) end
@@ -59,6 +60,9 @@ local function read(text)
       said.none[words[2]] = tonumber(words[3])
     elseif words[1] == "asked" then
       said.asked = words[2]
+      if words[2] == "held" then
+        table.insert(said.verified, { from = tonumber(words[3]), to = tonumber(words[4]), slot = words[5] })
+      end
     elseif words[1] == "let" then
       table.insert(said.let, { seconds = tonumber(words[2]), code = words[3] })
     else
@@ -81,19 +85,38 @@ function contest.finish(all)
   return list
 end
 
---- For how many seconds, at most, somebody of `all` and somebody else had the same slot; readers have it together.
-function contest.overlap(all)
+-- For how many seconds, at most, both had the same slot, going by these lists of what they had.
+local function common(these, those)
+  local most = 0
+  for _, a in ipairs(these) do
+    for _, b in ipairs(those) do
+      if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - math.max(a.from, b.from)) end
+    end
+  end
+  return most
+end
+
+local function exclude_each_other(one, other) return not (one.kind == "read" and other.kind == "read") end
+
+--- For how many seconds, at most, somebody of `all` and somebody else had the same slot; readers have it together. By
+-- what held() said, or by what verify() said: "verified".
+function contest.overlap(all, what)
+  what = what or "held"
   local most = 0
   for i, one in ipairs(all) do
     for j = i + 1, #all do
-      if not (one.kind == "read" and all[j].kind == "read") then
-        for _, a in ipairs(one.held) do
-          for _, b in ipairs(all[j].held) do
-            if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - math.max(a.from, b.from)) end
-          end
-        end
-      end
+      if exclude_each_other(one, all[j]) then most = math.max(most, common(one[what], all[j][what])) end
     end
+  end
+  return most
+end
+
+-- What verify() says holds from when the lock was got. Who had it first had it before all others; of the others one may
+-- believe in what another one has long got, and verify() is right about that.
+local function misled(all)
+  local most = contest.overlap(all, "verified")
+  for i = 2, #all do
+    if exclude_each_other(all[1], all[i]) then most = math.max(most, common(all[1].verified, all[i].held)) end
   end
   return most
 end
@@ -116,8 +139,8 @@ end
 
 local function sum_up(said, struck)
   local holder = said[1]
-  local result = { overlap = contest.overlap(said), over = 0, none = {}, asked = holder.asked,
-    let = holder.let[1] and holder.let[1].code, let_seconds = holder.let[1] and holder.let[1].seconds }
+  local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = {},
+    asked = holder.asked, let = holder.let[1] and holder.let[1].code, let_seconds = holder.let[1] and holder.let[1].seconds }
   local kept = holder.held[#holder.held]
   if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end
   for i, one in ipairs(said) do

@@ -9,7 +9,8 @@
 --     held FROM TO SLOT WHY      from when to when held() was true; then it gave the code WHY, or it was let go
 --     none CODE COUNT            acquires that came to nothing
 --     over SECONDS               by how much an acquire went past its timeout, at most
---     asked CODE                 what verify() said before it was let go: "held", or a code
+--     asked CODE FROM TO SLOT    what verify() said before it was let go: "held", or a code; when that was got, and when
+--                                verify() was asked
 --     let SECONDS CODE           how long a release took, and what came of it ("free", or a code)
 local amqplocks = require "amqplocks"
 local kinds = require "spec.prove.cluster_kinds"
@@ -55,7 +56,8 @@ end
 
 --- Keeps it until there is more to say, or it is lost for good.
 function rival:keep(lock)
-  local from, to = self.clock.now(), nil
+  local began = self.clock.now()
+  local from, to = began, nil
   local function write(why)
     if to then self:write("held %.6f %.6f %s %s", from, to, lock.slot or 1, why) end
     from, to = nil, nil
@@ -68,13 +70,14 @@ function rival:keep(lock)
     socket.sleep(LOOK)
   end
   write "told"
-  self:ask(lock)
+  self:ask(lock, began)
   self:let(lock)
 end
 
-function rival:ask(lock)
+function rival:ask(lock, began)
+  local now = self.clock.now()
   local held, _, code = lock:verify()
-  self:write("asked %s", held and "held" or code)
+  self:write("asked %s %.6f %.6f %s", held and "held" or code, began, now, lock.slot or 1)
 end
 
 function rival:let(lock)

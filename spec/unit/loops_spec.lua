@@ -178,6 +178,21 @@ describe("the driver for luv", function()
     end)
   end)
 
+  luv_it("goes on with whoever was ready when a coroutine empties the loop and begins anew", function()
+    local uv, done = require "luv", {}
+    local function does(name) loop.driver.spawn(function() table.insert(done, name) end) end
+    loop.driver.spawn(function()
+      uv.walk(function(handle)
+        if not handle:is_closing() then handle:close() end
+      end)
+      does "new"
+    end)
+    does "one"
+    does "two"
+    uv.run()
+    assert.same({ "one", "two", "new" }, done)
+  end)
+
   loop_it("has no TLS, and says what to use instead", function()
     local none, message, code = loop.driver.connect("localhost", 5671, { server_name = "localhost", verify = true }, 1)
     assert.is_nil(none)

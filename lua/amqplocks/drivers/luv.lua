@@ -22,7 +22,8 @@ local open = {}
 
 -- Those of them that nobody wants any more. luv 1.44 crashes where Lua ends with a handle half closed, as it is until
 -- the loop comes to the end of its round: whoever was resumed meanwhile could not call os.exit(…, true). So `check`
--- closes them, the last before that end. It is `idle` that keeps the loop turning until then.
+-- closes them, after all coroutines of that round; only a check handle that the program started earlier comes later.
+-- It is `idle` that keeps the loop turning until then.
 local unwanted = {}
 local check
 
@@ -62,10 +63,13 @@ local function turn()
 end
 
 -- Takes those who are ready now: who becomes ready meanwhile comes after the loop has looked at its sockets. It stops
--- before it looks, not after: a finalizer may have made somebody ready in between.
+-- before it looks, not after: a finalizer may have made somebody ready in between. One of them may empty the loop, and
+-- begin anew: the others go on nevertheless.
 function run()
+  local now = ready
   idle:stop()
-  for _ = 1, #ready do resume(table.remove(ready, 1)) end
+  ready = {}
+  for _, thread in ipairs(now) do resume(thread) end
   if #unwanted > 0 then turn() end
 end
 
