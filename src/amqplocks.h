@@ -420,7 +420,8 @@ typedef struct al_permits {
  * the queue of permits was made by other software, nobody counts them; or more of them are free than there are to be.
  *
  * Whatever an action fails with, everything it had collected goes back, and there are never more permits than counted: at
- * most there are fewer. A message about an action cut short names what finishes it.
+ * most there are fewer. (In a cluster what docs/reliability.md says of permits excepted.) A message about an action cut
+ * short names what finishes it. What takes permits, or marks, away takes a tenth of a second more for each of the two.
  *
  * Creates it. AL_EXISTS. */
 al_op *al_token_admin_create(al_session *session, const char *name, int permits,

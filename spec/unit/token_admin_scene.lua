@@ -39,7 +39,8 @@ function scene.looks(peer, seen)
   local channels = {}
   for i, queue in ipairs{ scene.PERMITS, scene.MARKS } do channels[i] = asked_for(peer, queue) end
   peer.holder:silent()
-  for i, queue in ipairs{ scene.PERMITS, scene.MARKS } do
+  for _, i in ipairs(seen.order or { 1, 2 }) do
+    local queue = i == 1 and scene.PERMITS or scene.MARKS
     local ready = i == 1 and seen.permits or i == 2 and seen.marks or nil
     if ready then
       peer.holder:send{ channel = channels[i], method = "queue.declare-ok", queue = queue, message_count = ready,

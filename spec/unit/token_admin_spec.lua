@@ -201,6 +201,41 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal(3, peer:result(op))
       end)
 
+      it("does not take the pulse's answer for its own, where channels are so short that they share one", function ()
+        local peer = Peer.open(way, { heartbeat = 10 }, { channel_max = 3 })
+        local lock, claim = peer:acquire("films")
+        local op = peer.session:administer_tokens("remove", "images", { wait = 60 }, 1)
+        local mutex = peer.holder:claim(scene.MUTEX)
+        local release = lock:release()
+        peer.holder:delete("films-1-B", claim.channel)
+        assert.is_true(peer:result(release))
+        peer.holder:grant(mutex)
+        scene.looks(peer, { permits = 0, marks = 5, consumers = 1, order = { 2, 1 } })
+        local permits = scene.collects(peer, PERMITS, 1):consumes()
+        assert.equal(1, permits.channel)
+        permits:looks(0, 1)
+        local other, songs = peer:acquire "songs"
+        permits:keeps_looking(6, 0, 1)
+        peer.holder:expect("basic.qos", { channel = 1, prefetch_count = 1 })
+        permits:deliver_some(1)
+        permits:ends("basic.ack", { delivery_tag = 1, multiple = true })
+        peer.holder:expect("basic.qos", { channel = 1 })
+        permits:say{ method = "basic.qos-ok" } -- the pulse's
+        peer:pass(0.2)
+        peer.holder:silent()
+        permits:say{ method = "basic.qos-ok" }
+        local second = other:release() -- for the channel that is needed next
+        peer.holder:delete("songs-1-B", songs.channel)
+        assert.is_true(peer:result(second))
+        permits:lingers()
+        peer.holder:expect("channel.close", { channel = 1 })
+        permits:say{ method = "channel.close-ok" }
+        scene.takes(peer, MARKS, 1)
+        peer.prober:ignore() -- heartbeats
+        leaves(peer, mutex)
+        assert.equal(4, peer:result(op))
+      end)
+
       it("waits for those that lie ready and have not come yet", function ()
         local peer = open()
         local op, mutex = begin(peer, "remove", 2, {}, { permits = 2, marks = 5, consumers = 3 })
@@ -244,6 +279,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:silent()
         settled()
         scene.takes(peer, MARKS, 1)
+        peer.prober:ignore() -- heartbeats
         leaves(peer, mutex)
         assert.equal(4, peer:result(op))
       end)

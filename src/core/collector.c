@@ -98,7 +98,7 @@ static void end(al_collector *collector) {
   out(collector);
 }
 
-/* It is not the caller's time. */
+/* Does not count against the caller's timeout. */
 static void linger(al_collector *collector) {
   al_op *op = collector->op;
   if (!collector->has_acknowledged) {
@@ -112,7 +112,7 @@ static void linger(al_collector *collector) {
 
 static void settled(al_collector *collector) {
   if (collector->channel->unanswered > 0)
-    return; /* others ask for nothing here, too, when channels are short */
+    return; /* the link's pulse asks for nothing here, too, when channels are short */
   if (collector->state == AL_COLLECTOR_LEAVING) {
     linger(collector);
   } else if (collector->look == AL_COLLECTOR_SETTLES) {
@@ -263,7 +263,7 @@ void al_collector_return(al_collector *collector) {
   leave(collector);
 }
 
-bool al_collector_is_out(al_collector *collector) {
+bool al_collector_left(al_collector *collector) {
   if (collector->state == AL_COLLECTOR_LINGERING && collector->op->session->now >= collector->ends_at)
     end(collector);
   return collector->state == AL_COLLECTOR_OUT;

@@ -89,10 +89,11 @@ bool al_collector_is_sole(const al_collector *collector);
 /* It has been so for long enough to overlook nobody: what is not in hand is lost. */
 bool al_collector_is_alone(const al_collector *collector);
 
-/* Throws away all it has; or gives it back. Done when al_collector_is_out(), which is to be asked in every step. */
+/* Throws away all it has; or gives it back. Done when al_collector_left(), which ends LINGERING when it is time,
+ * and is to be asked in every step of `op`. */
 void al_collector_acknowledge(al_collector *collector);
 void al_collector_return(al_collector *collector);
-bool al_collector_is_out(al_collector *collector);
+bool al_collector_left(al_collector *collector);
 
 /* The queue is about to be deleted by `op` itself, with what is in hand. */
 void al_collector_doom(al_collector *collector);

@@ -33,7 +33,7 @@ static void leave(al_token_work *work) {
 
 static void returning(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_held(&work->mutex) && al_collector_is_out(&work->harvest.collector)) proceed(work);
+  if (al_admin_mutex_held(&work->mutex) && al_collector_left(&work->harvest.collector)) proceed(work);
 }
 
 static void give_back(al_token_work *work) {
