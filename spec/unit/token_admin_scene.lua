@@ -60,9 +60,10 @@ function scene.begin(peer, action, amount, options, seen)
   return op, mutex
 end
 
---- The core leaves the mutex.
-function scene.leaves(peer, mutex)
+--- The core leaves the mutex, and then a collector that has thrown something away.
+function scene.leaves(peer, mutex, one)
   peer.holder:delete(scene.MUTEX, mutex.channel)
+  if one and one.has_thrown then one:lingers() end
   peer.holder:silent()
   peer.prober:silent()
 end
@@ -150,16 +151,29 @@ end
 local collector = {}
 collector.__index = collector
 
+-- Gives the frame that begins to consume.
+local function consumes(peer, queue, room, channel)
+  local qos = peer.holder:expect("basic.qos", { prefetch_count = room, global = false, channel = channel })
+  local consume = peer.holder:expect("basic.consume", { channel = qos.channel, queue = queue, no_ack = false,
+    exclusive = false, no_wait = false, arguments = { ["x-priority"] = scene.HIGHEST } })
+  peer.holder:silent()
+  return consume
+end
+
 --- The core collects from a queue, with room for so many.
 function scene.collects(peer, queue, room)
-  local holder = peer.holder
-  local opened = holder:next() == "channel.open" and holder:opened()
-  local qos = holder:expect("basic.qos", { prefetch_count = room, global = false, channel = opened or nil })
-  local consume = holder:expect("basic.consume", { channel = qos.channel, queue = queue, no_ack = false,
-    exclusive = false, no_wait = false, arguments = { ["x-priority"] = scene.HIGHEST } })
-  holder:silent()
-  return setmetatable({ peer = peer, queue = queue, channel = qos.channel, tag = consume.consumer_tag, delivered = 0,
-    room = room }, collector)
+  local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
+  local consume = consumes(peer, queue, room, opened or nil)
+  return setmetatable({ peer = peer, queue = queue, channel = consume.channel, tag = consume.consumer_tag,
+    delivered = 0, room = room }, collector)
+end
+
+--- The core collects as many from another queue as well.
+function collector:goes_on(queue)
+  local consume = consumes(self.peer, queue, self.room, self.channel)
+  assert.are_not.equal(self.tag, consume.consumer_tag)
+  self.other, self.tag, self.queue = self.tag, consume.consumer_tag, queue
+  return self
 end
 
 function collector:say(frame)
@@ -220,9 +234,17 @@ function collector:keeps_looking(seconds, ready, others)
 end
 
 function collector:ends(method, fields)
+  if self.other then
+    self.peer.holder:expect("basic.cancel", { channel = self.channel, consumer_tag = self.other, no_wait = true })
+  end
   self.peer.holder:expect("basic.cancel", { channel = self.channel, consumer_tag = self.tag, no_wait = true })
   fields.channel = self.channel
   self.peer.holder:expect(method, fields)
+end
+
+function collector:closes()
+  self.peer.holder:expect("channel.close", { channel = self.channel })
+  self:say{ method = "channel.close-ok" }
 end
 
 -- Long enough for what was acknowledged to arrive. Until then the channel stays open.
@@ -230,6 +252,7 @@ function collector:lingers()
   self.peer:pass(0.099)
   self.peer.holder:silent()
   self.peer:pass(0.002)
+  self:closes()
 end
 
 local function settles(self)
@@ -237,9 +260,7 @@ local function settles(self)
   self.peer.holder:silent()
   return function ()
     self:say{ method = "basic.qos-ok" }
-    if self.has_thrown then self:lingers() end
-    self.peer.holder:expect("channel.close", { channel = self.channel })
-    self:say{ method = "channel.close-ok" }
+    if not self.has_thrown then self:closes() end
   end
 end
 
@@ -268,14 +289,24 @@ function collector:throws(tag)
   self.peer.holder:expect("basic.ack", { channel = self.channel, delivery_tag = tag, multiple = false })
 end
 
---- The core takes so many permits (or marks), all of which lie ready, and throws them away.
-function scene.takes(peer, queue, count)
-  local one = scene.collects(peer, queue, count):consumes()
-  peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = one.channel })
-  one:deliver_some(count)
-  local settled = one:acknowledges(count)
-  one:say{ method = "queue.declare-ok", queue = queue, message_count = 0, consumer_count = 1 }
+--- With the permits in hand the core takes as many marks, all of which lie ready, and throws all away.
+function collector:takes_marks()
+  self:goes_on(scene.MARKS):consumes()
+  self.peer.holder:expect("queue.declare", { queue = scene.MARKS, passive = true, channel = self.channel })
+  self:deliver_some(self.room)
+  local settled = self:acknowledges()
+  self:say{ method = "queue.declare-ok", queue = scene.MARKS, message_count = 0, consumer_count = 1 }
   settled()
+end
+
+--- The core takes so many permits, all of which lie ready, and as many marks, and throws them away.
+function scene.takes(peer, count)
+  local one = scene.collects(peer, scene.PERMITS, count):consumes()
+  peer.holder:expect("queue.declare", { queue = scene.PERMITS, passive = true, channel = one.channel })
+  one:deliver_some(count)
+  one:say{ method = "queue.declare-ok", queue = scene.PERMITS, message_count = 0, consumer_count = 1 }
+  one:takes_marks()
+  return one
 end
 
 return scene

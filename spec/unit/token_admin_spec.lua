@@ -177,26 +177,24 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     describe("removing", function ()
-      it("takes permits before everybody else, throws them away, and then as many marks", function ()
+      it("takes permits before everybody else, then as many marks, and throws both away by one frame", function ()
         local peer = open()
         local op, mutex = begin(peer, "remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
-        local permits = scene.collects(peer, PERMITS, 2):consumes()
+        local one = scene.collects(peer, PERMITS, 2):consumes()
         peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
-        permits:deliver_some(1)
+        one:deliver_some(1)
         peer.holder:silent()
-        permits:deliver_some(1)
-        local settled = permits:acknowledges(2)
-        permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 3 }
+        one:deliver_some(1)
+        one:goes_on(MARKS)
+        one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 3 }
         peer.holder:silent()
-        settled()
-        local marks = scene.collects(peer, MARKS, 2):consumes()
-        assert.are_not.equal(permits.tag, marks.tag)
-        marks:deliver_some(1)
-        marks:looks(1, 0)
+        one:consumes()
+        one:deliver_some(1)
+        one:looks(1, 0)
         peer.holder:silent()
-        marks:deliver_some(1)
-        marks:acknowledges(2)()
-        leaves(peer, mutex)
+        one:deliver_some(1)
+        one:acknowledges(4)()
+        leaves(peer, mutex, one)
         peer.prober:silent()
         assert.equal(3, peer:result(op))
       end)
@@ -214,26 +212,23 @@ for _, way in ipairs(Peer.all_ways) do
         local permits = scene.collects(peer, PERMITS, 1):consumes()
         assert.equal(1, permits.channel)
         permits:looks(0, 1)
-        local other, songs = peer:acquire "songs"
+        local other = peer:acquire "songs"
         permits:keeps_looking(6, 0, 1)
         peer.holder:expect("basic.qos", { channel = 1, prefetch_count = 1 })
         permits:deliver_some(1)
-        permits:ends("basic.ack", { delivery_tag = 1, multiple = true })
-        peer.holder:expect("basic.qos", { channel = 1 })
+        permits:goes_on(MARKS):consumes()
+        peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+        permits:deliver_some(1)
+        local settled = permits:acknowledges(2)
+        permits:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
         permits:say{ method = "basic.qos-ok" } -- the pulse's
         peer:pass(0.2)
         peer.holder:silent()
-        permits:say{ method = "basic.qos-ok" }
-        local second = other:release() -- for the channel that is needed next
-        peer.holder:delete("songs-1-B", songs.channel)
-        assert.is_true(peer:result(second))
-        permits:lingers()
-        peer.holder:expect("channel.close", { channel = 1 })
-        permits:say{ method = "channel.close-ok" }
-        scene.takes(peer, MARKS, 1)
+        settled()
         peer.prober:ignore() -- heartbeats
-        leaves(peer, mutex)
+        leaves(peer, mutex, permits)
         assert.equal(4, peer:result(op))
+        assert.is_true(other:held())
       end)
 
       it("waits for those that lie ready and have not come yet", function ()
@@ -246,9 +241,8 @@ for _, way in ipairs(Peer.all_ways) do
         permits:looks(1, 3)
         permits:looks_again(1, 3)
         permits:deliver_some(1)
-        permits:acknowledges(2)()
-        scene.takes(peer, MARKS, 2)
-        leaves(peer, mutex)
+        permits:takes_marks()
+        leaves(peer, mutex, permits)
         assert.equal(3, peer:result(op))
       end)
 
@@ -274,22 +268,23 @@ for _, way in ipairs(Peer.all_ways) do
         permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 4 }
         peer.holder:expect("basic.qos")
         permits:deliver_some(1)
-        local settled = permits:acknowledges(1)
+        permits:goes_on(MARKS)
         permits:say{ method = "basic.qos-ok" }
         peer.holder:silent()
+        permits:consumes()
+        peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+        permits:deliver_some(1)
+        local settled = permits:acknowledges(2)
+        permits:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
         settled()
-        scene.takes(peer, MARKS, 1)
-        peer.prober:ignore() -- heartbeats
-        leaves(peer, mutex)
+        leaves(peer, mutex, permits)
         assert.equal(4, peer:result(op))
       end)
 
       it("is not late because it leaves what it acknowledged the time to arrive", function ()
         local peer = open()
-        local op, mutex = begin(peer, "remove", 2, { timeout = 0.15 }, { permits = 2, marks = 3 })
-        scene.takes(peer, PERMITS, 2)
-        scene.takes(peer, MARKS, 2)
-        leaves(peer, mutex)
+        local op, mutex = begin(peer, "remove", 2, { timeout = 0.05 }, { permits = 2, marks = 3 })
+        leaves(peer, mutex, scene.takes(peer, 2))
         assert.equal(1, peer:result(op))
       end)
 
@@ -301,9 +296,8 @@ for _, way in ipairs(Peer.all_ways) do
         permits:looks(0, 4)
         permits:keeps_looking(25, 0, 4)
         permits:deliver_some(1)
-        permits:acknowledges(2)()
-        scene.takes(peer, MARKS, 2)
-        leaves(peer, mutex)
+        permits:takes_marks()
+        leaves(peer, mutex, permits)
         assert.equal(3, peer:result(op))
       end)
 
@@ -382,9 +376,7 @@ for _, way in ipairs(Peer.all_ways) do
         leaves(peer, mutex)
         assert.equal(3, peer:result(op))
         op, mutex = begin(peer, "resize", 2, {}, { permits = 1, marks = 3, consumers = 2 })
-        scene.takes(peer, PERMITS, 1)
-        scene.takes(peer, MARKS, 1)
-        leaves(peer, mutex)
+        leaves(peer, mutex, scene.takes(peer, 1))
         assert.equal(2, peer:result(op))
         op, mutex = begin(peer, "resize", 2, {}, { permits = 0, marks = 2, consumers = 2 })
         leaves(peer, mutex)
@@ -509,7 +501,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       local function ends(peer, op, mutex, permits, count)
         permits:returns()()
-        leaves(peer, mutex)
+        leaves(peer, mutex, permits)
         assert.equal(count, peer:result(op))
       end
 
@@ -691,7 +683,7 @@ for _, way in ipairs(Peer.all_ways) do
         declared()
         peer.prober:barrier()
         scene.adds(peer, 2)
-        leaves(peer, mutex)
+        leaves(peer, mutex, permits)
         assert.equal(2, peer:result(op))
       end)
 

@@ -66,9 +66,9 @@ local function barrier(peer, s, finish, undo)
   peer.prober:deleted(channel)
 end
 
-local function marks(peer, s, count, finish)
+local function marks(peer, s, count, finish, undo)
   local confirm, messages = scene.publishes_marks(peer, count)
-  stop(s, { at = "publishing marks", finish = finish, waits = "prober", mints = messages })
+  stop(s, { at = "publishing marks", finish = finish, waits = "prober", mints = messages, undo = undo })
   confirm()
 end
 
@@ -86,22 +86,29 @@ local function on_mutex(peer, s, verb, queue, finish, undo, refused)
   answer()
 end
 
-local function leaves(peer, s, finish)
-  peer.holder:expect("queue.delete", { queue = MUTEX, channel = s.mutex.channel })
-  stop(s, { at = "leaving", finish = finish, waits = "holder", is_left = true })
-  peer.holder:deleted(s.mutex.channel)
-end
-
 -- What is undone of a collector, by its state.
 local function closes(one) return { { "channel.close", one.channel } } end
 
 local function gives_back(one)
-  return { { "basic.cancel", one.channel }, { "basic.nack", one.channel }, { "channel.close", one.channel } }
+  local undo = { { "basic.cancel", one.channel }, { "basic.nack", one.channel }, { "channel.close", one.channel } }
+  if one.other then table.insert(undo, 1, { "basic.cancel", one.channel }) end
+  return undo
 end
 
--- Collects so many; another look is under way then.
-local function collects(peer, s, queue, room, count, finish)
-  local one = scene.collects(peer, queue, room)
+-- Leaves the mutex, and then a collector that has thrown something away.
+local function leaves(peer, s, finish, one)
+  peer.holder:expect("queue.delete", { queue = MUTEX, channel = s.mutex.channel })
+  stop(s, { at = "leaving", finish = finish, waits = "holder", is_left = true, undo = one and closes(one) })
+  peer.holder:deleted(s.mutex.channel)
+  if not one then return end
+  stop(s, { at = "staying", finish = finish, is_left = true, stays = true, undo = closes(one) })
+  one:lingers()
+end
+
+-- Collects so many; another look is under way then. It may have some from another queue in hand.
+local function collects(peer, s, queue, room, count, finish, hand)
+  local one = hand and hand:goes_on(queue) or scene.collects(peer, queue, room)
+  if hand then one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 1 } end
   stop(s, { at = "beginning to collect from " .. queue, finish = finish, waits = "holder", undo = closes(one),
     collector = one, consuming = true })
   one:consumes()
@@ -129,9 +136,6 @@ local function acknowledges(peer, s, one, finish)
     collector = one })
   looked(peer, one, 0, 0, true)
   one:say{ method = "basic.qos-ok" }
-  one:lingers()
-  peer.holder:expect("channel.close", { channel = one.channel })
-  one:say{ method = "channel.close-ok" }
 end
 
 local stories = {}
@@ -160,9 +164,9 @@ end
 
 function stories.remove(peer)
   local s = begin(peer, "remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
-  acknowledges(peer, s, collects(peer, s, PERMITS, 2, 2, false), BOTH:format(3))
-  acknowledges(peer, s, collects(peer, s, MARKS, 2, 2, BOTH:format(3)), BOTH:format(3))
-  leaves(peer, s, DONE)
+  local one = collects(peer, s, PERMITS, 2, 2, false)
+  acknowledges(peer, s, collects(peer, s, MARKS, 2, 2, false, one), RESIZE:format(3))
+  leaves(peer, s, DONE, one)
 end
 
 function stories.remove_too_many(peer)
@@ -208,13 +212,11 @@ function stories.adopt(peer)
   peer.holder:expect("basic.qos")
   stop(s, { at = "acknowledging", finish = RESIZE:format(2), waits = "holder", undo = closes(one), collector = one })
   one:say{ method = "basic.qos-ok" }
-  one:lingers()
-  peer.holder:expect("channel.close", { channel = one.channel })
-  on_mutex(peer, s, "declares", MARKS, BOTH:format(2), nil, RESIZE:format(2))
-  barrier(peer, s, BOTH:format(2))
-  marks(peer, s, 2, BOTH:format(2))
-  permits(peer, s, 2)
-  leaves(peer, s, DONE)
+  on_mutex(peer, s, "declares", MARKS, BOTH:format(2), closes(one), RESIZE:format(2))
+  barrier(peer, s, BOTH:format(2), closes(one))
+  marks(peer, s, 2, BOTH:format(2), closes(one))
+  permits(peer, s, 2, closes(one))
+  leaves(peer, s, DONE, one)
 end
 
 -- Telling them ------------------------------------------------------------------------------------------------------
@@ -359,7 +361,7 @@ for _, way in ipairs(Peer.all_ways) do
         ends(peer, s, at)
       end)
 
-    at_every_stop(way, "gets no answer in time", any, function (peer, s, at)
+    at_every_stop(way, "gets no answer in time", function (at) return not at.stays end, function (peer, s, at)
       peer:pass(4.9)
       assert.is_false(s.op:done())
       peer:pass(0.2)
@@ -397,6 +399,16 @@ for _, way in ipairs(Peer.all_ways) do
         one:say{ method = "basic.cancel", consumer_tag = one.tag, no_wait = true }
         peer.holder:expect("channel.close", { channel = one.channel })
         fails(peer, s, at, "lost", one.queue, "deleted")
+        at.undo = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "has the other queue deleted under it, too", function (at)
+      return at.collector and at.collector.other and not at.consuming end, function (peer, s, at)
+        local one = at.collector
+        one:say{ method = "basic.cancel", consumer_tag = one.other, no_wait = true }
+        peer.holder:expect("channel.close", { channel = one.channel })
+        fails(peer, s, at, "lost", PERMITS, "deleted")
         at.undo = nil
         ends(peer, s, at)
       end)
@@ -553,16 +565,21 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end)
 
-    it("finds too few marks to remove: conflict, and gives those back", function ()
+    it("finds too few marks to remove: conflict, and gives all back", function ()
       local peer = scene.open(way)
       local op, mutex = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
-      scene.takes(peer, PERMITS, 2)
-      local marks_ = scene.collects(peer, MARKS, 2):consumes()
-      marks_:deliver_some(1)
-      marks_:looks(0, 0)
-      marks_:keeps_looking(6, 0, 0)
-      peer:failed(op, "conflict", MARKS, "of 2", "only 1", BOTH:format(1))
-      marks_:drops()
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+      one:deliver_some(2)
+      one:goes_on(MARKS)
+      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
+      one:consumes()
+      one:deliver_some(1)
+      one:looks(0, 0)
+      one:keeps_looking(6, 0, 0)
+      local message = peer:failed(op, "conflict", MARKS, "of 2", "only 1")
+      assert.is_nil(message:find("finish", 1, true))
+      one:drops()
       peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
     end)
 

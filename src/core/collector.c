@@ -38,9 +38,14 @@ static void consume(al_collector *collector) {
   al_channel_call(collector->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
 }
 
-static void cancel(const al_collector *collector) {
-  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(collector->tag), .nowait = 1};
+static void cancel_one(const al_collector *collector, const char *tag) {
+  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(tag), .nowait = 1};
   send(collector, AMQP_BASIC_CANCEL_METHOD, &cancel);
+}
+
+static void cancel(const al_collector *collector) {
+  if (collector->queue_before) cancel_one(collector, collector->tag_before);
+  cancel_one(collector, collector->tag);
 }
 
 static void acknowledge(al_collector *collector, uint64_t tag, bool multiple) {
@@ -70,9 +75,9 @@ static void out(al_collector *collector) {
   al_ids_free(&collector->ids);
 }
 
-static void fail(al_collector *collector, al_code code, const char *text) {
+static void fail(al_collector *collector, al_code code, const char *queue, const char *text) {
   out(collector);
-  al_op_fail(collector->op, code, "queue \"%s\": %s", collector->queue, text);
+  al_op_fail(collector->op, code, "queue \"%s\": %s", queue, text);
 }
 
 bool al_collector_is_sole(const al_collector *collector) {
@@ -106,11 +111,11 @@ static void linger(al_collector *collector) {
     return;
   }
   collector->state = AL_COLLECTOR_LINGERING;
-  op->wake = collector->ends_at = op->session->now + ARRIVAL;
+  collector->ends_at = op->session->now + ARRIVAL;
   op->deadline = al_wait_until(op->deadline, ARRIVAL);
 }
 
-static void settled(al_collector *collector) {
+static void qos_answered(al_collector *collector) {
   if (collector->channel->unanswered > 0)
     return; /* the link's pulse asks for nothing here, too, when channels are short */
   if (collector->state == AL_COLLECTOR_LEAVING) {
@@ -124,13 +129,17 @@ static void settled(al_collector *collector) {
   collector->op->step(collector->op);
 }
 
-static void cancelled(al_collector *collector) {
+static void cancelled(al_collector *collector, const char *queue) {
   al_channel_close(collector->channel);
   if (collector->is_doomed)
     out(collector);
   else
-    fail(collector, AL_LOST,
+    fail(collector, AL_LOST, queue,
          "it was deleted, or its node went down, or what was taken from it was held for too long");
+}
+
+static bool is_tag(amqp_bytes_t tag, const char *ours) {
+  return tag.len == strlen(ours) && memcmp(tag.bytes, ours, tag.len) == 0;
 }
 
 static void method_arrived(al_collector *collector, const al_event *event) {
@@ -146,11 +155,12 @@ static void method_arrived(al_collector *collector, const al_event *event) {
     collector->look = AL_COLLECTOR_SETTLES;
     settle(collector);
   } else if (event->method == AMQP_BASIC_QOS_OK_METHOD) {
-    settled(collector);
-  } else if (event->method == AMQP_BASIC_CANCEL_METHOD &&
-             notice->consumer_tag.len == strlen(collector->tag) &&
-             memcmp(notice->consumer_tag.bytes, collector->tag, notice->consumer_tag.len) == 0) {
-    cancelled(collector);
+    qos_answered(collector);
+  } else if (event->method == AMQP_BASIC_CANCEL_METHOD) {
+    if (is_tag(notice->consumer_tag, collector->tag))
+      cancelled(collector, collector->queue);
+    else if (collector->queue_before && is_tag(notice->consumer_tag, collector->tag_before))
+      cancelled(collector, collector->queue_before);
   }
 }
 
@@ -193,7 +203,7 @@ static void collector_event(void *owner, al_channel *channel, const al_event *ev
       message_arrived(collector, event->content);
       break;
     case AL_EVENT_CLOSED:
-      fail(collector, refusal(event), event->text);
+      fail(collector, refusal(event), collector->queue, event->text);
       break;
     case AL_EVENT_DOWN:
       out(collector);
@@ -204,19 +214,32 @@ static void collector_event(void *owner, al_channel *channel, const al_event *ev
 
 /* ---- coming and going ------------------------------------------------------------------------------------------- */
 
-void al_collector_begin(al_collector *collector, al_op *op, const char *queue, int room) {
-  *collector = (al_collector){.op = op, .room = room, .alone_since = AL_NEVER, .wait = AL_WAIT_SLOT};
-  snprintf(collector->queue, sizeof collector->queue, "%s", queue);
-  collector->channel = al_channel_take(&op->session->holder, collector_event, collector);
-  if (!collector->channel) {
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
-    return;
-  }
+static void arrive(al_collector *collector, const char *queue) {
+  collector->queue = queue;
   collector->state = AL_COLLECTOR_ARRIVING;
-  al_session_ticket(op->session, collector->tag);
-  al_op_ask(op);
+  al_session_ticket(collector->op->session, collector->tag);
+  al_op_ask(collector->op);
   settle(collector);
   consume(collector);
+}
+
+void al_collector_begin(al_collector *collector, al_op *op, const char *queue, int room) {
+  *collector = (al_collector){.op = op, .room = room, .alone_since = AL_NEVER, .wait = AL_WAIT_SLOT};
+  collector->channel = al_channel_take(&op->session->holder, collector_event, collector);
+  if (collector->channel)
+    arrive(collector, queue);
+  else
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
+}
+
+void al_collector_go_on(al_collector *collector, const char *queue) {
+  collector->queue_before = collector->queue;
+  memcpy(collector->tag_before, collector->tag, sizeof collector->tag);
+  collector->count = 0;
+  collector->look = AL_COLLECTOR_RESTS;
+  collector->alone_since = AL_NEVER;
+  collector->wait = AL_WAIT_SLOT;
+  arrive(collector, queue);
 }
 
 void al_collector_sift(al_collector *collector, al_op *op, const char *queue, int nominal) {
@@ -263,9 +286,15 @@ void al_collector_return(al_collector *collector) {
   leave(collector);
 }
 
+bool al_collector_settled(const al_collector *collector) {
+  return collector->state == AL_COLLECTOR_LINGERING || collector->state == AL_COLLECTOR_OUT;
+}
+
 bool al_collector_left(al_collector *collector) {
-  if (collector->state == AL_COLLECTOR_LINGERING && collector->op->session->now >= collector->ends_at)
-    end(collector);
+  if (collector->state == AL_COLLECTOR_LINGERING) {
+    collector->op->wake = collector->ends_at;
+    if (collector->op->session->now >= collector->ends_at) end(collector);
+  }
   return collector->state == AL_COLLECTOR_OUT;
 }
 

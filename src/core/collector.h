@@ -9,7 +9,8 @@
  *   ----------   ----------------------------------------------------------   -------------------------------------------
  *   OUT          begin: qos, consume                                          ARRIVING
  *   ARRIVING     consume-ok                                                   COLLECTING, looking
- *   COLLECTING   acknowledge: cancel, ack of all it has, qos                  LEAVING
+ *   COLLECTING   go on: qos, consume from another queue                       ARRIVING
+ *                acknowledge: cancel, ack of all it has, qos                  LEAVING
  *                return: cancel, nack of all it has, qos                      LEAVING
  *   LEAVING      qos-ok: the broker's channel has done it                     LINGERING; or, if nothing was acknowledged,
  *                                                                             OUT, the channel closed
@@ -37,7 +38,7 @@
 
 typedef struct al_collector {
   al_op *op;
-  char queue[AL_NAME_SIZE];
+  const char *queue, *queue_before; /* NULL: it has not gone on */
   enum {
     AL_COLLECTOR_OUT,
     AL_COLLECTOR_ARRIVING,
@@ -47,9 +48,10 @@ typedef struct al_collector {
   } state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* the consumer's */
-  int room;                 /* never more in hand */
-  int count;                /* in hand */
-  uint64_t last;            /* the latest one's delivery tag */
+  char tag_before[AL_TICKET_SIZE];
+  int room;      /* never more in hand from this queue */
+  int count;     /* in hand from this queue */
+  uint64_t last; /* the latest one's delivery tag */
 
   bool sifts; /* see al_collector_sift */
   int nominal, thrown;
@@ -66,12 +68,17 @@ typedef struct al_collector {
   int64_t ends_at; /* LINGERING */
 } al_collector;
 
-/* Collects for `op` at most `room` messages at a time, 1 to AL_COLLECTOR_MOST. The holder must be open. */
+/* Collects for `op` at most `room` messages at a time, 1 to AL_COLLECTOR_MOST. The holder must be open, and the name of
+ * the queue has to stay where it is. */
 void al_collector_begin(al_collector *collector, al_op *op, const char *queue, int room);
 
 /* The same, and throws away at once what is one too many: permits beyond `nominal`, and every further one by the same id.
  * Only while `nominal` others are in hand, or that other one is. */
 void al_collector_sift(al_collector *collector, al_op *op, const char *queue, int nominal);
+
+/* Has as many as it wants, and wants as many from another queue, too. They are on one channel, so what is acknowledged or
+ * given back is all of it, by one frame. Not for one that sifts. */
+void al_collector_go_on(al_collector *collector, const char *queue);
 
 /* It has as many as it wants. */
 bool al_collector_is_full(const al_collector *collector);
@@ -89,10 +96,12 @@ bool al_collector_is_sole(const al_collector *collector);
 /* It has been so for long enough to overlook nobody: what is not in hand is lost. */
 bool al_collector_is_alone(const al_collector *collector);
 
-/* Throws away all it has; or gives it back. Done when al_collector_left(), which ends LINGERING when it is time,
- * and is to be asked in every step of `op`. */
+/* Throws away all it has; or gives it back. Settled when the broker's channel has done so. */
 void al_collector_acknowledge(al_collector *collector);
 void al_collector_return(al_collector *collector);
+bool al_collector_settled(const al_collector *collector);
+
+/* To be asked, before `op` ends, in every step of it until it is true: ends LINGERING when it is time. */
 bool al_collector_left(al_collector *collector);
 
 /* The queue is about to be deleted by `op` itself, with what is in hand. */

@@ -19,6 +19,11 @@ void al_harvest_begin(al_harvest *harvest, al_op *op, const char *queue, al_harv
                        goal == AL_HARVEST_NUMBER ? number : AL_COLLECTOR_MOST);
 }
 
+void al_harvest_go_on(al_harvest *harvest, const char *queue, int64_t wait) {
+  harvest->give_up_at = al_wait_until(harvest->collector.op->session->now, wait);
+  al_collector_go_on(&harvest->collector, queue);
+}
+
 /* At a look. */
 static bool has_enough(const al_harvest *harvest) {
   const al_collector *collector = &harvest->collector;

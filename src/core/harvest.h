@@ -26,6 +26,9 @@ typedef struct al_harvest {
 void al_harvest_begin(al_harvest *harvest, al_op *op, const char *queue, al_harvest_goal goal, int number,
                       int64_t wait);
 
+/* With so many in hand, begins to collect as many from another queue as well: see al_collector_go_on. */
+void al_harvest_go_on(al_harvest *harvest, const char *queue, int64_t wait);
+
 /* To be looked at in every step of `op`. Enough: the collector has what was wanted, until somebody tells it what to do
  * with that. */
 typedef enum al_harvest_state {

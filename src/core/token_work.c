@@ -14,9 +14,10 @@ static void proceed(al_token_work *work) {
   if (!work->op.done) (*work->agenda++)(work);
 }
 
-static void leaving(al_op *op) {
+/* Nothing that the next administrator does depends on it: what is acknowledged does not lie ready. */
+static void staying(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (!al_admin_mutex_released(&work->mutex)) return;
+  if (!al_collector_left(&work->harvest.collector)) return;
   if (work->verdict != AL_OK) {
     al_op_fail(op, work->verdict, "%s", work->words);
     return;
@@ -25,26 +26,31 @@ static void leaving(al_op *op) {
   al_op_finish(op);
 }
 
+static void leaving(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (al_admin_mutex_released(&work->mutex)) al_op_next(op, staying);
+}
+
 static void leave(al_token_work *work) {
   if (work->begun != AL_NOTHING_BEGUN) work->begun = AL_ALL_DONE;
   al_admin_mutex_release(&work->mutex);
   al_op_next(&work->op, leaving);
 }
 
-static void returning(al_op *op) {
+static void settling(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_held(&work->mutex) && al_collector_left(&work->harvest.collector)) proceed(work);
+  if (al_admin_mutex_held(&work->mutex) && al_collector_settled(&work->harvest.collector)) proceed(work);
 }
 
 static void give_back(al_token_work *work) {
   al_collector_return(&work->harvest.collector);
-  work->op.step = returning;
+  work->op.step = settling;
 }
 
 static void acknowledge(al_token_work *work) {
-  work->begun = work->plan.way == AL_TOKEN_ADOPTS ? AL_RESIZE_FINISHES : AL_REPAIR_AND_RESIZE_DO;
+  work->begun = AL_RESIZE_FINISHES;
   al_collector_acknowledge(&work->harvest.collector);
-  work->op.step = returning;
+  work->op.step = settling;
 }
 
 /* Nothing was changed. */
@@ -227,8 +233,7 @@ static void collecting_marks(al_op *op) {
 /* Nobody else does that, under the mutex; so they lie ready. */
 static void collect_marks(al_token_work *work) {
   work->op.step = collecting_marks;
-  al_harvest_begin(&work->harvest, &work->op, work->ledger.marks.queue, AL_HARVEST_NUMBER, work->plan.takes,
-                   work->op.session->settings.timeout);
+  al_harvest_go_on(&work->harvest, work->ledger.marks.queue, work->op.session->settings.timeout);
 }
 
 /* ---- deciding --------------------------------------------------------------------------------------------------- */
@@ -238,7 +243,7 @@ static al_token_task *const makes[] = {try_to_publish, delete_marks,    declare_
                                        pass_barrier,   publish_marks,   declare_permits,
                                        pass_barrier,   publish_permits, leave};
 static al_token_task *const adds[] = {try_to_publish, pass_barrier, publish_marks, publish_permits, leave};
-static al_token_task *const takes[] = {collect_some, acknowledge, collect_marks, acknowledge, leave};
+static al_token_task *const takes[] = {collect_some, collect_marks, acknowledge, leave};
 static al_token_task *const empties[] = {collect_all, delete_permits, end_collecting, delete_marks, leave};
 static al_token_task *const deletes[] = {delete_permits, delete_marks, leave};
 static al_token_task *const mends[] = {collect_whole,   try_to_publish, pass_barrier,

@@ -3,8 +3,8 @@
  *
  * The work of an administrator of permits: a list of tasks, each of which begins something, and goes on to the next when
  * that is over. Their order is what keeps the promise that there are never more permits than marks, whoever dies when:
- * marks are published before permits, and acknowledged after them; and until all marks are there, there is no queue for
- * permits, so nobody waits at one that stays empty.
+ * marks are published before permits, and acknowledged with them, by one frame; and until all marks are there, there is no
+ * queue for permits, so nobody waits at one that stays empty.
  *
  * Queues are declared and deleted on the mutex's own channel: who loses the mutex loses the means to go on. What is taken
  * from them is taken on the collector's, and goes back with it when anything goes wrong before it is acknowledged.
