@@ -22,8 +22,8 @@ local admin_schema = {
 
 ---@class amqplocks.TokenAdminOptions
 ---@field queue_type? "classic"|"quorum" of queues that are created (that of conn:token_semaphore, "classic")
----@field timeout? number seconds for the whole action, waiting for another administrator included (30), but for a tenth of
----  a second where permits are taken away
+---@field timeout? number seconds for the whole action, waiting for another administrator included (30), but for a
+---  tenth of a second where permits are taken away
 ---@field wait? number seconds to wait, on top of that, for holders to give back their permits (0: do not wait)
 
 ---@class amqplocks.TokenSemaphore

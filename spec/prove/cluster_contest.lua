@@ -96,7 +96,7 @@ local function common(these, those)
   return most
 end
 
-local function exclude_each_other(one, other) return not (one.kind == "read" and other.kind == "read") end
+local function exclude_each_other(one, other) return one.kind ~= "read" or other.kind ~= "read" end
 
 --- For how many seconds, at most, somebody of `all` and somebody else had the same slot; readers have it together. By
 -- what held() said, or by what verify() said: "verified".
@@ -139,8 +139,9 @@ end
 
 local function sum_up(said, struck)
   local holder = said[1]
+  local let = holder.let[1] or {}
   local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = {},
-    asked = holder.asked, let = holder.let[1] and holder.let[1].code, let_seconds = holder.let[1] and holder.let[1].seconds }
+    asked = holder.asked, let = let.code, let_seconds = let.seconds }
   local kept = holder.held[#holder.held]
   if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end
   for i, one in ipairs(said) do

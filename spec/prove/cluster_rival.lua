@@ -9,8 +9,8 @@
 --     held FROM TO SLOT WHY      from when to when held() was true; then it gave the code WHY, or it was let go
 --     none CODE COUNT            acquires that came to nothing
 --     over SECONDS               by how much an acquire went past its timeout, at most
---     asked CODE FROM TO SLOT    what verify() said before it was let go: "held", or a code; when that was got, and when
---                                verify() was asked
+--     asked CODE FROM TO SLOT    what verify() said before it was let go: "held", or a code; when that was got, and
+--                                when verify() was asked
 --     let SECONDS CODE           how long a release took, and what came of it ("free", or a code)
 local amqplocks = require "amqplocks"
 local kinds = require "spec.prove.cluster_kinds"
