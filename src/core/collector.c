@@ -138,10 +138,6 @@ static void cancelled(al_collector *collector, const char *queue) {
          "it was deleted, or its node went down, or what was taken from it was held for too long");
 }
 
-static bool is_tag(amqp_bytes_t tag, const char *ours) {
-  return tag.len == strlen(ours) && memcmp(tag.bytes, ours, tag.len) == 0;
-}
-
 static void method_arrived(al_collector *collector, const al_event *event) {
   const amqp_basic_cancel_t *notice = event->decoded;
   const amqp_queue_declare_ok_t *declared = event->decoded;
@@ -157,9 +153,9 @@ static void method_arrived(al_collector *collector, const al_event *event) {
   } else if (event->method == AMQP_BASIC_QOS_OK_METHOD) {
     qos_answered(collector);
   } else if (event->method == AMQP_BASIC_CANCEL_METHOD) {
-    if (is_tag(notice->consumer_tag, collector->tag))
+    if (al_field_is(notice->consumer_tag, collector->tag))
       cancelled(collector, collector->queue);
-    else if (collector->queue_before && is_tag(notice->consumer_tag, collector->tag_before))
+    else if (collector->queue_before && al_field_is(notice->consumer_tag, collector->tag_before))
       cancelled(collector, collector->queue_before);
   }
 }

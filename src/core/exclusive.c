@@ -162,10 +162,6 @@ static void exclusive_down(al_claim *claim) {
 
 /* ---- events of the claim's own channel -------------------------------------------------------------------------- */
 
-static bool same(amqp_bytes_t bytes, const char *text) {
-  return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
-}
-
 static void settle(al_exclusive *own) {
   if (own->claim.state != AL_CLAIM_CLAIMING) return;
   bool is_made = own->is_declared && own->is_consumed && own->is_bound;
@@ -220,7 +216,7 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
     case AMQP_CHANNEL_OPEN_OK_METHOD:
       return true;
     case AMQP_QUEUE_DECLARE_OK_METHOD: {
-      bool ours = same(((amqp_queue_declare_ok_t *)event->decoded)->queue, own->claim.queue);
+      bool ours = al_field_is(((amqp_queue_declare_ok_t *)event->decoded)->queue, own->claim.queue);
       if (own->claim.state == AL_CLAIM_HELD && !ours) return false;
       declared(own, ours);
       return true;
@@ -234,7 +230,8 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
       settle(own);
       return true;
     case AMQP_BASIC_CANCEL_METHOD:
-      if (same(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, own->claim.ticket)) cancelled(own);
+      if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, own->claim.ticket))
+        cancelled(own);
       return true;
     case AMQP_QUEUE_DELETE_OK_METHOD:
       return delete_answered(own);

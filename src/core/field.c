@@ -2,6 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/field.h"
 
+#include <string.h>
+
 amqp_table_entry_t al_field_text(const char *key, const char *text) {
   amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
   entry.value.kind = AMQP_FIELD_KIND_UTF8;
@@ -28,4 +30,8 @@ amqp_table_entry_t al_field_table(const char *key, int count, amqp_table_entry_t
   entry.value.kind = AMQP_FIELD_KIND_TABLE;
   entry.value.value.table = (amqp_table_t){.num_entries = count, .entries = entries};
   return entry;
+}
+
+bool al_field_is(amqp_bytes_t bytes, const char *text) {
+  return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
 }

@@ -90,10 +90,6 @@ static void qos_answered(al_taker *taker, const al_event *event) {
   tell(taker, AL_TAKER_EMPTY, event);
 }
 
-static bool is_ours(const al_taker *taker, amqp_bytes_t tag) {
-  return tag.len == strlen(taker->tag) && memcmp(tag.bytes, taker->tag, tag.len) == 0;
-}
-
 static void method_arrived(al_taker *taker, const al_event *event) {
   switch (event->method) {
     case AMQP_QUEUE_DECLARE_OK_METHOD:
@@ -111,7 +107,8 @@ static void method_arrived(al_taker *taker, const al_event *event) {
       tell(taker, AL_TAKER_QUIT, event);
       return;
     case AMQP_BASIC_CANCEL_METHOD:
-      if (is_ours(taker, ((amqp_basic_cancel_t *)event->decoded)->consumer_tag)) cancelled(taker, event);
+      if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, taker->tag))
+        cancelled(taker, event);
       return;
     default:
       return;
