@@ -36,10 +36,12 @@ end
 
 -- Everybody can come in who would if nobody were there.
 local function assert_open(name, conn)
-  local lock = write(name, { timeout = 20 }, conn)
-  assert.is_true(is_shut(name) and lock:verify() and lock:release())
-  lock = read(name, { timeout = 20 }, conn)
-  assert.is_true(is_read(name) and lock:verify() and lock:release())
+  for kind, take in pairs{ write = write, read = read } do
+    local lock = take(name, { timeout = 20 }, conn)
+    assert.is_true(gate.held(kind, name))
+    assert(lock:verify())
+    assert(lock:release())
+  end
   assert.is_false(is_shut(name) or is_read(name))
 end
 
