@@ -421,7 +421,7 @@ typedef struct al_permits {
  *
  * Whatever an action fails with, everything it had collected goes back, and there are never more permits than counted: at
  * most there are fewer. (In a cluster what docs/reliability.md says of permits excepted.) A message about an action cut
- * short names what finishes it. What takes permits away ends a tenth of a second later.
+ * short names what finishes it. What throws permits away ends a tenth of a second later.
  *
  * Creates it. AL_EXISTS. */
 al_op *al_token_admin_create(al_session *session, const char *name, int permits,

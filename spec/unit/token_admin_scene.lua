@@ -34,7 +34,7 @@ local function asked_for(peer, queue)
 end
 
 --- The core looks at both queues. `seen` has the numbers of permits and of marks that lie ready, nil for a queue that
--- is not there, and of consumers.
+-- is not there, of consumers and of `takers`, who consume marks.
 function scene.looks(peer, seen)
   local channels = {}
   for i, queue in ipairs{ scene.PERMITS, scene.MARKS } do channels[i] = asked_for(peer, queue) end
@@ -44,7 +44,7 @@ function scene.looks(peer, seen)
     local ready = i == 1 and seen.permits or i == 2 and seen.marks or nil
     if ready then
       peer.holder:send{ channel = channels[i], method = "queue.declare-ok", queue = queue, message_count = ready,
-        consumer_count = i == 1 and seen.consumers or 0 }
+        consumer_count = (i == 1 and seen.consumers or i == 2 and seen.takers) or 0 }
     else
       peer.holder:refuse(channels[i], 404, not_found(queue), "queue.declare")
     end

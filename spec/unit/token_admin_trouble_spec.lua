@@ -165,8 +165,8 @@ end
 function stories.remove(peer)
   local s = begin(peer, "remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
   local one = collects(peer, s, PERMITS, 2, 2, false)
-  acknowledges(peer, s, collects(peer, s, MARKS, 2, 2, false, one), RESIZE:format(3))
-  leaves(peer, s, DONE, one)
+  acknowledges(peer, s, collects(peer, s, MARKS, 2, 2, false, one), BOTH:format(3))
+  leaves(peer, s, BOTH:format(3), one)
 end
 
 function stories.remove_too_many(peer)
@@ -216,7 +216,7 @@ function stories.adopt(peer)
   barrier(peer, s, BOTH:format(2), closes(one))
   marks(peer, s, 2, BOTH:format(2), closes(one))
   permits(peer, s, 2, closes(one))
-  leaves(peer, s, DONE, one)
+  leaves(peer, s, REPAIR, one)
 end
 
 -- Telling them ------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     at_every_stop(way, "loses the connection that holds", any, function (peer, s, at)
       peer.holder:down("timed out")
-      if at.is_left then return end
+      if at.is_left and not at.stays then return end
       fails(peer, s, at, has_mutex(at) and "lost" or "unreachable", "timed out")
       undone(peer.prober, at.prober_undo)
       peer.prober:silent()
@@ -416,7 +416,8 @@ for _, way in ipairs(Peer.all_ways) do
     at_every_stop(way, "has what it collected taken by the broker", function (at)
       return at.collector and not at.consuming end, function (peer, s, at)
         peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
-        fails(peer, s, at, "lost", at.collector.queue, "timed out")
+        local longest_held = at.collector.other and PERMITS or at.collector.queue
+        fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
         at.undo = nil
         ends(peer, s, at)
       end)
@@ -576,11 +577,102 @@ for _, way in ipairs(Peer.all_ways) do
       one:consumes()
       one:deliver_some(1)
       one:looks(0, 0)
-      one:keeps_looking(6, 0, 0)
+      assert.is_true(one:keeps_looking(6, 0, 0) > 1)
       local message = peer:failed(op, "conflict", MARKS, "of 2", "only 1")
       assert.is_nil(message:find("finish", 1, true))
       one:drops()
       peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
+    end)
+
+    it("does not count while a dead administrator is seen to have marks", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "resize", 3, {}, { permits = 1, marks = 1, takers = 1 })
+      peer.holder:silent()
+      for _ = 1, 3 do
+        peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
+        scene.looks(peer, { permits = 1, marks = 1, takers = 1 })
+        peer.holder:silent()
+      end
+      peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
+      scene.looks(peer, { permits = 3, marks = 3 })
+      scene.leaves(peer, mutex)
+      assert.equal(3, peer:result(op))
+    end)
+
+    it("does not wait longer than it may for the end of somebody who takes marks, and names the queue", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "repair", nil, { timeout = 2 }, { permits = 1, marks = 1, takers = 1 })
+      peer:live(2, function ()
+        if peer.holder:next() ~= "nothing" then scene.looks(peer, { permits = 1, marks = 1, takers = 1 }) end
+      end)
+      peer:failed(op, "timeout", ('somebody consumes from queue "%s"'):format(MARKS))
+      scene.leaves(peer, mutex)
+    end)
+
+    it("deletes the marks, whoever takes them", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 1, marks = 1, takers = 1 })
+      scene.deletes(peer, mutex, PERMITS)()
+      scene.deletes(peer, mutex, MARKS)()
+      scene.leaves(peer, mutex)
+      peer:result(op)
+    end)
+
+    it("gives back what comes too late, and keeps nothing from others while it stays", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
+      local one = scene.collects(peer, PERMITS, 3):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+      for _ = 1, 2 do one:deliver(scene.permit(1)) end
+      one:throws(2)
+      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 2 }
+      peer.holder:expect("basic.qos", { channel = one.channel })
+      one:say{ method = "basic.qos-ok" }
+      local settled = one:returns()
+      one:deliver_some(1) -- behind the nack, or before it
+      peer.holder:silent()
+      settled()
+      local function returned()
+        local frame = peer.holder:expect("basic.nack", { channel = one.channel, multiple = true, requeue = true })
+        assert.equal(0, frame.delivery_tag)
+      end
+      returned()
+      peer.holder:delete(MUTEX, mutex.channel)
+      one:deliver_some(1)
+      returned()
+      one:lingers()
+      peer:failed(op, "busy")
+    end)
+
+    it("is not out of time while it stays, however late its turn", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "remove", 2, { timeout = 2 }, { permits = 3, marks = 3 })
+      local one = scene.takes(peer, 2)
+      peer.holder:delete(MUTEX, mutex.channel)
+      peer:pass(7)
+      one:closes()
+      assert.equal(1, peer:result(op))
+    end)
+
+    it("does not take the pulse's answer for the mutex's", function ()
+      local peer = scene.open(way)
+      local op = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+      one:deliver_some(2)
+      one:goes_on(MARKS):consumes()
+      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
+      peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+      one:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
+      peer.holder:expect("basic.qos")
+      one:deliver_some(2)
+      local settled = one:acknowledges()
+      one:say{ method = "basic.qos-ok" } -- the look's
+      settled()
+      peer.holder:expect("queue.delete", { queue = MUTEX })
+      one:say{ method = "basic.qos-ok" } -- the pulse's
+      peer:pass(5)
+      peer:failed(op, "unreachable", "did not answer within 5 s")
     end)
 
     it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()

@@ -103,16 +103,15 @@ static void end(al_collector *collector) {
   out(collector);
 }
 
-/* Does not count against the caller's timeout. */
+/* Keeps nothing from others meanwhile. */
 static void linger(al_collector *collector) {
-  al_op *op = collector->op;
   if (!collector->has_acknowledged) {
     end(collector);
     return;
   }
+  if (collector->came_late) give_back(collector);
   collector->state = AL_COLLECTOR_LINGERING;
-  collector->ends_at = op->session->now + ARRIVAL;
-  op->deadline = al_wait_until(op->deadline, ARRIVAL);
+  collector->ends_at = collector->op->session->now + ARRIVAL;
 }
 
 static void qos_answered(al_collector *collector) {
@@ -166,10 +165,19 @@ static bool is_too_many(al_collector *collector, const al_content *content) {
   return strcmp(content->type, AL_TYPE_PERMIT) == 0 && !al_ids_add(&collector->ids, content->message_id);
 }
 
+/* It may have been given back with the rest, or not: that is settled behind the broker's answer. */
+static void late_arrived(al_collector *collector) {
+  collector->came_late = true;
+  if (collector->state == AL_COLLECTOR_LINGERING) give_back(collector);
+}
+
 static void message_arrived(al_collector *collector, const al_content *content) {
   bool is_ours = strcmp(content->consumer_tag, collector->tag) == 0; /* or the channel's last owner's */
-  /* What comes late may have been given back with the rest; if it was not, the end of the channel does it. */
-  if (!is_ours || collector->state >= AL_COLLECTOR_LEAVING) return;
+  if (!is_ours) return;
+  if (collector->state >= AL_COLLECTOR_LEAVING) {
+    late_arrived(collector);
+    return;
+  }
   if (is_too_many(collector, content)) {
     acknowledge(collector, content->delivery_tag, false);
     collector->thrown++;
@@ -189,6 +197,12 @@ static al_code refusal(const al_event *event) {
   return event->reply_code == AMQP_NOT_FOUND ? AL_NOT_FOUND : al_event_refusal(event);
 }
 
+/* For no request of ours: something was held for too long, and the first queue's has been held for longer. */
+static void closed(al_collector *collector, const al_event *event) {
+  bool is_first = event->method == 0 && collector->queue_before;
+  fail(collector, refusal(event), is_first ? collector->queue_before : collector->queue, event->text);
+}
+
 static void collector_event(void *owner, al_channel *channel, const al_event *event) {
   al_collector *collector = owner;
   switch (event->kind) {
@@ -199,7 +213,7 @@ static void collector_event(void *owner, al_channel *channel, const al_event *ev
       message_arrived(collector, event->content);
       break;
     case AL_EVENT_CLOSED:
-      fail(collector, refusal(event), collector->queue, event->text);
+      closed(collector, event);
       break;
     case AL_EVENT_DOWN:
       out(collector);
@@ -266,6 +280,7 @@ void al_collector_rest(al_collector *collector, int64_t until) {
 
 static void leave(al_collector *collector) {
   collector->state = AL_COLLECTOR_LEAVING;
+  collector->look = AL_COLLECTOR_RESTS;
   al_op_ask(collector->op);
   settle(collector);
 }
@@ -282,8 +297,10 @@ void al_collector_return(al_collector *collector) {
   leave(collector);
 }
 
+bool al_collector_is_out(const al_collector *collector) { return collector->state == AL_COLLECTOR_OUT; }
+
 bool al_collector_settled(const al_collector *collector) {
-  return collector->state == AL_COLLECTOR_LINGERING || collector->state == AL_COLLECTOR_OUT;
+  return collector->state == AL_COLLECTOR_LINGERING || al_collector_is_out(collector);
 }
 
 bool al_collector_left(al_collector *collector) {
@@ -291,7 +308,7 @@ bool al_collector_left(al_collector *collector) {
     collector->op->wake = collector->ends_at;
     if (collector->op->session->now >= collector->ends_at) end(collector);
   }
-  return collector->state == AL_COLLECTOR_OUT;
+  return al_collector_is_out(collector);
 }
 
 void al_collector_doom(al_collector *collector) { collector->is_doomed = true; }

@@ -14,7 +14,8 @@
  *                return: cancel, nack of all it has, qos                      LEAVING
  *   LEAVING      qos-ok: the broker's channel has done it                     LINGERING; or, if nothing was acknowledged,
  *                                                                             OUT, the channel closed
- *   LINGERING    a tenth of a second                                          OUT, the channel closed
+ *   LINGERING    a message that came late: nack                               LINGERING
+ *                a tenth of a second                                          OUT, the channel closed
  *   any          closed or cancelled by the broker, link down                 OUT, the operation has failed
  *                drop                                                         OUT, what it had goes back
  *
@@ -64,7 +65,7 @@ typedef struct al_collector {
   int alone_with;
   al_wait wait; /* between looks */
 
-  bool has_acknowledged, is_doomed;
+  bool has_acknowledged, came_late, is_doomed;
   int64_t ends_at; /* LINGERING */
 } al_collector;
 
@@ -100,6 +101,9 @@ bool al_collector_is_alone(const al_collector *collector);
 void al_collector_acknowledge(al_collector *collector);
 void al_collector_return(al_collector *collector);
 bool al_collector_settled(const al_collector *collector);
+
+/* It has no channel: it was never begun, or nothing can happen any more to what it took. */
+bool al_collector_is_out(const al_collector *collector);
 
 /* To be asked, before `op` ends, in every step of it until it is true: ends LINGERING when it is time. */
 bool al_collector_left(al_collector *collector);

@@ -3,7 +3,9 @@
  *
  * Administering a token semaphore: its two queues (ledger.h), the permits that lie in the one and the marks in the other.
  *
- *   wanting_links ─> taking_mutex ─> reading ─> one task after the other ─> leaving ─> done
+ *   wanting_links ─> taking_mutex ─> reading ─> one task after the other ─> leaving ─> staying ─> done
+ *                                     ^   │
+ *                                     └───┴── somebody who died has marks
  *
  * What is to be done is decided once, by the ledger; token_work.h does it. */
 #include <stdio.h>
@@ -21,9 +23,19 @@ void al_token_admin_options_init(al_token_admin_options *options) {
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
+/* Only administrators take marks, and one at a time: whoever is still seen to consume them has died, and the queue has yet
+ * to hear of it and take them back. Not to be counted on, but to be deleted. */
+static bool has_all_marks(const al_token_work *work) {
+  return work->ledger.marks.consumers == 0 || work->plan.action == AL_DESTROY;
+}
+
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_token_work *work = (const al_token_work *)op;
-  if (!al_admin_mutex_explain(&work->mutex, work->options.timeout, out))
+  if (al_admin_mutex_explain(&work->mutex, work->options.timeout, out)) return;
+  if (!has_all_marks(work))
+    snprintf(out, AL_MESSAGE_SIZE, "somebody consumes from queue \"%s\", so its marks cannot be counted",
+             work->ledger.marks.queue);
+  else
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
              work->name, (double)work->patience / (double)AL_SECOND);
 }
@@ -81,9 +93,21 @@ static void note_what_is_missing(const al_token_work *work) {
         work->name, work->plan.count - permits->ready, work->plan.count);
 }
 
+static void look(al_op *op);
+
+static void looking_again_later(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (al_admin_mutex_held(&work->mutex) && op->wake == AL_NEVER) look(op);
+}
+
 static void reading(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_held(&work->mutex) || !al_ledger_read(&work->ledger)) return;
+  if (!has_all_marks(work)) {
+    op->wake = op->session->now + al_wait_next(&work->wait, &op->session->random);
+    op->step = looking_again_later;
+    return;
+  }
   work->verdict = al_token_plan_make(&work->plan, &work->ledger, work->name, work->words);
   if (work->verdict != AL_OK) {
     al_token_work_decline(work);
@@ -93,13 +117,18 @@ static void reading(al_op *op) {
   al_token_work_begin(work);
 }
 
+static void look(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  op->step = reading;
+  al_ledger_look(&work->ledger, op, work->name);
+}
+
 static void taking_mutex(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_taken(&work->mutex)) return;
   work->mutex.own->on = al_token_work_event;
   work->mutex.own->on_op = op;
-  op->step = reading;
-  al_ledger_look(&work->ledger, op, work->name);
+  look(op);
 }
 
 static void wanting_links(al_op *op) {
@@ -127,6 +156,7 @@ static al_op *token_admin_begin(al_session *session, al_action action, const cha
   work->plan =
       (al_token_plan){.action = action, .amount = amount, .waits = work->options.wait > 0, .target = -1};
   work->patience = work->options.timeout;
+  work->wait = AL_WAIT_ADMIN;
   work->op.stop = token_admin_stop;
   work->op.free = token_admin_free;
   work->op.explain = explain;

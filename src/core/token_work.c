@@ -26,13 +26,17 @@ static void staying(al_op *op) {
   al_op_finish(op);
 }
 
+/* From here on nothing but time is awaited, which is not the caller's. */
 static void leaving(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_released(&work->mutex)) al_op_next(op, staying);
+  if (!al_admin_mutex_released(&work->mutex)) return;
+  op->deadline = AL_NEVER;
+  al_op_next(op, staying);
 }
 
 static void leave(al_token_work *work) {
-  if (work->begun != AL_NOTHING_BEGUN) work->begun = AL_ALL_DONE;
+  bool is_certain = al_collector_is_out(&work->harvest.collector);
+  if (work->begun != AL_NOTHING_BEGUN && is_certain) work->begun = AL_ALL_DONE;
   al_admin_mutex_release(&work->mutex);
   al_op_next(&work->op, leaving);
 }
@@ -47,8 +51,9 @@ static void give_back(al_token_work *work) {
   work->op.step = settling;
 }
 
+/* In a cluster the end of the connection may undo it for one of the queues. */
 static void acknowledge(al_token_work *work) {
-  work->begun = AL_RESIZE_FINISHES;
+  work->begun = work->plan.way == AL_TOKEN_TAKES ? AL_REPAIR_AND_RESIZE_DO : AL_RESIZE_FINISHES;
   al_collector_acknowledge(&work->harvest.collector);
   work->op.step = settling;
 }

@@ -3,8 +3,9 @@
  *
  * The work of an administrator of permits: a list of tasks, each of which begins something, and goes on to the next when
  * that is over. Their order is what keeps the promise that there are never more permits than marks, whoever dies when:
- * marks are published before permits, and acknowledged with them, by one frame; and until all marks are there, there is no
- * queue for permits, so nobody waits at one that stays empty.
+ * marks are published before permits, and acknowledged with them, by one frame (of which in a cluster one queue may hear
+ * and the other not, where the connection ends with it); and until all marks are there, there is no queue for permits, so
+ * nobody waits at one that stays empty.
  *
  * Queues are declared and deleted on the mutex's own channel: who loses the mutex loses the means to go on. What is taken
  * from them is taken on the collector's, and goes back with it when anything goes wrong before it is acknowledged.
@@ -31,6 +32,7 @@ struct al_token_work {
 
   al_admin_mutex mutex;
   al_ledger ledger;
+  al_wait wait; /* between looks at it */
   al_barrier barrier;
   al_harvest harvest;
   al_mint mint;
