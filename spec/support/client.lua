@@ -92,11 +92,15 @@ function client:note_close(frame, owner)
   end
 end
 
+-- RabbitMQ up to 3.11 says so at every tick until it has read our answer.
+local function is_closed_again(frame, owner) return frame.method == "channel.close" and not owner end
+
 function client:keep(list)
   for _, frame in ipairs(list) do
     local whole = self:assemble(frame)
-    if whole and (whole.method or not whole.heartbeat) then  -- connection.tune has a field of that name
-      local owner = self.channels[whole.channel]  -- kept with the frame, since numbers are used again
+    local is_heartbeat = whole and not whole.method and whole.heartbeat  -- connection.tune has a field of that name
+    local owner = whole and self.channels[whole.channel]  -- kept with the frame, since numbers are used again
+    if whole and not is_heartbeat and not is_closed_again(whole, owner) then
       table.insert(self.inbox, { frame = whole, owner = owner })
       self:note_close(whole, owner)
     end
