@@ -50,7 +50,7 @@ end
 local ACT = [[
   local amqplocks = require "amqplocks"
   local conn = assert(amqplocks.connect(nil, { timeout = %g, heartbeat = 300 }))
-  local result, message, code = conn:admin(%q):%s
+  local result, message, code = conn:admin(%q, { timeout = 150 }):%s
   print(result or code)
   print(message)
 ]]
