@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/field.h"
 #include "core/link.h"
 
 #define IDLE_MAX 16 /* channels kept open for the next who needs one */
@@ -191,9 +192,7 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
 
 /* The end of the consumer that kept the channel from the pool? */
 static void cancel_arrived(al_channel *channel, const amqp_basic_cancel_t *cancel) {
-  size_t length = strlen(channel->leftover);
-  if (length == 0 || length != cancel->consumer_tag.len) return;
-  if (memcmp(cancel->consumer_tag.bytes, channel->leftover, length) != 0) return;
+  if (!channel->leftover[0] || !al_field_is(cancel->consumer_tag, channel->leftover)) return;
   channel->leftover[0] = '\0';
   al_channel_give(channel);
 }

@@ -52,7 +52,7 @@ static int version_number(amqp_bytes_t text) {
 static int broker_version(const amqp_table_t *properties) {
   for (int i = 0; i < properties->num_entries; i++) {
     const amqp_table_entry_t *entry = &properties->entries[i];
-    bool is_version = entry->key.len == 7 && memcmp(entry->key.bytes, "version", 7) == 0;
+    bool is_version = al_field_is(entry->key, "version");
     if (is_version && entry->value.kind == AMQP_FIELD_KIND_UTF8)
       return version_number(entry->value.value.bytes);
   }
