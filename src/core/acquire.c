@@ -139,7 +139,7 @@ static bool mind_bell(al_acquire *self) {
 
 /* ---- the claim -------------------------------------------------------------------------------------------------- */
 
-void al_acquire_got(al_acquire *self) {
+static void hand_over(al_acquire *self) {
   const al_resource *resource = self->resource;
   self->op.lock =
       al_lock_new(&self->own->claim, self->kind->lock, resource->name, self->view.slot, resource->probing);
@@ -173,6 +173,16 @@ static void lost_race(al_acquire *self) {
   self->op.step = skew;
   self->op.wake = session->now + al_random_below(&session->random, SKEW_MOST);
 }
+
+static void handing_over(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  if (self->own->claim.state != AL_CLAIM_HELD)
+    al_acquire_missed(self);
+  else if (al_op_is_certain(op))
+    hand_over(self);
+}
+
+void al_acquire_got(al_acquire *self) { al_op_next(&self->op, handing_over); }
 
 void al_acquire_missed(al_acquire *self) {
   al_op *op = &self->op;

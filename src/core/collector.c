@@ -63,6 +63,7 @@ static void give_back(const al_collector *collector) {
 static void look(al_collector *collector) {
   amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(collector->queue), .passive = 1};
   collector->look = AL_COLLECTOR_LOOKS;
+  collector->looked_at = collector->op->session->now;
   al_op_ask(collector->op);
   al_channel_call(collector->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
 }
@@ -85,7 +86,7 @@ bool al_collector_is_sole(const al_collector *collector) {
 }
 
 bool al_collector_is_alone(const al_collector *collector) {
-  return collector->op->session->now - OVERLOOKED >= collector->alone_since;
+  return collector->looked_at - OVERLOOKED >= collector->alone_since;
 }
 
 static void note_look(al_collector *collector) {

@@ -63,7 +63,8 @@ typedef struct al_collector {
   int64_t
       alone_since; /* at every look since then nothing lay ready, nothing had come, nobody else consumed; AL_NEVER */
   int alone_with;
-  al_wait wait; /* between looks */
+  int64_t looked_at; /* when the latest look was asked for: it tells of no time before */
+  al_wait wait;      /* between looks */
 
   bool has_acknowledged, came_late, is_doomed;
   int64_t ends_at; /* LINGERING */

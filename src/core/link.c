@@ -181,6 +181,18 @@ static void dispatch(al_link *link, const amqp_frame_t *frame) {
                   frame->channel);
 }
 
+/* What was read is judged by a time after the reading: its process may have been stopped since the pump began, and what it
+ * reads then may be another's by now. */
+static al_port_state next(al_link *link, amqp_frame_t *frame) {
+  al_port *port = link->port;
+  al_port_state state = port->kind->next(port, frame);
+  if (!port->heard) return state;
+  port->heard = false;
+  if (link->tell_time) link->tell_time(link->watcher);
+  link->heard_at = link->now;
+  return state;
+}
+
 /* At most so many, that a peer that never pauses cannot keep time from passing. */
 static void read_some(al_link *link) {
   amqp_frame_t frame;
@@ -189,11 +201,7 @@ static void read_some(al_link *link) {
     link->has_more = left == 0;
     if (link->has_more) return;
     al_port *port = link->port;
-    al_port_state state = port->kind->next(port, &frame);
-    if (port->heard) {
-      port->heard = false;
-      link->heard_at = link->now;
-    }
+    al_port_state state = next(link, &frame);
     if (state == AL_PORT_MORE) return;
     if (state == AL_PORT_DOWN) {
       al_code code = link->state == AL_LINK_CLOSING ? AL_CLOSED : port->code;

@@ -48,7 +48,7 @@ struct al_link {
   bool has_more; /* the last pump left something to be read */
   al_port *port;
   al_port *parted; /* the last connection's, as long as its last words may still be fetched from it */
-  int64_t now;     /* the time of the pump under way */
+  int64_t now;     /* the time of the pump under way, or of what it has read last */
 
   uint64_t *random;
   al_wait reconnect;
@@ -78,6 +78,7 @@ struct al_link {
   char why[AL_MESSAGE_SIZE];
 
   void (*changed)(void *watcher, al_link *link, al_link_change change);
+  void (*tell_time)(void *watcher); /* sets `now` to what it is by now; NULL: none passes while it pumps */
   void *watcher;
 };
 

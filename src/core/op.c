@@ -139,6 +139,18 @@ bool al_op_has_probing(al_op *op, al_probing probing) {
          (!al_probes_publish(session, probing) || al_op_has(op, &session->prober->link));
 }
 
+bool al_op_is_certain(al_op *op) {
+  al_claim *claim = op->claim;
+  const al_link *holder = &op->session->holder;
+  if (claim->confirmed < claim->asked) return false;
+  if (op->session->now < al_link_certain_until(holder)) return true;
+  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once: the answers, too, may be late, and the next as well */
+  if (al_claim_confirm(claim) == 0)
+    al_op_fail_channel(op, holder, "no channel is left on the connection to make sure of what \"%s\" gave",
+                       claim->queue);
+  return false;
+}
+
 bool al_op_awaits_prober(const al_op *op) {
   const al_link *prober = &op->session->prober->link;
   bool is_opening = prober->wanted || (prober->port && !al_link_is_open(prober));

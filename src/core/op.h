@@ -76,6 +76,10 @@ bool al_op_has(al_op *op, const al_link *link);
 bool al_op_has_probing(al_op *op, al_probing probing);
 /* The prober is lost, which holds nothing, and the holder is not. */
 bool al_op_lost_prober(const al_op *op);
+/* Whether what it has claimed, which is HELD, is certain, and so may be handed over: whoever was stopped, or is answered
+ * late, may read of what the broker has given to another since. If it is not the broker is asked. False also when the
+ * operation has failed. */
+bool al_op_is_certain(al_op *op);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 /* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */

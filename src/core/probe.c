@@ -443,6 +443,17 @@ void al_probes_free(al_probes *batch) {
 
 /* ---- the connection --------------------------------------------------------------------------------------------- */
 
+/* Its users' steps are taken when it reads. */
+static void set_now(al_prober *prober, int64_t now) {
+  prober->link.now = now;
+  for (al_session *user = prober->users; user; user = user->next_user) user->now = user->holder.now = now;
+}
+
+static void tell_time(void *watcher) {
+  al_prober *prober = watcher;
+  if (prober->owner && prober->owner->clock) set_now(prober, prober->owner->clock(prober->owner));
+}
+
 static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
   if (prober->owner) al_session_note_change(prober->owner, link, change);
@@ -463,6 +474,7 @@ al_prober *al_prober_new(al_session *owner, uint64_t seed) {
   prober->first_id = 1;
   al_link_init(&prober->link, &prober->settings, "prober", &prober->random);
   prober->link.changed = link_changed;
+  prober->link.tell_time = tell_time;
   prober->link.watcher = prober;
   al_prober_use(prober, owner);
   return prober;
@@ -493,8 +505,7 @@ void al_prober_leave(al_prober *prober, al_session *user) {
 }
 
 void al_prober_pump(al_prober *prober, int64_t now) {
-  for (al_session *user = prober->users; user; user = user->next_user)
-    user->now = user->holder.now = now; /* their steps are taken here */
+  set_now(prober, now);
   al_link_pump(&prober->link, now);
   if (prober_is_silent(prober)) prober_give_up_channel(prober);
 }

@@ -29,6 +29,15 @@ void al_session_note_change(al_session *session, const al_link *link, al_link_ch
     al_session_note(session, true, "%s connection to %s:%d: %s", link->role, s->host, s->port, link->why);
 }
 
+static void set_now(al_session *session, int64_t now) {
+  session->now = session->holder.now = session->prober->link.now = now;
+}
+
+static void tell_time(void *watcher) {
+  al_session *session = watcher;
+  if (session->clock) set_now(session, session->clock(session));
+}
+
 static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
   al_session *session = watcher;
   al_session_note_change(session, holder, change);
@@ -50,6 +59,7 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
   }
   al_link_init(&session->holder, &session->settings, "holder", &session->random);
   session->holder.changed = holder_changed;
+  session->holder.tell_time = tell_time;
   session->holder.watcher = session;
   return session;
 }
@@ -111,7 +121,7 @@ void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]) {
 }
 
 void al_session_set_time(al_session *session, int64_t now, double wall_now) {
-  session->now = session->holder.now = session->prober->link.now = now;
+  set_now(session, now);
   session->wall = wall_now - (double)now / (double)AL_SECOND;
 }
 
@@ -161,10 +171,10 @@ void al_session_excuse(al_session *session, int64_t pumped_at) {
 void al_session_pump(al_session *session, int64_t now) {
   session->now = session->holder.now = now;
   al_link_pump(&session->holder, now);
-  if (owns_prober(session)) al_prober_pump(session->prober, now);
+  if (owns_prober(session)) al_prober_pump(session->prober, session->now);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
-    al_op_tick(op, now);
+    al_op_tick(op, session->now);
   }
   al_claims_sweep(session);
   al_session_flush(

@@ -42,6 +42,7 @@ struct al_session {
   void (*take_turn)(
       al_session *); /* also tells the time; NULL: there is one thread, and time is told otherwise */
   void (*give_turn)(al_session *);
+  int64_t (*clock)(const al_session *);   /* NULL: no time passes while it pumps */
   bool (*has_forked)(const al_session *); /* NULL: never */
   void (*alarm)(al_session *, bool on);   /* there are alerts, or they were looked at; NULL: nobody waits */
 };
@@ -60,7 +61,7 @@ bool al_session_forked(const al_session *session);
 /* See al_link_excuse. */
 void al_session_excuse(al_session *session, int64_t pumped_at);
 
-/* Reads both links, moves every operation along, writes. */
+/* Reads both links, moves every operation along, writes. `now` is when it begins. */
 void al_session_pump(al_session *session, int64_t now);
 int64_t al_session_wake(const al_session *session);
 

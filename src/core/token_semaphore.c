@@ -21,7 +21,6 @@ typedef struct token_acquire {
   bool waits;        /* false: now or not at all */
   al_wait again;     /* before asking for the queue that went, once more */
   al_permit *permit; /* what is being claimed; NULL */
-  int confirmed;     /* the claim's count that says it is still ours */
 } token_acquire;
 
 static void asking(al_op *op);
@@ -121,38 +120,20 @@ static void missed(token_acquire *self) {
 
 /* ---- at the queue ----------------------------------------------------------------------------------------------- */
 
-static void proving(al_op *op) {
+/* Whoever has waited in silence makes sure: what comes then may have been taken back since, with the connection. */
+static void handing_over(al_op *op) {
   token_acquire *self = (token_acquire *)op;
-  const al_claim *claim = &self->permit->claim;
-  if (claim->state == AL_CLAIM_GONE)
+  if (self->permit->claim.state == AL_CLAIM_GONE)
     missed(self);
-  else if (claim->confirmed >= self->confirmed)
+  else if (al_op_is_certain(op))
     got(self);
-}
-
-/* Whoever has waited in silence may read, late, of a permit that the broker has taken back since, with the connection. It is
- * ours if the broker answers still. */
-static void prove(token_acquire *self) {
-  al_session *session = self->op.session;
-  if (session->now < al_link_certain_until(&session->holder)) {
-    got(self);
-    return;
-  }
-  al_op_ask(&self->op);
-  self->confirmed = al_claim_confirm(&self->permit->claim);
-  if (self->confirmed > 0)
-    al_op_next(&self->op, proving);
-  else
-    al_op_fail_channel(&self->op, &session->holder,
-                       "no channel is left on the connection to make sure of a permit of \"%s\"",
-                       self->semaphore->name);
 }
 
 /* True as long as the claim is neither held nor gone. */
 static bool is_claiming(token_acquire *self) {
   al_claim_state state = self->permit->claim.state;
   if (state == AL_CLAIM_HELD)
-    prove(self);
+    al_op_next(&self->op, handing_over);
   else if (state == AL_CLAIM_GONE)
     missed(self);
   return state != AL_CLAIM_HELD && state != AL_CLAIM_GONE;

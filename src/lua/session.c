@@ -439,12 +439,23 @@ static int session_down(lua_State *L) {
   return 0;
 }
 
-/* session:tick(now [, wall]): what the time is, in seconds; moves everything along. -> the next time worth a tick. */
+static _Thread_local int64_t told_time; /* while somebody ticks */
+
+static int64_t told_clock(const al_session *session) {
+  (void)session;
+  return told_time;
+}
+
+/* session:tick(now [, wall [, later]]): what the time is, in seconds; moves everything along. `later`: what it is once
+ * something was read, where the process is stopped before that. -> the next time worth a tick. */
 static int session_tick(lua_State *L) {
   al_session *session = check_bytes(L);
   int64_t now = al_lua_time(L, 2, 0);
+  told_time = al_lua_time(L, 4, now);
+  session->clock = told_clock;
   al_session_set_time(session, now, luaL_optnumber(L, 3, 0));
   al_session_pump(session, now);
+  session->clock = NULL;
   lua_pushnumber(L, (double)al_session_wake(session) / (double)AL_SECOND);
   return 1;
 }

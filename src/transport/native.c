@@ -110,6 +110,7 @@ al_session *al_native_new(const al_settings *settings) {
   if (session->transport) {
     session->take_turn = take_turn;
     session->give_turn = give_turn;
+    session->clock = al_system_clock;
     session->has_forked = has_forked;
     session->alarm = set_alarm;
     al_session_set_time(session, al_system_now(), al_system_wall());
@@ -195,9 +196,10 @@ void al_native_touch(al_session *session) {
 
 static void wait_a_while(al_session *session, const al_op *op) {
   AL_TURN(session);
+  bool has_waited = op->waits_since != AL_NEVER;
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
   if (op->done || al_link_is_due(&session->holder) || al_link_is_due(&session->prober->link)) return;
-  if (op->waits_since == session->now)
+  if (!has_waited && op->waits_since != AL_NEVER)
     return; /* it has just begun to: whoever calls may want to say so first */
   poll_links(session);
   pump(session);
