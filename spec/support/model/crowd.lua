@@ -369,7 +369,7 @@ troubles["stopped"] = function (self)
   local worker = process.lender or process
   if worker.is_stopped then return end
   excuse(self, worker)
-  worker:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }))
+  worker:stop(self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat }), self.random:chance(0.5))
 end
 
 function troubles.alarm(self)

@@ -148,10 +148,12 @@ local function is_ready(self)
   end
 end
 
-local function tick(self)
-  local now = self.world.now
-  self.peer.now = now
-  local seconds = self.core:tick(now, self.peer:wall()) - now
+-- `began`: when it looked at the clock, if it was stopped since, and before it has read.
+local function tick(self, began)
+  local now, peer = self.world.now, self.peer
+  peer.now = began or now
+  local seconds = self.core:tick(peer.now, peer:wall(), now) - now
+  peer.now = now
   if self.is_stopped then return end
   move(self, "holder")
   if self.lender then
@@ -232,12 +234,14 @@ function Process:kill(loses_what_it_wrote)
   self:bury()
 end
 
---- It stops in the middle of everything, as by SIGSTOP; resume_later() after so many seconds.
-function Process:stop(seconds)
+--- It stops in the middle of everything, as by SIGSTOP, for so many seconds; if `has_begun`, when it has just looked at
+-- the clock, and is about to read.
+function Process:stop(seconds, has_begun)
   if self.is_dead or self.is_stopped then return end
-  self:note("is stopped for %g s", seconds)
-  for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds) end
+  self:note("is stopped for %g s%s", seconds, has_begun and ", about to read" or "")
+  for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds, has_begun) end
   self.is_stopped, self.unread, self.goes_on_at = true, {}, self.world.now + seconds
+  self.began = has_begun and self.world.now or nil
   self.world:after(seconds, function () self:continue() end)
 end
 
@@ -252,6 +256,7 @@ function Process:continue()
       if bytes then self.session:feed(role, bytes) else self.session:down(role, why) end
     end
   end
+  if self.began then tick(self, self.began) end
   self:turn()
 end
 
@@ -308,6 +313,7 @@ end
 --- What its program would be told if it asked lock:held() now; a stopped one's, if that were its first word.
 function Process:holds(lock)
   if self.is_dead then return false end
+  self.began = nil -- so much for having begun: time does not go back
   tick(self)
   if is_ready(self) and not self.is_stopped then self.world:after(0, self.turn, self) end
   local is_there, held = pcall(lock.held, lock)  -- it may have been dropped

@@ -5,7 +5,7 @@
 --
 -- * no two are told at one time that they hold what only one of them can have;
 -- * nobody is told to hold a lock whose queue is gone, unless the news could not be there yet, and then not for long;
--- * nobody gets what was not there any more when it was claimed;
+-- * nobody gets what was not there any more when it was claimed, or what may be gone by the time it is told;
 -- * nobody waits beside a free lock for longer than `patience` seconds;
 -- * nobody is told that nothing is free while something was all the time;
 -- * no operation takes longer than it may, whatever happens, except that its own process is stopped.
@@ -212,8 +212,11 @@ end
 function Watch:got(process, lock)
   if self.has_line then look_at_line(self, process) end
   self.grants = self.grants + 1
-  if not process:holds(lock) then return end
   local kind = self.kind
+  if select(3, lock:held()) == "suspect" then
+    breach("%s was given %s without being certain of it", process.name, kind:queue_of(lock))
+  end
+  if not process:holds(lock) then return end
   local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
     wish = kind:wish_of(lock), from = math.max(self.world.now, self.doubtful[process] or 0) }
   local wrong = kind:refuses(belief)
