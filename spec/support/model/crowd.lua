@@ -27,6 +27,7 @@ local PACES = {
 }
 
 Crowd.near = { PACES[1], PACES[3] }
+Crowd.far = { { least = 0.1, most = 0.3, spike = 0.3, spikes = 0 } }
 Crowd.bad = { PACES[1], PACES[4], { least = 0.001, most = 0.01, spike = 0.3, spikes = 0.2 } }
 
 local function breach(...)

@@ -74,6 +74,8 @@ local SEMAPHORE = {
     hold = 0.01, count = 2, troubles = { "stopping" } },
   { name = "cut", text = "while some are cut off or stopped", seeds = 100, heartbeat = 1, hold = 6,
     paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
+  { name = "stopped", text = "while they are stopped, again and again", seeds = 20, heartbeat = 1, rounds = 10,
+    hold = 0.1, count = 120, paces = Crowd.far, troubles = { "stopped" }, loses_tokens = true },
   { name = "late", text = "while answers are late, and some never come", seeds = 20, heartbeat = 1, hold = 6,
     count = 20, paces = Crowd.bad, troubles = { "stall", "cut off" }, loses_tokens = true },
   { name = "stall", text = "while the network keeps things back", seeds = 60, troubles = { "stall" } },
