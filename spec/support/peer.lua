@@ -96,14 +96,14 @@ function Link:ignore()
   self.frames = {}
 end
 
---- Bytes arrive.
+--- Bytes arrive. They are read at the peer's `reads_at`, if it has one: the core has begun before.
 function Link:feed(bytes)
   local peer, session = self.peer, self.peer.session
   local now, wall = peer.now, peer:wall()
   for part in bytes:gmatch(peer.way == "byte by byte" and "." or ".+") do
     if session:state(self.role) == "down" then return end
     session:feed(self.role, part)
-    session:tick(now, wall)
+    session:tick(now, wall, peer.reads_at)
   end
   if peer.way == "stirred" then peer:stir() end
 end

@@ -1,0 +1,202 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The last moment of an acquire: nothing is handed over that is not certain by then. The heartbeat is 10 s everywhere,
+-- so that whatever was asked for is certain for 19.5 s.
+
+local Peer = require "spec.support.peer"
+local gates = require "spec.unit.gate_scene"
+local permits = require "spec.unit.permit_scene"
+
+local HEARTBEAT = { channel = 0, heartbeat = true }
+local MUTEX, DOOR = "db-mutex", "db-writer"
+
+-- Each begins an acquire that looks once. They give the operation, what grants it all that it has asked for so far, and
+-- what it asks about when that was late.
+local kinds = {}
+
+kinds["a slot"] = function (peer)
+  local op = peer:semaphore("images"):acquire(0)
+  peer.prober:look{ "images-1-A" }
+  local claim = peer.holder:claim("images-1-B", "images-1-A")
+  return op, function () peer.holder:grant(claim) end, claim
+end
+
+kinds["a mutex"] = function (peer)
+  local op = peer:mutex("db"):acquire(0)
+  gates.looks(peer, MUTEX, "free")
+  local claim = gates.claim(peer, MUTEX)
+  return op, function () gates.replies(peer, claim) end, claim
+end
+
+kinds["to read"] = function (peer)
+  local op = peer:rwlock("db"):read(0)
+  gates.looks(peer, DOOR, "free")
+  local claim = gates.reader(peer)
+  return op, function () gates.replies(peer, claim) end, claim
+end
+
+kinds["to write"] = function (peer)
+  local op = peer:rwlock("db"):write(0)
+  gates.looks(peer, DOOR, "free")
+  local claim = gates.claim(peer, DOOR)
+  gates.replies(peer, claim)
+  peer.prober:barrier()
+  local probes = gates.counts(peer, claim)
+  return op, function ()
+    peer.holder:declared(claim.channel, DOOR)
+    peer.prober:answer(probes, {})
+  end, claim
+end
+
+kinds["a permit"] = function (peer)
+  local op, taker = permits.asking(peer, 0)
+  taker.queue = permits.QUEUE
+  return op, function () permits.deliver(peer, taker) end, taker
+end
+
+-- Time passes, while the broker sends heartbeats and answers nothing.
+local function pass(peer, seconds)
+  for _ = 1, math.ceil(seconds / 10) do
+    peer.holder:send(HEARTBEAT)
+    peer.prober:send(HEARTBEAT)
+    peer:pass(seconds / math.ceil(seconds / 10))
+  end
+end
+
+-- What the core asks about a queue, beside heartbeats and the pulse; nil: nothing.
+local function asked(peer)
+  local opened, question = {}, nil
+  peer.holder:pull()
+  for _, frame in ipairs(peer.holder.frames) do
+    if frame.method == "channel.open" then opened[frame.channel] = true end
+    if frame.method == "queue.declare" then
+      assert.is_nil(question)
+      assert.is_true(frame.passive)
+      question = frame
+    end
+  end
+  peer.holder:ignore()
+  if question and opened[question.channel] then
+    peer.holder:send{ channel = question.channel, method = "channel.open-ok" }
+  end
+  return question
+end
+
+for _, way in ipairs(Peer.all_ways) do
+  for kind, begin in pairs(kinds) do
+    describe(("%s, fed %s,"):format(kind, way), function ()
+      local peer, op, grant, claim
+
+      before_each(function ()
+        peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
+        op, grant, claim = begin(peer)
+      end)
+
+      -- Granted so late that the broker may have given it to another; the core asks. Returns the question.
+      local function doubt()
+        pass(peer, 19.51)
+        peer.holder:ignore()
+        grant()
+        assert.is_false(op:done())
+        local question = asked(peer)
+        assert.equal(claim.queue, question.queue)
+        return question
+      end
+
+      it("is handed over as long as it is certain, without another word", function ()
+        pass(peer, 19.49)
+        peer.holder:ignore()
+        grant()
+        assert.is_true(peer:result(op):held())
+        assert.is_nil(asked(peer))
+      end)
+
+      it("is handed over later if the broker says that it is there", function ()
+        local question = doubt()
+        peer.holder:declared(question.channel, question.queue)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("is not handed over if the connection ends instead", function ()
+        doubt()
+        peer.holder:down("reset")
+        peer:failed(op, "unreachable", "reset")
+      end)
+
+      it("is not handed over if it is gone", function ()
+        local question = doubt()
+        peer.holder:refuse(question.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(question.queue),
+          "queue.declare")
+        peer.holder:ignore()
+        assert.is_false(op:done()) -- it looks once more
+        peer.session:abort()
+        peer:failed(op, "closed")
+      end)
+
+      it("is not handed over by answers that are late, each of them, and given up in time", function ()
+        local question, began = doubt(), peer.now
+        repeat
+          pass(peer, 19.51)
+          local open = not op:done()
+          if open then peer.holder:declared(question.channel, question.queue) end
+          question = asked(peer)
+        until not question
+        peer:failed(op, "unreachable", "the broker did not answer within 30 s")
+        assert.is_true(peer.now - began < 60)
+      end)
+
+      it("is not certain if it was read long after the core began to read", function ()
+        peer.reads_at = peer.now + 19.51
+        grant()
+        peer.now, peer.reads_at = peer.reads_at, nil
+        assert.is_false(op:done())
+        local question = asked(peer)
+        assert.equal(claim.queue, question.queue)
+        peer.holder:declared(question.channel, question.queue)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("is given back when it is abandoned meanwhile", function ()
+        doubt()
+        op:drop()
+        local method = kind == "a permit" and "basic.nack" or "queue.delete"
+        peer.holder:pull()
+        local found
+        for _, frame in ipairs(peer.holder.frames) do found = found or frame.method == method end
+        assert.is_true(found)
+      end)
+    end)
+  end
+
+  describe("who asks by another's prober, fed " .. way, function ()
+    it("judges by when that has read", function ()
+      local lender = Peer.open(way, { heartbeat = 10, timeout = 30 })
+      local peer = lender:borrower{ heartbeat = 10, timeout = 30 }
+      local op = peer:rwlock("db"):write(0)
+      gates.looks(peer, DOOR, "free")
+      local claim = gates.claim(peer, DOOR)
+      gates.replies(peer, claim)
+      peer.prober:barrier()
+      local probes = gates.counts(peer, claim)
+      peer.holder:declared(claim.channel, DOOR)
+      lender.reads_at = lender.now + 19.51
+      peer.prober:answer(probes, {})
+      assert.is_false(op:done())
+      assert.equal(DOOR, asked(peer).queue)
+    end)
+  end)
+
+  describe("a permit with no channel left to ask on, fed " .. way, function ()
+    it("is not handed over, and the message says so", function ()
+      local peer = permits.open(way, { heartbeat = 10, timeout = 30 }, { channel_max = 1 })
+      local op, taker = permits.asking(peer, 0)
+      peer.holder:send(HEARTBEAT)
+      peer:pass(10)
+      peer.holder:send(HEARTBEAT)
+      peer:pass(9.51)
+      permits.deliver(peer, taker)
+      peer:failed(op, "limit", 'no channel is left on the connection to make sure of what "images.semaphore" gave')
+    end)
+  end)
+end
