@@ -401,6 +401,7 @@ METHODS["basic.cancel"] = function (self, frame)
   if consumer then
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
+    consumer.had_nothing = not frame.no_wait
   end
   if not frame.no_wait then reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag }) end
 end
@@ -529,7 +530,9 @@ end
 
 local function put_back(self, frame)
   for _, group in ipairs(by_queue(settle(self, frame))) do
-    self.broker:given_back(group.queue, self.connection)
+    local consumer = group.entries[1].consumer
+    local crossed = consumer and consumer.had_nothing -- as far as it knew when it stopped consuming
+    if not crossed then self.broker:given_back(group.queue, self.connection) end
     group.requeue = frame.requeue
     tell_settled(self, group)
   end
