@@ -1,9 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Processes that are stopped (SIGSTOP, and the keeper's thread with the rest) while they hold a lock. They cannot know
--- what happened meanwhile; but the very first thing they are told afterwards is not a lie.
+-- Processes that are stopped (SIGSTOP, and the keeper's thread with the rest) while they hold a lock, or take one. They
+-- cannot know what happened meanwhile; but the very first thing they are told afterwards is not a lie.
+local line = require "spec.support.line"
+local permits = require "spec.broker.token_scene"
 local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
 local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -99,5 +102,79 @@ describe("a process that is stopped while it holds a lock", function()
         if taken[i] then assert.not_equal("after", (witness.verdict(seen[i], taken[i]))) end
       end
     end)
+  end)
+end)
+
+describe("a process that is stopped while it takes a lock", function()
+  local function until_stopped(one)
+    until_true(function() return one:state() == "T" end)
+  end
+
+  -- Goes on, and never begins to work: by then it is another's.
+  local function continue(one)
+    one:signal("CONT")
+    local result, message, code = one:finish()
+    assert.is_nil(result)
+    assert.is_true(code == "unreachable" or code == "lost", message)
+    assert.is_false(one:run("return called"))
+  end
+
+  local function mutex_name()
+    local name = stage.name()
+    stage.undo(function() stage.delete(name .. "-mutexbell") end) -- which the rival makes
+    return name
+  end
+
+  local KINDS = {
+    ["a slot"] = { name = function() return stage.semaphore(1) end, of = "semaphore",
+      queue = function(name) return stage.holder(name, 1) end },
+    ["a mutex"] = { name = mutex_name, of = "mutex", queue = function(name) return name .. "-mutex" end },
+  }
+
+  for what, kind in pairs(KINDS) do
+    it("does not work with " .. what .. " that it was granted, and that another has by the time it reads so", function()
+      local name, between, one, raw = kind.name(), proxy.start(), process.start(), stage.client()
+      one:run([[
+        conn = assert(require("amqplocks").connect((...), { heartbeat = 1 }))
+        called = false
+      ]], between.url)
+      between:switch("down", "hold", 1)
+      one:begin([[
+        local of, name = ...
+        return conn[of](conn, name):with({ timeout = 0 }, function() called = true return true end)
+      ]], kind.of, name)
+      until_true(function() return raw:exists(kind.queue(name)) end)
+      one:signal("STOP")
+      until_stopped(one)
+      between:switch("down", "pass", 1)
+      local conn = stage.connect()
+      local rival = stage.take(conn[kind.of](conn, name), { timeout = 20 })
+      continue(one)
+      assert.is_true(rival:verify())
+    end)
+  end
+
+  -- Between its look at the clock and its look at the socket, where the permit lies in the end.
+  it("and is about to read, does not work with a permit that another has by the time it reads", function()
+    local name, file = permits.name(), os.tmpname()
+    os.remove(file)
+    assert.equal(1, stage.connect():token_semaphore(name):create(1))
+    local lock = stage.take(stage.connect():token_semaphore(name))
+    local one = process.start{ STOP_BEFORE_READING = file,
+      LD_PRELOAD = process.c_module("stop"):match("^(.*)%?%.so;") .. "stop.so" }
+    one:run([[
+      conn = assert(require("amqplocks").connect(nil, { heartbeat = 1 }))
+      called = false
+    ]])
+    one:begin([[
+      return conn:token_semaphore(...):with({ timeout = 20 }, function() called = true return true end)
+    ]], name)
+    line.until_at(name, 0, 2, permits.permits(name))
+    assert(io.open(file, "w")):close()
+    until_stopped(one)
+    assert(lock:release())
+    local rival = permits.taker(name):served()
+    continue(one)
+    assert.is_true(rival:holds())
   end)
 end)
