@@ -126,8 +126,8 @@ function Broker:watch(fn)
 end
 
 --- Has asked(queue, channel) called whenever somebody is told how many are in the line of a queue, arrived(queue,
--- consumer) when somebody is in it, and returned(queue, connection) when a client gives a message back to it, unless that
--- crossed with its basic.cancel.
+-- consumer) when somebody is in it, and returned(queue, connection) when a client gives a message back to it, unless
+-- that crossed with its basic.cancel.
 function Broker:watch_line(asked, arrived, returned)
   self.line_watcher = { asked = asked, arrived = arrived, returned = returned }
 end
