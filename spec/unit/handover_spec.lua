@@ -11,33 +11,33 @@ local permits = require "spec.unit.permit_scene"
 local HEARTBEAT = { channel = 0, heartbeat = true }
 local MUTEX, DOOR = "db-mutex", "db-writer"
 
--- Each begins an acquire that looks once. They give the operation, what grants it all that it has asked for so far, and
--- what it asks about when that was late.
+-- Each begins an acquire with so many seconds, 0 unless told. They give the operation, what grants it all that it has
+-- asked for so far, and what it asks about when that was late.
 local kinds = {}
 
-kinds["a slot"] = function (peer)
-  local op = peer:semaphore("images"):acquire(0)
+kinds["a slot"] = function (peer, timeout)
+  local op = peer:semaphore("images"):acquire(timeout or 0)
   peer.prober:look{ "images-1-A" }
   local claim = peer.holder:claim("images-1-B", "images-1-A")
   return op, function () peer.holder:grant(claim) end, claim
 end
 
-kinds["a mutex"] = function (peer)
-  local op = peer:mutex("db"):acquire(0)
+kinds["a mutex"] = function (peer, timeout)
+  local op = peer:mutex("db"):acquire(timeout or 0)
   gates.looks(peer, MUTEX, "free")
   local claim = gates.claim(peer, MUTEX)
   return op, function () gates.replies(peer, claim) end, claim
 end
 
-kinds["to read"] = function (peer)
-  local op = peer:rwlock("db"):read(0)
+kinds["to read"] = function (peer, timeout)
+  local op = peer:rwlock("db"):read(timeout or 0)
   gates.looks(peer, DOOR, "free")
   local claim = gates.reader(peer)
   return op, function () gates.replies(peer, claim) end, claim
 end
 
-kinds["to write"] = function (peer)
-  local op = peer:rwlock("db"):write(0)
+kinds["to write"] = function (peer, timeout)
+  local op = peer:rwlock("db"):write(timeout or 0)
   gates.looks(peer, DOOR, "free")
   local claim = gates.claim(peer, DOOR)
   gates.replies(peer, claim)
@@ -49,8 +49,8 @@ kinds["to write"] = function (peer)
   end, claim
 end
 
-kinds["a permit"] = function (peer)
-  local op, taker = permits.asking(peer, 0)
+kinds["a permit"] = function (peer, timeout)
+  local op, taker = permits.asking(peer, timeout or 0)
   taker.queue = permits.QUEUE
   return op, function () permits.deliver(peer, taker) end, taker
 end
@@ -88,10 +88,12 @@ for _, way in ipairs(Peer.all_ways) do
     describe(("%s, fed %s,"):format(kind, way), function ()
       local peer, op, grant, claim
 
-      before_each(function ()
+      local function open(timeout)
         peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
-        op, grant, claim = begin(peer)
-      end)
+        op, grant, claim = begin(peer, timeout)
+      end
+
+      before_each(function () open() end)
 
       -- Granted so late that the broker may have given it to another; the core asks. Returns the question.
       local function doubt()
@@ -157,17 +159,76 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(peer:result(op):held())
       end)
 
-      it("is given back when it is abandoned meanwhile", function ()
-        doubt()
-        op:drop()
+      local function assert_given_back()
         local method = kind == "a permit" and "basic.nack" or "queue.delete"
         peer.holder:pull()
         local found
         for _, frame in ipairs(peer.holder.frames) do found = found or frame.method == method end
         assert.is_true(found)
+      end
+
+      it("is given back when it is abandoned meanwhile", function ()
+        doubt()
+        op:drop()
+        assert_given_back()
+      end)
+
+      it("is given back when the time is over meanwhile", function ()
+        open(25)
+        doubt()
+        pass(peer, 5.5)
+        peer:failed(op, "timeout", ('"%s" was granted late, and not confirmed within 25 s'):format(claim.queue))
+        assert_given_back()
+      end)
+
+      it("has all the time for an answer, however long the one before took", function ()
+        local question = doubt()
+        pass(peer, 19.49)
+        assert.is_false(op:done())
+        peer.holder:declared(question.channel, question.queue)
+        assert.is_true(peer:result(op):held())
       end)
     end)
   end
+
+  describe("who has waited on, as it was gone, fed " .. way, function ()
+    it("does not fail for an answer that came", function ()
+      local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
+      local op = peer:semaphore("images", { max_attempts = 1 }):acquire(600, false, 0, 600)
+      peer.prober:look{ "images-1-A" }
+      local claim = peer.holder:claim("images-1-B", "images-1-A")
+      pass(peer, 19.51)
+      peer.holder:ignore()
+      peer.holder:grant(claim)
+      local question = asked(peer)
+      peer.holder:refuse(question.channel, 404, "NOT_FOUND - no queue 'images-1-B' in vhost '/'", "queue.declare")
+      pass(peer, 60)
+      assert.is_false(op:done())
+    end)
+  end)
+
+  describe("a lock that is verified, fed " .. way, function ()
+    for kind, begin in pairs(kinds) do
+      it("is held by the time it is said to be: " .. kind, function ()
+        local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
+        local op, grant = begin(peer)
+        grant()
+        local lock = peer:result(op)
+        peer.holder:ignore()
+        op = peer:keep(lock:verify())
+        if kind == "a slot" then peer.prober:look{ "images-1-A" } end
+        local question = asked(peer)
+        pass(peer, 19.51)
+        peer.holder:ignore()
+        peer.holder:declared(question.channel, question.queue)
+        assert.is_false(op:done())
+        question = asked(peer)
+        peer.holder:declared(question.channel, question.queue)
+        assert.is_true(peer:result(op))
+        assert.is_true(lock:held())
+      end)
+    end
+  end)
 
   describe("who asks by another's prober, fed " .. way, function ()
     it("judges by when that has read", function ()
@@ -200,3 +261,17 @@ for _, way in ipairs(Peer.all_ways) do
     end)
   end)
 end
+
+-- What came all at once is read all at once.
+describe("a permit that came while its process was stopped for longer than it waits for an answer", function ()
+  it("is asked for, and has the time for that", function ()
+    local peer = permits.open("whole", { heartbeat = 10, timeout = 5 })
+    local op, taker = permits.asking(peer, 0)
+    peer.now = peer.now + 19.51
+    permits.deliver(peer, taker)
+    assert.is_false(op:done())
+    local question = asked(peer)
+    peer.holder:declared(question.channel, question.queue)
+    assert.is_true(peer:result(op):held())
+  end)
+end)

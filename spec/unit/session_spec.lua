@@ -9,6 +9,29 @@ for _, way in ipairs(Peer.ways) do
   describe("a session, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
+    -- As by SIGSTOP: time passes while it reads the one connection, and what came on the other lies there still.
+    describe("stopped while it reads", function ()
+      it("does not take for unanswered what it has yet to read on the other connection", function ()
+        local peer = open{ heartbeat = 10, timeout = 5 }
+        local op = peer:mutex("db"):acquire(0)
+        peer.prober:look{}
+        local claim = peer.holder:claim("db-mutex")
+        peer.reads_at = peer.now + 5.01
+        peer.prober:send{ channel = 0, heartbeat = true }
+        assert.is_false(op:done())
+        peer.holder:send({ channel = claim.channel, method = "queue.declare-ok", queue = "db-mutex" },
+          { channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag })
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("does not take for silent whom it has yet to read", function ()
+        local peer = open{ heartbeat = 10, timeout = 60 }
+        peer.reads_at = peer.now + 20.5
+        peer.holder:send{ channel = 0, heartbeat = true }
+        assert.equal("open", peer.prober:state())
+      end)
+    end)
+
     describe("opening", function ()
       it("wants the holder only, and is done when the handshake is", function ()
         local peer = Peer.new(way)

@@ -654,6 +654,37 @@ for _, way in ipairs(Peer.all_ways) do
       assert.equal(1, peer:result(op))
     end)
 
+    -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
+    -- What comes byte by byte is late as long as it is not whole.
+    for _, outcome in ipairs(way ~= "byte by byte" and { "is there", "is not" } or {}) do
+      it("publishes nothing while it is not certain of the mutex: asks for that, which " .. outcome, function ()
+        local peer = scene.open(way)
+        local op, mutex = scene.begin(peer, "add", 2, { timeout = 600 }, { permits = 1, marks = 1 })
+        scene.tries(peer)
+        peer.prober:barrier()
+        local answers = scene.publishes_marks(peer, 2)
+        peer.reads_at = peer.now + 200 -- heartbeats are 60
+        answers()
+        peer.now, peer.reads_at = peer.reads_at, nil
+        peer.prober:pull()
+        for _, frame in ipairs(peer.prober.frames) do assert.not_equal("basic.publish", frame.method) end
+        peer.prober:ignore()
+        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = mutex.channel })
+        peer.holder:ignore() -- the pulse, too
+        if outcome == "is there" then
+          peer.holder:declared(mutex.channel, MUTEX)
+          scene.publishes_permits(peer, 2)()
+          if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse once more
+          peer.holder:delete(MUTEX)
+          assert.equal(3, peer:result(op))
+        else
+          peer.holder:down("timed out")
+          peer:failed(op, "lost", 'the administration mutex of "images"', "; repair() and then resize(3) finish")
+          peer.prober:silent()
+        end
+      end)
+    end
+
     it("does not take the pulse's answer for the mutex's", function ()
       local peer = scene.open(way)
       local op = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
@@ -673,6 +704,20 @@ for _, way in ipairs(Peer.all_ways) do
       one:say{ method = "basic.qos-ok" } -- the pulse's
       peer:pass(5)
       peer:failed(op, "unreachable", "did not answer within 5 s")
+    end)
+
+    it("knows nothing of the time that an answer took: a later question must say the same", function ()
+      local peer = scene.open(way)
+      scene.begin(peer, "repair", nil, {}, { permits = 1, marks = 3 })
+      local one = scene.collects(peer, PERMITS, 4):consumes()
+      one:deliver_some(1)
+      one:looks(0, 0)
+      peer:live(1, function () return peer.holder:next() ~= "nothing" end)
+      peer:pass(0.6) -- longer than it must be alone
+      one:looks(0, 0)
+      peer.prober:silent()
+      assert.is_true(one:keeps_looking(3, 0, 0) > 0)
+      scene.tries(peer)
     end)
 
     it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()

@@ -17,6 +17,7 @@
 #define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
 
 static void look(al_op *op);
+static void handing_over(al_op *op);
 static void nothing_free(al_acquire *self);
 
 /* ---- what is acquired ------------------------------------------------------------------------------------------- */
@@ -48,12 +49,16 @@ void al_resource_drop(al_resource *resource) {
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
+  double seconds = (double)self->options.timeout / (double)AL_SECOND;
   char standing[AL_MESSAGE_SIZE];
+  if (op->step == handing_over) {
+    snprintf(out, AL_MESSAGE_SIZE, AL_DOUBT, self->own->claim.queue, seconds);
+    return;
+  }
   self->kind->words(self, AL_TIMEOUT, out);
   self->kind->describe(op, standing);
   size_t used = strlen(out);
-  snprintf(out + used, AL_MESSAGE_SIZE - used, " within %g s (%.128s)",
-           (double)self->options.timeout / (double)AL_SECOND, standing);
+  snprintf(out + used, AL_MESSAGE_SIZE - used, " within %g s (%.128s)", seconds, standing);
 }
 
 /* Where others are beside us, our leaving makes room for nobody at the bell. */
@@ -194,6 +199,7 @@ void al_acquire_missed(al_acquire *self) {
   bool is_down = al_link_is_lost(&op->session->holder);
   if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);
+  al_op_answered(op);
   if (is_down)
     al_op_fail_link(op, &op->session->holder);
   else if (is_race)
@@ -216,11 +222,11 @@ static void claimed(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   al_claim_state state = self->own->claim.state;
   if (state == AL_CLAIM_CLAIMING) return;
-  al_op_answered(op);
   if (state != AL_CLAIM_HELD) {
     al_acquire_missed(self);
     return;
   }
+  al_op_answered(op);
   remember(self);
   note_missing_bell(self);
   leave_bell(self, !self->waits);

@@ -5,7 +5,7 @@
  * in common is here: looking, claiming, losing races, waiting at a doorbell. How to look, and what to claim, their kinds
  * know.
  *
- *   connecting ─> look ─> looking ─> claimed ─> (the kind's own steps) ─> done, with a lock
+ *   connecting ─> look ─> looking ─> claimed ─> (the kind's own steps) ─> handing_over ─> done, with a lock
  *                  ^ ^          │ nothing free  │ lost the race
  *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if nothing were free
  *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, …

@@ -84,6 +84,10 @@ int al_claim_confirm(al_claim *claim) {
   return ++claim->asked;
 }
 
+bool al_claim_is_certain(const al_claim *claim) {
+  return claim->session->now < al_link_certain_until(&claim->session->holder);
+}
+
 void al_claim_use(al_claim *claim) { claim->users++; }
 
 /* Not freed here: whoever called us may still be looking at it. */

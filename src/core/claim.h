@@ -62,6 +62,9 @@ void al_claim_release(al_claim *claim);
  * claim is no longer HELD. 0: there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
+/* HELD: so is certain what was heard of it; see al_link_certain_until. */
+bool al_claim_is_certain(const al_claim *claim);
+
 void al_claim_use(al_claim *claim);
 void al_claim_leave(
     al_claim *claim); /* NULL is fine; whoever held it released it before, or goes on without */

@@ -206,6 +206,23 @@ static void ask_for_slot(lock_op *self, al_probing probing) {
 
 static void verify_begin(al_op *op);
 
+/* False: it cannot, and the operation has failed. */
+static bool ask_for_claim(lock_op *self) {
+  al_op *op = &self->op;
+  self->confirmed = al_claim_confirm(op->claim);
+  if (self->confirmed == 0)
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask on");
+  return self->confirmed > 0;
+}
+
+/* By an answer that is late it may be another's again; within the time for an answer it is asked for once more. */
+static void verified(lock_op *self) {
+  if (al_claim_is_certain(self->op.claim))
+    al_op_finish(&self->op);
+  else
+    ask_for_claim(self);
+}
+
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
   if (!al_lock_is_still_held(op, self->lock)) return;
@@ -216,12 +233,12 @@ static void verifying(al_op *op) {
   }
   if (op->claim->confirmed < self->confirmed) return;
   if (self->lock->kind != AL_LOCK_SLOT) {
-    al_op_finish(op);
+    verified(self);
     return;
   }
   if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
   if (self->probes.answers[0] != AL_ANSWER_ABSENT)
-    al_op_finish(op);
+    verified(self);
   else if (!self->is_sure)
     ask_for_slot(self, AL_PROBE_PASSIVE);
   else
@@ -236,11 +253,7 @@ static void verify_begin(al_op *op) {
   if (!al_lock_is_still_held(op, lock)) return;
   if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
   al_op_ask(op);
-  self->confirmed = al_claim_confirm(lock->claim);
-  if (self->confirmed == 0) {
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask on");
-    return;
-  }
+  if (!ask_for_claim(self)) return;
   op->step = verifying;
   if (is_slot) ask_for_slot(self, lock->probing);
 }

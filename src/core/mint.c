@@ -38,7 +38,6 @@ void al_mint_begin(al_mint *mint, al_op *op, const char *queue, al_message messa
   mint->missing = count;
   mint->code = AL_OK;
   mint->probes.message = message;
-  publish_some(mint);
 }
 
 static void unknown(al_mint *mint) {
@@ -69,10 +68,12 @@ static void judge(al_mint *mint, al_answer answer) {
 
 bool al_mint_over(al_mint *mint) {
   if (mint->op->done || mint->probes.pending > 0) return false;
-  if (!mint->is_under_way) return true;
-  mint->is_under_way = false;
+  if (mint->is_under_way) {
+    mint->is_under_way = false;
+    for (size_t i = 0; i < mint->probes.count && mint->code == AL_OK; i++)
+      judge(mint, mint->probes.answers[i]);
+  }
   al_op_answered(mint->op);
-  for (size_t i = 0; i < mint->probes.count && mint->code == AL_OK; i++) judge(mint, mint->probes.answers[i]);
   publish_some(mint);
   return !mint->is_under_way && !mint->op->done;
 }

@@ -141,13 +141,12 @@ bool al_op_has_probing(al_op *op, al_probing probing) {
 
 bool al_op_is_certain(al_op *op) {
   al_claim *claim = op->claim;
-  const al_link *holder = &op->session->holder;
   if (claim->confirmed < claim->asked) return false;
-  if (op->session->now < al_link_certain_until(holder)) return true;
+  if (al_claim_is_certain(claim)) return true;
   if (op->reply_by == AL_NEVER) al_op_ask(op); /* once: the answers, too, may be late, and the next as well */
   if (al_claim_confirm(claim) == 0)
-    al_op_fail_channel(op, holder, "no channel is left on the connection to make sure of what \"%s\" gave",
-                       claim->queue);
+    al_op_fail_channel(op, &op->session->holder,
+                       "no channel is left on the connection to make sure of what \"%s\" gave", claim->queue);
   return false;
 }
 

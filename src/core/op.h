@@ -80,6 +80,8 @@ bool al_op_lost_prober(const al_op *op);
  * late, may read of what the broker has given to another since. If it is not the broker is asked. False also when the
  * operation has failed. */
 bool al_op_is_certain(al_op *op);
+#define AL_DOUBT                                                                                             \
+  "\"%s\" was granted late, and not confirmed within %g s" /* its queue, the caller's timeout */
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 /* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */

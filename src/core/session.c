@@ -171,10 +171,11 @@ void al_session_excuse(al_session *session, int64_t pumped_at) {
 void al_session_pump(al_session *session, int64_t now) {
   session->now = session->holder.now = now;
   al_link_pump(&session->holder, now);
+  al_session_excuse(session, now); /* the prober has waited as long as the holder took to read */
   if (owns_prober(session)) al_prober_pump(session->prober, session->now);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
-    al_op_tick(op, session->now);
+    al_op_tick(op, now); /* by which time both links were read */
   }
   al_claims_sweep(session);
   al_session_flush(

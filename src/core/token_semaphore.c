@@ -24,6 +24,7 @@ typedef struct token_acquire {
 } token_acquire;
 
 static void asking(al_op *op);
+static void handing_over(al_op *op);
 
 /* ---- the semaphore ---------------------------------------------------------------------------------------------- */
 
@@ -54,9 +55,12 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const token_acquire *self = (const token_acquire *)op;
-  snprintf(out, AL_MESSAGE_SIZE, "no permit of \"%s\" came free within %g s%s", self->semaphore->name,
-           (double)self->options.timeout / (double)AL_SECOND,
-           op->waits_since == AL_NEVER ? " (the broker had not answered yet)" : "");
+  double seconds = (double)self->options.timeout / (double)AL_SECOND;
+  if (op->step == handing_over)
+    snprintf(out, AL_MESSAGE_SIZE, AL_DOUBT, self->semaphore->queue, seconds);
+  else
+    snprintf(out, AL_MESSAGE_SIZE, "no permit of \"%s\" came free within %g s%s", self->semaphore->name,
+             seconds, op->waits_since == AL_NEVER ? " (the broker had not answered yet)" : "");
 }
 
 static void leave_permit(token_acquire *self) {
@@ -129,11 +133,16 @@ static void handing_over(al_op *op) {
     got(self);
 }
 
+static void hand_over(token_acquire *self) {
+  al_op_answered(&self->op);
+  al_op_next(&self->op, handing_over);
+}
+
 /* True as long as the claim is neither held nor gone. */
 static bool is_claiming(token_acquire *self) {
   al_claim_state state = self->permit->claim.state;
   if (state == AL_CLAIM_HELD)
-    al_op_next(&self->op, handing_over);
+    hand_over(self);
   else if (state == AL_CLAIM_GONE)
     missed(self);
   return state != AL_CLAIM_HELD && state != AL_CLAIM_GONE;
@@ -183,7 +192,7 @@ static void consuming(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (!is_claiming(self) || !al_permit_waits(self->permit)) return;
   op->step = settling;
-  op->wake = op->session->now;
+  op->wake = 0; /* whatever the time is by then */
 }
 
 static void asking(al_op *op) {

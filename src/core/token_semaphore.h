@@ -5,11 +5,11 @@
  * and who comes first, is the broker's business; nobody looks for anything, and nothing is published. Whatever is in the
  * queue is a permit, whoever put it there.
  *
- *   asking ─> consuming ─> settling ─> deciding ─> waiting ─────> done, with a lock
+ *   asking ─> consuming ─> settling ─> deciding ─> waiting ─> handing_over ─> done, with a lock
  *      ^                                  └── (may not wait) ──> leaving ─> done: busy
  *      └── pausing <── the queue went, or the channel
  *
- * A permit ends any of the four in the middle. What has arrived together with consume-ok is read first; then a question (of a
+ * A permit ends any of the four before handing_over, where it is made sure of if it came late. What has arrived together with consume-ok is read first; then a question (of a
  * quorum queue: two) decides whether a permit lies ready, or whether there is somebody to wait for. Who may not wait leaves
  * nothing behind: no consumer, which would be given the next permit. */
 #ifndef AL_CORE_TOKEN_SEMAPHORE_H

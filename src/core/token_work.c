@@ -133,10 +133,11 @@ static void end_collecting(al_token_work *work) {
 
 /* ---- tasks: publishing ------------------------------------------------------------------------------------------ */
 
+/* On the prober, which does not end with the mutex: so never without being certain of that. */
 static void publishing(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   const al_mint *mint = &work->mint;
-  if (!al_admin_mutex_held(&work->mutex) || !al_mint_over(&work->mint)) return;
+  if (!al_admin_mutex_held(&work->mutex) || !al_op_is_certain(op) || !al_mint_over(&work->mint)) return;
   bool only_asks = mint->probes.message == AL_MESSAGE_PROBE; /* whether the queue is seen does not matter */
   bool fine =
       mint->code == AL_OK || (only_asks && (mint->code == AL_NOT_FOUND || mint->code == AL_UNAVAILABLE));
@@ -147,9 +148,8 @@ static void publishing(al_op *op) {
 }
 
 static void publish(al_token_work *work, const char *queue, al_message message, int count) {
-  work->op.step = publishing;
   al_mint_begin(&work->mint, &work->op, queue, message, count);
-  if (!work->op.done) al_op_next(&work->op, publishing);
+  al_op_next(&work->op, publishing);
 }
 
 /* Before anything is changed: an alarm, or a permission that is missing. */

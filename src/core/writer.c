@@ -55,7 +55,6 @@ static bool may_go_on(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!is_behind_door(self)) {
     al_rw_cancel(self);
-    al_op_answered(op);
     al_acquire_missed(self);
     return false;
   }

@@ -451,9 +451,10 @@ static int64_t told_clock(const al_session *session) {
 static int session_tick(lua_State *L) {
   al_session *session = check_bytes(L);
   int64_t now = al_lua_time(L, 2, 0);
+  double wall = luaL_optnumber(L, 3, 0);
   told_time = al_lua_time(L, 4, now);
   session->clock = told_clock;
-  al_session_set_time(session, now, luaL_optnumber(L, 3, 0));
+  al_session_set_time(session, now, wall);
   al_session_pump(session, now);
   session->clock = NULL;
   lua_pushnumber(L, (double)al_session_wake(session) / (double)AL_SECOND);

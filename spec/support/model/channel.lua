@@ -82,25 +82,25 @@ local function write(self, bytes, more)
   if more then self.connection:write(more) end
 end
 
--- The same, with what is to be known of it: { frame =, bytes =, more =, consumer = }.
+-- The same, with what is to be known of it: { frame =, bytes =, more =, news = }.
 local function write_known(self, said)
   if self.state == "over" then return end
   if self.world.trace then self.connection:note_sent(said.frame, self.number) end
-  self.connection:write(said.bytes, said.consumer)
+  self.connection:write(said.bytes, said.news)
   if said.more then self.connection:write(said.more) end
 end
 
--- `more` are the bytes that belong behind it, `consumer` is told that it is one.
-local function say(self, frame, bytes, more, consumer)
-  if consumer or self.world.trace then
-    in_turn(self, "out_until", write_known, { frame = frame, bytes = bytes, more = more, consumer = consumer })
+-- `more` are the bytes that belong behind it; `news`: see Connection:write.
+local function say(self, frame, bytes, more, news)
+  if news or self.world.trace then
+    in_turn(self, "out_until", write_known, { frame = frame, bytes = bytes, more = more, news = news })
   else
     in_turn(self, "out_until", write, bytes, more)
   end
 end
 
-local function reply(self, frame, consumer)
-  say(self, frame, codec.encode(frame, self.number), nil, consumer)
+local function reply(self, frame, news)
+  say(self, frame, codec.encode(frame, self.number), nil, news)
 end
 
 -- The header and the body of a message.
@@ -111,8 +111,8 @@ local function content_of(self, message)
   return body == "" and header or header .. codec.body(self.number, body, self.connection.frame_max)
 end
 
-local function send_content(self, frame, message)
-  say(self, frame, codec.encode(frame, self.number), content_of(self, message))
+local function send_content(self, frame, message, news)
+  say(self, frame, codec.encode(frame, self.number), content_of(self, message), news)
 end
 
 -- The class and the id of a method, which the broker repeats when it refuses one.
@@ -401,7 +401,7 @@ METHODS["basic.cancel"] = function (self, frame)
   if consumer then
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
-    consumer.had_nothing = not frame.no_wait
+    consumer.cancelled_at = frame.sent_at
   end
   if not frame.no_wait then reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag }) end
 end
@@ -409,9 +409,11 @@ end
 --- A queue has something for one of the consumers.
 function Channel:deliver(consumer, message)
   local is_up = self.state == "open" and not self.is_down
+  local entry
   self.tags = self.tags + 1
   if not consumer.no_ack then
-    table.insert(self.unacked, { tag = self.tags, queue = consumer.queue, message = message, consumer = consumer })
+    entry = { tag = self.tags, queue = consumer.queue, message = message, consumer = consumer }
+    table.insert(self.unacked, entry)
   end
   if not is_up then
     -- Into the void. The queue has not heard yet of the channel's end; when it does it takes the message back.
@@ -419,7 +421,8 @@ function Channel:deliver(consumer, message)
   end
   told(consumer)
   send_content(self, { method = "basic.deliver", consumer_tag = consumer.tag, delivery_tag = self.tags,
-    redelivered = message.redelivered, exchange = message.exchange, routing_key = message.routing_key }, message)
+    redelivered = message.redelivered, exchange = message.exchange, routing_key = message.routing_key }, message,
+    entry)
 end
 
 local function notify(self, consumer)
@@ -530,8 +533,9 @@ end
 
 local function put_back(self, frame)
   for _, group in ipairs(by_queue(settle(self, frame))) do
-    local consumer = group.entries[1].consumer
-    local crossed = consumer and consumer.had_nothing -- as far as it knew when it stopped consuming
+    local entry, consumer = group.entries[1], group.entries[1].consumer
+    local cancelled_at = consumer and consumer.cancelled_at
+    local crossed = cancelled_at and (not entry.known_at or entry.known_at >= cancelled_at)
     if not crossed then self.broker:given_back(group.queue, self.connection) end
     group.requeue = frame.requeue
     tell_settled(self, group)

@@ -25,14 +25,14 @@ end
 
 -- Writing -----------------------------------------------------------------------------------------------------------
 
---- `consumer` is told that it is one by these bytes.
-function Connection:write(bytes, consumer)
+--- `news`, a consumer or a delivery, is known to the client with these bytes: at its `known_at`.
+function Connection:write(bytes, news)
   if self.state == "over" then return end
   local out = self.out
   local count = #out
   if count == 0 then self.world:flush_soon(self) end
   out[count + 1] = bytes
-  if consumer then table.insert(self.told, consumer) end
+  if news then table.insert(self.told, news) end
 end
 
 function Connection:flush()

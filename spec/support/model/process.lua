@@ -235,14 +235,14 @@ function Process:kill(loses_what_it_wrote)
 end
 
 --- It stops in the middle of everything, as by SIGSTOP, for so many seconds; if `has_begun`, when it has just looked at
--- the clock, and is about to read.
+-- the clock, and is about to read. Those that ask by its prober are parts of it: they stop, and go on behind it.
 function Process:stop(seconds, has_begun)
   if self.is_dead or self.is_stopped then return end
   self:note("is stopped for %g s%s", seconds, has_begun and ", about to read" or "")
-  for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds, has_begun) end
   self.is_stopped, self.unread, self.goes_on_at = true, {}, self.world.now + seconds
   self.began = has_begun and self.world.now or nil
   self.world:after(seconds, function () self:continue() end)
+  for _, borrower in ipairs(self.borrowers) do borrower:stop(seconds) end
 end
 
 function Process:continue()
@@ -313,7 +313,7 @@ end
 --- What its program would be told if it asked lock:held() now; a stopped one's, if that were its first word.
 function Process:holds(lock)
   if self.is_dead then return false end
-  self.began = nil -- so much for having begun: time does not go back
+  (self.lender or self).began = nil -- so much for having begun: time does not go back
   tick(self)
   if is_ready(self) and not self.is_stopped then self.world:after(0, self.turn, self) end
   local is_there, held = pcall(lock.held, lock)  -- it may have been dropped
