@@ -323,11 +323,13 @@ troubles["lost holder"] = function (self)
   process:lose("holder")
 end
 
--- An operator deletes the queue that is somebody's lock.
+-- An operator deletes the queue that is somebody's lock, and not another's by now.
 troubles["robbed"] = function (self)
   local process, laws = somebody(self), self.broker.laws
+  local holder = process.sockets.holder
   for _, belief in ipairs(self.watch:locks_of(process)) do
-    if belief.queue then
+    local queue = self.broker.queues[belief.queue]
+    if queue and holder and queue.owner == holder.connection then
       process:note("is robbed of %s", belief.queue)
       self.watch:robbed(process, belief.lock, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
       self.broker:delete(belief.queue)
