@@ -223,9 +223,28 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:declared(question.channel, question.queue)
         assert.is_false(op:done())
         question = asked(peer)
+        pass(peer, 19.49) -- it has all the time for another answer
         peer.holder:declared(question.channel, question.queue)
         assert.is_true(peer:result(op))
         assert.is_true(lock:held())
+      end)
+
+      it("is not held by answers that are late, each of them: " .. kind, function ()
+        local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
+        local op, grant = begin(peer)
+        grant()
+        local lock = peer:result(op)
+        peer.holder:ignore()
+        op = peer:keep(lock:verify())
+        if kind == "a slot" then peer.prober:look{ "images-1-A" } end
+        local question = asked(peer)
+        for _ = 1, 3 do
+          pass(peer, 19.51)
+          peer.holder:ignore()
+          if not op:done() then peer.holder:declared(question.channel, question.queue) end
+          peer.holder:ignore()
+        end
+        peer:failed(op, "unreachable", "the broker did not answer within 30 s")
       end)
     end
   end)

@@ -671,6 +671,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:ignore()
         peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = mutex.channel })
         peer.holder:ignore() -- the pulse, too
+        peer.holder:send{ channel = 0, heartbeat = true }
         if outcome == "is there" then
           peer.holder:declared(mutex.channel, MUTEX)
           scene.publishes_permits(peer, 2)()

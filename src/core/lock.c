@@ -112,6 +112,7 @@ typedef struct lock_op {
   al_lock *lock;
   al_probes probes;
   bool is_sure;  /* the question was asked by passive declare */
+  bool is_late;  /* so was an answer, and another is awaited */
   int confirmed; /* the claim's count that answers us */
 } lock_op;
 
@@ -215,12 +216,15 @@ static bool ask_for_claim(lock_op *self) {
   return self->confirmed > 0;
 }
 
-/* By an answer that is late it may be another's again; within the time for an answer it is asked for once more. */
+/* What a late answer says may be over by now. There is one more time for an answer, and no third. */
 static void verified(lock_op *self) {
-  if (al_claim_is_certain(self->op.claim))
+  if (al_claim_is_certain(self->op.claim)) {
     al_op_finish(&self->op);
-  else
-    ask_for_claim(self);
+    return;
+  }
+  if (!self->is_late) al_op_ask(&self->op);
+  self->is_late = true;
+  ask_for_claim(self);
 }
 
 static void verifying(al_op *op) {

@@ -66,13 +66,17 @@ static void judge(al_mint *mint, al_answer answer) {
   }
 }
 
-bool al_mint_over(al_mint *mint) {
+bool al_mint_rests(al_mint *mint) {
   if (mint->op->done || mint->probes.pending > 0) return false;
-  if (mint->is_under_way) {
-    mint->is_under_way = false;
-    for (size_t i = 0; i < mint->probes.count && mint->code == AL_OK; i++)
-      judge(mint, mint->probes.answers[i]);
-  }
+  if (!mint->is_under_way) return true;
+  mint->is_under_way = false;
+  al_op_answered(mint->op);
+  for (size_t i = 0; i < mint->probes.count && mint->code == AL_OK; i++) judge(mint, mint->probes.answers[i]);
+  return true;
+}
+
+bool al_mint_over(al_mint *mint) {
+  if (!al_mint_rests(mint)) return false;
   al_op_answered(mint->op);
   publish_some(mint);
   return !mint->is_under_way && !mint->op->done;

@@ -21,11 +21,14 @@ typedef struct al_mint {
   char why[160];
 } al_mint;
 
-/* Publishes on the session's prober; al_mint_over() is then looked at in every step of `op`. */
+/* Publishes on the session's prober, as al_mint_over() is looked at in every step of `op`. */
 void al_mint_begin(al_mint *mint, al_op *op, const char *queue, al_message message, int count);
 
 /* True when all are confirmed, or it was given up. False: not yet, or the operation has failed. */
 bool al_mint_over(al_mint *mint);
+
+/* True when nothing is under way, and the next that al_mint_over() does may be to publish. */
+bool al_mint_rests(al_mint *mint);
 
 void al_mint_cancel(al_mint *mint);
 void al_mint_free(al_mint *mint);

@@ -401,7 +401,7 @@ METHODS["basic.cancel"] = function (self, frame)
   if consumer then
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
-    consumer.cancelled_at = frame.sent_at
+    consumer.quits_at = not frame.no_wait and frame.sent_at -- with nothing in hand yet
   end
   if not frame.no_wait then reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag }) end
 end
@@ -534,8 +534,8 @@ end
 local function put_back(self, frame)
   for _, group in ipairs(by_queue(settle(self, frame))) do
     local entry, consumer = group.entries[1], group.entries[1].consumer
-    local cancelled_at = consumer and consumer.cancelled_at
-    local crossed = cancelled_at and (not entry.known_at or entry.known_at >= cancelled_at)
+    local quits_at = consumer and consumer.quits_at
+    local crossed = quits_at and (not entry.known_at or entry.known_at >= quits_at)
     if not crossed then self.broker:given_back(group.queue, self.connection) end
     group.requeue = frame.requeue
     tell_settled(self, group)
