@@ -522,6 +522,28 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal(8, peer:result(op))
       end)
 
+      -- As it died while its queue stood still, and the queue goes under our claim.
+      it("tries again where that is just going away, whatever is asked of it by then", function ()
+        for _, method in ipairs{ "queue.declare", "basic.consume" } do
+          local peer = scene.open(way)
+          local op = peer.session:administer_tokens("add", "images", {}, 1)
+          local mutex = peer.holder:claim(MUTEX)
+          if method == "basic.consume" then peer.holder:declared(mutex.channel, MUTEX) end
+          peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), method)
+          if method == "basic.consume" then
+            local channel = peer.holder:opened()
+            peer:pass(0.005)
+            peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+            peer.holder:deleted(channel)
+          end
+          peer:pass(0.05)
+          mutex = peer.holder:claim(MUTEX)
+          peer.holder:grant(mutex)
+          scene.looks(peer, { permits = 0, marks = 7 })
+          op:drop()
+        end
+      end)
+
       it("gives up in time", function ()
         local peer = scene.open(way)
         local op = late(peer, { timeout = 3, wait = 5 })

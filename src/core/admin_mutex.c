@@ -9,12 +9,13 @@
 
 static void look_again_later(al_admin_mutex *mutex) {
   al_session *session = mutex->op->session;
-  mutex->is_anothers = true;
   mutex->op->wake = session->now + al_wait_next(&mutex->wait, &session->random);
 }
 
 static void claim(al_admin_mutex *mutex) {
-  if (al_exclusive_find(mutex->op->session, mutex->queue)) { /* another caller on this very connection */
+  const al_exclusive *other = al_exclusive_find(mutex->op->session, mutex->queue);
+  if (other) { /* another caller on this very connection, or what is left of our own last try */
+    mutex->is_anothers |= other->claim.state != AL_CLAIM_UNDOING;
     look_again_later(mutex);
     return;
   }
@@ -42,6 +43,7 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 
 /* By another administrator, or by a plain queue that will never go. */
 static void found_taken(al_admin_mutex *mutex) {
+  mutex->is_anothers = true;
   look_again_later(mutex);
   if (mutex->is_suspected) return;
   mutex->is_suspected = true;
@@ -57,6 +59,8 @@ static void missed(al_admin_mutex *mutex) {
     al_op_fail_link(mutex->op, &mutex->op->session->holder);
   else if (code == AL_CONTENDED)
     found_taken(mutex);
+  else if (code == AL_REMOVED) /* one that was just going away: its administrator has died, say */
+    look_again_later(mutex);
   else
     al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
 }
