@@ -208,16 +208,21 @@ for _, way in ipairs(Peer.all_ways) do
   end)
 
   describe("a lock that is verified, fed " .. way, function ()
-    for kind, begin in pairs(kinds) do
+    -- The broker is asked for a lock of this kind. Returns the peer, the operation, the lock, the question.
+    local function verifying(kind)
+      local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
+      local op, grant = kinds[kind](peer)
+      grant()
+      local lock = peer:result(op)
+      peer.holder:ignore()
+      op = peer:keep(lock:verify())
+      if kind == "a slot" then peer.prober:look{ "images-1-A" } end
+      return peer, op, lock, asked(peer)
+    end
+
+    for kind in pairs(kinds) do
       it("is held by the time it is said to be: " .. kind, function ()
-        local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
-        local op, grant = begin(peer)
-        grant()
-        local lock = peer:result(op)
-        peer.holder:ignore()
-        op = peer:keep(lock:verify())
-        if kind == "a slot" then peer.prober:look{ "images-1-A" } end
-        local question = asked(peer)
+        local peer, op, lock, question = verifying(kind)
         pass(peer, 19.51)
         peer.holder:ignore()
         peer.holder:declared(question.channel, question.queue)
@@ -230,14 +235,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not held by answers that are late, each of them: " .. kind, function ()
-        local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
-        local op, grant = begin(peer)
-        grant()
-        local lock = peer:result(op)
-        peer.holder:ignore()
-        op = peer:keep(lock:verify())
-        if kind == "a slot" then peer.prober:look{ "images-1-A" } end
-        local question = asked(peer)
+        local peer, op, _, question = verifying(kind)
         for _ = 1, 3 do
           pass(peer, 19.51)
           peer.holder:ignore()
