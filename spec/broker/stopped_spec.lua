@@ -35,10 +35,14 @@ local function holders(name)
   return all
 end
 
+local function until_stopped(one)
+  until_true(function() return one:state() == "T" end)
+end
+
 -- Stops it; gives a moment since which it has been.
-local function stop(holder)
-  holder:signal("STOP")
-  until_true(function() return holder:state() == "T" end)
+local function stop(one)
+  one:signal("STOP")
+  until_stopped(one)
   return witness.now()
 end
 
@@ -106,10 +110,6 @@ describe("a process that is stopped while it holds a lock", function()
 end)
 
 describe("a process that is stopped while it takes a lock", function()
-  local function until_stopped(one)
-    until_true(function() return one:state() == "T" end)
-  end
-
   -- Goes on, and never begins to work: by then it is another's.
   local function continue(one)
     one:signal("CONT")
@@ -144,8 +144,7 @@ describe("a process that is stopped while it takes a lock", function()
         return conn[of](conn, name):with({ timeout = 0 }, function() called = true return true end)
       ]], kind.of, name)
       until_true(function() return raw:exists(kind.queue(name)) end)
-      one:signal("STOP")
-      until_stopped(one)
+      stop(one)
       between:switch("down", "pass", 1)
       local conn = stage.connect()
       local rival = stage.take(conn[kind.of](conn, name), { timeout = 20 })

@@ -130,8 +130,24 @@ for _, way in ipairs(Peer.all_ways) do
         local question = doubt()
         peer.holder:refuse(question.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(question.queue),
           "queue.declare")
+        if kind ~= "a permit" then -- it makes sure that its own is gone, too
+          if peer.holder:next() == "channel.open" then peer.holder:opened() end
+          peer.holder:pull()
+          for _, frame in ipairs(peer.holder.frames) do
+            if frame.method == "queue.delete" then
+              peer.holder:send{ channel = frame.channel, method = "queue.delete-ok" }
+            end
+          end
+        end
         peer.holder:ignore()
-        assert.is_false(op:done()) -- it looks once more
+        assert.is_false(op:done())
+        peer:pass(1)
+        local link, method = peer.prober, "basic.publish" -- it looks once more
+        if kind == "a permit" then link, method = peer.holder, "basic.consume" end
+        link:pull()
+        local found
+        for _, frame in ipairs(link.frames) do found = found or frame.method == method end
+        assert.is_true(found)
         peer.session:abort()
         peer:failed(op, "closed")
       end)

@@ -77,7 +77,6 @@ bool al_mint_rests(al_mint *mint) {
 
 bool al_mint_over(al_mint *mint) {
   if (!al_mint_rests(mint)) return false;
-  al_op_answered(mint->op);
   publish_some(mint);
   return !mint->is_under_way && !mint->op->done;
 }

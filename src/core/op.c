@@ -142,7 +142,10 @@ bool al_op_has_probing(al_op *op, al_probing probing) {
 bool al_op_is_certain(al_op *op) {
   al_claim *claim = op->claim;
   if (claim->confirmed < claim->asked) return false;
-  if (al_claim_is_certain(claim)) return true;
+  if (al_claim_is_certain(claim)) {
+    al_op_answered(op);
+    return true;
+  }
   if (op->reply_by == AL_NEVER) al_op_ask(op); /* once: the answers, too, may be late, and the next as well */
   if (al_claim_confirm(claim) == 0)
     al_op_fail_channel(op, &op->session->holder,

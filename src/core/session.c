@@ -35,7 +35,7 @@ static void set_now(al_session *session, int64_t now) {
 
 static void tell_time(void *watcher) {
   al_session *session = watcher;
-  if (session->clock) set_now(session, session->clock(session));
+  if (session->clock) set_now(session, session->clock());
 }
 
 static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
@@ -169,7 +169,7 @@ void al_session_excuse(al_session *session, int64_t pumped_at) {
 }
 
 void al_session_pump(al_session *session, int64_t now) {
-  session->now = session->holder.now = now;
+  set_now(session, now);
   al_link_pump(&session->holder, now);
   al_session_excuse(session, now); /* the prober has waited as long as the holder took to read */
   if (owns_prober(session)) al_prober_pump(session->prober, session->now);

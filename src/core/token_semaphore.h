@@ -9,9 +9,10 @@
  *      ^                                  └── (may not wait) ──> leaving ─> done: busy
  *      └── pausing <── the queue went, or the channel
  *
- * A permit ends any of the four before handing_over, where it is made sure of if it came late. What has arrived together with consume-ok is read first; then a question (of a
- * quorum queue: two) decides whether a permit lies ready, or whether there is somebody to wait for. Who may not wait leaves
- * nothing behind: no consumer, which would be given the next permit. */
+ * A permit ends any of the four before handing_over, where it is made sure of if it came late. What has arrived together
+ * with consume-ok is read first; then a question (of a quorum queue: two) decides whether a permit lies ready, or whether
+ * there is somebody to wait for. Who may not wait leaves nothing behind: no consumer, which would be given the next
+ * permit. */
 #ifndef AL_CORE_TOKEN_SEMAPHORE_H
 #define AL_CORE_TOKEN_SEMAPHORE_H
 

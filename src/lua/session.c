@@ -441,10 +441,7 @@ static int session_down(lua_State *L) {
 
 static _Thread_local int64_t told_time; /* while somebody ticks */
 
-static int64_t told_clock(const al_session *session) {
-  (void)session;
-  return told_time;
-}
+static int64_t told_clock(void) { return told_time; }
 
 /* session:tick(now [, wall [, later]]): what the time is, in seconds; moves everything along. `later`: what it is once
  * something was read, where the process is stopped before that. -> the next time worth a tick. */
@@ -453,10 +450,11 @@ static int session_tick(lua_State *L) {
   int64_t now = al_lua_time(L, 2, 0);
   double wall = luaL_optnumber(L, 3, 0);
   told_time = al_lua_time(L, 4, now);
+  int64_t (*clock)(void) = session->clock; /* a loop's session has its own */
   session->clock = told_clock;
   al_session_set_time(session, now, wall);
   al_session_pump(session, now);
-  session->clock = NULL;
+  session->clock = clock;
   lua_pushnumber(L, (double)al_session_wake(session) / (double)AL_SECOND);
   return 1;
 }

@@ -110,7 +110,7 @@ al_session *al_native_new(const al_settings *settings) {
   if (session->transport) {
     session->take_turn = take_turn;
     session->give_turn = give_turn;
-    session->clock = al_system_clock;
+    session->clock = al_system_now;
     session->has_forked = has_forked;
     session->alarm = set_alarm;
     al_session_set_time(session, al_system_now(), al_system_wall());

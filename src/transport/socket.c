@@ -121,8 +121,8 @@ static al_port_state socket_next(al_port *port, amqp_frame_t *frame) {
   }
   int status = amqp_simple_wait_frame_noblock(self->state, frame, &now);
   if (status == AMQP_STATUS_OK) {
-    self->has_heard = self->port.heard =
-        true; /* from its buffer, it may have read on from the socket for the rest */
+    self->has_heard = true;
+    self->port.heard = true; /* also with its buffer: it may have read on from the socket for the rest */
     return AL_PORT_FRAME;
   }
   if (status == AMQP_STATUS_TIMEOUT) return AL_PORT_MORE;

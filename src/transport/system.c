@@ -15,11 +15,6 @@ int64_t al_system_now(void) {
   return (int64_t)now.tv_sec * AL_SECOND + now.tv_nsec;
 }
 
-int64_t al_system_clock(const al_session *session) {
-  (void)session;
-  return al_system_now();
-}
-
 double al_system_wall(void) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

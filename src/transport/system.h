@@ -8,8 +8,7 @@
 
 #include "amqplocks.h"
 
-int64_t al_system_clock(const al_session *session); /* al_system_now(), for whoever has a session */
-double al_system_wall(void);                        /* seconds since the epoch */
+double al_system_wall(void); /* seconds since the epoch */
 uint64_t al_system_seed(void);
 void al_system_name(al_settings *settings); /* by program, process and host, unless it has a name */
 
