@@ -451,7 +451,8 @@ static void set_now(al_prober *prober, int64_t now) {
 
 static void tell_time(void *watcher) {
   al_prober *prober = watcher;
-  if (prober->owner && prober->owner->clock) set_now(prober, prober->owner->clock());
+  const al_session *owner = prober->owner;
+  if (owner && owner->clock) set_now(prober, owner->clock(owner));
 }
 
 static void link_changed(void *watcher, al_link *link, al_link_change change) {

@@ -35,7 +35,7 @@ static void set_now(al_session *session, int64_t now) {
 
 static void tell_time(void *watcher) {
   al_session *session = watcher;
-  if (session->clock) set_now(session, session->clock());
+  if (session->clock) set_now(session, session->clock(session));
 }
 
 static void holder_changed(void *watcher, al_link *holder, al_link_change change) {

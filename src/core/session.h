@@ -42,7 +42,7 @@ struct al_session {
   void (*take_turn)(
       al_session *); /* also tells the time; NULL: there is one thread, and time is told otherwise */
   void (*give_turn)(al_session *);
-  int64_t (*clock)(void);                 /* NULL: no time passes while it pumps */
+  int64_t (*clock)(const al_session *);   /* NULL: no time passes while it pumps */
   bool (*has_forked)(const al_session *); /* NULL: never */
   void (*alarm)(al_session *, bool on);   /* there are alerts, or they were looked at; NULL: nobody waits */
 };

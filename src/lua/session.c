@@ -3,6 +3,7 @@
  *
  * Sessions: native ones, and ones over bytes, whose links are fed and emptied by Lua. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/session.h"
@@ -244,6 +245,27 @@ static int new_loop(lua_State *L) {
   return box->session ? 1 : al_lua_no_memory(L);
 }
 
+struct al_transport {
+  int64_t later; /* what the time is once something was read */
+};
+
+static int64_t told_clock(const al_session *session) { return session->transport->later; }
+
+static void told_free(struct al_transport *told) { free(told); }
+
+static al_session *told_new(const al_settings *settings, int seed, al_session *lender) {
+  struct al_transport *told = calloc(1, sizeof *told);
+  al_session *session = told ? al_session_new(settings, (uint64_t)seed, lender) : NULL;
+  if (!session) {
+    free(told);
+    return NULL;
+  }
+  session->transport = told;
+  session->transport_free = told_free;
+  session->clock = told_clock;
+  return session;
+}
+
 /* core.bytes{ …, seed =, lender =, shared = } -> session | nil, message, code */
 static int new_bytes(lua_State *L) {
   al_settings settings;
@@ -253,7 +275,7 @@ static int new_bytes(lua_State *L) {
   al_session *lender = lender_field(L, 1);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->transport = AL_LUA_TOLD;
-  box->session = al_session_new(&settings, (uint64_t)seed, lender);
+  box->session = told_new(&settings, seed, lender);
   if (!box->session) return al_lua_no_memory(L);
   lua_getfield(L, 1, "shared");
   box->session->is_shared = lua_toboolean(L, -1);
@@ -439,22 +461,14 @@ static int session_down(lua_State *L) {
   return 0;
 }
 
-static _Thread_local int64_t told_time; /* while somebody ticks */
-
-static int64_t told_clock(void) { return told_time; }
-
 /* session:tick(now [, wall [, later]]): what the time is, in seconds; moves everything along. `later`: what it is once
  * something was read, where the process is stopped before that. -> the next time worth a tick. */
 static int session_tick(lua_State *L) {
   al_session *session = check_bytes(L);
   int64_t now = al_lua_time(L, 2, 0);
-  double wall = luaL_optnumber(L, 3, 0);
-  told_time = al_lua_time(L, 4, now);
-  int64_t (*clock)(void) = session->clock; /* a loop's session has its own */
-  session->clock = told_clock;
-  al_session_set_time(session, now, wall);
+  if (session->clock == told_clock) session->transport->later = al_lua_time(L, 4, now);
+  al_session_set_time(session, now, luaL_optnumber(L, 3, 0));
   al_session_pump(session, now);
-  session->clock = clock;
   lua_pushnumber(L, (double)al_session_wake(session) / (double)AL_SECOND);
   return 1;
 }

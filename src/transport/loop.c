@@ -41,7 +41,6 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender) {
   session->transport = transport;
   session->transport_free = transport_free;
   session->take_turn = tell_time;
-  session->clock = al_system_now;
   session->has_forked = has_forked;
   session->is_shared = true; /* by the loop's coroutines */
   tell_time(session);

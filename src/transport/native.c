@@ -100,6 +100,11 @@ static void set_alarm(al_session *session, bool is_on) {
     silence_alarm(session->transport);
 }
 
+static int64_t now(const al_session *session) {
+  (void)session;
+  return al_system_now();
+}
+
 al_session *al_native_new(const al_settings *settings) {
   al_settings named = *settings;
   al_system_name(&named);
@@ -110,7 +115,7 @@ al_session *al_native_new(const al_settings *settings) {
   if (session->transport) {
     session->take_turn = take_turn;
     session->give_turn = give_turn;
-    session->clock = al_system_now;
+    session->clock = now;
     session->has_forked = has_forked;
     session->alarm = set_alarm;
     al_session_set_time(session, al_system_now(), al_system_wall());
