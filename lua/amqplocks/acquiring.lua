@@ -8,6 +8,7 @@ local await = require "amqplocks.await"
 local lock = require "amqplocks.lock"
 local memory = require "amqplocks.memory"
 local options = require "amqplocks.options"
+local pcall = require("amqplocks.protected").pcall
 local scope = require "amqplocks.scope"
 
 local checks = options.checks
@@ -31,15 +32,27 @@ local schema = {
 local NONE = {}
 local ONCE = { timeout = 0 }
 
+-- It was certain when it was got. Whoever waited comes to it in its turn, after `on_wait` or other coroutines, and may
+-- find it lost by then: that is not handed over.
+local function hand_over(connection, core_lock)
+  while not core_lock:held() do
+    local is_ours, message, code = await(connection._driver, nil, core_lock.verify, core_lock)
+    if not is_ours then return nil, message, code end
+  end
+  return lock.new(connection, core_lock)
+end
+
 local function acquire(self, method, opts)
   local core, connection, driver = self._core, self._connection, self._connection._driver
   local core_lock, message, code =
     await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair, opts.priority, opts.poll)
   if not core_lock then return nil, message, code end
-  local fine, held = pcall(lock.new, connection, core_lock)
-  if fine then return held end
+  local fine, held
+  fine, held, message, code = pcall(hand_over, connection, core_lock)
+  if fine and held then return held end
   core_lock:drop() -- or it would be held until it is collected
   if driver.mind then pcall(driver.mind) end
+  if fine then return nil, message, code end
   if held == memory.ERROR then return memory.none() end
   error(held, 0)
 end

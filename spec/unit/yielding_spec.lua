@@ -33,19 +33,26 @@ end
 describe("in a coroutine", function()
   local peer, conn
 
-  before_each(function()
-    peer = Peer.open("whole")
+  local interrupt
+
+  local function open(settings)
+    peer, interrupt = Peer.open("whole", settings), nil
     local session = peer.session
     local semaphore = session.semaphore
     session.semaphore = function(self, name, strategy, attempts, probe) -- without a doorbell
       return semaphore(self, name, strategy, attempts, probe, true)
     end
     conn = assert(connection.open(session, {
-      wait = function() coroutine.yield "waits" end,
+      wait = function()
+        coroutine.yield "waits"
+        if interrupt then error(interrupt, 0) end
+      end,
       news = function() return session:news() end,
       losses = losses.new(function() return session:alerts() end),
     }))
-  end)
+  end
+
+  before_each(function() open() end)
 
   local function grant(name)
     peer.prober:look{ name .. "-1-A" }
@@ -88,6 +95,107 @@ describe("in a coroutine", function()
     goes_on(one, "waits")
     peer.holder:grant(claim)
     assert.same({ true, "a" }, ends(one))
+  end)
+
+  describe("what was got is looked at again by who comes to it late, as others have computed meanwhile:", function()
+    local called, thread, claim
+
+    before_each(function()
+      open{ heartbeat = 10, timeout = 30 }
+      called = false
+      local sem = conn:semaphore "a"
+      thread = begin("waits", sem.with, sem, { timeout = 0 }, function()
+        called = true
+        return "worked"
+      end)
+      claim = grant "a"
+    end)
+
+    -- Goes on only when it is not certain any more.
+    local function comes_late()
+      for _ = 1, 2 do
+        peer.holder:send{ channel = 0, heartbeat = true }
+        peer.prober:send{ channel = 0, heartbeat = true }
+        peer:pass(9.8)
+      end
+      peer.holder:ignore()
+      peer.prober:ignore()
+      goes_on(thread, "waits")
+      assert.is_false(called)
+      peer.holder:expect("queue.declare", { channel = claim.channel, queue = "a-1-B", passive = true })
+    end
+
+    local function is_there()
+      peer.holder:declared(claim.channel, "a-1-B")
+      peer.prober:look{ "a-1-A" }
+    end
+
+    local function is_worked_with()
+      goes_on(thread, "waits")
+      peer.holder:delete "a-1-B"
+      assert.same({ true, "worked" }, ends(thread))
+    end
+
+    it("is his if the broker says so", function()
+      comes_late()
+      is_there()
+      is_worked_with()
+    end)
+
+    it("is his if he comes late to the answer, too, and the broker says so again", function()
+      comes_late()
+      is_there()
+      comes_late()
+      is_there()
+      is_worked_with()
+    end)
+
+    -- Asked for, and answered otherwise: what is left of it goes, and nothing was done with it.
+    local function is_not_his(code, channel)
+      local results = ends(thread)
+      assert.same({ true, nil, code }, { results[1], results[2], results[4] })
+      assert.is_false(called)
+      if channel then peer.holder:delete("a-1-B", channel) end
+    end
+
+    it("is not if an administrator has taken the slot away", function()
+      comes_late()
+      peer.holder:declared(claim.channel, "a-1-B")
+      peer.prober:look{ ["a-1-A"] = "absent" }
+      peer.holder:again{ "a-1-A" }
+      is_not_his("removed", claim.channel)
+    end)
+
+    it("is not if somebody has deleted its queue", function()
+      comes_late()
+      peer.holder:refuse(claim.channel, 404, "NOT_FOUND - no queue 'a-1-B' in vhost '/'", "queue.declare")
+      is_not_his("lost", peer.holder:opened())
+    end)
+
+    it("is not if nobody answers", function()
+      comes_late()
+      for _ = 1, 4 do
+        peer.holder:send{ channel = 0, heartbeat = true }
+        peer.prober:send{ channel = 0, heartbeat = true }
+        peer:pass(7.5)
+      end
+      peer.holder:ignore()
+      is_not_his("unreachable", claim.channel)
+    end)
+
+    it("is not if the connection goes", function()
+      comes_late()
+      peer.holder:down "reset"
+      is_not_his "lost"
+    end)
+
+    it("is given back if he is interrupted while he asks", function()
+      comes_late()
+      interrupt = "enough"
+      assert.same({ false, "enough" }, ends(thread))
+      peer:tick()
+      peer.holder:delete("a-1-B", claim.channel)
+    end)
   end)
 
   describe("with's function", function()
