@@ -460,6 +460,29 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal("lost", select(3, lock:held()))
       end)
 
+      -- Stopped before it reads that the door is open; by then somebody may have shut it, found no reader, and write.
+      -- What comes byte by byte is late as long as it is not whole.
+      for _, outcome in ipairs(way ~= "byte by byte" and { "there", "gone" } or {}) do
+        it("reads of that late: asks for its new queue, which is " .. outcome, function ()
+          local op, reader = opening()
+          peer.reads_at = peer.now + 200 -- heartbeats are 60
+          peer.holder:deleted(door.channel)
+          peer.now, peer.reads_at = peer.reads_at, nil
+          assert.is_false(op:done())
+          if peer.holder:next() == "channel.open" then peer.holder:opened() end -- for the pulse
+          if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end
+          peer.holder:expect("queue.declare", { queue = reader.queue, passive = true, channel = reader.channel })
+          if outcome == "there" then
+            peer.holder:declared(reader.channel, reader.queue)
+            assert.is_true(peer:result(op))
+            is("read")
+          else
+            peer.holder:down("timed out")
+            peer:failed(op, "lost", 'the read lock on "db"')
+          end
+        end)
+      end
+
       it("is released: both go", function ()
         local op, reader = opening()
         local release = lock:release()

@@ -250,6 +250,31 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(lock:held())
       end)
 
+      if kind == "a slot" then
+        it("is held by the time it is said to be taken away: " .. kind, function ()
+          local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })
+          local op, grant, claim = kinds[kind](peer)
+          grant()
+          local lock = peer:result(op)
+          peer.holder:ignore()
+          op = peer:keep(lock:verify())
+          local question = asked(peer)
+          peer.holder:declared(question.channel, question.queue)
+          peer.prober:look{ ["images-1-A"] = "absent" }
+          local channel = peer.holder:opened()
+          peer.holder:expect("queue.declare", { channel = channel, queue = "images-1-A", passive = true })
+          pass(peer, 19.51)
+          peer.holder:ignore()
+          peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-1-A' in vhost '/'", "queue.declare")
+          assert.is_false(op:done())
+          question = asked(peer)
+          assert.equal(claim.queue, question.queue)
+          peer.holder:declared(question.channel, question.queue)
+          peer:failed(op, "removed", "release it")
+          assert.is_true(lock:held())
+        end)
+      end
+
       it("is not held by answers that are late, each of them: " .. kind, function ()
         local peer, op, _, question = verifying(kind)
         for _ = 1, 3 do
@@ -290,7 +315,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:send(HEARTBEAT)
       peer:pass(9.51)
       permits.deliver(peer, taker)
-      peer:failed(op, "limit", 'no channel is left on the connection to make sure of what "images.semaphore" gave')
+      peer:failed(op, "limit", 'no channel is left on the connection to ask for "images.semaphore"')
     end)
   end)
 end

@@ -52,7 +52,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   char standing[AL_MESSAGE_SIZE];
   if (op->step == handing_over) {
-    snprintf(out, AL_MESSAGE_SIZE, AL_DOUBT, self->own->claim.queue, seconds);
+    al_op_explain_doubt(op, self->options.timeout, out);
     return;
   }
   self->kind->words(self, AL_TIMEOUT, out);
@@ -73,7 +73,7 @@ static void leave_bell(al_acquire *self, bool was_quick) {
 static void leave_claim(al_acquire *self) {
   if (self->own) al_claim_leave(&self->own->claim);
   self->own = NULL;
-  self->op.claim = NULL;
+  al_op_watch(&self->op, NULL);
 }
 
 static void acquire_stop(al_op *op) {
@@ -144,7 +144,7 @@ static bool mind_bell(al_acquire *self) {
 
 /* ---- the claim -------------------------------------------------------------------------------------------------- */
 
-static void hand_over(al_acquire *self) {
+static void got(al_acquire *self) {
   const al_resource *resource = self->resource;
   self->op.lock =
       al_lock_new(&self->own->claim, self->kind->lock, resource->name, self->view.slot, resource->probing);
@@ -183,11 +183,11 @@ static void handing_over(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (self->own->claim.state != AL_CLAIM_HELD)
     al_acquire_missed(self);
-  else if (al_op_is_certain(op))
-    hand_over(self);
+  else if (al_op_ascertain(op))
+    got(self);
 }
 
-void al_acquire_got(al_acquire *self) { al_op_next(&self->op, handing_over); }
+void al_acquire_hand_over(al_acquire *self) { al_op_next(&self->op, handing_over); }
 
 void al_acquire_missed(al_acquire *self) {
   al_op *op = &self->op;
@@ -195,7 +195,7 @@ void al_acquire_missed(al_acquire *self) {
   char why[sizeof self->own->claim.why], queue[AL_NAME_SIZE];
   memcpy(why, self->own->claim.why, sizeof why);
   memcpy(queue, self->own->claim.queue, sizeof queue);
-  bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_LOST;
+  bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
   if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);
@@ -233,7 +233,7 @@ static void claimed(al_op *op) {
   if (self->kind->claimed)
     self->kind->claimed(self);
   else
-    al_acquire_got(self);
+    al_acquire_hand_over(self);
 }
 
 static void claim(al_acquire *self) {

@@ -53,7 +53,7 @@ typedef struct al_acquire_kind {
   void (*cancel)(al_acquire *);    /* lets go of what is being asked */
   void (*free)(al_acquire *);
   al_exclusive *(*claim)(al_acquire *); /* what was seen to be free */
-  void (*claimed)(al_acquire *);        /* goes on with the claim HELD; NULL: al_acquire_got() */
+  void (*claimed)(al_acquire *);        /* goes on with the claim HELD; NULL: al_acquire_hand_over() */
   al_lock_kind lock;
   bool makes_bell; /* those who wait make it */
   bool is_shared;  /* others have it beside us: nobody is to be left it, and the bell not to be kept */
@@ -109,7 +109,7 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
                         const al_acquire_options *options);
 
 /* The claim is all that was wanted: the operation ends with a lock. */
-void al_acquire_got(al_acquire *self);
+void al_acquire_hand_over(al_acquire *self);
 
 /* The claim is not HELD any more: another look, or the operation ends. */
 void al_acquire_missed(al_acquire *self);

@@ -33,7 +33,7 @@ void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name, co
 static void forget(al_admin_mutex *mutex) {
   al_claim_leave(&mutex->own->claim);
   mutex->own = NULL;
-  mutex->op->claim = NULL;
+  al_op_watch(mutex->op, NULL);
 }
 
 static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {

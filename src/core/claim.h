@@ -42,8 +42,8 @@ struct al_claim {
   double acquired_at;          /* seconds since the epoch */
   bool is_pulsed, is_listed;
 
-  al_code
-      code; /* why it is not held. CONTENDED: another has it. REMOVED: what must exist beside it does not */
+  al_code code; /* why it is not held. CONTENDED: another has it. REMOVED: what must exist beside it does not.
+                   UNAVAILABLE: that is on a node that is down */
   char why[160];
   bool
       is_denied; /* UNDOING, and the broker denies what would undo it: it is waited for until it is seen to be gone */

@@ -5,7 +5,9 @@
  * another writer could get in. That the door was its own until there was a reader to be counted, is asked: the news that
  * somebody deleted it may be on its way.
  *
- *   claiming ─> making_sure ─> opening ─> done    before it opens, whatever fails leaves the writer what it was */
+ *   claiming ─> making_sure ─> opening ─> reading ─> done    before it opens, whatever fails leaves the writer what it was
+ *
+ * It ends when it is certain that it reads: if the connection went while nobody looked, both went. */
 #include "core/lock.h"
 #include "core/rwlock.h"
 #include "core/session.h"
@@ -33,13 +35,19 @@ static void downgrade_free(al_op *op) {
   al_lock_unref(((downgrade *)op)->lock);
 }
 
+static void reading(al_op *op) {
+  if (al_lock_is_still_held(op, ((downgrade *)op)->lock) && al_op_ascertain(op)) al_op_finish(op);
+}
+
 /* The writer's place is given up when the broker says so, as in every release. The lock is a reader's by now: whatever
  * becomes of the door, it goes with its channel. With the connection both go, one after the other. */
 static void opening(al_op *op) {
   const downgrade *self = (downgrade *)op;
   bool is_open = self->door->state == AL_CLAIM_GONE || self->door->is_denied;
-  if (!is_open || !al_lock_is_still_held(op, self->lock)) return;
-  if (!al_link_is_lost(&op->session->holder)) al_op_finish(op);
+  if (!is_open || !al_lock_is_still_held(op, self->lock) || al_link_is_lost(&op->session->holder)) return;
+  al_op_watch(op, self->lock->claim);
+  al_op_answered(op);
+  al_op_next(op, reading);
 }
 
 static void exchange(downgrade *self) {
@@ -49,7 +57,7 @@ static void exchange(downgrade *self) {
   al_claim_leave(&self->reader->claim);
   self->reader = NULL;
   al_op_ask(&self->op);
-  self->op.claim = self->door;
+  al_op_watch(&self->op, self->door);
   al_claim_release(self->door);
   al_op_next(&self->op, opening);
 }
@@ -82,7 +90,7 @@ static void making_sure(al_op *op) {
 
 static void make_sure(downgrade *self) {
   al_op_ask(&self->op);
-  self->op.claim = self->lock->claim;
+  al_op_watch(&self->op, self->lock->claim);
   self->confirmed = al_claim_confirm(self->lock->claim);
   self->op.step = making_sure;
 }

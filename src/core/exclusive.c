@@ -244,7 +244,7 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
 static void refused(al_exclusive *own, const al_event *event) {
   al_code code = al_event_refusal(event);
   if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_CONTENDED;
-  if (event->reply_code == AMQP_NOT_FOUND) code = AL_REMOVED;
+  if (event->reply_code == AMQP_NOT_FOUND) code = al_event_is_absent(event) ? AL_REMOVED : AL_UNAVAILABLE;
   /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
@@ -371,7 +371,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   }
   al_claim_list(&own->claim);
   name_enter(own);
-  op->claim = &own->claim;
+  al_op_watch(op, &own->claim);
   send_claim(own);
   return own;
 }

@@ -39,7 +39,7 @@ static void ask(al_gate *gate, al_acquire *self) {
 static void ask_in_time(al_gate *gate, al_acquire *self) {
   al_exclusive *ours = al_exclusive_find(self->op.session, gate->queue);
   bool is_early = is_leaving(ours);
-  self->op.claim = is_early ? &ours->claim : NULL;
+  al_op_watch(&self->op, is_early ? &ours->claim : NULL);
   if (!is_early)
     ask(gate, self);
   else if (self->op.reply_by == AL_NEVER)

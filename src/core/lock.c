@@ -111,9 +111,8 @@ typedef struct lock_op {
   al_op op;
   al_lock *lock;
   al_probes probes;
-  bool is_sure;  /* the question was asked by passive declare */
-  bool is_late;  /* so was an answer, and another is awaited */
-  int confirmed; /* the claim's count that answers us */
+  bool is_sure;    /* the question was asked by passive declare */
+  bool is_removed; /* the slot */
 } lock_op;
 
 static void lock_op_stop(al_op *op) { al_probes_cancel(&((lock_op *)op)->probes); }
@@ -129,7 +128,7 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self);
   if (!self) return NULL;
   self->lock = al_lock_ref(lock);
-  self->op.claim = lock->claim;
+  al_op_watch(&self->op, lock->claim);
   self->op.stop = lock_op_stop;
   self->op.free = lock_op_free;
   bool closed =
@@ -207,47 +206,46 @@ static void ask_for_slot(lock_op *self, al_probing probing) {
 
 static void verify_begin(al_op *op);
 
-/* False: it cannot, and the operation has failed. */
-static bool ask_for_claim(lock_op *self) {
+/* What it asks about is still what is held. Otherwise the operation has failed, or begins anew with the claim for which the
+ * other was exchanged. */
+static bool is_same(lock_op *self) {
   al_op *op = &self->op;
-  self->confirmed = al_claim_confirm(op->claim);
-  if (self->confirmed == 0)
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask on");
-  return self->confirmed > 0;
+  if (!al_lock_is_still_held(op, self->lock)) return false;
+  if (op->claim == self->lock->claim) return true;
+  al_op_watch(op, self->lock->claim);
+  al_op_next(op, verify_begin);
+  return false;
 }
 
-/* What a late answer says may be over by now. There is one more time for an answer, and no third. */
-static void verified(lock_op *self) {
-  if (al_claim_is_certain(self->op.claim)) {
-    al_op_finish(&self->op);
-    return;
-  }
-  if (!self->is_late) al_op_ask(&self->op);
-  self->is_late = true;
-  ask_for_claim(self);
+static void making_sure(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  if (!is_same(self) || !al_op_ascertain(op)) return;
+  if (self->is_removed)
+    al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
+               self->lock->name);
+  else
+    al_op_finish(op);
+}
+
+/* What a late answer says may be over by now. */
+static void make_sure(lock_op *self) {
+  al_op_answered(&self->op);
+  al_op_next(&self->op, making_sure);
 }
 
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
-  if (!al_lock_is_still_held(op, self->lock)) return;
-  if (op->claim != self->lock->claim) { /* exchanged meanwhile: it is the new one that is asked for */
-    op->claim = self->lock->claim;
-    al_op_next(op, verify_begin);
-    return;
-  }
-  if (op->claim->confirmed < self->confirmed) return;
+  if (!is_same(self) || !al_op_is_confirmed(op)) return;
   if (self->lock->kind != AL_LOCK_SLOT) {
-    verified(self);
+    make_sure(self);
     return;
   }
   if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
-  if (self->probes.answers[0] != AL_ANSWER_ABSENT)
-    verified(self);
-  else if (!self->is_sure)
+  self->is_removed = self->probes.answers[0] == AL_ANSWER_ABSENT;
+  if (self->is_removed && !self->is_sure)
     ask_for_slot(self, AL_PROBE_PASSIVE);
   else
-    al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
-               self->lock->name);
+    make_sure(self);
 }
 
 static void verify_begin(al_op *op) {
@@ -257,7 +255,7 @@ static void verify_begin(al_op *op) {
   if (!al_lock_is_still_held(op, lock)) return;
   if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
   al_op_ask(op);
-  if (!ask_for_claim(self)) return;
+  if (!al_op_confirm(op)) return;
   op->step = verifying;
   if (is_slot) ask_for_slot(self, lock->probing);
 }

@@ -46,6 +46,11 @@ void al_op_next(al_op *op, void (*step)(al_op *)) {
   step(op);
 }
 
+void al_op_watch(al_op *op, al_claim *claim) {
+  op->claim = claim;
+  op->awaited = 0;
+}
+
 void al_op_ask(al_op *op) { op->reply_by = al_wait_until(op->session->now, op->session->settings.timeout); }
 
 void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
@@ -139,18 +144,30 @@ bool al_op_has_probing(al_op *op, al_probing probing) {
          (!al_probes_publish(session, probing) || al_op_has(op, &session->prober->link));
 }
 
-bool al_op_is_certain(al_op *op) {
-  al_claim *claim = op->claim;
-  if (claim->confirmed < claim->asked) return false;
-  if (al_claim_is_certain(claim)) {
+bool al_op_confirm(al_op *op) {
+  op->awaited = al_claim_confirm(op->claim);
+  if (op->awaited == 0)
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask for \"%s\"",
+                       op->claim->queue);
+  return !op->done;
+}
+
+bool al_op_is_confirmed(const al_op *op) { return op->claim->confirmed >= op->awaited; }
+
+bool al_op_ascertain(al_op *op) {
+  if (!al_op_is_confirmed(op)) return false;
+  if (al_claim_is_certain(op->claim)) {
     al_op_answered(op);
     return true;
   }
-  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once: the answers, too, may be late, and the next as well */
-  if (al_claim_confirm(claim) == 0)
-    al_op_fail_channel(op, &op->session->holder,
-                       "no channel is left on the connection to make sure of what \"%s\" gave", claim->queue);
+  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once for all questions: every answer may be late again */
+  al_op_confirm(op);
   return false;
+}
+
+void al_op_explain_doubt(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]) {
+  snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted late, and not confirmed within %g s", op->claim->queue,
+           (double)time / (double)AL_SECOND);
 }
 
 bool al_op_awaits_prober(const al_op *op) {

@@ -25,6 +25,7 @@ struct al_op {
   void (*free)(al_op *); /* NULL: no memory besides the operation itself */
 
   al_claim *claim;      /* the step is called when this one moves; NULL */
+  int awaited;          /* claim->confirmed is to reach it: so often was it asked for by then */
   bool watches_claims;  /* or when any of the session's does */
   void *part;           /* a part that took over the steps */
   int asks;             /* exchanges under way on the prober */
@@ -58,6 +59,8 @@ al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
 void al_op_next(al_op *op,
                 void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
 
+void al_op_watch(al_op *op, al_claim *claim); /* instead of another; NULL: none any more */
+
 /* An exchange begins: it must be answered within the session's timeout. */
 void al_op_ask(al_op *op);
 void al_op_answered(al_op *op);
@@ -76,12 +79,15 @@ bool al_op_has(al_op *op, const al_link *link);
 bool al_op_has_probing(al_op *op, al_probing probing);
 /* The prober is lost, which holds nothing, and the holder is not. */
 bool al_op_lost_prober(const al_op *op);
-/* Whether what it has claimed, which is HELD, is certain, and so may be handed over: whoever was stopped, or is answered
- * late, may read of what the broker has given to another since. If it is not the broker is asked. False also when the
- * operation has failed. */
-bool al_op_is_certain(al_op *op);
-#define AL_DOUBT                                                                                             \
-  "\"%s\" was granted late, and not confirmed within %g s" /* its queue, the caller's timeout */
+/* Asks the broker whether its claim is still there and ours. There may be no channel to ask on: the operation has failed. */
+bool al_op_confirm(al_op *op);
+bool al_op_is_confirmed(const al_op *op); /* by the answer to that; true also if nothing was asked */
+/* True if what it has claimed, which is HELD, is certain: whoever was stopped, or is answered late, may read of what the
+ * broker has given to another since. If it is not, the broker is asked, until it is certain or the session's timeout is over;
+ * that nobody answers, or that there is no channel to ask on, fails the operation. */
+bool al_op_ascertain(al_op *op);
+/* Words for the caller's timeout when it came while that was asked. */
+void al_op_explain_doubt(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 /* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */

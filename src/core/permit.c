@@ -164,7 +164,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
   }
   memcpy(permit->claim.ticket, permit->taker.tag, sizeof permit->claim.ticket);
   al_claim_list(&permit->claim);
-  op->claim = &permit->claim;
+  al_op_watch(op, &permit->claim);
   return permit;
 }
 

@@ -70,7 +70,7 @@ static al_exclusive *claim(al_acquire *self) {
 
 static void claimed(al_acquire *self) {
   semaphore_of(self)->last = self->view.slot;
-  al_acquire_got(self);
+  al_acquire_hand_over(self);
 }
 
 static void suspect_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {

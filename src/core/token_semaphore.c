@@ -57,7 +57,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const token_acquire *self = (const token_acquire *)op;
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   if (op->step == handing_over)
-    snprintf(out, AL_MESSAGE_SIZE, AL_DOUBT, self->semaphore->queue, seconds);
+    al_op_explain_doubt(op, self->options.timeout, out);
   else
     snprintf(out, AL_MESSAGE_SIZE, "no permit of \"%s\" came free within %g s%s", self->semaphore->name,
              seconds, op->waits_since == AL_NEVER ? " (the broker had not answered yet)" : "");
@@ -66,7 +66,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 static void leave_permit(token_acquire *self) {
   if (self->permit) al_claim_leave(&self->permit->claim);
   self->permit = NULL;
-  self->op.claim = NULL;
+  al_op_watch(&self->op, NULL);
 }
 
 static void acquire_stop(al_op *op) {
@@ -129,7 +129,7 @@ static void handing_over(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (self->permit->claim.state == AL_CLAIM_GONE)
     missed(self);
-  else if (al_op_is_certain(op))
+  else if (al_op_ascertain(op))
     got(self);
 }
 

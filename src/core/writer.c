@@ -152,7 +152,7 @@ static void decide(al_op *op) {
                "alternate-exchange?",
                rw->acquire.resource->name);
   else if (nobody && rw->is_sure)
-    al_acquire_got(&rw_of(op)->acquire);
+    al_acquire_hand_over(&rw_of(op)->acquire);
   else if (nobody)
     al_op_next(op, make_sure);
   else
