@@ -8,6 +8,7 @@ local values = require "spec.support.programs.values"
 local proxy = {}
 
 local HEADER, METHOD, HEARTBEAT = "AMQP", 1, 8
+local LACKING = 4 -- bytes
 local TRICKLE, TICK = 20, 0.02 -- bytes, each so many seconds
 
 -- The length of the frame at the beginning of some bytes, and its kind; nil when not all of it is there.
@@ -149,6 +150,16 @@ local function trickle(self)
   end
 end
 
+-- Of several frames together the end of the last is kept, and all that comes after it waits.
+local function pass_short(pair, direction, to, bytes)
+  local stop = #bytes
+  if (frame_at(bytes) or stop) < stop then
+    pair[direction], pair.kept[direction] = "hold", bytes:sub(-LACKING)
+    stop = stop - LACKING
+  end
+  send(to, bytes:sub(1, stop))
+end
+
 -- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
 -- when the peer ended it, so ends the other.
 local function carry(self, pair, direction)
@@ -165,6 +176,8 @@ local function carry(self, pair, direction)
   elseif mode == "some" then
     pair.kept[direction] = pair.kept[direction] .. bytes
     pass_some(self, pair, direction, to)
+  elseif mode == "short" then
+    pass_short(pair, direction, to, bytes)
   elseif mode == "pass" or mode == "endless" then
     send(to, bytes)
   end
