@@ -112,3 +112,26 @@ describe("on_lost", function()
     for i = 1, 3 do assert.is_true(stage.free(name, i)) end
   end)
 end)
+
+-- While `on_wait` is called others move the connection: here it does so itself.
+describe("a lock that is lost before its owner comes to it", function()
+  operated_it("is not handed over, and told of only by what acquire returns", function()
+    local name, told, was_called, waited = stage.semaphore(1), 0, false, false
+    local occupant, rival = stage.occupy(name, 1), stage.connect()
+    local conn = stage.connect(nil, { on_lost = function() told = told + 1 end })
+    local other = stage.take(conn:mutex(stage.name()))
+    stage.fails("lost", conn:semaphore(name):with({ timeout = 20, on_wait = function()
+      if waited then return end
+      waited = true
+      occupant:release()
+      until_true(function() return other:verify() and stage.held(name, 1) end)
+      for _ = 1, 3 do assert(other:verify()) end -- whose answer is held by now
+      broker.suite:delete_queue(stage.holder(name, 1))
+      rival = stage.take(rival:semaphore(name))
+      for _ = 1, 3 do assert(other:verify()) end
+    end }, function() was_called = true end))
+    assert.same({ false, 0 }, { was_called, told })
+    assert.is_true(other:verify())
+    assert.is_true(rival:verify())
+  end)
+end)
