@@ -250,6 +250,29 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(lock:held())
       end)
 
+      it("is not held if it goes while that is asked: " .. kind, function ()
+        local peer, op, lock, question = verifying(kind)
+        pass(peer, 19.51)
+        peer.holder:ignore()
+        peer.holder:declared(question.channel, question.queue)
+        question = asked(peer)
+        peer.holder:refuse(question.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(question.queue),
+          "queue.declare")
+        peer:failed(op, "lost", "NOT_FOUND")
+        assert.equal("lost", select(3, lock:held()))
+      end)
+
+      it("is not held if it is let go while that is asked: " .. kind, function ()
+        local peer, op, lock, question = verifying(kind)
+        pass(peer, 19.51)
+        peer.holder:ignore()
+        peer.holder:declared(question.channel, question.queue)
+        assert.is_not_nil(asked(peer))
+        peer:keep(lock:release())
+        peer:tick()
+        peer:failed(op, "not_held", "was released before")
+      end)
+
       if kind == "a slot" then
         it("is held by the time it is said to be taken away: " .. kind, function ()
           local peer = Peer.open(way, { heartbeat = 10, timeout = 30 })

@@ -118,7 +118,8 @@ end
 
 local function verify(self, process, lock)
   local since = self.world.now - self.broker.laws.stale
-  local _, _, code = finish(self, process, lock:verify(), "verifies", 3 * TIMEOUT)
+  local verified, _, code = finish(self, process, lock:verify(), "verifies", 3 * TIMEOUT)
+  if verified then self.watch:is_told(process, lock) end
   local flaw = code == "removed" and self.kind:kept(lock, since)
   if flaw then breach("%s was told that its slot was taken away: %s", process.name, flaw) end
 end
@@ -142,10 +143,28 @@ local function let_go(self, process, lock)
   end
 end
 
+-- With all that belong to the same worker.
+local function excuse(self, process)
+  local worker = process.lender or process
+  self.watch:excuses(worker)
+  for _, borrower in ipairs(worker.borrowers) do self.watch:excuses(borrower) end
+  self.watch:excuses_fair()
+end
+
+-- It is stopped in the middle of what it does, for about as long as the broker waits.
+local function nod(self, process)
+  self.world:after(self.random:between(0, 4 * round_trip(self)), function ()
+    excuse(self, process)
+    process:stop(self.random:between(1.5, 3.5) * self.heartbeat)
+  end)
+end
+
 local function downgrade(self, process, lock)
   process:note("downgrades")
+  if self.options.nods then nod(self, process) end
   self.watch:turns(lock, "read", nil)
   if not finish(self, process, process:keep(lock:downgrade()), "downgrades", 3 * TIMEOUT) then return end
+  self.watch:is_told(process, lock)
   self.watch:turns(lock, "read", self.kind:queue_of(lock))
 end
 
@@ -286,14 +305,6 @@ local function somebody(self)
   local process = anybody(self).process
   local request = process.request
   return request and not request.is_dead and request or process
-end
-
--- With all that belong to the same worker.
-local function excuse(self, process)
-  local worker = process.lender or process
-  self.watch:excuses(worker)
-  for _, borrower in ipairs(worker.borrowers) do self.watch:excuses(borrower) end
-  self.watch:excuses_fair()
 end
 
 local troubles = {}

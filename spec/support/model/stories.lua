@@ -146,6 +146,8 @@ local RWLOCK = {
   { name = "rw races", text = "while all are late, now and then", seeds = 250, count = 60, rounds = 8, hold = 0.01,
     writers = 0.4, downgrades = 0.3, inner = 0.05, lags = { 0.05, 0.1 }, paces = { Crowd.near[1] },
     troubles = { "hiccup" } },
+  { name = "rw stopped", text = "while they are stopped, again and again", seeds = 20, heartbeat = 1, rounds = 10,
+    hold = 0.1, count = 120, paces = Crowd.far, troubles = { "stopped" }, writers = 0.6, downgrades = 1, nods = true },
   { name = "rw downgrades", text = "to become readers, while all are late", seeds = 40, count = 60, rounds = 8,
     hold = 0.01, writers = 0.6, downgrades = 1, inner = 0.05, lags = { 0.05, 0.1 }, paces = { Crowd.near[1] },
     troubles = { "hiccup" } },

@@ -208,14 +208,19 @@ function Watch:minds_line(bell)
   end)
 end
 
+--- A process is just being told that a lock is its own, which it may have lost again before it looked.
+function Watch:is_told(process, lock)
+  if select(3, lock:held()) == "suspect" then
+    breach("%s was told that %s is its own without being certain of it", process.name, self.kind:queue_of(lock))
+  end
+end
+
 --- A process got a lock, and may have lost it again before it looked.
 function Watch:got(process, lock)
   if self.has_line then look_at_line(self, process) end
   self.grants = self.grants + 1
   local kind = self.kind
-  if select(3, lock:held()) == "suspect" then
-    breach("%s was given %s without being certain of it", process.name, kind:queue_of(lock))
-  end
+  self:is_told(process, lock)
   if not process:holds(lock) then return end
   local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
     wish = kind:wish_of(lock), from = math.max(self.world.now, self.doubtful[process] or 0) }
