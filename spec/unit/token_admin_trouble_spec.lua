@@ -548,8 +548,8 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = scene.open(way)
         local op = peer.session:administer_tokens("add", "images", {}, 1)
         local mutex = peer.holder:claim(MUTEX)
-        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost '/' "
-          .. "is down or inaccessible"):format(MUTEX), "queue.declare")
+        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost "
+          .. "'/' is down or inaccessible"):format(MUTEX), "queue.declare")
         peer:failed(op, "unavailable", 'the administration mutex of "images"', "home node 'rabbit@other'")
       end)
 
@@ -558,7 +558,8 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
         local mutex = peer.holder:claim(MUTEX)
         peer.holder:declared(mutex.channel, MUTEX)
-        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), "basic.consume")
+        local absent = ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX)
+        peer.holder:refuse(mutex.channel, 404, absent, "basic.consume")
         local channel = peer.holder:opened()
         peer:pass(0.005)
         peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
@@ -700,18 +701,17 @@ for _, way in ipairs(Peer.all_ways) do
 
     -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
     -- What comes byte by byte is late as long as it is not whole.
+    local BATCHES = { [2] = { 2 }, [600] = { 512, 88 } }
     for _, case in ipairs(way ~= "byte by byte" and {
-      { "is there", marks = { 2 }, permits = { 2 } }, { "is not", marks = { 2 }, permits = { 2 } },
-      { "is there", marks = { 512, 88 }, permits = { 512, 88 } }, { "is not", marks = { 512, 88 } },
-    } or {}) do
-      local outcome, marks, permits = case[1], case.marks, case.permits
-      it(("publishes nothing after %d marks while it is not certain of the mutex: asks for that, which %s"):format(
-        marks[1], outcome), function ()
-        local peer = scene.open(way)
-        local op, mutex = scene.begin(peer, "add", marks[1] + (marks[2] or 0), { timeout = 600 }, { permits = 1, marks = 1 })
+      { 2, "is there" }, { 2, "is not" }, { 600, "is there" }, { 600, "is not" } } or {}) do
+      local amount, outcome = unpack(case)
+      it(("publishes nothing of %d while it is not certain of the mutex: asks for that, which %s"):format(amount,
+        outcome), function ()
+        local peer, batches = scene.open(way), BATCHES[amount]
+        local op, mutex = scene.begin(peer, "add", amount, { timeout = 600 }, { permits = 1, marks = 1 })
         scene.tries(peer)
         peer.prober:barrier()
-        local answers = scene.publishes_marks(peer, marks[1])
+        local answers = scene.publishes_marks(peer, batches[1])
         peer.reads_at = peer.now + 200 -- heartbeats are 60
         answers()
         peer.now, peer.reads_at = peer.reads_at, nil
@@ -723,15 +723,15 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:send{ channel = 0, heartbeat = true }
         if outcome == "is there" then
           peer.holder:declared(mutex.channel, MUTEX)
-          if marks[2] then scene.publishes_marks(peer, marks[2])() end
-          for _, count in ipairs(permits) do scene.publishes_permits(peer, count)() end
+          for i = 2, #batches do scene.publishes_marks(peer, batches[i])() end
+          for _, count in ipairs(batches) do scene.publishes_permits(peer, count)() end
           if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse once more
           peer.holder:delete(MUTEX)
-          assert.equal(1 + marks[1] + (marks[2] or 0), peer:result(op))
+          assert.equal(1 + amount, peer:result(op))
         else
           peer.holder:down("timed out")
-          peer:failed(op, "lost", 'the administration mutex of "images"', 
-            ("; repair() and then resize(%d) finish"):format(1 + marks[1] + (marks[2] or 0)))
+          peer:failed(op, "lost", 'the administration mutex of "images"',
+            ("; repair() and then resize(%d) finish"):format(1 + amount))
           peer.prober:silent()
         end
       end)
