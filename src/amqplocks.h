@@ -203,7 +203,8 @@ const char *al_op_message(const al_op *op);
  * last looked, such as "3 of 3 held"; -1 if it is not waiting. */
 int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]);
 
-/* The lock an acquire got, once; NULL if there is none. */
+/* The lock an acquire got, once; NULL if there is none. It was certain when the operation was done; who comes to it later
+ * asks al_lock_held(), and al_lock_verify() if it is AL_SUSPECT, before anything is done with it. */
 al_lock *al_op_lock(al_op *op);
 
 /* The number of slots, for operations of administration; otherwise 0. */
@@ -335,7 +336,8 @@ const char *al_lock_reason(const al_lock *lock); /* why it was lost; "" if it wa
 bool al_lock_revoked(const al_lock *lock);
 
 /* "Verifying a Held Lock": B is still ours, A still exists; of a permit: its queue still exists, and no news of its loss
- * came before the broker's answer. Fails with AL_LOST, AL_REMOVED (the lock stays held: let go of it), AL_NOT_HELD,
+ * came before the broker's answer. An answer that comes so late that it proves nothing is asked for again, within another
+ * timeout of the session. Fails with AL_LOST, AL_REMOVED (the lock stays held: let go of it), AL_NOT_HELD,
  * AL_UNREACHABLE, AL_LIMIT. */
 al_op *al_lock_verify(al_lock *lock);
 

@@ -33,11 +33,11 @@ local NONE = {}
 local ONCE = { timeout = 0 }
 
 -- It was certain when it was got. Whoever waited comes to it in its turn, after `on_wait` or other coroutines, and may
--- find it lost by then: that is not handed over.
+-- find it lost by then: that is not handed over. What is held is, even if its slot was removed meanwhile.
 local function hand_over(connection, core_lock)
   while not core_lock:held() do
-    local is_ours, message, code = await(connection._driver, nil, core_lock.verify, core_lock)
-    if not is_ours then return nil, message, code end
+    local verified, message, code = await(connection._driver, nil, core_lock.verify, core_lock)
+    if not verified and not core_lock:held() then return nil, message, code end
   end
   return lock.new(connection, core_lock)
 end

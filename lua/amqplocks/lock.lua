@@ -35,7 +35,8 @@ function Lock:revoked() return self._core:revoked() end
 
 local function ask(self, method) return await(self._connection._driver, nil, self._core[method], self._core) end
 
---- Asks the broker ("Verifying a Held Lock"); one round trip.
+--- Asks the broker ("Verifying a Held Lock"); one round trip, or more, each within the connection's `timeout`, if
+-- answers are so late that they prove nothing.
 ---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held", "unreachable"
 function Lock:verify() return ask(self, "verify") end
 

@@ -158,12 +158,12 @@ describe("in a coroutine", function()
       if channel then peer.holder:delete("a-1-B", channel) end
     end
 
-    it("is not if an administrator has taken the slot away", function()
+    it("is his, too, if an administrator has taken the slot away: as from any holder", function()
       comes_late()
       peer.holder:declared(claim.channel, "a-1-B")
       peer.prober:look{ ["a-1-A"] = "absent" }
       peer.holder:again{ "a-1-A" }
-      is_not_his("removed", claim.channel)
+      is_worked_with()
     end)
 
     it("is not if somebody has deleted its queue", function()

@@ -6,7 +6,7 @@
  * know.
  *
  *   connecting ─> look ─> looking ─> claimed ─> (the kind's own steps) ─> handing_over ─> done, with a lock
- *                  ^ ^          │ nothing free  │ lost the race
+ *                  ^ ^          │ nothing free  │ lost the race, or what was won
  *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if nothing were free
  *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, …
  *
@@ -108,7 +108,8 @@ void al_resource_drop(al_resource *resource); /* frees it with the last referenc
 al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
                         const al_acquire_options *options);
 
-/* The claim is all that was wanted: the operation ends with a lock. */
+/* The claim is all that was wanted: the operation ends with a lock as soon as that is certain, or goes on as if it had missed
+ * it. */
 void al_acquire_hand_over(al_acquire *self);
 
 /* The claim is not HELD any more: another look, or the operation ends. */

@@ -7,7 +7,7 @@
  *
  *   asking ─> consuming ─> settling ─> deciding ─> waiting ─> handing_over ─> done, with a lock
  *      ^                                  └── (may not wait) ──> leaving ─> done: busy
- *      └── pausing <── the queue went, or the channel
+ *      └── pausing <── the queue went, or the channel, in any of them
  *
  * A permit ends any of the four before handing_over, where it is made sure of if it came late. What has arrived together
  * with consume-ok is read first; then a question (of a quorum queue: two) decides whether a permit lies ready, or whether
