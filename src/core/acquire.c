@@ -3,7 +3,6 @@
 #include "core/acquire.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/lock.h"
@@ -13,37 +12,10 @@
 #include "core/wait.h"
 
 #define SKEW_MOST (10 * AL_MILLISECOND)
-#define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
-#define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
 
 static void look(al_op *op);
 static void handing_over(al_op *op);
 static void nothing_free(al_acquire *self);
-
-/* ---- what is acquired ------------------------------------------------------------------------------------------- */
-
-void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,
-                      al_probing probing) {
-  resource->refs = 1;
-  resource->session = session;
-  resource->max_attempts = max_attempts;
-  resource->probing = probing;
-  resource->squat_checked = -SQUAT_EVERY;
-  resource->bell_missed = resource->awaited_at = -BELL_EVERY;
-  snprintf(resource->name, sizeof resource->name, "%s", name);
-  al_session_ref(session);
-}
-
-void al_resource_drop(al_resource *resource) {
-  if (!resource || al_session_forked(resource->session) || --resource->refs > 0) return;
-  al_session *session = resource->session;
-  {
-    AL_TURN(session);
-    if (resource->former) al_claim_leave(&resource->former->claim);
-  }
-  free(resource);
-  al_session_unref(session);
-}
 
 /* ---- the end of an acquire -------------------------------------------------------------------------------------- */
 
@@ -95,7 +67,7 @@ static void acquire_free(al_op *op) {
 
 static void note_missing_bell(al_acquire *self) {
   if (self->bell->is_missing) {
-    self->resource->bell_missed = self->op.session->now;
+    al_resource_miss_bell(self->resource);
     al_session_note(self->op.session, false,
                     "there is no \"%s\", or it may not be read: who waits looks by itself",
                     self->bell->queue);
@@ -104,9 +76,7 @@ static void note_missing_bell(al_acquire *self) {
 }
 
 static void arrive(al_acquire *self) {
-  const al_resource *resource = self->resource;
-  bool is_silent = resource->is_silent || self->op.session->now - resource->bell_missed < BELL_EVERY;
-  if (!is_silent) al_bell_arrive(self->bell);
+  if (al_resource_may_have_bell(self->resource)) al_bell_arrive(self->bell);
 }
 
 /* A claim that was held, if only for a moment, has taken the last one with it. */
@@ -118,17 +88,10 @@ static bool have_bell(al_acquire *self) {
   return self->bell;
 }
 
-/* When somebody was last known to wait where those who wait make the bell: we ourselves, or who told our last claim. */
-static int64_t last_awaited(const al_resource *resource) {
-  const al_exclusive *former = resource->former;
-  bool is_later = former && former->is_awaited && former->awaited_at > resource->awaited_at;
-  return is_later ? former->awaited_at : resource->awaited_at;
-}
-
 /* Others may still wait: we line up with them, and they have their chance first. */
 static bool is_polite(const al_acquire *self) {
-  bool was_awaited = self->op.session->now - last_awaited(self->resource) < BELL_EVERY;
-  return self->options.fair || (self->waits && !self->kind->is_shared && was_awaited);
+  bool is_lining_up = self->waits && !self->kind->is_shared;
+  return self->options.fair || (is_lining_up && al_resource_was_awaited(self->resource));
 }
 
 /* Before every look: what rings after that is not missed, and costs no round trip of its own. */
@@ -210,12 +173,7 @@ void al_acquire_missed(al_acquire *self) {
 
 /* Whether others wait for it is told to the claim. */
 static void remember(al_acquire *self) {
-  al_resource *resource = self->resource;
-  if (!self->kind->makes_bell || self->kind->is_shared) return;
-  resource->awaited_at = last_awaited(resource);
-  if (resource->former) al_claim_leave(&resource->former->claim);
-  al_claim_use(&self->own->claim);
-  resource->former = self->own;
+  if (self->kind->makes_bell && !self->kind->is_shared) al_resource_remember(self->resource, self->own);
 }
 
 static void claimed(al_op *op) {
@@ -374,7 +332,7 @@ static void wait_for_it(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_bell_has_token(self->bell);
   al_acquire_may_wait(self);
-  self->resource->awaited_at = session->now;
+  al_resource_note_awaited(self->resource);
   if (has_to_arrive(self)) return;
   int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
@@ -397,13 +355,11 @@ static void looking_for_squatters(al_op *op) {
 }
 
 static bool look_for_squatters(al_acquire *self) {
-  al_resource *resource = self->resource;
-  int64_t now = self->op.session->now;
-  if (now - resource->squat_checked < SQUAT_EVERY) return false;
+  if (!al_resource_may_be_squatted(self->resource)) return false;
   self->op.step = looking_for_squatters;
   if (!al_squat_begin(&self->squat, &self->op, (size_t)self->view.suspect_count, self->kind->suspect, self))
     return false;
-  resource->squat_checked = now;
+  al_resource_note_squat_check(self->resource);
   return true;
 }
 

@@ -26,6 +26,7 @@
 #include "core/op.h"
 #include "core/patience.h"
 #include "core/probe.h"
+#include "core/resource.h"
 #include "core/squat.h"
 
 typedef enum al_sight {
@@ -63,20 +64,6 @@ typedef struct al_acquire_kind {
   void (*words)(const al_acquire *, al_code code, char out[AL_ACQUIRE_WORDS]); /* why it was not had */
 } al_acquire_kind;
 
-/* What is to be acquired, as those who hold it in their hands see it; remembered from one acquire to the next. */
-typedef struct al_resource {
-  int refs; /* the owner outside, and acquires under way */
-  al_session *session;
-  char name[AL_NAME_SIZE], bell[AL_NAME_SIZE];
-  int max_attempts;
-  al_probing probing;
-  bool is_silent;        /* there is no doorbell, and none is to be asked for */
-  int64_t squat_checked; /* when squatters were last looked for */
-  int64_t bell_missed;   /* when there was no doorbell, or none to be listened to */
-  al_exclusive *former;  /* the last claim, where those who wait make the bell; NULL */
-  int64_t awaited_at;    /* when somebody was known to wait there, before that claim */
-} al_resource;
-
 struct al_acquire {
   al_op op;
   const al_acquire_kind *kind;
@@ -99,10 +86,6 @@ struct al_acquire {
 };
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
-
-void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,
-                      al_probing probing);
-void al_resource_drop(al_resource *resource); /* frees it with the last reference; NULL is fine */
 
 /* An operation of `size` bytes, which begin with an al_acquire. NULL: no memory. */
 al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
