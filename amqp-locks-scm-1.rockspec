@@ -58,6 +58,7 @@ build = {
         "src/core/random.c",
         "src/core/reader.c",
         "src/core/released.c",
+        "src/core/resource.c",
         "src/core/rwlock.c",
         "src/core/semaphore.c",
         "src/core/session.c",

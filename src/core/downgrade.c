@@ -18,7 +18,6 @@ typedef struct downgrade {
   al_lock *lock;
   al_claim *door;       /* once the lock is held by the other claim; NULL */
   al_exclusive *reader; /* until then; NULL */
-  int confirmed;        /* the door's count that says that it is ours */
 } downgrade;
 
 static void drop_reader(downgrade *self) {
@@ -35,8 +34,12 @@ static void downgrade_free(al_op *op) {
   al_lock_unref(((downgrade *)op)->lock);
 }
 
+/* Another downgrade may have put another reader in the place of ours. */
 static void reading(al_op *op) {
-  if (al_lock_is_still_held(op, ((downgrade *)op)->lock) && al_op_ascertain(op)) al_op_finish(op);
+  const al_lock *lock = ((downgrade *)op)->lock;
+  if (!al_lock_is_still_held(op, lock)) return;
+  if (op->claim != lock->claim) al_op_watch(op, lock->claim);
+  if (al_op_ascertain(op)) al_op_finish(op);
 }
 
 /* The writer's place is given up when the broker says so, as in every release. The lock is a reader's by now: whatever
@@ -45,7 +48,6 @@ static void opening(al_op *op) {
   const downgrade *self = (downgrade *)op;
   bool is_open = self->door->state == AL_CLAIM_GONE || self->door->is_denied;
   if (!is_open || !al_lock_is_still_held(op, self->lock) || al_link_is_lost(&op->session->holder)) return;
-  al_op_watch(op, self->lock->claim);
   al_op_answered(op);
   al_op_next(op, reading);
 }
@@ -76,29 +78,25 @@ static bool has_reader(downgrade *self) {
   return false;
 }
 
-/* Another downgrade of the same lock may have been faster: it was sure. */
-static bool is_sure(const downgrade *self) {
-  const al_lock *lock = self->lock;
-  return lock->kind == AL_LOCK_READ || (self->confirmed > 0 && lock->claim->confirmed >= self->confirmed);
-}
+/* Also if another downgrade of the same lock was faster: that was sure. */
+static bool reads_by_now(const downgrade *self) { return self->lock->kind == AL_LOCK_READ; }
 
 static void making_sure(al_op *op) {
   downgrade *self = (downgrade *)op;
   if (!al_lock_is_still_held(op, self->lock) || !has_reader(self)) return;
-  if (is_sure(self)) exchange(self);
+  if (reads_by_now(self) || al_op_is_confirmed(op)) exchange(self);
 }
 
 static void make_sure(downgrade *self) {
   al_op_ask(&self->op);
   al_op_watch(&self->op, self->lock->claim);
-  self->confirmed = al_claim_confirm(self->lock->claim);
-  self->op.step = making_sure;
+  if (al_op_confirm(&self->op)) self->op.step = making_sure;
 }
 
 static void claiming(al_op *op) {
   downgrade *self = (downgrade *)op;
   if (!al_lock_is_still_held(op, self->lock) || !has_reader(self)) return;
-  if (is_sure(self))
+  if (reads_by_now(self))
     exchange(self);
   else
     make_sure(self);
@@ -107,8 +105,8 @@ static void claiming(al_op *op) {
 static void begin(al_op *op) {
   downgrade *self = (downgrade *)op;
   if (!al_lock_is_still_held(op, self->lock)) return;
-  if (self->lock->kind == AL_LOCK_READ) {
-    al_op_finish(op);
+  if (reads_by_now(self)) { /* another downgrade may have ended in doubt */
+    al_op_next(op, reading);
     return;
   }
   al_op_ask(op);

@@ -39,7 +39,6 @@ typedef struct al_rw_acquire {
   bool is_sure;        /* the barrier lies before the questions under way */
   int64_t blind_since; /* since then nobody could be asked; AL_NEVER */
   int woken;           /* what our door had been told when they were asked */
-  int confirmed;       /* the claim's count that says the door is there */
 } al_rw_acquire;
 
 /* For both kinds. */

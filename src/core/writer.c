@@ -134,7 +134,7 @@ static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZ
 static void count(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || !has_prober(op)) return;
-  if (rw->is_sure) rw->confirmed = al_claim_confirm(&rw->acquire.own->claim);
+  if (rw->is_sure && !al_op_confirm(op)) return;
   op->step = counting;
   rw->woken = rw->acquire.own->woken;
   rw->readers.message = AL_MESSAGE_READERS;
@@ -173,7 +173,7 @@ static void counting(al_op *op) {
     return;
   }
   if (al_probes_undecided(&rw->readers, READERS) || al_probes_undecided(&rw->readers, NOBODY)) return;
-  if (rw->acquire.own->claim.confirmed < rw->confirmed) return;
+  if (!al_op_is_confirmed(op)) return;
   al_op_answered(op);
   rw->blind_since = AL_NEVER;
   decide(op);
@@ -191,7 +191,6 @@ static void claimed(al_acquire *self) {
   al_rw_acquire *rw = (al_rw_acquire *)self;
   rw->wait = AL_WAIT_READERS;
   rw->is_sure = false;
-  rw->confirmed = 0;
   rw->blind_since = AL_NEVER;
   al_op_next(&self->op, make_sure);
 }

@@ -289,6 +289,12 @@ static al_session *check_bytes(lua_State *L) {
   return box->session;
 }
 
+static al_session *check_loop(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session && box->transport == AL_LUA_LOOP, 1, "not a session of a loop");
+  return box->session;
+}
+
 static al_port *check_port(lua_State *L) {
   al_port *port = check_link(L, check_bytes(L), 2)->port;
   luaL_argcheck(L, port, 2, "has no connection");
@@ -413,7 +419,7 @@ static int push_wait(lua_State *L, int64_t wait) {
  * again; nil if nothing waits for the time. With an operation: when it is for this one's sake. */
 static int session_pump(lua_State *L) {
   if (is_given_back(L)) return 0;
-  al_session *session = check_bytes(L);
+  al_session *session = check_loop(L);
   return push_wait(L, al_loop_pump(session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2)));
 }
 
