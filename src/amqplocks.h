@@ -365,7 +365,8 @@ void al_admin_options_init(al_admin_options *options);
 
 /* Each takes the administration mutex, acts, and lets it go. al_op_count() is then the number of slots. Fails with
  * AL_TIMEOUT (another administrator, or the action took too long), AL_EXISTS (create), AL_NOT_FOUND (add, remove,
- * destroy, repair), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
+ * destroy, repair), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE (what stands in the place of the
+ * mutex is on a node that is down), AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
  * A message about an action cut short names the count that al_admin_resize() finishes it with.
  *
  * With `revoke`, those that remove slots then ask the holders of these slots to let go: with `wait` again and again until

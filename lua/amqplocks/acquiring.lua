@@ -32,14 +32,14 @@ local schema = {
 local NONE = {}
 local ONCE = { timeout = 0 }
 
--- It was certain when it was got. Whoever waited comes to it in its turn, after `on_wait` or other coroutines, and may
--- find it lost by then: that is not handed over. What is held is, even if its slot was removed meanwhile.
+-- For whoever asked; what he does not get is nobody's.
 local function hand_over(connection, core_lock)
-  while not core_lock:held() do
-    local verified, message, code = await(connection._driver, nil, core_lock.verify, core_lock)
-    if not verified and not core_lock:held() then return nil, message, code end
-  end
-  return lock.new(connection, core_lock)
+  local held = lock.new(connection, core_lock)
+  local fine, is_his, message, code = pcall(lock.hand_over, held)
+  if fine and is_his then return held end
+  lock.take_back(held)
+  if not fine then error(is_his, 0) end
+  return nil, message, code
 end
 
 local function acquire(self, method, opts)

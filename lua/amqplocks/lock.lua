@@ -35,10 +35,22 @@ function Lock:revoked() return self._core:revoked() end
 
 local function ask(self, method) return await(self._connection._driver, nil, self._core[method], self._core) end
 
---- Asks the broker ("Verifying a Held Lock"); one round trip, or more, each within the connection's `timeout`, if
--- answers are so late that they prove nothing.
----@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held", "unreachable"
-function Lock:verify() return ask(self, "verify") end
+local ROUNDS = 3
+
+--- Asks the broker ("Verifying a Held Lock"); one round trip, or some more if answers are so late that they prove
+-- nothing. Who comes to the answer late, after other coroutines, asks again as well.
+---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held",
+---  "unreachable", "suspect" (late each time)
+function Lock:verify()
+  local verified, held, message, code
+  for _ = 1, ROUNDS do
+    verified, message, code = ask(self, "verify")
+    if not verified then return nil, message, code end
+    held, message, code = self:held()
+    if held then return true end
+  end
+  return nil, message, code
+end
 
 --- Lets it go ("Relinquishing a Lock") and waits until the broker says so.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
@@ -67,27 +79,54 @@ function Lock:downgrade()
   local knows = pcall(learn, self) -- also when it was interrupted
   if not fine then error(done, 0) end
   if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is
+  if done and not self:held() then return self:verify() end
   return done, message, code
+end
+
+-- Nobody has it any more.
+local function take_back(self)
+  self._connection._driver.losses:forget(self)
+  self:_let_go()
 end
 
 -- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept
 -- the lock may go on asking it.
 function metatable.__close(self)
   pcall(self.release, self)
-  self._connection._driver.losses:forget(self)
-  self:_let_go()
+  take_back(self)
 end
 
 local lock = {}
 
+--- A lock that was had, for somebody who does not know it yet.
 function lock.new(connection, core_lock)
   local slot, name, ticket, acquired_at, kind = core_lock:info()
   local self = setmetatable({
     kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at,
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
   }, metatable)
-  connection._driver.losses:watch(self)
+  connection._driver.losses:expect(self)
   return self
 end
+
+--- It was certain when it was had. Whoever waited comes to it in his turn, after `on_wait` or other coroutines, and it
+-- may be lost by then. What is held is his, even if its slot was removed meanwhile.
+---@return true|nil, string? message, string? code
+function lock.hand_over(self)
+  local held, message, code = self:held()
+  if not held then
+    held, message, code = self:verify()
+    held = held or self:held()
+  end
+  if held then
+    self._connection._driver.losses:watch(self)
+    return true
+  end
+  if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- as nobody else could
+  return nil, message, code
+end
+
+--- Nobody will have it.
+lock.take_back = take_back
 
 return lock

@@ -30,13 +30,16 @@ function losses:on(fn)
   self._lost, self._seen = {}, nil
 end
 
---- From now on. A lock may have been lost before anybody could watch it.
+--- A lock that was had, and that its owner does not know of yet: it is nobody's loss.
+function losses:expect(lock) self._watched[lock] = "expected" end
+
+--- From now on it is its owner's. A lock may have been lost before anybody could watch it.
 function losses:watch(lock)
-  self._watched[lock] = true
+  self._watched[lock] = "watched"
   if not lock:held() then self._seen = nil end
 end
 
---- Those that are watched, as a list.
+--- Those that are watched or expected, as a list.
 function losses:watched()
   local locks = {}
   for lock in pairs(self._watched) do table.insert(locks, lock) end
@@ -49,8 +52,8 @@ local function look(self)
   local count = self._count()
   if self._closed or not self._fn or self._seen == count then return end
   local lost = {}
-  for lock in pairs(self._watched) do
-    if select(3, lock:held()) == "lost" then table.insert(lost, lock) end
+  for lock, how in pairs(self._watched) do
+    if how == "watched" and select(3, lock:held()) == "lost" then table.insert(lost, lock) end
   end
   self._lost, self._seen = lost, count
 end

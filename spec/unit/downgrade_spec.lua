@@ -554,6 +554,47 @@ for _, way in ipairs(Peer.all_ways) do
       reader_releases(second)
     end)
 
+    local function read_late(fn)
+      peer.reads_at = peer.now + 200 -- heartbeats are 60
+      fn()
+      peer.now, peer.reads_at = peer.reads_at, nil
+    end
+
+    if way == "whole" then -- the others look at the time in between
+      it("twice at once, one of them in doubt: both go by the one that is left", function ()
+        open{ timeout = 600 }
+        local one, first = begin()
+        local other, second = begin()
+        scene.replies(peer, first)
+        makes_sure()
+        peer.holder:expect("queue.delete", { queue = DOOR })
+        read_late(function () peer.holder:deleted(door.channel) end)
+        peer.holder:ignore()
+        scene.replies(peer, second)
+        peer.holder:ignore()
+        peer.holder:declared(first.channel, first.queue) -- the answer for what was let go of meanwhile
+        peer.holder:deleted(first.channel)
+        assert.is_true(peer:result(one))
+        assert.is_true(peer:result(other))
+        is("read")
+      end)
+
+      it("once more, where the first was not answered in time: asks for what reads already", function ()
+        local op, reader = opening()
+        read_late(function () peer.holder:deleted(door.channel) end)
+        peer.holder:ignore()
+        peer.holder:send{ channel = 0, heartbeat = true }
+        peer:pass(5)
+        peer:failed(op, "unreachable", "within 5 s")
+        peer.holder:ignore()
+        op = peer:keep(lock:downgrade())
+        assert.is_false(op:done())
+        for _ = 1, 2 do peer.holder:declared(reader.channel, reader.queue) end -- what the first had asked, and it
+        assert.is_true(peer:result(op))
+        is("read")
+      end)
+    end
+
     it("needs no prober, and no free publisher", function ()
       peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
       local op, reader = opening()

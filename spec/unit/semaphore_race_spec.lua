@@ -98,19 +98,25 @@ for _, way in ipairs(Peer.all_ways) do
         gets(peer, op)
       end)
 
-      it("because the slot went away meanwhile, looks again when that claim is undone", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look(ONE)
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
-        peer.holder:declared(claim.channel, "images-1-B")
-        peer.holder:refuse(claim.channel, 404, "NOT_FOUND - no queue 'images-1-A'", "queue.declare")
-        peer.holder:delete("images-1-B", peer.holder:opened())
-        peer:pass(0.01)
-        peer.prober:look{}
-        peer.holder:again{ "images-1-A" }
-        peer:failed(op, "not_found")
-      end)
+      for what, case in pairs{
+        ["went away"] = { "NOT_FOUND - no queue 'images-1-A'", "not_found" },
+        ["is on a node that went"] = { "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-1-A' in vhost '/' "
+          .. "is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
+      } do
+        it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
+          local peer = open()
+          local op = peer:semaphore("images"):acquire(0)
+          peer.prober:look(ONE)
+          local claim = peer.holder:claim("images-1-B", "images-1-A")
+          peer.holder:declared(claim.channel, "images-1-B")
+          peer.holder:refuse(claim.channel, 404, case[1], "queue.declare")
+          peer.holder:delete("images-1-B", peer.holder:opened())
+          peer:pass(0.01)
+          peer.prober:look{}
+          peer.holder:again({ "images-1-A" }, case[3])
+          peer:failed(op, case[2])
+        end)
+      end
     end)
 
     describe("that waits", function ()

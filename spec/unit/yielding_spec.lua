@@ -9,6 +9,8 @@ local gate_scene = require "spec.unit.gate_scene"
 local losses = require "amqplocks.losses"
 local protected = require "amqplocks.protected"
 
+local unpack = table.unpack or unpack
+
 -- A coroutine, at the point where it yields for the first time. It must yield `said`.
 local function begin(said, fn, ...)
   local thread = coroutine.create(fn)
@@ -98,11 +100,14 @@ describe("in a coroutine", function()
   end)
 
   describe("what was got is looked at again by who comes to it late, as others have computed meanwhile:", function()
-    local called, thread, claim
+    local called, told, thread, claim
+
+    local function expected() return conn._driver.losses:watched() end
 
     before_each(function()
       open{ heartbeat = 10, timeout = 30 }
-      called = false
+      called, told = false, 0
+      conn:on_lost(function() told = told + 1 end)
       local sem = conn:semaphore "a"
       thread = begin("waits", sem.with, sem, { timeout = 0 }, function()
         called = true
@@ -111,8 +116,8 @@ describe("in a coroutine", function()
       claim = grant "a"
     end)
 
-    -- Goes on only when it is not certain any more.
-    local function comes_late()
+    -- Until it is not certain any more.
+    local function compute()
       for _ = 1, 2 do
         peer.holder:send{ channel = 0, heartbeat = true }
         peer.prober:send{ channel = 0, heartbeat = true }
@@ -120,8 +125,14 @@ describe("in a coroutine", function()
       end
       peer.holder:ignore()
       peer.prober:ignore()
+    end
+
+    -- It goes on only then.
+    local function comes_late()
+      compute()
       goes_on(thread, "waits")
       assert.is_false(called)
+      assert.equal(1, #expected()) -- were its coroutine thrown away, somebody has it
       peer.holder:expect("queue.declare", { channel = claim.channel, queue = "a-1-B", passive = true })
     end
 
@@ -154,7 +165,9 @@ describe("in a coroutine", function()
     local function is_not_his(code, channel)
       local results = ends(thread)
       assert.same({ true, nil, code }, { results[1], results[2], results[4] })
-      assert.is_false(called)
+      assert.equal(code .. ": ", results[3]:sub(1, #code + 2))
+      assert.same({ false, 0 }, { called, told })
+      assert.same({}, expected())
       if channel then peer.holder:delete("a-1-B", channel) end
     end
 
@@ -183,6 +196,22 @@ describe("in a coroutine", function()
       is_not_his("unreachable", claim.channel)
     end)
 
+    it("is not if he comes late to every answer", function()
+      for _ = 1, 3 do
+        comes_late()
+        is_there()
+      end
+      compute()
+      is_not_his("suspect", claim.channel)
+    end)
+
+    it("is not if the connection is closed meanwhile", function()
+      local close = begin("waits", conn.close, conn)
+      is_not_his "closed"
+      peer.holder:delete("a-1-B", claim.channel)
+      assert.equal("suspended", coroutine.status(close))
+    end)
+
     it("is not if the connection goes", function()
       comes_late()
       peer.holder:down "reset"
@@ -195,6 +224,54 @@ describe("in a coroutine", function()
       assert.same({ false, "enough" }, ends(thread))
       peer:tick()
       peer.holder:delete("a-1-B", claim.channel)
+    end)
+
+    for answers = 1, 3 do
+      it(("verify says that it is held only if it is: late to %d of 3 answers"):format(answers), function()
+        thread = begin("waits", function()
+          local lock = assert(conn:semaphore("b"):try_acquire())
+          coroutine.yield "holds"
+          local verified, _, why = lock:verify()
+          return verified, why, lock
+        end)
+        claim = grant "b"
+        goes_on(thread, "holds")
+        goes_on(thread, "waits")
+        for round = 1, 3 do
+          peer.holder:expect("queue.declare", { channel = claim.channel, queue = "b-1-B", passive = true })
+          peer.holder:declared(claim.channel, "b-1-B")
+          peer.prober:look{ "b-1-A" }
+          if round <= answers then compute() end
+          if round == 3 or round > answers then break end
+          goes_on(thread, "waits")
+        end
+        local _, verified, why, lock = unpack(ends(thread))
+        assert.same({ answers < 3 or nil, answers == 3 and "suspect" or nil, answers < 3 },
+          { verified, why, (lock:held()) })
+      end)
+    end
+
+    it("a writer reads only if it does", function()
+      thread = begin("waits", function()
+        local lock = assert(conn:rwlock("db"):try_write())
+        return lock:downgrade(), lock:held()
+      end)
+      gate_scene.looks(peer, "db-writer", "free")
+      local door = gate_scene.claim(peer, "db-writer")
+      gate_scene.replies(peer, door)
+      gate_scene.makes_sure(peer, door)
+      goes_on(thread, "waits")
+      local reader = gate_scene.reader(peer, true)
+      gate_scene.replies(peer, reader)
+      peer.holder:expect("queue.declare", { queue = "db-writer", passive = true, channel = door.channel })
+      peer.holder:declared(door.channel, "db-writer")
+      peer.holder:expect("queue.delete", { queue = "db-writer", channel = door.channel })
+      peer.holder:deleted(door.channel)
+      compute()
+      goes_on(thread, "waits")
+      peer.holder:expect("queue.declare", { queue = reader.queue, passive = true, channel = reader.channel })
+      peer.holder:declared(reader.channel, reader.queue)
+      assert.same({ true, true, true }, ends(thread))
     end)
   end)
 
@@ -349,7 +426,6 @@ describe("in a coroutine", function()
 end)
 
 describe("the pcall that may be yielded across", function()
-  local unpack = table.unpack or unpack
 
   local function in_coroutine(fn, ...)
     local thread = coroutine.create(fn)
