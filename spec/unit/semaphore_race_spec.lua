@@ -100,8 +100,8 @@ for _, way in ipairs(Peer.all_ways) do
 
       for what, case in pairs{
         ["went away"] = { "NOT_FOUND - no queue 'images-1-A'", "not_found" },
-        ["is on a node that went"] = { "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-1-A' in vhost '/' "
-          .. "is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
+        ["is on a node that went"] = { "NOT_FOUND - home node 'rabbit@other' of durable queue 'images-1-A' in vhost "
+          .. "'/' is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
       } do
         it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
           local peer = open()

@@ -116,16 +116,19 @@ describe("in a coroutine", function()
       claim = grant "a"
     end)
 
-    -- Until it is not certain any more.
-    local function compute()
-      for _ = 1, 2 do
+    -- The broker sends heartbeats, and answers nothing.
+    local function pass(times, seconds)
+      for _ = 1, times do
         peer.holder:send{ channel = 0, heartbeat = true }
         peer.prober:send{ channel = 0, heartbeat = true }
-        peer:pass(9.8)
+        peer:pass(seconds)
       end
       peer.holder:ignore()
       peer.prober:ignore()
     end
+
+    -- Until it is not certain any more.
+    local function compute() pass(2, 9.8) end
 
     -- It goes on only then.
     local function comes_late()
@@ -187,12 +190,7 @@ describe("in a coroutine", function()
 
     it("is not if nobody answers", function()
       comes_late()
-      for _ = 1, 4 do
-        peer.holder:send{ channel = 0, heartbeat = true }
-        peer.prober:send{ channel = 0, heartbeat = true }
-        peer:pass(7.5)
-      end
-      peer.holder:ignore()
+      pass(4, 7.5)
       is_not_his("unreachable", claim.channel)
     end)
 
