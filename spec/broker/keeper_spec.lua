@@ -7,6 +7,7 @@ local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"
+local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 local witness = require "spec.support.witness"
@@ -127,6 +128,22 @@ describe("the keeper", function()
     conn:close()
     assert.equal(before, threads())
   end)
+
+  -- On a connection that never held anything.
+  for what, kind in pairs{ ["a slot"] = { "semaphore", stage.semaphore }, ["a mutex"] = { "mutex", stage.mutex } } do
+    it(("is there for who waits for %s, and computes when told so"):format(what), function()
+      local method, name = kind[1], kind[2](1)
+      local first, conn, told = stage.connect(), stage.connect(nil, { heartbeat = 1 }), 0
+      local held = stage.take(first[method](first, name))
+      local lock = stage.take(conn[method](conn, name), { timeout = 20, on_wait = function()
+        told = told + 1
+        if told > 1 then return end
+        socket.sleep(4) -- two to three heartbeats would be the end of it
+        assert(held:release())
+      end })
+      assert.is_true(lock:held())
+    end)
+  end
 
   it("ends with a connection that is collected", function()
     local name, before = stage.semaphore(1), threads()

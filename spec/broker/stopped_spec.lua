@@ -119,16 +119,10 @@ describe("a process that is stopped while it takes a lock", function()
     assert.is_false(one:run("return called"))
   end
 
-  local function mutex_name()
-    local name = stage.name()
-    stage.undo(function() stage.delete(name .. "-mutexbell") end) -- which the rival makes
-    return name
-  end
-
   local KINDS = {
     ["a slot"] = { name = function() return stage.semaphore(1) end, of = "semaphore",
       queue = function(name) return stage.holder(name, 1) end },
-    ["a mutex"] = { name = mutex_name, of = "mutex", queue = function(name) return name .. "-mutex" end },
+    ["a mutex"] = { name = stage.mutex, of = "mutex", queue = function(name) return name .. "-mutex" end },
   }
 
   for what, kind in pairs(KINDS) do

@@ -70,6 +70,13 @@ function stage.name(suffix)
   return name
 end
 
+--- A name for a mutex, whose doorbell, which those who wait make, is deleted at the end of the test.
+function stage.mutex()
+  local name = stage.name()
+  stage.undo(function() stage.delete(name .. "-mutexbell") end)
+  return name
+end
+
 --- Adds slots first … last to a semaphore, by hand. The arguments are those of the design unless given.
 function stage.add(name, first, last, options)
   semaphores[name] = math.max(semaphores[name], last)
