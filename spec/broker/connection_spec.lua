@@ -382,7 +382,7 @@ describe("a connection through a proxy", function()
     assert.equal(0, conn:admin(name):slots()) -- the connection to ask on is open
     between:switch("up", "hold")
     -- More than fits on the way; each takes a channel in the end, of which there are 2,047.
-    for i = 1, 2000 do operations[i] = conn._session:administer("slots", name, {}) end
+    for i = 1, 2000 do operations[i] = conn._session:administer("slots", name, { timeout = 60 }) end
     between:switch("up", "pass")
     for i = 1, #operations do assert.equal(0, stage.finish(conn, operations[i])) end
     assert.equal(2, between:count())
