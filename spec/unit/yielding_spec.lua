@@ -99,22 +99,9 @@ describe("in a coroutine", function()
     assert.same({ true, "a" }, ends(one))
   end)
 
-  describe("what was got is looked at again by who comes to it late, as others have computed meanwhile:", function()
-    local called, told, thread, claim
-
-    local function expected() return conn._driver.losses:watched() end
-
-    before_each(function()
-      open{ heartbeat = 10, timeout = 30 }
-      called, told = false, 0
-      conn:on_lost(function() told = told + 1 end)
-      local sem = conn:semaphore "a"
-      thread = begin("waits", sem.with, sem, { timeout = 0 }, function()
-        called = true
-        return "worked"
-      end)
-      claim = grant "a"
-    end)
+  -- As others have computed meanwhile.
+  describe("who comes late", function()
+    before_each(function() open{ heartbeat = 10, timeout = 30 } end)
 
     -- The broker sends heartbeats, and answers nothing.
     local function pass(times, seconds)
@@ -130,109 +117,126 @@ describe("in a coroutine", function()
     -- Until it is not certain any more.
     local function compute() pass(2, 9.8) end
 
-    -- It goes on only then.
-    local function comes_late()
-      compute()
-      goes_on(thread, "waits")
-      assert.is_false(called)
-      assert.equal(1, #expected()) -- were its coroutine thrown away, somebody has it
-      peer.holder:expect("queue.declare", { channel = claim.channel, queue = "a-1-B", passive = true })
-    end
+    describe("to what was got looks at it again:", function()
+      local called, told, thread, claim
 
-    local function is_there()
-      peer.holder:declared(claim.channel, "a-1-B")
-      peer.prober:look{ "a-1-A" }
-    end
+      local function expected() return conn._driver.losses:watched() end
 
-    local function is_worked_with()
-      goes_on(thread, "waits")
-      peer.holder:delete "a-1-B"
-      assert.same({ true, "worked" }, ends(thread))
-    end
+      before_each(function()
+        called, told = false, 0
+        conn:on_lost(function() told = told + 1 end)
+        local sem = conn:semaphore "a"
+        thread = begin("waits", sem.with, sem, { timeout = 0 }, function()
+          called = true
+          return "worked"
+        end)
+        claim = grant "a"
+      end)
 
-    it("is his if the broker says so", function()
-      comes_late()
-      is_there()
-      is_worked_with()
-    end)
+      -- It goes on only then.
+      local function comes_late()
+        compute()
+        goes_on(thread, "waits")
+        assert.is_false(called)
+        assert.equal(1, #expected()) -- were its coroutine thrown away, somebody has it
+        peer.holder:expect("queue.declare", { channel = claim.channel, queue = "a-1-B", passive = true })
+      end
 
-    it("is his if he comes late to the answer, too, and the broker says so again", function()
-      comes_late()
-      is_there()
-      comes_late()
-      is_there()
-      is_worked_with()
-    end)
+      local function is_there()
+        peer.holder:declared(claim.channel, "a-1-B")
+        peer.prober:look{ "a-1-A" }
+      end
 
-    -- Asked for, and answered otherwise: what is left of it goes, and nothing was done with it.
-    local function is_not_his(code, channel)
-      local results = ends(thread)
-      assert.same({ true, nil, code }, { results[1], results[2], results[4] })
-      assert.equal(code .. ": ", results[3]:sub(1, #code + 2))
-      assert.same({ false, 0 }, { called, told })
-      assert.same({}, expected())
-      if channel then peer.holder:delete("a-1-B", channel) end
-    end
+      local function is_worked_with()
+        goes_on(thread, "waits")
+        peer.holder:delete "a-1-B"
+        assert.same({ true, "worked" }, ends(thread))
+      end
 
-    it("is his, too, if an administrator has taken the slot away: as from any holder", function()
-      comes_late()
-      peer.holder:declared(claim.channel, "a-1-B")
-      peer.prober:look{ ["a-1-A"] = "absent" }
-      peer.holder:again{ "a-1-A" }
-      is_worked_with()
-    end)
-
-    it("is not if somebody has deleted its queue", function()
-      comes_late()
-      peer.holder:refuse(claim.channel, 404, "NOT_FOUND - no queue 'a-1-B' in vhost '/'", "queue.declare")
-      is_not_his("lost", peer.holder:opened())
-    end)
-
-    it("is not if nobody answers", function()
-      comes_late()
-      pass(4, 7.5)
-      is_not_his("unreachable", claim.channel)
-    end)
-
-    it("is not if he comes late to every answer", function()
-      for _ = 1, 3 do
+      it("is his if the broker says so", function()
         comes_late()
         is_there()
+        is_worked_with()
+      end)
+
+      it("is his if he comes late to the answer, too, and the broker says so again", function()
+        comes_late()
+        is_there()
+        comes_late()
+        is_there()
+        is_worked_with()
+      end)
+
+      -- Asked for, and answered otherwise: what is left of it goes, and nothing was done with it.
+      local function is_not_his(code, channel)
+        local results = ends(thread)
+        assert.same({ true, nil, code }, { results[1], results[2], results[4] })
+        assert.equal(code .. ": ", results[3]:sub(1, #code + 2))
+        assert.same({ false, 0 }, { called, told })
+        assert.same({}, expected())
+        if channel then peer.holder:delete("a-1-B", channel) end
       end
-      compute()
-      is_not_his("suspect", claim.channel)
-    end)
 
-    it("is not if the connection is closed meanwhile", function()
-      local close = begin("waits", conn.close, conn)
-      is_not_his "closed"
-      peer.holder:delete("a-1-B", claim.channel)
-      assert.equal("suspended", coroutine.status(close))
-    end)
+      it("is his, too, if an administrator has taken the slot away: as from any holder", function()
+        comes_late()
+        peer.holder:declared(claim.channel, "a-1-B")
+        peer.prober:look{ ["a-1-A"] = "absent" }
+        peer.holder:again{ "a-1-A" }
+        is_worked_with()
+      end)
 
-    it("is not if the connection goes", function()
-      comes_late()
-      peer.holder:down "reset"
-      is_not_his "lost"
-    end)
+      it("is not if somebody has deleted its queue", function()
+        comes_late()
+        peer.holder:refuse(claim.channel, 404, "NOT_FOUND - no queue 'a-1-B' in vhost '/'", "queue.declare")
+        is_not_his("lost", peer.holder:opened())
+      end)
 
-    it("is given back if he is interrupted while he asks", function()
-      comes_late()
-      interrupt = "enough"
-      assert.same({ false, "enough" }, ends(thread))
-      peer:tick()
-      peer.holder:delete("a-1-B", claim.channel)
+      it("is not if nobody answers", function()
+        comes_late()
+        pass(4, 7.5)
+        is_not_his("unreachable", claim.channel)
+      end)
+
+      it("is not if he comes late to every answer", function()
+        for _ = 1, 3 do
+          comes_late()
+          is_there()
+        end
+        compute()
+        is_not_his("suspect", claim.channel)
+      end)
+
+      it("is not if the connection is closed meanwhile", function()
+        local close = begin("waits", conn.close, conn)
+        is_not_his "closed"
+        peer.holder:delete("a-1-B", claim.channel)
+        assert.equal("suspended", coroutine.status(close))
+      end)
+
+      it("is not if the connection goes", function()
+        comes_late()
+        peer.holder:down "reset"
+        is_not_his "lost"
+      end)
+
+      it("is given back if he is interrupted while he asks", function()
+        comes_late()
+        interrupt = "enough"
+        assert.same({ false, "enough" }, ends(thread))
+        peer:tick()
+        peer.holder:delete("a-1-B", claim.channel)
+      end)
     end)
 
     for answers = 1, 3 do
-      it(("verify says that it is held only if it is: late to %d of 3 answers"):format(answers), function()
-        thread = begin("waits", function()
+      it(("to verify's answer, %d of 3, is told that it is held only if it is"):format(answers), function()
+        local thread = begin("waits", function()
           local lock = assert(conn:semaphore("b"):try_acquire())
           coroutine.yield "holds"
           local verified, _, why = lock:verify()
           return verified, why, lock
         end)
-        claim = grant "b"
+        local claim = grant "b"
         goes_on(thread, "holds")
         goes_on(thread, "waits")
         for round = 1, 3 do
@@ -249,8 +253,8 @@ describe("in a coroutine", function()
       end)
     end
 
-    it("a writer reads only if it does", function()
-      thread = begin("waits", function()
+    it("to a downgrade's reads only if he does", function()
+      local thread = begin("waits", function()
         local lock = assert(conn:rwlock("db"):try_write())
         return lock:downgrade(), lock:held()
       end)
