@@ -46,7 +46,7 @@ end
 --- Has a direction, "up" to the broker or "down" from it, "pass", "hold" or "drop" what comes, on this connection, or
 -- on all there are and will be, or ("new") on those that will be. "endless": it passes what comes, but not that it
 -- ended; "trickle": it passes some bytes at a time, a thousand a second; "short": it passes all but the last bytes of
--- the next frames that come together, and holds these, and what comes after.
+-- the next message's header, and holds these, and what comes after.
 function proxy:switch(direction, mode, index)
   tell(self, "switch", index == "new" and -1 or index or 0, direction, mode)
 end

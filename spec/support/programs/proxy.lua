@@ -9,6 +9,7 @@ local proxy = {}
 
 local HEADER, METHOD, HEARTBEAT = "AMQP", 1, 8
 local LACKING = 4 -- bytes
+local DELIVER = { class = 60, method = 60 }
 local TRICKLE, TICK = 20, 0.02 -- bytes, each so many seconds
 
 -- The length of the frame at the beginning of some bytes, and its kind; nil when not all of it is there.
@@ -150,14 +151,16 @@ local function trickle(self)
   end
 end
 
--- Of several frames together the end of the last is kept, and all that comes after it waits.
+-- Of a message that is delivered the end of its header is kept, and all that comes after it waits.
 local function pass_short(pair, direction, to, bytes)
-  local stop = #bytes
-  if (frame_at(bytes) or stop) < stop then
-    pair[direction], pair.kept[direction] = "hold", bytes:sub(-LACKING)
-    stop = stop - LACKING
-  end
-  send(to, bytes:sub(1, stop))
+  local all = pair.kept[direction] .. bytes
+  local at = lost_at(DELIVER, "", all)
+  local header = at and at + frame_at(all:sub(at))
+  local size = header and frame_at(all:sub(header))
+  local stop = size and header + size - 1 - LACKING or at and at - 1 or #all
+  if size then pair[direction] = "hold" end
+  send(to, all:sub(1, stop))
+  pair.kept[direction] = all:sub(stop + 1)
 end
 
 -- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
