@@ -32,12 +32,12 @@ local schema = {
 local NONE = {}
 local ONCE = { timeout = 0 }
 
--- For whoever asked; what he does not get is nobody's.
+-- For whoever asked; what he does not get is given back by the caller.
 local function hand_over(connection, core_lock)
   local held = lock.new(connection, core_lock)
   local fine, is_his, message, code = pcall(lock.hand_over, held)
   if fine and is_his then return held end
-  lock.take_back(held)
+  connection._driver.losses:forget(held)
   if not fine then error(is_his, 0) end
   return nil, message, code
 end

@@ -83,17 +83,12 @@ function Lock:downgrade()
   return done, message, code
 end
 
--- Nobody has it any more.
-local function take_back(self)
-  self._connection._driver.losses:forget(self)
-  self:_let_go()
-end
-
 -- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept
 -- the lock may go on asking it.
 function metatable.__close(self)
   pcall(self.release, self)
-  take_back(self)
+  self._connection._driver.losses:forget(self)
+  self:_let_go()
 end
 
 local lock = {}
@@ -125,8 +120,5 @@ function lock.hand_over(self)
   if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- as nobody else could
   return nil, message, code
 end
-
---- Nobody will have it.
-lock.take_back = take_back
 
 return lock

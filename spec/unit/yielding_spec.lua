@@ -63,6 +63,15 @@ describe("in a coroutine", function()
     return claim
   end
 
+  -- Somebody writes, behind a door of his own.
+  local function shuts_door()
+    gate_scene.looks(peer, "db-writer", "free")
+    local door = gate_scene.claim(peer, "db-writer")
+    gate_scene.replies(peer, door)
+    gate_scene.makes_sure(peer, door)
+    return door
+  end
+
   -- Somebody deletes the queue.
   local function lose(claim)
     peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag }
@@ -258,10 +267,7 @@ describe("in a coroutine", function()
         local lock = assert(conn:rwlock("db"):try_write())
         return lock:downgrade(), lock:held()
       end)
-      gate_scene.looks(peer, "db-writer", "free")
-      local door = gate_scene.claim(peer, "db-writer")
-      gate_scene.replies(peer, door)
-      gate_scene.makes_sure(peer, door)
+      local door = shuts_door()
       goes_on(thread, "waits")
       local reader = gate_scene.reader(peer, true)
       gate_scene.replies(peer, reader)
@@ -403,10 +409,7 @@ describe("in a coroutine", function()
       local done = lock:downgrade()
       return done, lock.kind
     end)
-    gate_scene.looks(peer, "db-writer", "free")
-    local door = gate_scene.claim(peer, "db-writer")
-    gate_scene.replies(peer, door)
-    gate_scene.makes_sure(peer, door)
+    local door = shuts_door()
     goes_on(thread, "waits")
     gate_scene.replies(peer, gate_scene.reader(peer, true))
     goes_on(thread, "waits")
@@ -428,7 +431,6 @@ describe("in a coroutine", function()
 end)
 
 describe("the pcall that may be yielded across", function()
-
   local function in_coroutine(fn, ...)
     local thread = coroutine.create(fn)
     local results

@@ -427,7 +427,7 @@ static int session_pump(lua_State *L) {
  * nothing if nothing waits for the time */
 static int session_wake(lua_State *L) {
   if (is_given_back(L)) return 0;
-  al_session *session = check_bytes(L);
+  al_session *session = check_loop(L);
   int64_t left = al_loop_wake(session, NULL);
   if (left == AL_NEVER) return 0;
   push_wait(L, left);
