@@ -109,7 +109,7 @@ end
 local function replace(seats, one, name, log)
   log:killed(one)
   one:kill()
-  one.socket:close()
+  one:forget()
   sit(seats, one.seat, "rwlock", name, log)
 end
 
