@@ -199,22 +199,23 @@ end
 
 -- Losses ------------------------------------------------------------------------------------------------------------
 
--- Whether anything happened for which a holder may lose it, then or so long before as the broker takes to give him up.
-local function may_be_lost(book, hold)
+-- Whether anything happened for which a lock may be lost that was had from one time on, and lost at another: between
+-- them, or so long before as the broker takes to give its holder up.
+local function may_be_lost(book, hold, from, lost)
   local patience = strikes.SILENCE * book.heartbeat + strikes.GRACE
   for _, strike in ipairs(book.strikes) do
-    local is_then = strike.from <= hold.lost and strike.to + patience >= hold.got
+    local is_then = strike.from <= lost and strike.to + patience >= from
     if is_then and strikes.concerns(strike, hold) then return true end
   end
   for _, stall in ipairs(book.stalls) do
-    if stall.from <= hold.lost and stall.at + patience >= hold.got then return true end
+    if stall.from <= lost and stall.at + patience >= from then return true end
   end
 end
 
 local function find_robbed(book, findings)
   for _, hold in ipairs(book.holds) do
     local text
-    if hold.lost and not may_be_lost(book, hold) then
+    if hold.lost and not may_be_lost(book, hold, hold.got, hold.lost) then
       text = "%s: %s lost it, and nothing had struck it"
     elseif hold.lost and hold.to and hold.to > hold.lost then
       text = "%s: %s holds it after it was lost"
@@ -315,7 +316,12 @@ local function is_short(book, answer)
   end
 end
 
+local NOT_HANDED_OVER = { lost = true, suspect = true } -- it was had, and struck before its owner came to it
+
 local function is_explained(book, answer)
+  if answer.act == "none" and NOT_HANDED_OVER[answer.code] then
+    return may_be_lost(book, answer, answer.from, answer.at)
+  end
   return EXPECTED[answer.act][answer.code] or answer.code == "limit" and is_short(book, answer)
     or answer.act == "verified" and answer.code == "blocked" and answer.probe == "publish" -- during an alarm
 end

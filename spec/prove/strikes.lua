@@ -11,10 +11,10 @@ strikes.SILENCE = 3.3 -- heartbeats until the broker has given up a client it do
 local CERTAIN = 2 -- heartbeats until a holder who hears nothing is not certain any more
 local TOLD = 6 -- strikes that are told of at most
 
---- Whether it struck this lock: its holder, everybody, or its queue.
+--- Whether it struck this lock: its holder, everybody, or its queue; that of any slot, if nobody knows which it was.
 function strikes.concerns(strike, hold)
   return strike.lane == "*" or strike.lane and strike.lane == hold.base
-    or strike.pool ~= nil and strike.pool == hold.pool and strike.slot == hold.slot
+    or strike.pool ~= nil and strike.pool == hold.pool and (not hold.slot or strike.slot == hold.slot)
 end
 
 --- The documented fault that freed a lock, if there was one, so that its holder may say that it holds it until `to`.

@@ -276,6 +276,20 @@ describe("the checker of journals", function()
     assert_violations("answer", verified:format "auto")
   end)
 
+  it("finds a lock that was not handed over, as it was lost by then, if nothing had struck it", function()
+    for _, code in ipairs{ "lost", "suspect" } do
+      for pool, struck in pairs{ mutex = "pool=mutex", sem = "pool=sem slot=1", permits = "about=a", rw = "about=*" } do
+        local answer = ("a 1 ask op=1 pool=%s way=acquire\n a 9 none op=1 code=%s\n"):format(pool, code)
+        local strike = answer .. "stage 7 strike op=1 fault=x %s\n stage 7.1 over op=1\n"
+        assert_violations("", strike:format(struck))
+        for _, other in ipairs{ "about=b", "pool=other", "pool=other slot=1" } do
+          assert_violations("answer", strike:format(other))
+        end
+        assert_violations("answer", answer)
+      end
+    end
+  end)
+
   it("finds a timeout before the time is over, and whatever goes wrong with closing", function()
     local early = "a 1 ask op=1 pool=mutex way=acquire within=2\n a %s none op=1 code=timeout\n"
     assert_violations("", early:format "3")
