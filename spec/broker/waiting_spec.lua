@@ -299,9 +299,9 @@ describe("waiting that is given up", function()
     line.settled(name, 1)
   end)
 
-  it("at any step, with the token on its way, gives it to the next", function()
-    local name = line.semaphore(1)
-    local next_one, ended, steps = line.process(name), false, 0
+  -- Gives up after no step, after one, after two, until there are no more; gives how many there were.
+  local function give_up_at_any_step(name, next_one)
+    local ended, steps = false, 0
     while not ended do
       local held, conn = hold(name), stage.connect()
       local operation = conn:semaphore(name)._core:acquire(60, false, 0, 600)
@@ -322,7 +322,14 @@ describe("waiting that is given up", function()
       line.settled(name, 1)
       steps = steps + 1
     end
-    assert.is_true(steps > 2)
+    return steps
+  end
+
+  it("at any step, with the token on its way, gives it to the next", function()
+    local name = line.semaphore(1)
+    local next_one = line.process(name)
+    -- Where processors are short, what comes in several steps otherwise comes in one.
+    until_true(function() return give_up_at_any_step(name, next_one) > 2 end, 60)
   end)
 
   it("by an error in whoever is told leaves nothing behind", function()
