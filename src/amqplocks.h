@@ -25,8 +25,9 @@
  *
  * Threads. Nothing here is to be called by two threads at once for the same session, or for what was made of it
  * (semaphores, operations, locks); a mutex of the program's own around every such call lets several share it. Different
- * sessions share nothing: a session for each thread needs no mutex at all. A session that holds locks has a thread of its
- * own, which keeps its connections alive while the program is elsewhere; it blocks all signals, and ends with the session.
+ * sessions share nothing: a session for each thread needs no mutex at all. A session that holds locks, or waits for one,
+ * has a thread of its own, which keeps its connections alive while the program is elsewhere; it blocks all signals, and
+ * ends with the session.
  *
  * Forks. In a child of the process that made it a session is of no use: operations fail with AL_FORKED, and the child
  * neither ends nor disturbs what its parent has.
@@ -145,7 +146,8 @@ al_session *al_native_new(const al_settings *settings);
 void al_native_wait(al_session *session, al_op *op);
 
 /* Moves the session along without waiting: reads what has arrived, writes what the broker takes, keeps the heartbeats.
- * From its first claim on, or its first wait for somebody, a session has a thread that does so while its owner is away. */
+ * From its first claim on, or its first wait for somebody, a session has a thread that does so while its owner is away: al_native_wait()
+ * starts it. */
 void al_native_touch(al_session *session);
 
 /* For loops that wait for many things: how often so far something has become of a lock that its owner should look at:
@@ -163,7 +165,7 @@ typedef struct al_note {
 bool al_session_news(al_session *session, al_note *note);
 
 /* A descriptor for poll() and its kin that is readable while there are alerts nobody has asked for; nothing else may be
- * done with it. Asking for it starts the thread, if locks are held and it could not be started before. The session owns
+ * done with it. Asking for it starts the thread, if one is due and it could not be started before. The session owns
  * it and closes it with itself. -1: the session was closed, this is a child of the process that made it, or no descriptor
  * is left. */
 int al_native_pollfd(al_session *session);

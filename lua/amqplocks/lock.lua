@@ -42,12 +42,12 @@ local ROUNDS = 3
 ---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held",
 ---  "unreachable", "suspect" (late each time)
 function Lock:verify()
-  local verified, held, message, code
+  local held, message, code
   for _ = 1, ROUNDS do
-    verified, message, code = ask(self, "verify")
-    if not verified then return nil, message, code end
+    local verified, problem, why = ask(self, "verify")
+    if not verified and why ~= "removed" then return nil, problem, why end
     held, message, code = self:held()
-    if held then return true end
+    if held then return verified, problem, why end
   end
   return nil, message, code
 end
@@ -69,8 +69,8 @@ end
 
 --- Turns writing into reading ("write" into "read"), with no gap in which another writer fits; nothing if it reads
 -- already. The lock has then another ticket.
----@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit": `lock.kind`
----  tells whether it still writes
+---@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit", "suspect" (who
+---  asked came too late to every answer): `lock.kind` tells whether it still writes
 function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)

@@ -33,11 +33,8 @@ end
 --- A lock that was had, and that its owner does not know of yet: it is nobody's loss.
 function losses:expect(lock) self._watched[lock] = "expected" end
 
---- From now on it is its owner's. A lock may have been lost before anybody could watch it.
-function losses:watch(lock)
-  self._watched[lock] = "watched"
-  if not lock:held() then self._seen = nil end
-end
+--- From now on it is its owner's.
+function losses:watch(lock) self._watched[lock] = "watched" end
 
 --- Those that are watched or expected, as a list.
 function losses:watched()

@@ -22,7 +22,7 @@ end
 
 --- Takes it, or returns at once.
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "refused", "unreachable", "squatted",
----  "limit", "closed", "lost" (before it could be handed over); persistent: "not_found", "unavailable"
+---  "limit", "closed", "lost" or "suspect" (before it could be handed over); persistent: "not_found", "unavailable"
 function Mutex:try_acquire() return acquiring.try(self, "acquire") end
 
 --- Takes it, waiting as semaphore:acquire does.

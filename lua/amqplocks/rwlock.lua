@@ -18,8 +18,8 @@ function metatable.__tostring(self) return ('amqplocks.rwlock ("%s")'):format(se
 
 --- Reads, or returns at once.
 ---@return amqplocks.Lock|nil, string? message, string? code "busy" (somebody writes, or waits to), "deadlock",
----  "contended", "refused", "unreachable", "conflict", "squatted", "limit", "closed", "lost" (before it could be handed
----  over)
+---  "contended", "refused", "unreachable", "conflict", "squatted", "limit", "closed", "lost" or "suspect" (before it
+---  could be handed over)
 function RWLock:try_read() return acquiring.try(self, "read") end
 
 --- Reads, waiting until nobody writes or waits to write. Readers do not wait for one another, so `fair` and `priority`

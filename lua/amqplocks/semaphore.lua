@@ -18,7 +18,7 @@ function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format
 
 --- Takes a free slot, or returns at once ("Acquiring a Lock").
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "not_found", "refused", "unreachable",
----  "unavailable", "blocked", "squatted", "limit", "closed", "lost" (before it could be handed over)
+---  "unavailable", "blocked", "squatted", "limit", "closed", "lost" or "suspect" (before it could be handed over)
 function Semaphore:try_acquire() return acquiring.try(self, "acquire") end
 
 --- Takes a free slot, waiting for one. Whoever waits is woken when a slot comes free: in the order of arrival, those of

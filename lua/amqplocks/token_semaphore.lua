@@ -38,7 +38,7 @@ function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):
 --- Takes a permit, or returns at once.
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "not_found", "refused", "unreachable",
 ---  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`), "limit", "closed",
----  "lost" (before it could be handed over)
+---  "lost" or "suspect" (before it could be handed over)
 function TokenSemaphore:try_acquire() return acquiring.try(self, "acquire") end
 
 --- Takes a permit, waiting for one. Those who wait are served in the order of arrival, those of a higher priority

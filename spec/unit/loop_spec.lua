@@ -37,3 +37,12 @@ describe("a session of a loop that has not looked for long", function()
     assert.equal("down", peer.prober:state()) -- from which nothing has come
   end)
 end)
+
+describe("a session that is told the time", function()
+  it("is none of a loop: nothing pumps it, or wants to know when to", function()
+    local session = Peer.new("whole").session
+    for _, method in ipairs{ "pump", "wake" } do
+      assert.error_matches(function() session[method](session) end, "not a session of a loop", nil, true)
+    end
+  end)
+end)

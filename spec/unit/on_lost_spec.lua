@@ -112,17 +112,6 @@ describe("on_lost", function()
     assert.same({}, told)
   end)
 
-  -- As another thread may take note of it in between.
-  it("is called for a lock that was lost before anybody could watch it", function()
-    local all = losses.new(function() return 1 end)
-    local lock = { held = function() return false, "lost: it went", "lost" end }
-    all:on(tell)
-    all:tell()
-    all:watch(lock)
-    all:tell()
-    assert.same({ { lock = lock, code = "lost", message = "lost: it went" } }, told)
-  end)
-
   it("is called for all of them when the connection goes", function()
     local locks = {}
     for i = 1, 20 do locks[i] = take("x" .. i) end

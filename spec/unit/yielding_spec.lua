@@ -126,6 +126,18 @@ describe("in a coroutine", function()
     -- Until it is not certain any more.
     local function compute() pass(2, 9.8) end
 
+    -- What the broker answers of slot 1 to who verifies.
+    local function is_there(channel, name)
+      peer.holder:declared(channel, name .. "-1-B")
+      peer.prober:look{ name .. "-1-A" }
+    end
+
+    local function is_removed(channel, name)
+      peer.holder:declared(channel, name .. "-1-B")
+      peer.prober:look{ [name .. "-1-A"] = "absent" }
+      peer.holder:again{ name .. "-1-A" }
+    end
+
     describe("to what was got looks at it again:", function()
       local called, told, thread, claim
 
@@ -151,11 +163,6 @@ describe("in a coroutine", function()
         peer.holder:expect("queue.declare", { channel = claim.channel, queue = "a-1-B", passive = true })
       end
 
-      local function is_there()
-        peer.holder:declared(claim.channel, "a-1-B")
-        peer.prober:look{ "a-1-A" }
-      end
-
       local function is_worked_with()
         goes_on(thread, "waits")
         peer.holder:delete "a-1-B"
@@ -164,15 +171,15 @@ describe("in a coroutine", function()
 
       it("is his if the broker says so", function()
         comes_late()
-        is_there()
+        is_there(claim.channel, "a")
         is_worked_with()
       end)
 
       it("is his if he comes late to the answer, too, and the broker says so again", function()
         comes_late()
-        is_there()
+        is_there(claim.channel, "a")
         comes_late()
-        is_there()
+        is_there(claim.channel, "a")
         is_worked_with()
       end)
 
@@ -188,9 +195,15 @@ describe("in a coroutine", function()
 
       it("is his, too, if an administrator has taken the slot away: as from any holder", function()
         comes_late()
-        peer.holder:declared(claim.channel, "a-1-B")
-        peer.prober:look{ ["a-1-A"] = "absent" }
-        peer.holder:again{ "a-1-A" }
+        is_removed(claim.channel, "a")
+        is_worked_with()
+      end)
+
+      it("is his, too, if he comes late to that, and the broker says so again", function()
+        comes_late()
+        is_removed(claim.channel, "a")
+        comes_late()
+        is_removed(claim.channel, "a")
         is_worked_with()
       end)
 
@@ -209,7 +222,7 @@ describe("in a coroutine", function()
       it("is not if he comes late to every answer", function()
         for _ = 1, 3 do
           comes_late()
-          is_there()
+          is_there(claim.channel, "a")
         end
         compute()
         is_not_his("suspect", claim.channel)
@@ -237,50 +250,54 @@ describe("in a coroutine", function()
       end)
     end)
 
-    for answers = 1, 3 do
-      it(("to verify's answer, %d of 3, is told that it is held only if it is"):format(answers), function()
-        local thread = begin("waits", function()
-          local lock = assert(conn:semaphore("b"):try_acquire())
-          coroutine.yield "holds"
-          local verified, _, why = lock:verify()
-          return verified, why, lock
+    for answer, says in pairs{ ["that it is held"] = is_there, ["that its slot is removed"] = is_removed } do
+      for late = 0, 3 do
+        it(("to verify's answer %s, %d of 3 times, is told so only if it is"):format(answer, late), function()
+          local thread = begin("waits", function()
+            local lock = assert(conn:semaphore("b"):try_acquire())
+            coroutine.yield "holds"
+            local verified, _, why = lock:verify()
+            return verified or why, (lock:held())
+          end)
+          local claim = grant "b"
+          goes_on(thread, "holds")
+          for round = 1, math.min(late + 1, 3) do
+            goes_on(thread, "waits")
+            peer.holder:expect("queue.declare", { channel = claim.channel, queue = "b-1-B", passive = true })
+            says(claim.channel, "b")
+            if round <= late then compute() end
+          end
+          local had = says == is_there or "removed"
+          assert.same({ true, late < 3 and had or "suspect", late < 3 }, ends(thread))
         end)
-        local claim = grant "b"
-        goes_on(thread, "holds")
-        goes_on(thread, "waits")
-        for round = 1, 3 do
-          peer.holder:expect("queue.declare", { channel = claim.channel, queue = "b-1-B", passive = true })
-          peer.holder:declared(claim.channel, "b-1-B")
-          peer.prober:look{ "b-1-A" }
-          if round <= answers then compute() end
-          if round == 3 or round > answers then break end
-          goes_on(thread, "waits")
-        end
-        local _, verified, why, lock = unpack(ends(thread))
-        assert.same({ answers < 3 or nil, answers == 3 and "suspect" or nil, answers < 3 },
-          { verified, why, (lock:held()) })
-      end)
+      end
     end
 
-    it("to a downgrade's reads only if he does", function()
-      local thread = begin("waits", function()
-        local lock = assert(conn:rwlock("db"):try_write())
-        return lock:downgrade(), lock:held()
+    for late = 0, 3 do
+      it(("to a downgrade, and to %d answers of 3, reads only if he does"):format(late), function()
+        local thread = begin("waits", function()
+          local lock = assert(conn:rwlock("db"):try_write())
+          local done, _, why = lock:downgrade()
+          return done or why, (lock:held())
+        end)
+        local door = shuts_door()
+        goes_on(thread, "waits")
+        local reader = gate_scene.reader(peer, true)
+        gate_scene.replies(peer, reader)
+        peer.holder:expect("queue.declare", { queue = "db-writer", passive = true, channel = door.channel })
+        peer.holder:declared(door.channel, "db-writer")
+        peer.holder:expect("queue.delete", { queue = "db-writer", channel = door.channel })
+        peer.holder:deleted(door.channel)
+        compute()
+        for round = 1, math.min(late + 1, 3) do
+          goes_on(thread, "waits")
+          peer.holder:expect("queue.declare", { queue = reader.queue, passive = true, channel = reader.channel })
+          peer.holder:declared(reader.channel, reader.queue)
+          if round <= late then compute() end
+        end
+        assert.same({ true, late < 3 or "suspect", late < 3 }, ends(thread))
       end)
-      local door = shuts_door()
-      goes_on(thread, "waits")
-      local reader = gate_scene.reader(peer, true)
-      gate_scene.replies(peer, reader)
-      peer.holder:expect("queue.declare", { queue = "db-writer", passive = true, channel = door.channel })
-      peer.holder:declared(door.channel, "db-writer")
-      peer.holder:expect("queue.delete", { queue = "db-writer", channel = door.channel })
-      peer.holder:deleted(door.channel)
-      compute()
-      goes_on(thread, "waits")
-      peer.holder:expect("queue.declare", { queue = reader.queue, passive = true, channel = reader.channel })
-      peer.holder:declared(reader.channel, reader.queue)
-      assert.same({ true, true, true }, ends(thread))
-    end)
+    end
   end)
 
   describe("with's function", function()

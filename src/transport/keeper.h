@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The keeper: one small thread for each native session that holds locks. While its owner computes, it takes the turn and
- * pumps: heartbeats, answers, cancel notices, the pulse that keeps held() certain. It owns nothing else, blocks all
- * signals, never opens a connection and knows nothing of Lua.
+ * The keeper: one small thread for each native session that holds locks, or waits for one. While its owner computes, it
+ * takes the turn and pumps: heartbeats, answers, cancel notices, the pulse that keeps held() certain. It owns nothing
+ * else, blocks all signals, never opens a connection and knows nothing of Lua.
  *
  * While the owner is inside this library, or was a moment ago, the keeper stays out of the way: it would only be woken by
  * every answer that is not meant for it. */

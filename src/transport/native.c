@@ -210,13 +210,19 @@ static void wait_a_while(al_session *session, const al_op *op) {
   pump(session);
 }
 
+static bool somebody_waits(const al_session *session) {
+  for (const al_op *op = session->ops; op; op = op->next)
+    if (op->waits_since != AL_NEVER) return true;
+  return false;
+}
+
 /* From the first claim on there is something to keep: a lock, or what is undone, whose token somebody waits for. So there is
  * from the first wait on: who waits may be told so, and compute. */
-static void mind_keeper(al_session *session, const al_op *op) {
+static void mind_keeper(al_session *session) {
   AL_TURN(session);
   al_keeper *keeper = &session->transport->keeper;
-  bool waits = op && op->waits_since != AL_NEVER;
-  if ((!session->claims && !waits) || al_keeper_start(keeper, session) || keeper->has_failed) return;
+  bool is_due = session->claims || somebody_waits(session);
+  if (!is_due || al_keeper_start(keeper, session) || keeper->has_failed) return;
   keeper->has_failed = true;
   al_session_note(session, true,
                   "no thread could be started: locks last only while the program calls this library");
@@ -236,7 +242,7 @@ void al_native_wait(al_session *session, al_op *op) {
   connect_due(session, &session->holder);
   connect_due(session, &session->prober->link);
   wait_a_while(session, op);
-  mind_keeper(session, op);
+  mind_keeper(session);
 }
 
 /* ---- loops of others -------------------------------------------------------------------------------------------- */
@@ -248,7 +254,7 @@ int al_native_pollfd(al_session *session) {
   if (session->closed) return -1;
   if (transport->alarm < 0)
     transport->alarm = eventfd(session->alerts > session->alerts_seen, EFD_CLOEXEC | EFD_NONBLOCK);
-  mind_keeper(session, NULL);
+  mind_keeper(session);
   return transport->alarm;
 }
 

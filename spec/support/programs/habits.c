@@ -19,16 +19,19 @@
 
 static const char *name;
 
-static al_session *connect_new(void) {
+static al_session *connect_with(int heartbeat) {
   char why[AL_MESSAGE_SIZE];
   al_settings settings;
   al_settings_init(&settings);
   CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
+  if (heartbeat > 0) settings.heartbeat = heartbeat;
   al_session *session = al_native_new(&settings);
   memset(&settings, 'x', sizeof settings); /* it has its own copy */
   CHECK(session);
   return session;
 }
+
+static al_session *connect_new(void) { return connect_with(0); }
 
 static al_op *await(al_session *session, al_op *op) {
   CHECK(op);
@@ -139,6 +142,27 @@ static void descriptor(al_session *session) {
   al_semaphore_drop(semaphore);
 }
 
+/* Who waits is not forgotten while the program computes, also if it is another operation that it drove along last. */
+static void away(al_session *session) {
+  char why[AL_MESSAGE_SIZE];
+  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
+  al_lock *one = take(session, semaphore), *two = take(session, semaphore);
+  al_session *other = connect_with(1);
+  al_semaphore *same = al_semaphore_new(other, name, NULL);
+  al_op *waits = al_semaphore_acquire(same, NULL);
+  while (al_op_waiting(waits, why) < 0) al_op_drop(await(other, al_admin_slots(other, name, NULL)));
+  sleep(4); /* two to three heartbeats would be the end of the connection */
+  al_lock_drop(one);
+  al_lock *lock = al_op_lock(await(other, waits));
+  CHECK(lock);
+  al_op_drop(waits);
+  al_lock_drop(lock);
+  al_semaphore_drop(same);
+  al_session_drop(other);
+  al_lock_drop(two);
+  al_semaphore_drop(semaphore);
+}
+
 /* A child can do nothing with its parent's session, and nothing to it. */
 static void fork_child(al_session *session) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
@@ -236,6 +260,7 @@ int main(int argc, char **argv) {
   early_drops(session);
   news(session);
   descriptor(session);
+  away(session);
   fork_child(session);
   use_and_drop(session);
   share();
