@@ -146,8 +146,8 @@ al_session *al_native_new(const al_settings *settings);
 void al_native_wait(al_session *session, al_op *op);
 
 /* Moves the session along without waiting: reads what has arrived, writes what the broker takes, keeps the heartbeats.
- * From its first claim on, or its first wait for somebody, a session has a thread that does so while its owner is away: al_native_wait()
- * starts it. */
+ * From its first claim on, or its first wait for somebody, a session has a thread that does so while its owner is away:
+ * al_native_wait() starts it. */
 void al_native_touch(al_session *session);
 
 /* For loops that wait for many things: how often so far something has become of a lock that its owner should look at:
