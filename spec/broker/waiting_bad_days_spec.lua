@@ -5,6 +5,7 @@
 -- looks by itself only every ten minutes, where nothing else is said: it gets a slot because it was woken.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -234,6 +235,24 @@ describe("when the bell", function()
     end
     line.settled(name, 2, 2)
   end)
+end)
+
+describe("when a bell that those who wait make answers nothing,", function()
+  for _, kind in ipairs{ "mutex", "write", "read" } do
+    operated_it(("whoever waits goes on by looking: %s"):format(kind), function()
+      local name = gate.name()
+      local held = gate.holder(kind == "read" and "write" or kind, name)
+      gate.make_bell(kind, name)
+      broker.suite:suspend_queue(gate.bell(kind, name))
+      stage.undo(function() broker.suite:resume_queue(gate.bell(kind, name)) end)
+      local waiter = line.begin(gate.process(kind, name), { timeout = 60, poll = 0.5 })
+      until_true(function() return line.waits(waiter) end, 20)
+      assert.is_true(held:run("return lock:release()"))
+      gate.served(waiter)
+      assert.is_true(waiter:run("return lock:held() and lock:release()"))
+      for _ = 1, 3 do assert.is_true(waiter:run("return take(20) and lock:release()")) end
+    end)
+  end
 end)
 
 describe("when an operator", function()

@@ -118,6 +118,15 @@ function node:delete_queue(name)
   self:tell(LOOKUP .. '{ok, _} = rabbit_amqqueue:delete(Q, false, false, <<"the operator">>), ok.', name)
 end
 
+--- A queue answers nothing from here on, as one whose node was just killed; or again.
+function node:suspend_queue(name)
+  self:tell(LOOKUP .. "ok = sys:suspend(amqqueue:get_pid(Q)), ok.", name)
+end
+
+function node:resume_queue(name)
+  self:tell(LOOKUP .. "ok = sys:resume(amqqueue:get_pid(Q)), ok.", name)
+end
+
 --- Has the broker close the channel on which a queue is consumed, with an error: as if the client had asked there for a
 -- queue that does not exist.
 function node:close_channel(name)

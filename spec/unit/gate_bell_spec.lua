@@ -180,14 +180,6 @@ for _, way in ipairs(Peer.all_ways) do
           scene.all_channels_are_back(peer)
         end)
 
-        it("is not answered: unreachable", function ()
-          local op, bell = arrives(60)
-          peer:pass(5)
-          peer:failed(op, "unreachable", "within 5 s")
-          peer.holder:closes(bell.channel)
-          scene.all_channels_are_back(peer)
-        end)
-
         it("loses the connection: unreachable, at once", function ()
           local op = arrives(60)
           peer.holder:down("timed out")
@@ -231,6 +223,44 @@ for _, way in ipairs(Peer.all_ways) do
             scene.all_channels_are_back(peer)
           end)
         end
+      end)
+
+      describe("where the bell does not answer,", function ()
+        local function is_noted()
+          for _, note in function () return peer.session:news() end do
+            if note:find('"' .. kind.bell .. '"', 1, true) then return true end
+          end
+        end
+
+        for poll, seconds in pairs{ [2] = 2, [20] = 5 } do
+          it(("looks by itself: after a poll of %d s, or the timeout of 5 s"):format(poll), function ()
+            local op, bell = arrives(nil, false, nil, poll)
+            peer:pass(seconds - 0.001)
+            silent()
+            peer:pass(0.001)
+            peer.holder:closes(bell.channel)
+            sees("held")
+            silent()
+            assert.is_true(is_noted())
+            assert.is_false(op:done())
+          end)
+        end
+
+        it("takes what is free, does not keep the bell, and asks for it no more, for a while", function ()
+          local op, bell = arrives(nil, false, nil, 1)
+          peer:pass(1)
+          peer.holder:closes(bell.channel)
+          for round = 1, 2 do
+            sees("free", round == 1 or not kind.is_shared)
+            local claim = claims()
+            local lock = gets(op, claim)
+            scene.tell(peer, claim, "amqplocks.waiting")
+            silent()
+            goes(lock, claim)
+            if round == 1 then op = begin(60) end
+          end
+          scene.all_channels_are_back(peer)
+        end)
       end)
 
       describe("where the bell is refused", function ()

@@ -35,6 +35,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 
 /* Where others are beside us, our leaving makes room for nobody at the bell. */
 static void leave_bell(al_acquire *self, bool was_quick) {
+  if (self->bell) self->bell->is_missing = !al_resource_may_have_bell(self->resource);
   if (self->bell && self->own && !self->kind->is_shared)
     al_exclusive_ring(self->own, self->bell, was_quick);
   else
@@ -68,9 +69,10 @@ static void acquire_free(al_op *op) {
 static void note_missing_bell(al_acquire *self) {
   if (self->bell->is_missing) {
     al_resource_miss_bell(self->resource);
-    al_session_note(self->op.session, false,
-                    "there is no \"%s\", or it may not be read: who waits looks by itself",
-                    self->bell->queue);
+    al_session_note(
+        self->op.session, false,
+        "there is no \"%s\", or it may not be read, or does not answer: who waits looks by itself",
+        self->bell->queue);
   }
   self->bell->is_missing = false;
 }
@@ -299,15 +301,21 @@ static void wait_until(al_acquire *self, int64_t wake) {
 /* Nobody could ring for us before the bell was there and we at it: so one more look. */
 static void arriving(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  if (al_bell_is_arriving(self->bell)) return;
-  al_op_answered(op);
+  bool is_time = op->wake == AL_NEVER;
+  if (al_bell_is_arriving(self->bell) && !is_time) return;
+  al_bell_give_up(self->bell);
+  op->wake = AL_NEVER;
   look_anew(op);
 }
 
-/* The bell's first answer tells whether others wait. */
+/* The bell's first answer tells whether others wait. RabbitMQ 4.3 gives none for more than a minute when the bell's node
+ * was killed: then it is no bell to us. */
 static void await_arrival(al_acquire *self) {
-  al_op_ask(&self->op);
-  al_op_next(&self->op, arriving);
+  const al_session *session = self->op.session;
+  int64_t poll = self->patience.poll, timeout = session->settings.timeout;
+  self->op.step = arriving;
+  self->op.wake = al_wait_until(session->now, poll < timeout ? poll : timeout);
+  arriving(&self->op);
 }
 
 /* Where it is those who wait that make the bell. */

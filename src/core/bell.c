@@ -94,6 +94,12 @@ void al_bell_arrive(al_bell *bell) {
   bell->owes = true;
 }
 
+void al_bell_give_up(al_bell *bell) {
+  if (!al_bell_is_arriving(bell)) return;
+  al_taker_quit(&bell->taker);
+  bell->is_missing = true;
+}
+
 void al_bell_waste(al_bell *bell) {
   if (!al_bell_has_token(bell)) return;
   bell->is_first = false;
@@ -112,7 +118,7 @@ void al_bell_stay(al_bell *bell, bool was_quick) {
 }
 
 void al_bell_keep(al_bell *bell) {
-  if (!bell || !bell->makes) return;
+  if (!bell || !bell->makes || bell->is_missing) return;
   bell->keeps = true;
   if (al_bell_is_out(bell)) arrive_first(bell);
 }

@@ -25,7 +25,7 @@ typedef struct al_bell {
   char queue[AL_NAME_SIZE];
   bool makes;      /* it is those who wait that declare it */
   bool is_first;   /* nobody was at the bell when we came, so nobody who waits came before */
-  bool is_missing; /* there is none by this name, or none that we may consume from */
+  bool is_missing; /* there is none by this name, or none that we may consume from, or that answers */
   bool owes;       /* a token or a ring, to those who wait: there is a bell, as far as is known */
   bool stays;      /* holds a slot: consumes only until it is clear whether a token lay ready */
   bool keeps;      /* holds what others wait for: takes a token, before them, or rings for one */
@@ -42,6 +42,9 @@ bool al_bell_is_out(const al_bell *bell);
 bool al_bell_is_arriving(const al_bell *bell); /* the broker has not said yet that it is at the bell */
 bool al_bell_has_token(const al_bell *bell);
 bool al_bell_is_first(const al_bell *bell); /* in line; known only where those who wait make the bell */
+
+/* It has not answered for too long, if it has not arrived yet: leaves, as if it were missing. */
+void al_bell_give_up(al_bell *bell);
 
 /* The token led to no slot for too long: there are too many. */
 void al_bell_waste(al_bell *bell);
