@@ -44,19 +44,12 @@ end
 
 local function time(value) return value and ("%.2f s"):format(value) or "-" end
 
-local function list(counts)
-  local words = {}
-  for code, count in pairs(counts) do table.insert(words, ("%s %d"):format(code, count)) end
-  table.sort(words)
-  return table.concat(words, ", ")
-end
-
 local function tell(kind, result)
   local overlap = result.overlap > 0 and ("%.0f ms"):format(result.overlap * 1000) or "none"
   say("  %-13s overlap %-9s others in at %-9s told at %-9s %-8s verify %-8s release %-12s free again %-8s "
     .. "acquires: %s", kind, overlap, time(result.entered), time(result.told),
     result.code or "", result.asked or "-", result.let and ("%s %.1fs"):format(result.let, result.let_seconds) or "-",
-    result.fine and time(result.after) or "NEVER", list(result.none))
+    result.fine and time(result.after) or "NEVER", contest.words(result.none))
 end
 
 -- They are a defect of RabbitMQ's that nobody but an operator can mend, and no breach of what this library promises.

@@ -137,17 +137,33 @@ local function crew(about, kind, name)
   return all
 end
 
+--- What the acquires of some of them came to that came to nothing, by code.
+function contest.none(said)
+  local counts = {}
+  for _, one in ipairs(said) do
+    for code, count in pairs(one.none) do counts[code] = (counts[code] or 0) + count end
+  end
+  return counts
+end
+
+--- That, in words.
+function contest.words(counts)
+  local words = {}
+  for code, count in pairs(counts) do table.insert(words, ("%s %d"):format(code, count)) end
+  table.sort(words)
+  return table.concat(words, ", ")
+end
+
 local function sum_up(said, struck)
   local holder = said[1]
   local let = holder.let[1] or {}
-  local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = {},
+  local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = contest.none(said),
     asked = holder.asked, let = let.code, let_seconds = let.seconds }
   local kept = holder.held[#holder.held]
   if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end
   for i, one in ipairs(said) do
     result.over = math.max(result.over, one.over)
     if i > 1 then
-      for code, count in pairs(one.none) do result.none[code] = (result.none[code] or 0) + count end
       for _, held in ipairs(one.held) do result.entered = math.min(result.entered or math.huge, held.from - struck) end
     end
   end
