@@ -96,9 +96,17 @@ static bool is_polite(const al_acquire *self) {
   return self->options.fair || (is_lining_up && al_resource_was_awaited(self->resource));
 }
 
+/* From when on a bell that has not answered yet is none to us. RabbitMQ 4.3 does not for more than a minute when the bell's
+ * node was killed. */
+static int64_t mute_from(const al_acquire *self) {
+  int64_t poll = self->patience.poll, timeout = self->op.session->settings.timeout;
+  return al_wait_until(self->bell->came_at, poll < timeout ? poll : timeout);
+}
+
 /* Before every look: what rings after that is not missed, and costs no round trip of its own. */
 static bool mind_bell(al_acquire *self) {
   if (!have_bell(self)) return false;
+  if (self->op.session->now >= mute_from(self)) al_bell_give_up(self->bell);
   note_missing_bell(self);
   self->queues_up = self->queues_up || is_polite(self);
   if (!self->kind->makes_bell || self->queues_up) arrive(self);
@@ -301,20 +309,13 @@ static void wait_until(al_acquire *self, int64_t wake) {
 /* Nobody could ring for us before the bell was there and we at it: so one more look. */
 static void arriving(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  bool is_time = op->wake == AL_NEVER;
-  if (al_bell_is_arriving(self->bell) && !is_time) return;
-  al_bell_give_up(self->bell);
-  op->wake = AL_NEVER;
-  look_anew(op);
+  if (!al_bell_is_arriving(self->bell) || op->wake == AL_NEVER) look_anew(op);
 }
 
-/* The bell's first answer tells whether others wait. RabbitMQ 4.3 gives none for more than a minute when the bell's node
- * was killed: then it is no bell to us. */
+/* The bell's first answer tells whether others wait. */
 static void await_arrival(al_acquire *self) {
-  const al_session *session = self->op.session;
-  int64_t poll = self->patience.poll, timeout = session->settings.timeout;
   self->op.step = arriving;
-  self->op.wake = al_wait_until(session->now, poll < timeout ? poll : timeout);
+  self->op.wake = mute_from(self);
   arriving(&self->op);
 }
 

@@ -23,6 +23,7 @@ typedef struct al_bell {
   al_taker taker;
   al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
   char queue[AL_NAME_SIZE];
+  int64_t came_at; /* when it began to arrive, for the last time */
   bool makes;      /* it is those who wait that declare it */
   bool is_first;   /* nobody was at the bell when we came, so nobody who waits came before */
   bool is_missing; /* there is none by this name, or none that we may consume from, or that answers */
@@ -43,7 +44,7 @@ bool al_bell_is_arriving(const al_bell *bell); /* the broker has not said yet th
 bool al_bell_has_token(const al_bell *bell);
 bool al_bell_is_first(const al_bell *bell); /* in line; known only where those who wait make the bell */
 
-/* It has not answered for too long, if it has not arrived yet: leaves, as if it were missing. */
+/* If it has not arrived yet: leaves, as if the bell were missing. */
 void al_bell_give_up(al_bell *bell);
 
 /* The token led to no slot for too long: there are too many. */

@@ -293,6 +293,30 @@ function Broker:silence(name, is_on)
   if not is_on then self:go_on() end
 end
 
+-- A durable queue comes back with what lasts.
+local function come_back(self, queue)
+  return self:declare(queue.name, { durable = true, auto_delete = queue.auto_delete, arguments = queue.arguments,
+    messages = queue:what_lasts() })
+end
+
+--- The node that a durable queue is on is killed: its consumers are told, and nobody else is told anything of it until
+-- it is back, nor of what comes behind that on such a channel; what is sent to it is refused.
+function Broker:kill(name)
+  local queue = self.queues[name]
+  self.world:note("broker", "the node of %s dies", name)
+  queue:remove()
+  come_back(self, queue).is_dead = true
+end
+
+--- It is back.
+function Broker:revive(name)
+  local queue = self.queues[name]
+  if not queue then return end
+  self.world:note("broker", "%s is back", name)
+  queue.is_dead = false
+  self:go_on()
+end
+
 --- Those who wait for a queue that did not answer ask again: it does so, or is gone.
 function Broker:go_on()
   for _, connection in ipairs(self.connections) do
@@ -373,10 +397,7 @@ end
 function Broker:start()
   self.world:note("broker", "starts")
   self.is_down = false
-  for _, queue in ipairs(self.remains) do
-    self:declare(queue.name, { durable = true, auto_delete = queue.auto_delete, arguments = queue.arguments,
-      messages = queue:what_lasts() })
-  end
+  for _, queue in ipairs(self.remains) do come_back(self, queue) end
 end
 
 --- How many messages of a queue are ready, how many are with consumers who have not acknowledged them, and how many

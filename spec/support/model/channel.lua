@@ -36,9 +36,15 @@ end
 
 local METHODS = {}
 
+local ASKS = { ["queue.declare"] = true, ["basic.consume"] = true, ["basic.get"] = true }
+
 -- It goes to a queue that does not answer, or is behind what did.
 local function waits(self, frame)
   if self.behind then return true end
+  if ASKS[frame.method] then
+    local queue = self.connection:sees(frame.queue)
+    return queue and queue.is_dead
+  end
   if frame.method ~= "basic.publish" or frame.exchange ~= "" then return false end
   local queue = self.connection:sees(frame.routing_key)
   return queue and queue.is_silent

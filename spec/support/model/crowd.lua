@@ -58,6 +58,7 @@ function Crowd:patience()
   local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
+  if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- at a bell asked for just then
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
 
@@ -426,6 +427,15 @@ troubles["silent queue"] = function (self)
     ask_for_silent(self, process)
     member.busy, process.asks_for_silent = member.busy - 1, false
   end)
+end
+
+-- The node that the bell is on is killed, and comes back.
+troubles["dead bell"] = function (self)
+  local broker, bell = self.broker, self.kind.bell
+  local queue = broker.queues[bell]
+  if not queue or queue.is_dead then return end
+  broker:kill(bell)
+  self.world:after(self.random:between(0, self.random:pick{ 2, 10, 60 }), broker.revive, broker, bell)
 end
 
 -- They lose the permission to consume for a while: what they have declared by then would stay, with nobody's consumer.

@@ -133,7 +133,7 @@ end
 
 --- A message comes. False: it was refused.
 function Queue:publish(message)
-  if self.rejects or self.is_down then return false end
+  if self.rejects or self.is_down or self.is_dead then return false end
   self.places = self.places + 1
   local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
     header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key }
@@ -271,7 +271,7 @@ function Queue:remove()
   self.broker:forget(self)
   for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
   self.consumers = {}
-  if self.is_silent then self.broker:go_on() end
+  if self.is_silent or self.is_dead then self.broker:go_on() end
 end
 
 --- Its owner deletes it on a node that is being stopped, and takes it for dead: it is forgotten, and goes on until
