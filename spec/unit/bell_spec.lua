@@ -455,6 +455,26 @@ for _, way in ipairs(Peer.all_ways) do
         gets(op)
       end)
 
+      it("for nothing, and is not answered when it comes anew: for a poll from then on it is at the bell", function ()
+        local _, bell = wait(60, false, nil, 2)
+        deliver(bell)
+        peer:live(2.5, function ()
+          if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end
+          return peer.holder:next() == "basic.cancel"
+        end)
+        cancels(bell)
+        peer.holder:expect("basic.ack")
+        local again = arrives(1, true)
+        cancelled(bell)
+        silent()
+        for look = 1, 2 do
+          peer:pass(1.999)
+          if look == 2 then peer.holder:closes(again.channel) end
+          peer.prober:look(ONE_HELD)
+          silent()
+        end
+      end)
+
       it("for nothing, again and again: higher and higher", function ()
         local _, bell = wait(600, false, 7, 0.1)
         for priority = 8, 10 do
