@@ -177,6 +177,10 @@ function stage.fails(code, result, message, got)
   return message
 end
 
+--- Whether a time, in seconds since the epoch, is between `before` and now: about, as os.time() goes by a clock that
+-- lags behind where processors are short.
+function stage.is_since(before, time) return before - 1 <= time and time <= os.time() + 10 end
+
 -- The end -----------------------------------------------------------------------------------------------------------
 
 --- Has something done at the end of the test, however it ends, the last thing first.
