@@ -22,6 +22,9 @@ rival.__index = rival
 
 local LOOK = 0.002
 
+--- For how long a rival waits for an answer, in seconds.
+rival.TIMEOUT = 5
+
 --- `about`: url, kind, name, heartbeat, timeout (of an acquire), poll.
 function rival.new(spec, cpath, about)
   package.cpath = cpath .. package.cpath
@@ -35,7 +38,7 @@ function rival:write(...) table.insert(self.lines, (...):format(select(2, ...)))
 
 function rival:connect()
   while not self.conn and not self:is_over() do
-    local conn, _, code = amqplocks.connect(self.url, { heartbeat = self.heartbeat, timeout = 5 })
+    local conn, _, code = amqplocks.connect(self.url, { heartbeat = self.heartbeat, timeout = rival.TIMEOUT })
     self.conn = conn
     if not conn then
       self.none[code] = (self.none[code] or 0) + 1

@@ -11,6 +11,7 @@ local contest = require "spec.prove.cluster_contest"
 local kinds = require "spec.prove.cluster_kinds"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
+local rival = require "spec.prove.cluster_rival"
 local socket = require "socket"
 local until_true = require "spec.support.until"
 
@@ -195,9 +196,6 @@ table.insert(stories, {
 
 local POLL = 1
 
--- For so long whoever asks a quorum queue waits for its answer; while it has no leader there is none.
-local TIMEOUT = 5
-
 -- How long nobody had it, at most, between two who had; and in the median.
 local function gaps(said)
   local all, list = {}, {}
@@ -262,7 +260,8 @@ local function add_hand_over(act, through, strike, recover)
         say("  %-13s from hand to hand %.1f ms (median), %.2f s at most; alone %.2f s, a release %.2f s at most; "
           .. "acquires: %s", kind, median * 1000, longest, stall, slowest_release(all),
           contest.words(contest.none(all)))
-        local unconfirmed = kind == "quorum" and TIMEOUT or 0
+        -- A queue without a leader confirms nothing: who asks one waits for as long as that.
+        local unconfirmed = kind == "quorum" and rival.TIMEOUT or 0
         if longest > math.max(stall, down) + unconfirmed + 1.5 * POLL + 1 then
           fail("nobody had %s for %.2f s, though some waited", kind, longest)
         end

@@ -16,6 +16,7 @@ local assert = require "luassert"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"
+local socket = require "socket"
 local until_true = require "spec.support.until"
 
 local stage = {}
@@ -177,9 +178,8 @@ function stage.fails(code, result, message, got)
   return message
 end
 
---- Whether a time, in seconds since the epoch, is between `before` and now: about, as os.time() goes by a clock that
--- lags behind where processors are short.
-function stage.is_since(before, time) return before - 1 <= time and time <= os.time() + 10 end
+--- Whether a time, in seconds since the epoch, is between `before`, of os.time(), and now: not of that, which lags.
+function stage.is_since(before, time) return before <= time and time <= socket.gettime() + 0.001 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,13 @@ for _, way in ipairs(Peer.all_ways) do
         return claim
       end
 
+      -- Whether people are told of the bell.
+      local function is_noted()
+        for _, note in function () return peer.session:news() end do
+          if note:find('"' .. kind.bell .. '"', 1, true) then return true end
+        end
+      end
+
       -- What is had is had for good. Returns the lock.
       local function gets(op, claim)
         if kind.name == "writer" then scene.makes_sure(peer, claim) end
@@ -226,12 +233,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       describe("where the bell does not answer,", function ()
-        local function is_noted()
-          for _, note in function () return peer.session:news() end do
-            if note:find('"' .. kind.bell .. '"', 1, true) then return true end
-          end
-        end
-
         for poll, seconds in pairs{ [2] = 2, [20] = 5 } do
           it(("looks by itself: after a poll of %d s, or the timeout of 5 s"):format(poll), function ()
             local op, bell = arrives(nil, false, nil, poll)
@@ -279,11 +280,7 @@ for _, way in ipairs(Peer.all_ways) do
               peer.holder:refuse(bell.channel, reply, text, method)
               sees("held")
               silent()
-              local found
-              for _, note in function () return peer.session:news() end do
-                found = found or note:find('"' .. kind.bell .. '"', 1, true)
-              end
-              assert.is_truthy(found)
+              assert.is_true(is_noted())
               peer:pass(5)
               sees("free")
               local claim = claims()

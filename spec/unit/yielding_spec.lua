@@ -169,19 +169,24 @@ describe("in a coroutine", function()
         assert.same({ true, "worked" }, ends(thread))
       end
 
-      it("is his if the broker says so", function()
-        comes_late()
-        is_there(claim.channel, "a")
-        is_worked_with()
-      end)
+      for words, answers in pairs{
+        ["is his if the broker says so"] = is_there,
+        ["is his, too, if an administrator has taken the slot away: as from any holder"] = is_removed,
+      } do
+        it(words, function()
+          comes_late()
+          answers(claim.channel, "a")
+          is_worked_with()
+        end)
 
-      it("is his if he comes late to the answer, too, and the broker says so again", function()
-        comes_late()
-        is_there(claim.channel, "a")
-        comes_late()
-        is_there(claim.channel, "a")
-        is_worked_with()
-      end)
+        it(words .. "; also if he comes late to that, and it says so again", function()
+          for _ = 1, 2 do
+            comes_late()
+            answers(claim.channel, "a")
+          end
+          is_worked_with()
+        end)
+      end
 
       -- Asked for, and answered otherwise: what is left of it goes, and nothing was done with it.
       local function is_not_his(code, channel)
@@ -192,20 +197,6 @@ describe("in a coroutine", function()
         assert.same({}, expected())
         if channel then peer.holder:delete("a-1-B", channel) end
       end
-
-      it("is his, too, if an administrator has taken the slot away: as from any holder", function()
-        comes_late()
-        is_removed(claim.channel, "a")
-        is_worked_with()
-      end)
-
-      it("is his, too, if he comes late to that, and the broker says so again", function()
-        comes_late()
-        is_removed(claim.channel, "a")
-        comes_late()
-        is_removed(claim.channel, "a")
-        is_worked_with()
-      end)
 
       it("is not if somebody has deleted its queue", function()
         comes_late()

@@ -33,7 +33,8 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   snprintf(out + used, AL_MESSAGE_SIZE - used, " within %g s (%.128s)", seconds, standing);
 }
 
-/* Where others are beside us, our leaving makes room for nobody at the bell. */
+/* Where others are beside us, our leaving makes room for nobody at the bell. A bell that was missed within the last minute
+ * is missing still, though we have not come to it. */
 static void leave_bell(al_acquire *self, bool was_quick) {
   if (self->bell) self->bell->is_missing = !al_resource_may_have_bell(self->resource);
   if (self->bell && self->own && !self->kind->is_shared)
@@ -100,7 +101,7 @@ static bool is_polite(const al_acquire *self) {
  * node was killed. */
 static int64_t mute_from(const al_acquire *self) {
   int64_t poll = self->patience.poll, timeout = self->op.session->settings.timeout;
-  return al_wait_until(self->bell->came_at, poll < timeout ? poll : timeout);
+  return al_wait_until(self->bell->taker.since, poll < timeout ? poll : timeout);
 }
 
 /* Before every look: what rings after that is not missed, and costs no round trip of its own. */

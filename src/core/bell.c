@@ -91,7 +91,6 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
 void al_bell_arrive(al_bell *bell) {
   if (!al_bell_is_out(bell) || !al_taker_take(&bell->taker)) return;
   bell->is_missing = bell->is_first = false;
-  bell->came_at = bell->taker.session->now;
   bell->owes = true;
 }
 
@@ -104,7 +103,6 @@ void al_bell_give_up(al_bell *bell) {
 void al_bell_waste(al_bell *bell) {
   if (!al_bell_has_token(bell)) return;
   bell->is_first = false;
-  bell->came_at = bell->taker.session->now;
   if (bell->taker.priority < KEEPER - 1) bell->taker.priority++;
   al_taker_discard(&bell->taker);
 }

@@ -23,7 +23,6 @@ typedef struct al_bell {
   al_taker taker;
   al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
   char queue[AL_NAME_SIZE];
-  int64_t came_at; /* when it began to arrive, for the last time */
   bool makes;      /* it is those who wait that declare it */
   bool is_first;   /* nobody was at the bell when we came, so nobody who waits came before */
   bool is_missing; /* there is none by this name, or none that we may consume from, or that answers */

@@ -26,6 +26,7 @@ static void consume(al_taker *taker) {
                                   .arguments = {.num_entries = count, .entries = entries}};
   taker->state = AL_TAKER_ARRIVING;
   taker->delivery = 0;
+  taker->since = taker->session->now;
   taker->is_asking = taker->had = false;
   al_channel_call(taker->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
 }

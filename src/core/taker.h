@@ -71,6 +71,7 @@ struct al_taker {
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* the consumer's: never used twice */
   uint64_t delivery;        /* the message's tag; 0: there is none */
+  int64_t since;            /* when it consumed for the last time */
   bool is_asking;           /* al_taker_ask */
   bool had;                 /* OUT: it had a message when it came to be so */
 };

@@ -150,7 +150,10 @@ static void away(al_session *session) {
   al_session *other = connect_with(1);
   al_semaphore *same = al_semaphore_new(other, name, NULL);
   al_op *waits = al_semaphore_acquire(same, NULL);
-  while (al_op_waiting(waits, why) < 0) al_op_drop(await(other, al_admin_slots(other, name, NULL)));
+  while (al_op_waiting(waits, why) < 0) {
+    CHECK(!al_op_done(waits));
+    al_op_drop(await(other, al_admin_slots(other, name, NULL)));
+  }
   sleep(4); /* two to three heartbeats would be the end of the connection */
   al_lock_drop(one);
   al_lock *lock = al_op_lock(await(other, waits));
