@@ -31,6 +31,7 @@ build = {
         "src/core/admin_mutex.c",
         "src/core/barrier.c",
         "src/core/bell.c",
+        "src/core/bolt.c",
         "src/core/change.c",
         "src/core/channel.c",
         "src/core/claim.c",

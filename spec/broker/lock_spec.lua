@@ -151,7 +151,7 @@ describe("a lock is lost", function()
     local second = stage.take(sem)
     broker.suite:delete_queue(stage.holder(name, 1))
     local rival = stage.connect():semaphore(name)
-    stage.take(rival)
+    stage.take(rival, { timeout = 10 }) -- its bolt is shut until the keeper has read the news
     stage.fails("lost", lock:verify())
     assert_lost(lock)
     assert.is_true(stage.held(name, 1) and stage.held(name, 2))

@@ -475,7 +475,7 @@ describe("an operator", function()
     local lock = hold(name, nil, stage.connect(nil, { name = "press 4" }))
     local listed
     for row in broker.suite:ctl("list_queues", "name", "arguments"):gmatch "[^\n]+" do
-      if row:find(queue(name), 1, true) then listed = row end
+      if row:match "^%S+" == queue(name) then listed = row end
     end
     local function argument(key) return listed:match('"x%-amqplocks%-' .. key .. '"%s*,%s*"?([^"}%]]*)"?') end
     assert.equal(lock.ticket, argument "ticket")

@@ -32,15 +32,15 @@ operated_describe("the guide's permissions", function()
   end
 
   local function locker()
-    local holders = "^" .. name .. "-[0-9]+-B$"
-    local configure = is_strict() and "^" .. name .. "-[0-9]+-[AB]$" or holders
-    local read = "^" .. name .. "-([0-9]+-B|bell)$"
+    local holders = "^" .. name .. "-[0-9]+-B(-bolt)?$"
+    local configure = is_strict() and "^" .. name .. "-[0-9]+-([AB]|B-bolt)$" or holders
+    local read = "^" .. name .. "-([0-9]+-B(-bolt)?|bell)$"
     return connect_as(name .. "-locker", configure, "^amq\\.default$", read)
   end
 
   local function administrator()
-    local configure = "^" .. name .. "-(admin|bell|scratch-[0-9a-f]+|[0-9]+-A)$"
-    return connect_as(name .. "-administrator", configure, "^amq\\.default$", "^" .. name .. "-admin$")
+    local configure = "^" .. name .. "-(admin(-bolt)?|bell|scratch-[0-9a-f]+|[0-9]+-A)$"
+    return connect_as(name .. "-administrator", configure, "^amq\\.default$", "^" .. name .. "-admin(-bolt)?$")
   end
 
   before_each(function() name, conns = client.unique("permissions"), {} end)

@@ -28,10 +28,11 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 -- Links -------------------------------------------------------------------------------------------------------------
 
+-- `bolts`: claims are expected to shut bolts, as they do with a broker that needs them; until they are refused.
 local function new_link(peer, role)
   return setmetatable({
     peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0,
-    consumers = {}, deletes = {},
+    consumers = {}, deletes = {}, bolts = false,
   }, Link)
 end
 
@@ -140,18 +141,27 @@ function Link.start(fields)
   return start
 end
 
---- Connected up to, and without, connection.tune. Returns start-ok.
-function Link:greeted()
+local function needs_bolts(version)
+  local major, minor = tostring(version):match"^(%d+)%.(%d+)"
+  return major ~= nil and tonumber(major) * 100 + tonumber(minor) < 403
+end
+
+--- Connected up to, and without, connection.tune. `version` is the broker's, if not the usual one; false: it tells
+-- none. Returns start-ok.
+function Link:greeted(version)
+  local start = self.start()
+  if version ~= nil then start.server_properties.version = version or nil end
+  self.bolts = needs_bolts(start.server_properties.version)
   self:attach()
   self:expect("protocol header")
-  self:send(self.start())
+  self:send(start)
   return self:expect("connection.start-ok")
 end
 
 --- Connected up to, and without, connection.open-ok. Returns tune-ok, open.
 function Link:tuned(limits)
   limits = limits or {}
-  self:greeted()
+  self:greeted(limits.version)
   self:send{ channel = 0, method = "connection.tune", channel_max = limits.channel_max or 2047,
     frame_max = limits.frame_max or 131072, heartbeat = 60 }
   return self:expect("connection.tune-ok"), self:expect("connection.open")
@@ -211,13 +221,27 @@ function Link:closes(channel)
   self:send{ channel = channel, method = "channel.close-ok" }
 end
 
---- The core claims `queue` and looks at other queues behind it. Returns { channel =, tag =, queue =, looks = }.
+--- The core shuts the bolt of `queue` on the way to declaring it, in so many words, and waits for nothing. Returns the
+-- consume.
+function Link:shuts(queue)
+  local bolt = queue .. "-bolt"
+  local declare = self:expect("queue.declare", { queue = bolt, passive = false, durable = true, exclusive = false,
+    auto_delete = false, no_wait = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000,
+      ["x-max-length"] = 0 } })
+  return self:expect("basic.consume", { queue = bolt, channel = declare.channel, no_local = false, no_ack = true,
+    exclusive = true, no_wait = true, arguments = {} })
+end
+
+--- The core claims `queue`, bolted if the link `bolts`, and looks at other queues behind it. Returns { channel =,
+-- tag =, queue =, looks = }.
 function Link:claim(queue, ...)
   local opened = self:next() == "channel.open" and self:opened()
+  local bolt = self.bolts and self:shuts(queue)
   local declare = self:expect("queue.declare", { queue = queue, passive = false, exclusive = true, auto_delete = true })
   if opened then assert.equal(opened, declare.channel) end
   local channel = declare.channel
   local consume = self:expect("basic.consume", { channel = channel, queue = queue, no_ack = true, exclusive = false })
+  if bolt then assert.same({ channel, consume.consumer_tag .. "-bolt" }, { bolt.channel, bolt.consumer_tag }) end
   for _, look in ipairs{ ... } do
     self:expect("queue.declare", { channel = channel, queue = look, passive = true })
   end
@@ -375,7 +399,8 @@ function Peer.new(way, settings)
   return self
 end
 
---- A session whose links are both open. `limits` are the broker's: channel_max, frame_max.
+--- A session whose links are both open. `limits` are the broker's: channel_max, frame_max, and its version, as
+-- greeted() takes it.
 function Peer.open(way, settings, limits)
   local self = Peer.new(way, settings)
   self.holder:handshake(limits)

@@ -350,18 +350,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("keeping the doorbell", function ()
       -- How the bell is declared, by a broker of this version.
       local function declared_as(version, options)
-        local peer = Peer.new(way)
-        local start = peer.holder.start
-        peer.holder:attach()
-        peer.holder:expect("protocol header")
-        peer.holder:send(start{ server_properties = { product = "RabbitMQ", version = version } })
-        peer.holder:expect("connection.start-ok")
-        peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072,
-          heartbeat = 60 }
-        peer.holder:expect("connection.tune-ok")
-        peer.holder:expect("connection.open")
-        peer.holder:send{ channel = 0, method = "connection.open-ok" }
-        peer.prober:handshake()
+        local peer = Peer.open(way, nil, { version = version })
         begin(peer, "create", 1, options, {})
         scene.finds_bell(peer)
         return peer.holder:expect("queue.declare", { queue = "images-bell", durable = true, exclusive = false,

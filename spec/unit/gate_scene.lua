@@ -56,24 +56,34 @@ function scene.claim(peer, queue)
   return claim
 end
 
---- The core claims a reader's queue, binds it, and (unless told) goes through the door.
-function scene.reader(peer, has_no_door)
+--- The core claims a reader's queue, binds it, and (unless told) goes through the door, and asks for its bolt if the
+-- link `bolts`. The lock is called `name`, "db" unless told.
+function scene.reader(peer, has_no_door, name)
+  name = name or "db"
   local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
   local declare = peer.holder:expect("queue.declare", { passive = false, exclusive = true, auto_delete = true,
     durable = false })
   local channel, queue = declare.channel, declare.queue
   if opened then assert.equal(opened, channel) end
   local consume = peer.holder:expect("basic.consume", { channel = channel, queue = queue, no_ack = true })
-  assert.equal("db-reader-" .. consume.consumer_tag, queue)
+  assert.equal(name .. "-reader-" .. consume.consumer_tag, queue)
   peer.holder:expect("queue.bind", { channel = channel, queue = queue, exchange = "amq.direct",
-    routing_key = "db-readers", no_wait = false })
+    routing_key = name .. "-readers", no_wait = false })
   if not has_no_door then
-    peer.holder:expect("queue.delete", { channel = channel, queue = "db-writer", if_unused = true, if_empty = true,
-      no_wait = false })
+    peer.holder:expect("queue.delete", { channel = channel, queue = name .. "-writer", if_unused = true,
+      if_empty = true, no_wait = false })
+  end
+  local bolt = peer.holder.bolts and not has_no_door and name .. "-writer-bolt"
+  if bolt then
+    peer.holder:expect("queue.declare", { queue = bolt, channel = channel, passive = false, durable = true,
+      exclusive = false, auto_delete = false, no_wait = false, arguments = { ["x-queue-type"] = "classic",
+        ["x-expires"] = 60000, ["x-max-length"] = 0 } })
   end
   peer.holder:silent()
   return { channel = channel, tag = consume.consumer_tag, queue = queue, declare = declare, looks = {},
-    replies = has_no_door and { "declared", "bound", "consumed" } or { "declared", "bound", "through", "consumed" } }
+    bolt = bolt, replies = has_no_door and { "declared", "bound", "consumed" }
+      or bolt and { "declared", "bound", "through", "unbolted", "consumed" }
+      or { "declared", "bound", "through", "consumed" } }
 end
 
 --- The broker gives one of the replies to a claim.
@@ -82,6 +92,7 @@ function scene.reply(peer, claim, reply)
   if reply == "declared" then holder:declared(claim.channel, claim.queue) end
   if reply == "bound" then holder:send{ channel = claim.channel, method = "queue.bind-ok" } end
   if reply == "through" then holder:deleted(claim.channel) end
+  if reply == "unbolted" then holder:declared(claim.channel, claim.bolt) end
   if reply == "consumed" then holder:consumed(claim) end
 end
 

@@ -184,6 +184,68 @@ describe("the model broker", function ()
     end)
   end
 
+  describe("when a client dies whose claim is on its way", function ()
+    local watcher, second, third
+
+    local function begin(version)
+      broker, client = Socket.broker(1, { version = version, lags = 1, birth = 0.01, taken_away = 0.1 })
+      function broker.lag(_, most) return most end
+      watcher = client.connect()
+    end
+
+    local function die_claiming()
+      local dying = client.connect()
+      dying:channel():send(scene.holder("held"))
+      dying:flush()
+      dying:abort()
+      broker.world:run(0.05)
+      assert.equal("absent", watcher:probe("held"))
+    end
+
+    local function hold()
+      local channel = client.connect():channel()
+      scene.hold(channel, "held")
+      return channel
+    end
+
+    it("of before 4.3, takes away the next one's queue, of which he is told nothing", function ()
+      begin "4.2.9"
+      die_claiming()
+      second = hold()
+      assert.is_true(watcher:locked("held"))
+      broker.world:run(1)
+      assert.is_true(second:silent())
+      assert.is_false(watcher:exists("held"))
+      assert.equal("absent", watcher:probe("held"))
+    end)
+
+    for how, let_go in pairs{
+      ["when his channel closes"] = function () second:close() end,
+      ["when he dies"] = function () second.client:abort() end,
+    } do
+      it("of before 4.3, and so does the next one's what another has by then, " .. how, function ()
+        begin "3.10.8"
+        die_claiming()
+        second = hold()
+        broker.world:run(1)
+        third = hold()
+        assert.is_true(watcher:locked("held"))
+        let_go()
+        broker.world:run(1)
+        assert.is_true(third:silent())
+        assert.is_false(watcher:exists("held"))
+      end)
+    end
+
+    it("of 4.3 or later, takes away nothing", function ()
+      begin "4.3.0"
+      die_claiming()
+      second = hold()
+      broker.world:run(1)
+      assert.is_true(watcher:locked("held"))
+    end)
+  end)
+
   -- As in a cluster.
   describe("with nodes that are behind", function ()
     local function connections_to(nodes)

@@ -13,17 +13,7 @@ scene.PERMITS, scene.MARKS, scene.MUTEX = "images.semaphore", "images.semaphore-
 scene.HIGHEST = 2147483647
 
 --- A session whose broker is of this version.
-function scene.open(way, version)
-  local peer = Peer.new(way)
-  for _, link in ipairs{ peer.holder, peer.prober } do
-    local start = link.start
-    if version then
-      link.start = function () return start{ server_properties = { product = "RabbitMQ", version = version } } end
-    end
-    link:handshake()
-  end
-  return peer
-end
+function scene.open(way, version) return Peer.open(way, nil, { version = version }) end
 
 local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) end
 

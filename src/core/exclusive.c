@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bolt.h"
 #include "core/field.h"
 #include "core/link.h"
+#include "core/name.h"
 #include "core/op.h"
 #include "core/probe.h"
 #include "core/session.h"
@@ -80,10 +82,12 @@ static void send_claim(al_exclusive *own) {
   amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(own->claim.queue),
                                   .consumer_tag = amqp_cstring_bytes(own->claim.ticket),
                                   .no_ack = 1};
+  if (own->is_bolted) al_bolt_shut(own->channel, own->bolt, own->claim.ticket);
   send_declare(own);
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
+  if (!own->is_unbolted) al_bolt_look(own->channel, own->bolt);
   if (own->beside[0]) send_look(own, own->beside);
 }
 
@@ -165,7 +169,7 @@ static void exclusive_down(al_claim *claim) {
 static void settle(al_exclusive *own) {
   if (own->claim.state != AL_CLAIM_CLAIMING) return;
   bool is_made = own->is_declared && own->is_consumed && own->is_bound;
-  if (is_made && own->is_through && own->has_beside) al_claim_got(&own->claim);
+  if (is_made && own->is_through && own->is_unbolted && own->has_beside) al_claim_got(&own->claim);
 }
 
 static void cancelled(al_exclusive *own) {
@@ -178,8 +182,20 @@ static void cancelled(al_exclusive *own) {
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
-static void declared(al_exclusive *own, bool ours) {
-  if (own->claim.state == AL_CLAIM_HELD)
+/* The door's own queue was not there; but that proves nothing while its bolt is shut. */
+static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
+  own->is_unbolted = true;
+  if (ok->consumer_count > 0) {
+    al_claim_blame(&own->claim, AL_CONTENDED, "somebody is behind the door");
+    al_claim_release(&own->claim);
+  }
+}
+
+static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
+  bool ours = al_field_is(ok->queue, own->claim.queue);
+  if (!own->is_unbolted && al_field_is(ok->queue, own->bolt))
+    looked_at_bolt(own, ok);
+  else if (own->claim.state == AL_CLAIM_HELD)
     own->claim.confirmed++;
   else if (ours)
     own->is_declared = true;
@@ -216,9 +232,9 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
     case AMQP_CHANNEL_OPEN_OK_METHOD:
       return true;
     case AMQP_QUEUE_DECLARE_OK_METHOD: {
-      bool ours = al_field_is(((amqp_queue_declare_ok_t *)event->decoded)->queue, own->claim.queue);
-      if (own->claim.state == AL_CLAIM_HELD && !ours) return false;
-      declared(own, ours);
+      const amqp_queue_declare_ok_t *ok = event->decoded;
+      if (own->claim.state == AL_CLAIM_HELD && !al_field_is(ok->queue, own->claim.queue)) return false;
+      declared(own, ok);
       return true;
     }
     case AMQP_BASIC_CONSUME_OK_METHOD:
@@ -248,12 +264,15 @@ static void refused(al_exclusive *own, const al_event *event) {
   /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
+  if (own->bolt[0] && al_bolt_refused(own->claim.session, event, own->bolt)) code = AL_CONTENDED;
   al_claim_blame(&own->claim, code, event->text);
 }
 
 static void channel_closed(al_exclusive *own, const al_event *event) {
   bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
-  bool made_nothing = !own->is_declared && event->method == AMQP_QUEUE_DECLARE_METHOD;
+  /* What is consumed before our queue was declared is the bolt. */
+  bool made_nothing = !own->is_declared && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
+                                            event->method == AMQP_BASIC_CONSUME_METHOD);
   own->channel = NULL;
   if (was_claiming) refused(own, event);
   if (was_held) al_claim_lose(&own->claim, event->text);
@@ -305,9 +324,11 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
+/* Behind whatever is still under way on this channel: it is taken in order. */
 static void exclusive_release(al_claim *claim) {
-  send_delete(
-      (al_exclusive *)claim); /* behind whatever is still under way on this channel: it is taken in order */
+  al_exclusive *own = (al_exclusive *)claim;
+  if (own->is_bolted) al_bolt_open(own->channel, claim->ticket);
+  send_delete(own);
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
@@ -350,6 +371,12 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   own->has_beside = !plan->beside;
   own->is_bound = !plan->key;
   own->is_through = !plan->door;
+  own->is_unbolted = true;
+  if (al_bolt_is_needed(&session->holder) && (!plan->key || plan->door)) {
+    al_name_bolt(own->bolt, plan->door ? plan->door : plan->queue);
+    own->is_bolted = !plan->door;
+    own->is_unbolted = !plan->door;
+  }
   return own;
 }
 

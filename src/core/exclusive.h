@@ -13,12 +13,16 @@
  * the claim as well, and answered with delete-ok if there is none. A passive declare would say the same the wrong way round,
  * and cost the channel, and two lines in the broker's log, whenever all is well.
  *
+ * Where the broker's exclusive queues alone are not enough, a bolt (bolt.h) is shut before the declare, and opened before the
+ * delete; and who goes through a door looks at the door's.
+ *
  *   state        what happens                                         next
  *   ---------    --------------------------------------------------   ---------------------------------------------
  *   CLAIMING     declare-ok, consume-ok, bind-ok, delete-ok of the    HELD
  *                door, the look ok
- *                closed, answering our declare                        GONE, nothing was made     (code says why)
+ *                closed, answering the bolt or our declare            GONE, nothing was made     (code says why)
  *                closed, answering anything else                      UNDOING                    (code says why)
+ *                the door's bolt is shut                              RELEASING                  (contended)
  *                release                                              RELEASING
  *   HELD         basic.cancel: somebody deleted the queue             GONE, lost
  *                closed by the broker                                 UNDOING, lost
@@ -53,9 +57,12 @@ struct al_exclusive {
   al_channel *channel;
 
   bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled;
+  bool is_bolted;            /* ours is shut with the claim */
+  bool is_unbolted;          /* the door's was seen to be open, or need not be seen */
   char key[AL_NAME_SIZE];    /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE];   /* must not be there; "" if there is none to go through */
   char beside[AL_NAME_SIZE]; /* must be there; "" if nothing must */
+  char bolt[AL_NAME_SIZE];   /* ours, or the door's, which must be open; "" where none is needed */
 
   int64_t undo_at; /* when to ask again */
   al_wait undo_wait;

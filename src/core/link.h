@@ -61,10 +61,11 @@ struct al_link {
   int64_t answered_at;           /* when the latest request was sent that has an answer */
   _Atomic int64_t certain_until; /* see al_link_certain_until */
   int64_t pulsed_at;
-  int pulses;        /* locks that want the link's certainty kept fresh */
-  al_channel *pulse; /* the channel the pulse beats on */
-  bool blocked;      /* connection.blocked: the broker does not read what this connection publishes */
-  int version;       /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
+  int pulses;             /* locks that want the link's certainty kept fresh */
+  al_channel *pulse;      /* the channel the pulse beats on */
+  bool blocked;           /* connection.blocked: the broker does not read what this connection publishes */
+  int version;            /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
+  int64_t unbolted_until; /* so long claims do without a bolt (bolt.h), which was denied */
 
   al_channel **channels; /* by number; [0] is unused */
   int channels_size, channel_max;

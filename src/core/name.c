@@ -82,6 +82,10 @@ void al_name_mutex_bell(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-mutexbell", name);
 }
 
+void al_name_bolt(char out[AL_NAME_SIZE], const char *queue) {
+  snprintf(out, AL_NAME_SIZE, "%s-bolt", queue);
+}
+
 void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket) {
   snprintf(out, AL_NAME_SIZE, "%s-reader-%s", name, ticket);
 }

@@ -28,6 +28,8 @@ void al_name_mutex(char out[AL_NAME_SIZE], const char *name); /* N-mutex */
 void al_name_mutex_bell(char out[AL_NAME_SIZE],
                         const char *name); /* N-mutexbell; N-mutex-bell is another lock's */
 
+void al_name_bolt(char out[AL_NAME_SIZE], const char *queue); /* Q-bolt, beside the exclusive queue Q */
+
 void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket);
 void al_name_readers(char out[AL_NAME_SIZE], const char *name); /* what every reader is bound with */
 void al_name_door(char out[AL_NAME_SIZE],

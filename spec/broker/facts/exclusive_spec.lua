@@ -177,6 +177,63 @@ describe("a client that dies", function ()
   end)
 end)
 
+describe("a queue that somebody consumes alone", function ()
+  after_each(scene.clear)
+
+  local function alone(name, more)
+    local frame = { method = "basic.consume", queue = name, consumer_tag = "alone", no_ack = true, exclusive = true }
+    for key, value in pairs(more or {}) do frame[key] = value end
+    return frame
+  end
+
+  local function consumers(name)
+    return scene.channel():call{ method = "queue.declare", queue = name, passive = true }.consumer_count
+  end
+
+  local function assert_in_use(name, frame)
+    local answer, reason = scene.channel():call(frame)
+    assert.is_nil(answer)
+    assert.equal(403, reason.code)
+    assert.equal(("ACCESS_REFUSED - queue '%s' in vhost '/' in exclusive use"):format(name), reason.text)
+  end
+
+  it("is refused to everybody else, alone or not, with 403; its consumers are told", function ()
+    local name, channel = scene.queue(scene.slot()), scene.channel()
+    assert(channel:call(alone(name)))
+    assert_in_use(name, alone(name))
+    assert_in_use(name, { method = "basic.consume", queue = name })
+    assert.equal(1, consumers(name))
+  end)
+
+  it("is refused to whoever wants to be alone beside another", function ()
+    local name, channel = scene.queue(scene.slot()), scene.channel()
+    assert(channel:call{ method = "basic.consume", queue = name })
+    assert_in_use(name, alone(name))
+  end)
+
+  -- Nobody waits for a consume-ok that never comes: what is cancelled at once is no crash.
+  it("unasked for an answer is free when that is taken back, at once or later, or its channel is gone", function ()
+    local name, channel = scene.name(), scene.channel()
+    local declare = scene.slot()
+    declare.method, declare.queue, declare.no_wait = "queue.declare", name, true
+    channel:send(declare)
+    for _ = 1, 2 do
+      channel:send(alone(name, { no_wait = true }))
+      channel:send{ method = "basic.cancel", consumer_tag = "alone", no_wait = true }
+    end
+    channel:send(alone(name, { no_wait = true }))
+    scene.barrier(channel, name)
+    assert.equal(1, consumers(name))
+    channel:send{ method = "basic.cancel", consumer_tag = "alone", no_wait = true }
+    channel:send(alone(name, { no_wait = true }))
+    scene.barrier(channel, name)
+    assert_in_use(name, alone(name))
+    channel:close()
+    assert.is_true(until_true(function () return consumers(name) == 0 end))
+    assert(scene.channel():call(alone(name)))
+  end)
+end)
+
 describe("the name of a queue", function ()
   after_each(scene.clear)
 

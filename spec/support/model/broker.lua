@@ -36,6 +36,9 @@ Broker.laws = {
   settled = 0.002,      -- until a queue of a cluster hears what was acknowledged or given back
   exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
   ending = 0.002,       -- a queue that goes by itself takes its time
+  birth = 0.003,        -- an exclusive queue that is late, as `lags` of them are, begins so much later at most
+  by_its_name = nil,    -- what ends takes away whatever stands under its name by then: if not given, before 4.3
+  taken_away = 0.005,   -- until it has
   nacks = 0.3,          -- a queue that is going away refuses this share of all messages
   tick = 0.1,           -- who has held a message for too long, and does not say close-ok, is told so again
   nodes = 1,            -- of a cluster; each connection is with one of them
@@ -49,10 +52,16 @@ local function add_node(self, name)
   table.insert(self.nodes, { name = name, behind = self:lag(self.laws.stale), viewed = 0 })
 end
 
+local function is_before_4_3(version)
+  local major, minor = version:match("^(%d+)%.(%d+)")
+  return tonumber(major) < 4 or tonumber(major) == 4 and tonumber(minor) < 3
+end
+
 local function laws_with(some)
   local laws = {}
   for name, law in pairs(Broker.laws) do laws[name] = law end
   for name, law in pairs(some) do laws[name] = law end
+  if laws.by_its_name == nil then laws.by_its_name = is_before_4_3(laws.version) end
   return laws
 end
 
@@ -116,11 +125,12 @@ end
 
 -- Queues ------------------------------------------------------------------------------------------------------------
 
-local function changed(self, queue)
+--- For queues: it was made, is gone, or is or is no longer consumed by one alone.
+function Broker:changed(queue)
   for _, watcher in ipairs(self.watchers) do watcher(queue) end
 end
 
---- Has fn(queue) called whenever a queue was made, or is gone.
+--- Has fn(queue) called whenever a queue was made, or is gone; or somebody begins or ceases to consume from it alone.
 function Broker:watch(fn)
   table.insert(self.watchers, fn)
 end
@@ -163,7 +173,7 @@ function Broker:declare(name, options)
   self.world:note("broker", "%s is made", name)
   self.queues[name] = queue
   if queue.owner then table.insert(queue.owner.exclusive, queue) end
-  changed(self, queue)
+  self:changed(queue)
   return queue
 end
 
@@ -176,18 +186,41 @@ local function keep_past(self, list, thing)
   table.insert(list, thing)
 end
 
+-- It ends with its owner, if not before: so do those that are there no more for anybody else.
+local function disown(queue)
+  if not queue.owner or queue.is_orphan then return end
+  for i, other in ipairs(queue.owner.exclusive) do
+    if other == queue then table.remove(queue.owner.exclusive, i) end
+  end
+end
+
 --- For the queue: it is gone.
 function Broker:forget(queue)
   self.world:note("broker", "%s is gone", queue.name)
   self.queues[queue.name] = nil
   keep_past(self, self.past.queues, queue)
   for name in pairs(self.exchanges) do self:unbind(queue, name) end
-  if queue.owner then
-    for i, other in ipairs(queue.owner.exclusive) do
-      if other == queue then table.remove(queue.owner.exclusive, i) end
-    end
-  end
-  changed(self, queue)
+  disown(queue)
+  self:changed(queue)
+end
+
+local function take_away(self, name)
+  if self.queues[name] then self.queues[name]:be_orphaned() end
+end
+
+--- A queue of that name ends that is not the one that stands there, if any does: because another has taken that place,
+-- or because its owner was dead when it began. Before 4.3 it takes away what stands there when it is done.
+function Broker:ends_elsewhere(name)
+  if not self.laws.by_its_name then return end
+  self.world:note("broker", "another %s ends", name)
+  self.world:after(self:lag(self.laws.taken_away), take_away, self, name)
+end
+
+--- Whether somebody consumes from it alone.
+function Broker:is_shut(name)
+  local queue = self.queues[name]
+  local first = queue and queue.consumers[1]
+  return first and first.is_alone or false
 end
 
 --- Takes away the binding of a queue with a key, or all that the queue has there.

@@ -73,11 +73,19 @@ function Channel:go_on()
   for _, frame in ipairs(behind) do handle(self, frame) end
 end
 
+-- Its owner may be dead by then.
+local function begins_late(self, frame)
+  local broker, is_claim = self.broker, frame.method == "queue.declare" and frame.exclusive
+  if not is_claim or not broker.random:chance(broker.laws.lags) then return end
+  self.in_until = math.max(self.in_until, self.world.now) + broker:lag(broker.laws.birth)
+end
+
 --- A method arrives, with its content if it has any.
 function Channel:arrive(frame)
   if self.state == "closing" then
     handle(self, frame)  -- there is nobody left to be late
   else
+    begins_late(self, frame)
     in_turn(self, "in_until", handle, frame)
   end
 end
@@ -240,11 +248,12 @@ local function usable(self, frame)
   return queue
 end
 
-local function declared(self, queue)
+local function declared(self, queue, frame)
+  queue:used()
+  if frame.no_wait then return end
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
     consumer_count = #queue.consumers })
   self.broker:asked(queue, self)
-  queue:used()
 end
 
 -- The arguments that must be the same when a queue is declared again; others do not matter.
@@ -259,20 +268,25 @@ local function is_another(queue, frame)
   return false
 end
 
+-- A queue that begins when its owner is dead ends at once: nobody else has ever seen it.
+local function make(self, name, frame)
+  if frame.exclusive and self.connection.state == "over" then return self.broker:ends_elsewhere(name) end
+  declared(self, self.broker:declare(name, { owner = frame.exclusive and self.connection or nil,
+    durable = frame.durable, auto_delete = frame.auto_delete, arguments = frame.arguments }), frame)
+  self.connection:wrote_metadata()
+end
+
 METHODS["queue.declare"] = function (self, frame)
-  if frame.no_wait then error("the model broker answers every declare", 0) end
   local name = frame.queue:gsub("[\r\n]", "")
   local queue = self.broker.queues[name]
   if frame.passive then
     queue = usable(self, frame)
-    if queue then declared(self, queue) end
+    if queue then declared(self, queue, frame) end
   elseif name:find("^amq%.") then
     self:fail(403, "ACCESS_REFUSED - queue name '" .. name .. "' contains reserved prefix 'amq.*'", frame)
   elseif not queue then
     if name == "" then error("the model broker makes up no names", 0) end
-    declared(self, self.broker:declare(name, { owner = frame.exclusive and self.connection or nil,
-      durable = frame.durable, auto_delete = frame.auto_delete, arguments = frame.arguments }))
-    self.connection:wrote_metadata()
+    make(self, name, frame)
   elseif is_foreign(self, queue) or frame.exclusive ~= (queue.owner ~= nil) then
     locked(self, frame)
   elseif is_out_of_reach(self, queue, frame) then
@@ -280,7 +294,7 @@ METHODS["queue.declare"] = function (self, frame)
   elseif is_another(queue, frame) then
     self:fail(406, "PRECONDITION_FAILED - inequivalent arg for queue '" .. frame.queue .. "'", frame)
   else
-    declared(self, queue)
+    declared(self, queue, frame)
   end
 end
 
@@ -377,6 +391,16 @@ local function denied(self, frame)
     :format(frame.queue), frame)
 end
 
+local function in_exclusive_use(self, frame)
+  self:fail(403, ("ACCESS_REFUSED - queue '%s' in vhost '/' in exclusive use"):format(frame.queue), frame)
+end
+
+-- Of a consumer that did not want to hear of it nobody is told, and nobody has to be.
+local function begin_soon(self, consumer, is_told)
+  if is_told then consumer.is_told, consumer.known_at = true, -math.huge end
+  self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
+end
+
 METHODS["basic.consume"] = function (self, frame)
   if self.broker.denies then return denied(self, frame) end
   local queue = self.connection:sees(frame.queue)
@@ -388,11 +412,12 @@ METHODS["basic.consume"] = function (self, frame)
   end
   local tag = frame.consumer_tag ~= "" and frame.consumer_tag or self.broker:unique("amq.ctag-")
   if find(self, tag) then error("a consumer's tag is used twice on a channel", 0) end
+  if not queue:admits(frame.exclusive) then return in_exclusive_use(self, frame) end
   local consumer = { tag = tag, channel = self, queue = queue, no_ack = frame.no_ack,
-    prefetch = self.prefetch, priority = priority }
+    prefetch = self.prefetch, priority = priority, is_alone = frame.exclusive }
   table.insert(self.consumers, consumer)
   queue:consume(consumer)
-  self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
+  begin_soon(self, consumer, frame.no_wait)
 end
 
 -- RabbitMQ 3.10 crashes when a cancel overtakes consume-ok, and takes the connection with it. It may also be lucky: the

@@ -45,7 +45,8 @@ local ADMIN = 30
 local function round_trip(self)
   local laws = self.broker.laws
   local settled = laws.nodes > 1 and laws.settled or 0
-  return 2 * Wire.longest(self.pace) + 2 * laws.inner + math.max(laws.confirm, laws.consume_ok) + laws.stale + settled
+  local inner = 2 * laws.inner + laws.birth + math.max(laws.confirm, laws.consume_ok)
+  return 2 * Wire.longest(self.pace) + inner + laws.stale + settled
 end
 
 --- How long a waiter may sleep beside a free lock, at worst: until its next look, or, if the prober was lost, until it
@@ -70,8 +71,10 @@ local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 -- always a defect.
 local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
-  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "stopping", "death" },
-  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "too long", "destroy" },
+  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "stopping", "death",
+    "dies claiming" },
+  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "too long", "destroy",
+    "death", "dies claiming", "requests" }, -- the last three: as before 4.3, by another's end
   suspect = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping" },
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
@@ -311,18 +314,28 @@ end
 local troubles = {}
 Crowd.troubles = troubles
 
-function troubles.death(self)
-  local member = anybody(self)
-  local process = member.process
-  if process.is_dead or member.busy == 0 then return end
+local function kill(self, process, loses_what_it_wrote)
+  if process.is_dead or process.member.busy == 0 then return end
   for _, borrower in ipairs(process.borrowers) do
     self.watch:gives(borrower)
     self.watch:excuses(borrower)
   end
   self.watch:gives(process)
   self.watch:excuses(process)
-  process:kill(self.random:chance(0.5))
-  begin_again(self, member)
+  process:kill(loses_what_it_wrote)
+  begin_again(self, process.member)
+end
+
+function troubles.death(self) kill(self, anybody(self).process, self.random:chance(0.5)) end
+
+-- The next claim that it writes is its last word.
+troubles["dies claiming"] = function (self)
+  local process = anybody(self).process
+  process.on_sent = function (bytes)
+    if not bytes:find("x-amqplocks-ticket", 1, true) then return end
+    process.on_sent = nil
+    self.world:after(0, kill, self, process, false)
+  end
 end
 
 -- The locks are lost with the holder, and the news takes its time; the wait ends with it.
@@ -640,6 +653,7 @@ end
 --   notice              how late at most one may hear that a queue is gone that one consumes from, in seconds
 --   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from
 --   nodes, stale        how many the broker has; how late one may see what was changed through another, in seconds
+--   version             of the broker, before 4.3 or not: of either, if not given
 --   channels            how many may be open in the end on a connection
 --   heartbeat, paces    of the connections, and of the network to choose from
 function Crowd.new(seed, options, traced)
@@ -653,6 +667,7 @@ function Crowd.new(seed, options, traced)
   self.pace = random:pick(options.paces or PACES)
   self.broker = Broker.new(world, { strict = true, pace = self.pace,
     lags = random:pick(options.lags or { 0, 0.1, 0.5 }), closes_late = random:chance(0.5),
+    version = options.version or random:pick{ "3.10.8", "4.3.0" },
     by_name = true,
     notice = options.notice, inner = options.inner, nodes = options.nodes, stale = options.stale })
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
@@ -696,15 +711,27 @@ local function all_done(self)
   return not self.admin.is_busy and not (self.asker and self.asker.is_busy)
 end
 
+-- A bolt, which stands for as long as nobody has used it for a minute.
+local function is_bolt(name) return name:find("%-bolt$") end
+
 -- Nothing of it may be left: no claim, no consumer, no message in anybody's hands, nothing but what was made to stay.
 local function look_for_leftovers(self, when)
   for _, name in ipairs(self.broker:names_of_queues()) do
     local ready, unacked, consumers = self.broker:count(name)
-    if not self.kind:stays(name) and name ~= SILENT_SLOT then breach("%s: %s is left", when, name) end
+    local may_stay = self.kind:stays(name) or name == SILENT_SLOT or is_bolt(name)
+    if not may_stay then breach("%s: %s is left", when, name) end
     if unacked > 0 or consumers > 0 then
       breach("%s: %s has %d consumers, %d messages with them, %d ready", when, name, consumers, unacked, ready)
     end
   end
+end
+
+-- A channel on which a queue was let go of that another's end had taken away, unheard: its consumer lives on, and the
+-- channel with it.
+local function orphans_of(connection)
+  local count = 0
+  for _, queue in ipairs(connection.exclusive) do count = count + (queue.is_orphan and queue.lingers and 1 or 0) end
+  return count
 end
 
 -- Channels are used again: sixteen are kept for that, as whoever may not publish asks on many at a time. Who has been
@@ -712,7 +739,7 @@ end
 local function look_for_channels(self)
   local most = self.options.channels or 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
-    local count = #connection.channels
+    local count = #connection.channels - orphans_of(connection)
     self.most_channels = math.max(self.most_channels or 0, count)
     if count > most then breach("%s has %d channels open, and does nothing", connection.name, count) end
   end

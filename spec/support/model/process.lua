@@ -84,7 +84,9 @@ local function move(self, role)
   local socket, core = self.sockets[role], self.core
   local state, wanted = core:state(role)
   if socket then
-    socket:send(core:output(role))
+    local bytes = core:output(role)
+    socket:send(bytes)
+    if self.on_sent then self.on_sent(bytes) end
     if state == "down" or state == "idle" then
       socket:close()
       self.sockets[role] = nil

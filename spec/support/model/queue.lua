@@ -203,11 +203,18 @@ end
 
 -- Consumers ---------------------------------------------------------------------------------------------------------
 
+--- Whether one more may consume from it; or, exclusively, one alone.
+function Queue:admits(exclusive)
+  local first = self.consumers[1]
+  return not first or not exclusive and not first.is_alone
+end
+
 function Queue:consume(consumer)
   consumer.unacked = 0
   to_the_end(self, consumer)
   table.insert(self.consumers, consumer)
   self:used()
+  if consumer.is_alone then self.broker:changed(self) end
   self.broker:consumed(self, consumer)
 end
 
@@ -219,18 +226,20 @@ local function remove(self, gone)
   for _, consumer in ipairs(self.consumers) do
     if not gone(consumer) then table.insert(kept, consumer) end
   end
-  local had = #kept < #self.consumers
+  local had, was_alone = #kept < #self.consumers, self.consumers[1] and self.consumers[1].is_alone
   self.consumers = kept
   if not had or #kept > 0 then return end
+  if was_alone then self.broker:changed(self) end
   self:used()
   if self.auto_delete then self:finish() end
 end
 
 -- It lingers, and nobody consumes from it any more: it takes along whatever its connection has made by its name since,
--- whose consumers are not told.
+-- whose consumers are not told; before 4.3 also what another has.
 local function end_lingering(self)
   local namesake = self.broker.queues[self.name]
   self.lingers = false
+  if self.broker.laws.by_its_name then return self.broker:ends_elsewhere(self.name) end
   if not namesake or namesake.owner ~= self.owner then return end
   namesake.state, namesake.is_alive = "gone", false
   self.broker:forget(namesake)
@@ -266,6 +275,7 @@ end
 
 --- It is gone; its consumers are told.
 function Queue:remove()
+  if self.is_orphan and self.lingers then return end_lingering(self) end
   if not self.is_alive then return end
   self.state, self.is_alive = "gone", false
   self.broker:forget(self)
@@ -279,6 +289,14 @@ end
 function Queue:linger()
   if #self.consumers == 0 then return self:remove() end
   self.state, self.is_alive, self.lingers = "gone", false, true
+  self.broker:forget(self)
+end
+
+--- Another that had its name has ended, and has taken it away: nobody sees it any more, its name is free, and nobody is
+-- told. It goes on for those who consume from it, and its owner, until they go. Of others' queues little is asked here.
+function Queue:be_orphaned()
+  if not self.owner then return self:remove() end
+  self.state, self.is_alive, self.lingers, self.is_orphan = "gone", false, true, true
   self.broker:forget(self)
 end
 

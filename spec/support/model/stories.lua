@@ -18,8 +18,8 @@ local stories = { all = {} }
 -- it is, too, where an administrator may die between the slots it makes and their tokens. spare: each of them may have
 -- rung once for what he held without a token; whoever waits in vain takes what is too many away.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
-local EVERYTHING = { "death", "lost holder", "lost prober", "alarm", "stranger", "robbed", "restart", "cut off",
-  "stopped", "stall", unpack(BELL) }
+local EVERYTHING = { "death", "dies claiming", "lost holder", "lost prober", "alarm", "stranger", "robbed", "restart",
+  "cut off", "stopped", "stall", unpack(BELL) }
 
 -- For those who would wait for ever for what is taken away, or lost.
 local IMPATIENT = { "a while", "at once", "and gives up" }
@@ -41,6 +41,9 @@ local SEMAPHORE = {
     waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" }, troubles = { "purge" }, poll = 1,
     loses_tokens = true },
   { name = "death", text = "while some of them are killed", seeds = 100, troubles = { "death" }, loses_tokens = true },
+  { name = "orphans", text = "while some of them die as they claim", seeds = 40, workers = 8, version = "3.10.8",
+    rounds = 5, count = 60, hold = 0.2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
+    troubles = { "dies claiming" }, slots = 1, loses_tokens = true },
   { name = "lost", text = "while connections are lost", seeds = 100, troubles = { "lost holder", "lost prober" },
     loses_tokens = true },
   { name = "dead bell", text = "while the node of the bell is dead", seeds = 60, count = 12, hold = 0.3,
@@ -96,6 +99,9 @@ local MUTEX = {
     is_used = true, paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
     letting_go = { "release" } },
   { name = "mutex death", text = "while some of them are killed", seeds = 80, troubles = { "death" } },
+  { name = "mutex orphans", text = "while some of them die as they claim", seeds = 40, workers = 8, version = "3.10.8",
+    rounds = 5, count = 60, hold = 0.2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
+    troubles = { "dies claiming" } },
   { name = "mutex lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" } },
   { name = "mutex restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" } },
   { name = "mutex stopping", text = "while the broker is told to stop, and takes its time", seeds = 20, rounds = 10,
@@ -129,7 +135,7 @@ local RWLOCK = {
     downgrades = 0.3 },
   { name = "rw callers races", text = "by callers who share a session, while all are late", seeds = 100, count = 60,
     rounds = 8, hold = 0.01, programs = 2, shares = true, writers = 0.4, downgrades = 0.3, inner = 0.05,
-    lags = { 0.05, 0.1 }, paces = { Crowd.near[1] }, troubles = { "hiccup" } },
+    version = "4.3.0", lags = { 0.05, 0.1 }, paces = { Crowd.near[1] }, troubles = { "hiccup" } },
   { name = "rw requests", text = "by requests, while everything happens", seeds = 60, requests = true, programs = 2,
     troubles = EVERYTHING, count = 10, heartbeat = 2, downgrades = 0.3 },
   { name = "rw denied", text = "while they may not consume, now and then", seeds = 20, count = 10, rounds = 6,
@@ -137,6 +143,9 @@ local RWLOCK = {
   { name = "rw silent", text = "while a queue that none of them wants does not answer", seeds = 20, count = 12,
     troubles = { "silent queue" }, is_silenced = true, writers = 0.7, downgrades = 0.3 },
   { name = "rw death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, downgrades = 0.3 },
+  { name = "rw orphans", text = "while some of them die as they claim", seeds = 40, workers = 8, version = "3.10.8",
+    rounds = 5, count = 60, hold = 0.2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
+    troubles = { "dies claiming" }, writers = 0.6, downgrades = 0.3 },
   { name = "rw lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
     downgrades = 0.3 },
   { name = "rw restart", text = "while the broker is restarted", seeds = 60, count = 2, troubles = { "restart" },
@@ -153,8 +162,8 @@ local RWLOCK = {
   { name = "rw stopped", text = "while they are stopped, again and again", seeds = 20, heartbeat = 1, rounds = 10,
     hold = 0.1, count = 120, paces = Crowd.far, troubles = { "stopped" }, writers = 0.6, downgrades = 1, nods = true },
   { name = "rw downgrades", text = "to become readers, while all are late", seeds = 40, count = 60, rounds = 8,
-    hold = 0.01, writers = 0.6, downgrades = 1, inner = 0.05, lags = { 0.05, 0.1 }, paces = { Crowd.near[1] },
-    troubles = { "hiccup" } },
+    hold = 0.01, writers = 0.6, downgrades = 1, version = "4.3.0", inner = 0.05, lags = { 0.05, 0.1 },
+    paces = { Crowd.near[1] }, troubles = { "hiccup" } },
   { name = "rw robbed", text = "to become readers, while an operator deletes their queues, of which they hear late",
     seeds = 40, count = 30, hold = 0.2, writers = 0.6, downgrades = 1, notice = 0.2,
     paces = { Crowd.near[1] }, troubles = { "robbed" } },

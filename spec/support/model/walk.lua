@@ -160,13 +160,14 @@ end
 function steps.consume(self, link, channel)
   local random, name, tag = self.random, pick_name(self, link), "t" .. self.steps
   local prefetch, priority, no_ack = random:below(3) - 1, random:pick{ 0, 0, 1, -1 }, random:chance(0.2)
+  local exclusive = random:chance(0.1)
   channel.prefetch = prefetch
   assert(channel.at:call{ method = "basic.qos", prefetch_count = prefetch })
-  local said = ("consumes %s as %s, prefetch %d, priority %d%s"):format(short(self, name), tag, prefetch, priority,
-    no_ack and ", no ack" or "")
+  local said = ("consumes %s as %s, prefetch %d, priority %d%s%s"):format(short(self, name), tag, prefetch, priority,
+    no_ack and ", no ack" or "", exclusive and ", alone" or "")
   local arguments = priority ~= 0 and { ["x-priority"] = priority } or {}
   local answer, frame = call(self, link, channel, { method = "basic.consume", queue = name, consumer_tag = tag,
-    no_ack = no_ack, arguments = arguments })
+    no_ack = no_ack, exclusive = exclusive, arguments = arguments })
   if frame then table.insert(channel.consumers, { tag = tag, queue = name, no_ack = no_ack }) end
   return said, answer
 end

@@ -5,7 +5,7 @@
 local Mutex = {}
 Mutex.__index = Mutex
 
-local NAME, QUEUE = "db", "db-mutex"
+local NAME, QUEUE, BOLT = "db", "db-mutex", "db-mutex-bolt"
 local BELL = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000, ["x-max-length"] = 1,
   ["x-overflow"] = "drop-head" } }
 local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
@@ -13,7 +13,7 @@ local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 function Mutex.new(crowd)
   local broker = crowd.broker
   local self = setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", seats = {
-    { name = "the mutex", is_free = function () return not broker.queues[QUEUE] end },
+    { name = "the mutex", is_free = function () return not broker.queues[QUEUE] and not broker:is_shut(BOLT) end },
   } }, Mutex)
   if crowd.options.is_used then
     self:make_bell()

@@ -6,7 +6,7 @@
 local RWLock = {}
 RWLock.__index = RWLock
 
-local NAME, DOOR, KEY = "catalog", "catalog-writer", "catalog-readers"
+local NAME, DOOR, BOLT, KEY = "catalog", "catalog-writer", "catalog-writer-bolt", "catalog-readers"
 local BELL = { durable = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000, ["x-max-length"] = 1,
   ["x-overflow"] = "drop-head" } }
 local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
@@ -20,18 +20,19 @@ function RWLock.new(crowd)
       if belief.wish == "write" then return true end
     end
   end
+  local function is_open() return not queues[DOOR] and not self.broker:is_shut(BOLT) end
   local function has_shut_it(wait)
     if crowd.options.programs then return false end  -- it may be the other one who has, or is in already
     local socket = wait.process.sockets.holder
     return wait.wish == "write" and socket and self.shut_by == socket.connection
   end
   self.seats = {
-    { name = "the door", is_free = function () return not queues[DOOR] end,
+    { name = "the door", is_free = is_open,
       tells = function (wish) return wish == "read" end },
     { name = "the room behind the door", wakes = has_shut_it, tells = function () return false end,
       is_free = function () return queues[DOOR] and self.reader_count == 0 and not is_anybody_in() end },
     { name = "everything", wakes = function () return false end, tells = function (wish) return wish == "write" end,
-      is_free = function () return not queues[DOOR] and self.reader_count == 0 end },
+      is_free = function () return is_open() and self.reader_count == 0 end },
   }
   return self
 end

@@ -36,6 +36,7 @@ end
 
 local function slot_queue(slot) return ("%s-%d-A"):format(NAME, slot) end
 local function holder_queue(slot) return ("%s-%d-B"):format(NAME, slot) end
+local function bolt(slot) return holder_queue(slot) .. "-bolt" end
 
 local INQUIRIES = {}
 
@@ -147,7 +148,7 @@ end
 local function new_seat(self, slot)
   local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
   return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = function ()
-    return queues[a] ~= nil and not queues[a].is_down and not queues[b]
+    return queues[a] ~= nil and not queues[a].is_down and not queues[b] and not self.broker:is_shut(bolt(slot))
   end }
 end
 

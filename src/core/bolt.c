@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/bolt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/field.h"
+#include "core/link.h"
+#include "core/session.h"
+
+#define SOUND 40300   /* the first RabbitMQ whose queues take away nothing but themselves */
+#define EXPIRES 60000 /* milliseconds */
+#define EVERY (60 * AL_SECOND)
+#define MOST_TOLD 255
+#define TAG_SIZE (AL_TICKET_SIZE + 8)
+
+bool al_bolt_is_needed(const al_link *link) {
+  return link->version > 0 && link->version < SOUND && link->now >= link->unbolted_until;
+}
+
+static void declare(al_channel *channel, const char *bolt, bool is_asked) {
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
+                                  al_field_number("x-expires", EXPIRES), al_field_number("x-max-length", 0)};
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bolt),
+                                  .durable = 1,
+                                  .nowait = !is_asked,
+                                  .arguments = {.num_entries = 3, .entries = entries}};
+  if (is_asked)
+    al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  else
+    al_link_method(channel->link, channel->number, AMQP_QUEUE_DECLARE_METHOD, &declare);
+}
+
+/* One channel has one bolt and one claim: and tags are the channel's own. */
+static amqp_bytes_t tag_of(char out[TAG_SIZE], const char *tag) {
+  snprintf(out, TAG_SIZE, "%s-bolt", tag);
+  return amqp_cstring_bytes(out);
+}
+
+void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag) {
+  char own[TAG_SIZE];
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(bolt),
+                                  .consumer_tag = tag_of(own, tag),
+                                  .no_ack = 1,
+                                  .exclusive = 1,
+                                  .nowait = 1};
+  declare(channel, bolt, false);
+  al_link_method(channel->link, channel->number, AMQP_BASIC_CONSUME_METHOD, &consume);
+}
+
+void al_bolt_open(al_channel *channel, const char *tag) {
+  char own[TAG_SIZE];
+  amqp_basic_cancel_t cancel = {.consumer_tag = tag_of(own, tag), .nowait = 1};
+  al_link_method(channel->link, channel->number, AMQP_BASIC_CANCEL_METHOD, &cancel);
+}
+
+void al_bolt_look(al_channel *channel, const char *bolt) { declare(channel, bolt, true); }
+
+/* The broker tells no more than 255 bytes, the last three of them dots then: and so of a long name how it begins. */
+static bool is_named(const char *text, const char *bolt) {
+  char words[AL_NAME_SIZE + 16];
+  snprintf(words, sizeof words, "queue '%s'", bolt);
+  size_t length = strlen(text), most = strlen(words);
+  const char *at = strstr(text, "queue '");
+  if (!at) return false;
+  if (length == MOST_TOLD && strcmp(text + length - 3, "...") == 0) {
+    size_t told = length - 3 - (size_t)(at - text);
+    if (told < most) most = told;
+  }
+  return strncmp(at, words, most) == 0;
+}
+
+/* Other 403s begin with the permission that is missing: "access to queue", "configure access to queue". */
+static bool is_shut(const char *text) {
+  static const char words[] = "ACCESS_REFUSED - queue '";
+  return strncmp(text, words, sizeof words - 1) == 0;
+}
+
+bool al_bolt_refused(al_session *session, const al_event *event, const char *bolt) {
+  bool is_request = event->method == AMQP_QUEUE_DECLARE_METHOD || event->method == AMQP_BASIC_CONSUME_METHOD;
+  bool is_race = event->reply_code == AMQP_RESOURCE_LOCKED || al_event_is_absent(event);
+  if (!is_request || is_race || !is_named(event->text, bolt)) return false;
+  if (!is_shut(event->text)) {
+    session->holder.unbolted_until = session->now + EVERY;
+    al_session_note(session, false,
+                    "locks are held without \"%s\", as before RabbitMQ 4.3 they should not be: %s", bolt,
+                    event->text);
+  }
+  return true;
+}
