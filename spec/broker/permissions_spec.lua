@@ -9,14 +9,14 @@ local scene = require "spec.broker.facts.scene"
 local operated_describe = scene.operated and describe or pending
 
 operated_describe("the guide's permissions", function()
-  local name, conns
+  local name, conns, notes
 
   local function connect_as(user, configure, write, read)
     scene.ctl("add_user", user, "secret")
     scene.undo(function() scene.ctl("delete_user", user) end)
     scene.ctl("set_permissions", user, configure, write, read)
     local url = os.getenv("AMQP_URL"):gsub("//[^@]*@", "//" .. user .. ":secret@")
-    local conn = assert(amqplocks.connect(url))
+    local conn = assert(amqplocks.connect(url, { log = function(_, note) table.insert(notes, note) end }))
     conns[#conns + 1] = conn
     return conn
   end
@@ -43,7 +43,11 @@ operated_describe("the guide's permissions", function()
     return connect_as(name .. "-administrator", configure, "^amq\\.default$", "^" .. name .. "-admin(-bolt)?$")
   end
 
-  before_each(function() name, conns = client.unique("permissions"), {} end)
+  before_each(function() name, conns, notes = client.unique("permissions"), {}, {} end)
+
+  local function assert_all_bolted()
+    for _, note in ipairs(notes) do assert.is_nil(note:find("locks are held without", 1, true), note) end
+  end
 
   after_each(function()
     for _, conn in ipairs(conns) do conn:close() end
@@ -62,6 +66,7 @@ operated_describe("the guide's permissions", function()
     assert.equal(3, admin:repair())
     assert.equal(3, #assert(admin:status()))
     assert.is_true(admin:wait_released { 1, 2 })
+    assert_all_bolted()
     local _, _, code = conn:semaphore(name):try_acquire()
     assert.equal("refused", code)
     assert.is_true(admin:destroy())
@@ -78,6 +83,7 @@ operated_describe("the guide's permissions", function()
       assert.is_false(other:exists(name .. "-1-B"))
     end
     other:close()
+    assert_all_bolted()
     local _, _, code = conn:admin(name):resize(3)
     assert.equal("refused", code)
   end)

@@ -221,15 +221,18 @@ function Link:closes(channel)
   self:send{ channel = channel, method = "channel.close-ok" }
 end
 
---- The core shuts the bolt of `queue` on the way to declaring it, in so many words, and waits for nothing. Returns the
--- consume.
-function Link:shuts(queue)
-  local bolt = queue .. "-bolt"
-  local declare = self:expect("queue.declare", { queue = bolt, passive = false, durable = true, exclusive = false,
-    auto_delete = false, no_wait = true, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000,
+--- The core declares the bolt of `queue`, in so many words. Returns the declare.
+function Link:declares_bolt(queue, no_wait)
+  return self:expect("queue.declare", { queue = queue .. "-bolt", passive = false, durable = true, exclusive = false,
+    auto_delete = false, no_wait = no_wait, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000,
       ["x-max-length"] = 0 } })
-  return self:expect("basic.consume", { queue = bolt, channel = declare.channel, no_local = false, no_ack = true,
-    exclusive = true, no_wait = true, arguments = {} })
+end
+
+--- The core shuts the bolt of `queue` on the way to declaring it, and waits for nothing. Returns the consume.
+function Link:shuts(queue)
+  local declare = self:declares_bolt(queue, true)
+  return self:expect("basic.consume", { queue = declare.queue, channel = declare.channel, no_local = false,
+    no_ack = true, exclusive = true, no_wait = true, arguments = {} })
 end
 
 --- The core claims `queue`, bolted if the link `bolts`, and looks at other queues behind it. Returns { channel =,

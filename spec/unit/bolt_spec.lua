@@ -442,6 +442,15 @@ for _, way in ipairs(Peer.all_ways) do
           consumer_count = 1 }
       end
 
+      -- It finds the bolt shut behind an open door.
+      local function steps_back(claim)
+        scene.replies(peer, claim, 1, 3)
+        shut(claim)
+        peer.holder:consumed(claim)
+        peer.holder:delete(claim.queue, claim.channel)
+        scene.rings(peer, DOOR)
+      end
+
       for _, version in ipairs{ "3.10.8", "4.0.5", "4.2.9", "4.3.0", "4.3.6", false } do
         it("asks for the door's, behind the door, if there is one on " .. (version or "no version"), function ()
           open(version)
@@ -497,11 +506,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("steps back where it is shut, and is in when it is open", function ()
         local op, claim = steps_in()
-        scene.replies(peer, claim, 1, 3)
-        shut(claim)
-        peer.holder:consumed(claim)
-        peer.holder:delete(claim.queue, claim.channel)
-        scene.rings(peer, DOOR)
+        steps_back(claim)
         peer:pass(0.01)
         scene.looks(peer, DOOR, "free")
         local again = scene.reader(peer)
@@ -517,11 +522,7 @@ for _, way in ipairs(Peer.all_ways) do
         for _ = 1, 3 do
           scene.looks(peer, DOOR, "free")
           local claim = scene.reader(peer)
-          scene.replies(peer, claim, 1, 3)
-          shut(claim)
-          peer.holder:consumed(claim)
-          peer.holder:delete(claim.queue, claim.channel)
-          scene.rings(peer, DOOR)
+          steps_back(claim)
           peer:pass(0.01)
         end
         peer:failed(op, "contended", 'others were faster at "db" 3 times')
@@ -538,11 +539,7 @@ for _, way in ipairs(Peer.all_ways) do
         local token = scene.deliver(peer, bell)
         scene.looks(peer, DOOR, "free", true)
         local claim = scene.reader(peer)
-        scene.replies(peer, claim, 1, 3)
-        shut(claim)
-        peer.holder:consumed(claim)
-        peer.holder:delete(claim.queue, claim.channel)
-        scene.rings(peer, DOOR)
+        steps_back(claim)
         silent()
         peer:pass(0.01)
         scene.looks(peer, DOOR, "free", true)

@@ -73,11 +73,11 @@ function scene.reader(peer, has_no_door, name)
     peer.holder:expect("queue.delete", { channel = channel, queue = name .. "-writer", if_unused = true,
       if_empty = true, no_wait = false })
   end
-  local bolt = peer.holder.bolts and not has_no_door and name .. "-writer-bolt"
-  if bolt then
-    peer.holder:expect("queue.declare", { queue = bolt, channel = channel, passive = false, durable = true,
-      exclusive = false, auto_delete = false, no_wait = false, arguments = { ["x-queue-type"] = "classic",
-        ["x-expires"] = 60000, ["x-max-length"] = 0 } })
+  local bolt
+  if peer.holder.bolts and not has_no_door then
+    local declare_bolt = peer.holder:declares_bolt(name .. "-writer", false)
+    assert.equal(channel, declare_bolt.channel)
+    bolt = declare_bolt.queue
   end
   peer.holder:silent()
   return { channel = channel, tag = consume.consumer_tag, queue = queue, declare = declare, looks = {},
