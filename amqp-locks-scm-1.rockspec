@@ -32,6 +32,7 @@ build = {
         "src/core/barrier.c",
         "src/core/bell.c",
         "src/core/bolt.c",
+        "src/core/bolts.c",
         "src/core/change.c",
         "src/core/channel.c",
         "src/core/claim.c",

@@ -200,12 +200,12 @@ end
 -- Losses ------------------------------------------------------------------------------------------------------------
 
 -- Whether anything happened for which a lock may be lost that was had from one time on, and lost at another: between
--- them, or so long before as the broker takes to give its holder up.
+-- them, or so long before as the broker takes to give its holder up; or ever before, if it robs whoever comes next.
 local function may_be_lost(book, hold, from, lost)
   local patience = strikes.SILENCE * book.heartbeat + strikes.GRACE
   for _, strike in ipairs(book.strikes) do
     local is_then = strike.from <= lost and strike.to + patience >= from
-    if is_then and strikes.concerns(strike, hold) then return true end
+    if is_then and strikes.concerns(strike, hold) or strike.robs and strike.from <= lost then return true end
   end
   for _, stall in ipairs(book.stalls) do
     if stall.from <= lost and stall.at + patience >= from then return true end

@@ -34,6 +34,7 @@
 --                  that may be restarted), or what the settings' `offers`, a set, has, such as "cluster"
 --     weight       how often it is drawn, beside the others' (1)
 --     quick        true: it belongs to the short form
+--     without      who of the crowd is not there while it strikes, a list; it strikes only if it is named, then
 --     after        seconds from the beginning before it may strike (0)
 --     strike(stage, random)
 --                  strikes, and gives how long it lasts, and a function over() that ends it; nothing: there was nobody
@@ -50,11 +51,11 @@
 --                  name of the connection its locks are on
 --     stage:pick_proxied(random)
 --                  a client like that, behind a proxy
---     stage:strike{ fault =, lane = or one =, pool =, slot =, excuse =, hinders =, node = }
+--     stage:strike{ fault =, lane = or one =, pool =, slot =, excuse =, robs =, hinders =, node = }
 --                  a line of the journal, before the blow. lane: who is struck, "*" for everybody; one: the same, who
 --                  is not picked again before the end. pool, slot: what is struck. excuse: this frees locks at
 --                  once, whose holders know when the news arrive (see README, "what no clock can cover"), in words.
---                  hinders: whoever is struck cannot be expected to get anywhere before it is over, and so many seconds
+--                  robs: from now on anybody's queue may be gone, and the lock be kept by its bolt alone. hinders: whoever is struck cannot be expected to get anywhere before it is over, and so many seconds
 --                  after that. Gives a number
 --     stage:over(number)
 --     stage:kill(one)     SIGKILL; somebody else sits down in its place
@@ -235,13 +236,23 @@ local function choose(self, names)
     wanted[name], left = true, left + 1
   end
   for _, fault in ipairs(real.faults()) do
-    if (not names or wanted[fault.name]) and is_possible(self, fault) then
+    local is_meant = wanted[fault.name] or not names and not fault.without
+    if is_meant and is_possible(self, fault) then
       table.insert(some, fault)
       left = left - 1
     end
   end
   if names and left > 0 then
     error("not all of these faults are there, or possible here: " .. table.concat(names, ", "), 0)
+  end
+  return some
+end
+
+local function crowd_for(faults, crowd)
+  local some = {}
+  for role, number in pairs(crowd) do some[role] = number end
+  for _, fault in ipairs(faults) do
+    for _, role in ipairs(fault.without or {}) do some[role] = nil end
   end
   return some
 end
@@ -440,7 +451,7 @@ local function set_up(self)
   end
   self.faults = choose(self, self.settings.faults)
   administer("create(...)", self.nodes[1].url, pools.encode(self.pools))
-  fill(self, crowd)
+  fill(self, crowd_for(self.faults, crowd))
   self.began = journal.now()
 end
 

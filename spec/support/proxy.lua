@@ -14,6 +14,7 @@
 --     proxy:cut(1)                     -- ends connection 1 on both sides;
 --     proxy:cut(1, "broker")           -- for the broker only: the client is told nothing
 --     proxy:lose("queue.declare-ok")   -- the next of these, on whichever connection, gets lost, and all after it
+--     proxy:cut_claiming()             -- the next declare of an exclusive queue arrives, and ends its connection
 --
 -- It ends with the process.clear() of the test.
 local url = require "socket.url"
@@ -66,11 +67,17 @@ function proxy:cut_all(side) self:cut(0, side) end
 local LOST = { ["queue.declare-ok"] = { 50, 11 }, ["queue.delete-ok"] = { 50, 41 }, ["basic.consume-ok"] = { 60, 21 } }
 
 --- Has the broker's next answer of this kind get lost, on whichever connection, with all that comes after it there: the
--- connection is silent both ways from then on, or is cut. Nil: none.
+-- connection is silent both ways from then on, or is cut.
 function proxy:lose(method, cuts)
-  local ids = method and LOST[method] or {}
+  local ids = LOST[method]
   tell(self, "lose", ids[1], ids[2], cuts or false)
 end
+
+--- Cuts a connection, whichever, as soon as an exclusive queue was declared on it: the broker knows of both at once.
+function proxy:cut_claiming() tell(self, "cut claiming") end
+
+--- Has no connection end by what passes on it, after all.
+function proxy:lose_nothing() tell(self, "lose nothing") end
 
 --- How many connections there have been.
 function proxy:count() return tell(self, "count") end

@@ -12,10 +12,24 @@ for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
-    -- Somebody was faster: the claim on slot 1 meets another's queue.
-    local function loses(peer)
-      peer.prober:look(ONE)
-      local claim = peer.holder:claim("images-1-B", "images-1-A")
+    -- What is seen of slots that are free, but for those in `held`.
+    local function row(slots, held)
+      local states = {}
+      for slot = 1, slots do
+        table.insert(states, ("images-%d-A"):format(slot))
+        if held and held[slot] then table.insert(states, ("images-%d-B"):format(slot)) end
+      end
+      return states
+    end
+
+    local function claims(peer, slot)
+      return peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot))
+    end
+
+    -- Somebody was faster: the claim on a slot, the first as a rule, meets another's queue.
+    local function loses(peer, states, slot)
+      peer.prober:look(states or ONE)
+      local claim = claims(peer, slot or 1)
       peer.holder:refuse(claim.channel, 405, "RESOURCE_LOCKED", "queue.declare")
       peer.holder:silent()
       peer.prober:silent()
@@ -96,6 +110,62 @@ for _, way in ipairs(Peer.all_ways) do
         end
         assert.is_false(op:done())
         gets(peer, op)
+      end)
+
+      describe("passes over what it lost while another looks free:", function ()
+        it("one slot after the other, and then from the first again", function ()
+          local peer = open()
+          local op = peer:semaphore("images"):acquire(0)
+          for _, slot in ipairs{ 1, 2, 3, 1, 1 } do
+            loses(peer, row(3), slot)
+            peer:pass(0.01)
+          end
+          peer.prober:look(row(4))
+          peer.holder:grant(claims(peer, 4))
+          assert.is_true(peer:result(op):held())
+        end)
+
+        it("also windows further on", function ()
+          local peer, held = open(), {}
+          for slot = 2, 39 do held[slot] = true end
+          local op = peer:semaphore("images"):acquire(0)
+          loses(peer, row(40, held))
+          peer:pass(0.01)
+          peer.prober:look(row(40, held))
+          peer.prober:look(row(40, held))
+          peer.holder:grant(claims(peer, 40))
+          assert.is_true(peer:result(op):held())
+        end)
+
+        it("also what lies before it, where it began elsewhere", function ()
+          local peer = open()
+          local semaphore = peer:semaphore("images", { strategy = "last" })
+          local op = semaphore:acquire(0)
+          peer.prober:look(row(3, { true, true }))
+          peer.holder:grant(claims(peer, 3))
+          local lock = peer:result(op)
+          lock:drop()
+          peer.holder:delete("images-3-B")
+          op = semaphore:acquire(0)
+          loses(peer, row(3), 3)
+          peer:pass(0.01)
+          peer.prober:look(row(3))
+          peer.prober:look(row(3))
+          peer.holder:grant(claims(peer, 1))
+          assert.is_true(peer:result(op):held())
+        end)
+
+        it("but not any more when it has waited", function ()
+          local peer = open()
+          local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
+          loses(peer, row(2), 1)
+          peer:pass(0.01)
+          loses(peer, row(2), 2)
+          peer:pass(0.5)
+          peer.prober:look(row(2))
+          peer.holder:grant(claims(peer, 1))
+          assert.is_true(peer:result(op):held())
+        end)
       end)
 
       for what, case in pairs{

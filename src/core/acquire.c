@@ -145,6 +145,7 @@ static void skew(al_op *op) {
 static void lost_race(al_acquire *self) {
   al_session *session = self->op.session;
   self->attempts++;
+  if (self->kind->missed) self->kind->missed(self);
   if (self->attempts >= self->resource->max_attempts) {
     if (have_bell(self)) nothing_free(self);
     return;

@@ -55,6 +55,7 @@ typedef struct al_acquire_kind {
   void (*free)(al_acquire *);
   al_exclusive *(*claim)(al_acquire *); /* what was seen to be free */
   void (*claimed)(al_acquire *);        /* goes on with the claim HELD; NULL: al_acquire_hand_over() */
+  void (*missed)(al_acquire *);         /* what was claimed is somebody else's, or gone; NULL */
   al_lock_kind lock;
   bool makes_bell; /* those who wait make it */
   bool is_shared;  /* others have it beside us: nobody is to be left it, and the bell not to be kept */

@@ -40,6 +40,9 @@ static void name_remove(al_exclusive *own) {
   if (*at) *at = own->next_name;
 }
 
+/* A door's bolt is looked at, any other is ours. */
+static bool is_bolted(const al_exclusive *own) { return own->bolt[0] && !own->door[0]; }
+
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
 static void send_declare(al_exclusive *own) {
@@ -82,7 +85,7 @@ static void send_claim(al_exclusive *own) {
   amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(own->claim.queue),
                                   .consumer_tag = amqp_cstring_bytes(own->claim.ticket),
                                   .no_ack = 1};
-  if (own->is_bolted) al_bolt_shut(own->channel, own->bolt, own->claim.ticket);
+  if (is_bolted(own)) al_bolt_shut(own->channel, own->bolt, own->claim.ticket);
   send_declare(own);
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
@@ -327,7 +330,7 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 /* Behind whatever is still under way on this channel: it is taken in order. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  if (own->is_bolted) al_bolt_open(own->channel, claim->ticket);
+  if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   send_delete(own);
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
@@ -371,12 +374,10 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   own->has_beside = !plan->beside;
   own->is_bound = !plan->key;
   own->is_through = !plan->door;
-  own->is_unbolted = true;
-  if (al_bolt_is_needed(&session->holder) && (!plan->key || plan->door)) {
+  bool is_behind_door = plan->key && !plan->door; /* a writer that becomes a reader */
+  if (!is_behind_door && al_bolt_is_needed(&session->holder))
     al_name_bolt(own->bolt, plan->door ? plan->door : plan->queue);
-    own->is_bolted = !plan->door;
-    own->is_unbolted = !plan->door;
-  }
+  own->is_unbolted = !own->bolt[0] || is_bolted(own);
   return own;
 }
 

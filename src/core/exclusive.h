@@ -57,7 +57,6 @@ struct al_exclusive {
   al_channel *channel;
 
   bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled;
-  bool is_bolted;            /* ours is shut with the claim */
   bool is_unbolted;          /* the door's was seen to be open, or need not be seen */
   char key[AL_NAME_SIZE];    /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE];   /* must not be there; "" if there is none to go through */

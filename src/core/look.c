@@ -57,8 +57,19 @@ void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *v
   look->view = view;
   look->start = start_slot(look);
   look->wrapped = false;
+  look->spare = 0;
   /* Likely to see all slots and the end of the row in one window. */
   ask(look, look->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
+}
+
+void al_look_avoid(al_look *look, int slot) { look->avoided[look->avoided_count++ % AL_AVOIDED_MOST] = slot; }
+
+void al_look_forget(al_look *look) { look->avoided_count = 0; }
+
+static bool is_avoided(const al_look *look, int slot) {
+  for (int i = 0; i < look->avoided_count && i < AL_AVOIDED_MOST; i++)
+    if (look->avoided[i] == slot) return true;
+  return false;
 }
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
@@ -107,6 +118,12 @@ static int next_width(const al_look *look) {
   return look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST;
 }
 
+/* It has been read, from where the look began and back to there. */
+static void row_read(al_look *look) {
+  look->view->slot = look->spare;
+  look->view->sight = look->spare ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+}
+
 /* The row ends before this slot. */
 static void end_of_row(al_look *look, int slot) {
   if (slot == 1) {
@@ -115,7 +132,7 @@ static void end_of_row(al_look *look, int slot) {
   } else if (look->view->slot) {
     look->view->sight = AL_SIGHT_FREE;
   } else if (look->start == 1 || look->wrapped) {
-    look->view->sight = AL_SIGHT_NONE;
+    row_read(look);
   } else {
     look->wrapped = true;
     ask(look, 1, next_width(look));
@@ -127,7 +144,7 @@ static void look_on(al_look *look) {
   if (look->view->slot)
     look->view->sight = AL_SIGHT_FREE;
   else if (next > last_slot(look))
-    look->view->sight = AL_SIGHT_NONE;
+    row_read(look);
   else
     ask(look, next, next_width(look));
 }
@@ -218,7 +235,11 @@ static void read_window(al_look *look) {
       return;
     }
     if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
-    if (consider(look, slot, a, b)) look->view->slot = slot;
+    if (!consider(look, slot, a, b)) continue;
+    if (!is_avoided(look, slot))
+      look->view->slot = slot;
+    else if (!look->spare)
+      look->spare = slot;
   }
   look_on(look);
 }

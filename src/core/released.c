@@ -111,14 +111,14 @@ static void present_unheard(al_released *released) {
 static void settle_once(al_released *released) {
   size_t absent = answered(released, AL_ANSWER_ABSENT), present = answered(released, AL_ANSWER_PRESENT);
   bool any_refuses = absent + present < released->count;
-  released->refusals = any_refuses ? released->refusals + 1 : 0;
+  if (any_refuses || released->is_sure) released->refusals = any_refuses ? released->refusals + 1 : 0;
   if (present > 0 && released->probes.is_passive)
     present_unheard(released);
   else if (any_refuses && released->refusals < REFUSALS_MOST)
     look_later(released);
   else if (any_refuses)
     fail_once(released, AL_UNAVAILABLE, AL_ANSWER_PRESENT,
-              "the holder's queue refuses messages, or its node is down");
+              "the holder's queue refuses messages, was taken from it, or its node is down");
   else if (absent > 0 && !released->is_sure)
     make_sure(released);
   else if (present == 0 && released->request == AL_REQUEST_HOLDER)
@@ -147,9 +147,22 @@ static bool is_decided(al_released *released) {
   return !released->op->done;
 }
 
+static void settle(al_released *released) {
+  if (released->request == AL_REQUEST_ONCE || released->request == AL_REQUEST_HOLDER)
+    settle_once(released);
+  else
+    settle_waiting(released);
+}
+
+static void looking_at_bolts(al_op *op) {
+  al_released *released = op->part;
+  if (al_bolts_seen(&released->bolts)) settle(released);
+}
+
 static void asked(al_op *op) {
   al_released *released = op->part;
-  if (released->probes.pending > 0) return;
+  al_probes *probes = &released->probes;
+  if (probes->pending > 0) return;
   al_op_answered(op);
   if (was_cut_short(released)) {
     ask(released);
@@ -158,10 +171,12 @@ static void asked(al_op *op) {
   if (!is_decided(released)) return;
   bool is_request = released->request != AL_REQUEST_NOTHING && !released->probes.is_passive;
   released->was_heard = released->was_heard || (is_request && answered(released, AL_ANSWER_PRESENT) > 0);
-  if (released->request == AL_REQUEST_ONCE || released->request == AL_REQUEST_HOLDER)
-    settle_once(released);
-  else
-    settle_waiting(released);
+  if (released->is_sure && al_bolts_are_needed(op, probes->answers, probes->count)) {
+    op->step = looking_at_bolts;
+    al_bolts_begin(&released->bolts, op, probes->answers, probes->count, holder_name, released);
+  } else {
+    settle(released);
+  }
 }
 
 static void wanted(al_op *op) {
@@ -212,10 +227,12 @@ void al_released_explain(const al_released *released, int64_t timeout, char out[
 void al_released_cancel(al_released *released) {
   al_probes_cancel(&released->probes);
   al_barrier_cancel(&released->barrier);
+  al_bolts_cancel(&released->bolts);
 }
 
 void al_released_free(al_released *released) {
   al_probes_free(&released->probes);
+  al_bolts_free(&released->bolts);
   free(released->slots);
 }
 

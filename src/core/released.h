@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Waiting until none of some slots is held ("Waiting on Lock Holders"): the B queues are asked for again and again. When
- * none is seen a barrier is passed and they are asked for once more, since here *absent* decides.
+ * none is seen a barrier is passed and they are asked for once more, since here *absent* decides; and where the broker needs
+ * bolts, whose is shut is held, too.
  *
  * The question may carry a request to let go: then it is published, with every look, and whoever holds a slot at that
  * moment hears it. While the broker reads no publishers nothing but the question is asked, by passive declares. */
@@ -10,6 +11,7 @@
 #define AL_CORE_RELEASED_H
 
 #include "core/barrier.h"
+#include "core/bolts.h"
 #include "core/op.h"
 #include "core/probe.h"
 #include "core/wait.h"
@@ -29,6 +31,7 @@ typedef struct al_released {
   al_request request;
   al_probes probes;
   al_barrier barrier;
+  al_bolts bolts;
   al_wait wait;
   bool is_sure;   /* the barrier lies before the questions under way */
   bool was_heard; /* a request has reached a queue */

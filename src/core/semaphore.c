@@ -51,7 +51,9 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 /* ---- the search, and the claim ---------------------------------------------------------------------------------- */
 
 static void look(al_acquire *self) {
-  al_look_begin(&((slot_acquire *)self)->look, &self->op, semaphore_of(self), &self->view);
+  al_look *look = &((slot_acquire *)self)->look;
+  if (self->attempts == 0) al_look_forget(look);
+  al_look_begin(look, &self->op, semaphore_of(self), &self->view);
 }
 
 static al_sight sight(al_acquire *self) { return al_look_sight(&((slot_acquire *)self)->look); }
@@ -67,6 +69,8 @@ static al_exclusive *claim(al_acquire *self) {
   al_name_slot(slot, self->resource->name, self->view.slot);
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
 }
+
+static void missed(al_acquire *self) { al_look_avoid(&((slot_acquire *)self)->look, self->view.slot); }
 
 static void claimed(al_acquire *self) {
   semaphore_of(self)->last = self->view.slot;
@@ -84,6 +88,7 @@ static const al_acquire_kind slot_kind = {.look = look,
                                           .free = look_free,
                                           .claim = claim,
                                           .claimed = claimed,
+                                          .missed = missed,
                                           .lock = AL_LOCK_SLOT,
                                           .suspect = suspect_name,
                                           .describe = describe,

@@ -15,7 +15,7 @@ return {
       excuse = cuts and "the connection was reset" or nil }
     one.proxy:lose(method, cuts)
     return 1 + random() * 3, function()
-      one.proxy:lose(nil)
+      one.proxy:lose_nothing()
       stage:over(number)
     end
   end,

@@ -311,6 +311,15 @@ local function note_gone(self, name)
   end
 end
 
+--- Who holds what this queue is of, and has all the time since then, though the queue was taken away; nil: nobody.
+function Watch:robbed_holder(name, since)
+  for _, belief in ipairs(self.beliefs) do
+    if belief.queue == name and belief.from <= since and believes(belief) and has_orphan(belief.process, name) then
+      return belief.process
+    end
+  end
+end
+
 --- Watches locks of a kind. Counts `grants`, and knows the `longest` that anybody slept beside a free one.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},

@@ -116,28 +116,44 @@ local function count(pair, direction, bytes)
   pair.rest[direction] = rest
 end
 
--- Where in these bytes, which come after the beginning of a frame in `rest`, a frame begins with a method that is to be
--- lost. 1: it began before them.
-local function lost_at(losing, rest, bytes)
-  local all, at = rest .. bytes, 1
+-- Where in these bytes a frame begins with this method, and where the next one does.
+local function method_at(wanted, bytes)
+  local at = 1
   while true do
-    local size, kind = frame_at(all:sub(at))
+    local size, kind = frame_at(bytes:sub(at))
     if not size then return nil end
-    local _, class, _, method = all:byte(at + 7, at + 10)
-    if kind == METHOD and class == losing.class and method == losing.method then return math.max(at - #rest, 1) end
+    local _, class, _, method = bytes:byte(at + 7, at + 10)
+    if kind == METHOD and class == wanted.class and method == wanted.method
+      and (not wanted.matches or wanted.matches(bytes, at + 11)) then
+      return at, at + size
+    end
     at = at + size
   end
 end
 
--- Passes what comes before the method, and nothing after it.
-local function lose(self, pair, to, bytes, at)
-  send(to, bytes:sub(1, at - 1))
-  if self.losing.cuts then
+-- The last that passes of these bytes, which come after the beginning of a frame in `rest`, when it has a method at which
+-- the line is to end.
+local function last_before(ending, rest, bytes)
+  local at, behind = method_at(ending, rest .. bytes)
+  return at and math.max((ending.arrives and behind or at) - #rest - 1, 0)
+end
+
+local function end_line(self, pair, to, bytes)
+  send(to, bytes)
+  if self.ending.cuts then
     pair.client:close()
     pair.broker:close()
   end
-  pair.up, pair.down, self.losing = "drop", "drop", nil
+  pair.up, pair.down, self.ending = "drop", "drop", nil
 end
+
+-- Of a queue.declare, whose fields begin here: behind a number and the name come the bits passive, durable, exclusive.
+local function is_exclusive(bytes, fields)
+  local bits = bytes:byte(fields + 3 + bytes:byte(fields + 2))
+  return math.floor(bits / 4) % 2 == 1
+end
+
+local CLAIMED = { direction = "up", class = 50, method = 10, matches = is_exclusive, arrives = true, cuts = true }
 
 local function trickle(self)
   for _, pair in ipairs(self.pairs) do
@@ -154,8 +170,7 @@ end
 -- Of a message that is delivered the end of its header is kept, and all that comes after it waits.
 local function pass_short(pair, direction, to, bytes)
   local all = pair.kept[direction] .. bytes
-  local at = lost_at(DELIVER, "", all)
-  local header = at and at + frame_at(all:sub(at))
+  local at, header = method_at(DELIVER, all)
   local size = header and frame_at(all:sub(header))
   local stop = size and header + size - 1 - LACKING or at and at - 1 or #all
   if size then pair[direction] = "hold" end
@@ -171,9 +186,10 @@ local function carry(self, pair, direction)
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
-  local lost = self.losing and direction == "down" and mode == "pass" and lost_at(self.losing, pair.rest.down, bytes)
+  local ending = mode == "pass" and self.ending and self.ending.direction == direction and self.ending
+  local last = ending and last_before(ending, pair.rest[direction], bytes)
   count(pair, direction, bytes)
-  if lost then return lose(self, pair, to, bytes, lost) end
+  if last then return end_line(self, pair, to, bytes:sub(1, last)) end
   if mode == "trickle" then
     pair.kept[direction] = pair.kept[direction] .. bytes
   elseif mode == "some" then
@@ -212,9 +228,11 @@ local function obey(self, spec)
   if message[1] == "switch" then switch(self, message[2], message[3], message[4]) end
   if message[1] == "let" then let(self, message[2], message[3], message[4]) end
   if message[1] == "cut" then cut(self, message[2], message[3]) end
+  if message[1] == "lose nothing" then self.ending = nil end
   if message[1] == "lose" then
-    self.losing = message[2] and { class = message[2], method = message[3], cuts = message[4] } or nil
+    self.ending = { direction = "down", class = message[2], method = message[3], cuts = message[4] }
   end
+  if message[1] == "cut claiming" then self.ending = CLAIMED end
   local frames, heartbeats = 0, 0
   for _, pair in ipairs(self.pairs) do
     for _, counts in pairs(pair.counts) do

@@ -70,12 +70,18 @@ function INQUIRIES.status(admin)
   end
 end
 
--- This one makes sure: whatever the node's view, each of them was free since the question.
+-- This one makes sure: whatever the node's view, the slot was free since the question.
+local function look_at_holder(self, slot, asked_at)
+  local queue = holder_queue(slot)
+  local robbed = self.crowd.watch:robbed_holder(queue, asked_at)
+  return robbed and ("%s has %s by its bolt"):format(robbed.name, queue) or look_at(self, queue, false, asked_at)
+end
+
 INQUIRIES["wait for"] = function (admin, random)
   local slot = random:below(4)
   local op = admin.session:wait_released(NAME, { timeout = 5 }, { slot, slot + 1 })
   return op, function (self, _, _, asked_at)
-    return look_at(self, holder_queue(slot), false, asked_at) or look_at(self, holder_queue(slot + 1), false, asked_at)
+    return look_at_holder(self, slot, asked_at) or look_at_holder(self, slot + 1, asked_at)
   end
 end
 
@@ -97,7 +103,7 @@ end
 
 --- What is wrong after a change that was said to be done; begun then, with so many slots before.
 function Semaphore:undone(slots, since, waited_for)
-  return look_at_row(self, slots, since) or waited_for and look_at(self, holder_queue(waited_for), false, since)
+  return look_at_row(self, slots, since) or waited_for and look_at_holder(self, waited_for, since)
 end
 
 --- What is wrong with having been told that a lock's slot was taken away; asked then.

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/bolts.h"
+
+#include "core/bolt.h"
+#include "core/name.h"
+#include "core/session.h"
+
+static void bolt_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_bolts *bolts = context;
+  char queue[AL_NAME_SIZE];
+  bolts->name(bolts->context, index, queue);
+  al_name_bolt(out, queue);
+}
+
+bool al_bolts_are_needed(const al_op *op, const al_answer *answers, size_t count) {
+  bool any_absent = false;
+  for (size_t i = 0; i < count; i++) any_absent = any_absent || answers[i] == AL_ANSWER_ABSENT;
+  return any_absent && al_bolt_is_needed(&op->session->holder);
+}
+
+void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,
+                    const void *context) {
+  bolts->op = op;
+  bolts->answers = answers;
+  bolts->count = count;
+  bolts->next = 0;
+  bolts->name = name;
+  bolts->context = context;
+  bolts->sight = (al_sight){.op = op};
+  if (!al_op_has_probing(op, AL_PROBE_AUTO)) return;
+  al_op_ask(op);
+  al_probes_begin(&bolts->probes, op, AL_PROBE_AUTO, count, bolt_name, bolts);
+}
+
+/* What is denied, or down, keeps nobody out: claims do without it, too. */
+static bool may_be_shut(const al_bolts *bolts, size_t index) {
+  return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] == AL_ANSWER_PRESENT;
+}
+
+/* True if there is one more to be looked at. */
+static bool look_at_next(al_bolts *bolts) {
+  char bolt[AL_NAME_SIZE];
+  while (bolts->next < bolts->count && !may_be_shut(bolts, bolts->next)) bolts->next++;
+  if (bolts->next == bolts->count) return false;
+  bolt_name(bolts, bolts->next++, bolt);
+  al_sight_begin(&bolts->sight, bolts->op, bolt);
+  return true;
+}
+
+static bool any_unknown(al_bolts *bolts) {
+  for (size_t i = 0; i < bolts->count; i++)
+    if (bolts->probes.answers[i] == AL_ANSWER_UNKNOWN) return al_probes_undecided(&bolts->probes, i);
+  return false;
+}
+
+bool al_bolts_seen(al_bolts *bolts) {
+  if (bolts->probes.pending > 0 || !al_sight_caught(&bolts->sight)) return false;
+  if (bolts->next == 0 && any_unknown(bolts)) return false;
+  if (bolts->next > 0 && bolts->sight.consumers > 0) bolts->answers[bolts->next - 1] = AL_ANSWER_UNAVAILABLE;
+  if (look_at_next(bolts)) return false;
+  al_op_answered(bolts->op);
+  return true;
+}
+
+void al_bolts_cancel(al_bolts *bolts) {
+  al_probes_cancel(&bolts->probes);
+  al_sight_cancel(&bolts->sight);
+}
+
+void al_bolts_free(al_bolts *bolts) { al_probes_free(&bolts->probes); }

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Whether any of some queues that are absent is held all the same, as its bolt is shut (bolt.h). Which bolts exist is asked for
+ * all of them at once; then those that do are looked at, one after the other. Neither needs a permission that asking for the
+ * queues themselves did not. A part of an operation, for those who decide by *absent* and claim nothing then. */
+#ifndef AL_CORE_BOLTS_H
+#define AL_CORE_BOLTS_H
+
+#include "core/op.h"
+#include "core/probe.h"
+#include "core/sight.h"
+
+typedef struct al_bolts {
+  al_op *op;
+  al_answer *answers; /* about the queues themselves, the owner's: one that is held comes to be UNAVAILABLE */
+  size_t count, next;
+  al_probe_name *name; /* of the queues */
+  const void *context;
+  al_probes probes;
+  al_sight sight;
+} al_bolts;
+
+/* True if the broker needs bolts, and something is absent. */
+bool al_bolts_are_needed(const al_op *op, const al_answer *answers, size_t count);
+
+/* The links must be open. al_bolts_seen() is then looked at in every step of `op`. */
+void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,
+                    const void *context);
+
+/* True when all are seen. False: not yet, or the operation has failed. */
+bool al_bolts_seen(al_bolts *bolts);
+
+void al_bolts_cancel(al_bolts *bolts);
+void al_bolts_free(al_bolts *bolts);
+
+#endif
