@@ -28,11 +28,11 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 -- Links -------------------------------------------------------------------------------------------------------------
 
--- `bolts`: claims are expected to shut bolts, as they do with a broker that needs them; until they are refused.
+-- `needs_bolts`: claims are expected to shut bolts, but for those of queues that are `unbolted`, as theirs were refused.
 local function new_link(peer, role)
   return setmetatable({
     peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0,
-    consumers = {}, deletes = {}, bolts = false,
+    consumers = {}, deletes = {}, needs_bolts = false, unbolted = {},
   }, Link)
 end
 
@@ -151,7 +151,7 @@ end
 function Link:greeted(version)
   local start = self.start()
   if version ~= nil then start.server_properties.version = version or nil end
-  self.bolts = needs_bolts(start.server_properties.version)
+  self.needs_bolts = needs_bolts(start.server_properties.version)
   self:attach()
   self:expect("protocol header")
   self:send(start)
@@ -224,7 +224,7 @@ end
 --- The core declares the bolt of `queue`, in so many words. Returns the declare.
 function Link:declares_bolt(queue, no_wait)
   return self:expect("queue.declare", { queue = queue .. "-bolt", passive = false, durable = true, exclusive = false,
-    auto_delete = false, no_wait = no_wait, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 60000,
+    auto_delete = false, no_wait = no_wait, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 10000,
       ["x-max-length"] = 0 } })
 end
 
@@ -235,11 +235,14 @@ function Link:shuts(queue)
     no_ack = true, exclusive = true, no_wait = true, arguments = {} })
 end
 
---- The core claims `queue`, bolted if the link `bolts`, and looks at other queues behind it. Returns { channel =,
+--- Whether claims of this queue, or who goes through this door, are expected to mind its bolt.
+function Link:bolts(queue) return self.needs_bolts and not self.unbolted[queue] end
+
+--- The core claims `queue`, bolted if the link bolts it, and looks at other queues behind it. Returns { channel =,
 -- tag =, queue =, looks = }.
 function Link:claim(queue, ...)
   local opened = self:next() == "channel.open" and self:opened()
-  local bolt = self.bolts and self:shuts(queue)
+  local bolt = self:bolts(queue) and self:shuts(queue)
   local declare = self:expect("queue.declare", { queue = queue, passive = false, exclusive = true, auto_delete = true })
   if opened then assert.equal(opened, declare.channel) end
   local channel = declare.channel

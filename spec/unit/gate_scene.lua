@@ -57,7 +57,7 @@ function scene.claim(peer, queue)
 end
 
 --- The core claims a reader's queue, binds it, and (unless told) goes through the door, and asks for its bolt if the
--- link `bolts`. The lock is called `name`, "db" unless told.
+-- link bolts it. The lock is called `name`, "db" unless told.
 function scene.reader(peer, has_no_door, name)
   name = name or "db"
   local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
@@ -74,7 +74,7 @@ function scene.reader(peer, has_no_door, name)
       if_empty = true, no_wait = false })
   end
   local bolt
-  if peer.holder.bolts and not has_no_door then
+  if peer.holder:bolts(name .. "-writer") and not has_no_door then
     local declare_bolt = peer.holder:declares_bolt(name .. "-writer", false)
     assert.equal(channel, declare_bolt.channel)
     bolt = declare_bolt.queue

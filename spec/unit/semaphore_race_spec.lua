@@ -155,6 +155,27 @@ for _, way in ipairs(Peer.all_ways) do
           assert.is_true(peer:result(op):held())
         end)
 
+        it("and does not fall back on what another has claimed here since", function ()
+          local peer, held = open(), {}
+          for slot = 2, 20 do held[slot] = true end
+          local semaphore = peer:semaphore("images")
+          local op = semaphore:acquire(0)
+          loses(peer, row(20, held))
+          peer:pass(0.01)
+          peer.prober:look(row(20, held))
+          local further = peer.prober:probes()
+          local other = semaphore:acquire(0)
+          peer.prober:look(row(20, held))
+          local claim = claims(peer, 1)
+          peer.prober:answer(further, row(20, held))
+          peer.holder:grant(claim)
+          assert.is_true(peer:result(other):held())
+          local names = {}
+          for slot = 2, 17 do table.insert(names, ("images-%d-B"):format(slot)) end
+          suspects(peer, names)
+          peer:failed(op, "busy", "all 20 slots")
+        end)
+
         it("but not any more when it has waited", function ()
           local peer = open()
           local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)

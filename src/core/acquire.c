@@ -172,6 +172,7 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
+  if (is_race) memcpy(self->lost_to, why, sizeof why);
   if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);
   al_op_answered(op);
@@ -284,8 +285,8 @@ static void looking(al_op *op) {
 static void give_up(al_acquire *self) {
   char words[AL_MESSAGE_SIZE];
   if (self->verdict == AL_CONTENDED)
-    snprintf(words, sizeof words, "others were faster at \"%s\" %d times in a row", self->resource->name,
-             self->attempts);
+    snprintf(words, sizeof words, "others were faster at \"%s\" %d times in a row: %s", self->resource->name,
+             self->attempts, self->lost_to);
   else
     self->kind->words(self, self->verdict, words);
   al_op_fail(&self->op, self->verdict, "%s", words);

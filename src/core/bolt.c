@@ -9,19 +9,28 @@
 #include "core/link.h"
 #include "core/session.h"
 
-#define SOUND 40300   /* the first RabbitMQ whose queues take away nothing but themselves */
-#define EXPIRES 60000 /* milliseconds */
-#define EVERY (60 * AL_SECOND)
-#define MOST_TOLD 255
+#define EXPIRES_MS 10000
+#define DENIED_FOR (60 * AL_SECOND)
+#define REPLY_TEXT_MOST 255
 #define TAG_SIZE (AL_TICKET_SIZE + 8)
 
-bool al_bolt_is_needed(const al_link *link) {
-  return link->version > 0 && link->version < SOUND && link->now >= link->unbolted_until;
+static bool is_denied(const al_session *session, const char *bolt) {
+  const al_denied_bolts *denied = &session->denied_bolts;
+  for (unsigned i = 0; i < denied->count && i < AL_DENIED_MOST; i++) {
+    bool is_it = strcmp(denied->list[i].name, bolt) == 0;
+    if (is_it && session->now < denied->list[i].until) return true;
+  }
+  return false;
+}
+
+bool al_bolt_is_needed(const al_session *session, const char *bolt) {
+  return al_link_ends_by_name(&session->holder) && !is_denied(session, bolt);
 }
 
 static void declare(al_channel *channel, const char *bolt, bool is_asked) {
   amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
-                                  al_field_number("x-expires", EXPIRES), al_field_number("x-max-length", 0)};
+                                  al_field_number("x-expires", EXPIRES_MS),
+                                  al_field_number("x-max-length", 0)};
   amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bolt),
                                   .durable = 1,
                                   .nowait = !is_asked,
@@ -33,15 +42,15 @@ static void declare(al_channel *channel, const char *bolt, bool is_asked) {
 }
 
 /* One channel has one bolt and one claim: and tags are the channel's own. */
-static amqp_bytes_t tag_of(char out[TAG_SIZE], const char *tag) {
+static amqp_bytes_t bolt_tag(char out[TAG_SIZE], const char *tag) {
   snprintf(out, TAG_SIZE, "%s-bolt", tag);
   return amqp_cstring_bytes(out);
 }
 
 void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag) {
-  char own[TAG_SIZE];
+  char text[TAG_SIZE];
   amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(bolt),
-                                  .consumer_tag = tag_of(own, tag),
+                                  .consumer_tag = bolt_tag(text, tag),
                                   .no_ack = 1,
                                   .exclusive = 1,
                                   .nowait = 1};
@@ -50,8 +59,8 @@ void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag) {
 }
 
 void al_bolt_open(al_channel *channel, const char *tag) {
-  char own[TAG_SIZE];
-  amqp_basic_cancel_t cancel = {.consumer_tag = tag_of(own, tag), .nowait = 1};
+  char text[TAG_SIZE];
+  amqp_basic_cancel_t cancel = {.consumer_tag = bolt_tag(text, tag), .nowait = 1};
   al_link_method(channel->link, channel->number, AMQP_BASIC_CANCEL_METHOD, &cancel);
 }
 
@@ -64,7 +73,7 @@ static bool is_named(const char *text, const char *bolt) {
   size_t length = strlen(text), most = strlen(words);
   const char *at = strstr(text, "queue '");
   if (!at) return false;
-  if (length == MOST_TOLD && strcmp(text + length - 3, "...") == 0) {
+  if (length == REPLY_TEXT_MOST && strcmp(text + length - 3, "...") == 0) {
     size_t told = length - 3 - (size_t)(at - text);
     if (told < most) most = told;
   }
@@ -72,20 +81,23 @@ static bool is_named(const char *text, const char *bolt) {
 }
 
 /* Other 403s begin with the permission that is missing: "access to queue", "configure access to queue". */
-static bool is_shut(const char *text) {
+static bool is_in_use(const char *text) {
   static const char words[] = "ACCESS_REFUSED - queue '";
   return strncmp(text, words, sizeof words - 1) == 0;
 }
 
-bool al_bolt_refused(al_session *session, const al_event *event, const char *bolt) {
+al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
   bool is_request = event->method == AMQP_QUEUE_DECLARE_METHOD || event->method == AMQP_BASIC_CONSUME_METHOD;
-  bool is_race = event->reply_code == AMQP_RESOURCE_LOCKED || al_event_is_absent(event);
-  if (!is_request || is_race || !is_named(event->text, bolt)) return false;
-  if (!is_shut(event->text)) {
-    session->holder.unbolted_until = session->now + EVERY;
-    al_session_note(session, false,
-                    "locks are held without \"%s\", as before RabbitMQ 4.3 they should not be: %s", bolt,
-                    event->text);
-  }
-  return true;
+  bool is_locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* by its owner: the queue itself */
+  if (!is_request || is_locked || !is_named(event->text, bolt)) return AL_BOLT_OTHER;
+  return al_event_is_absent(event) || is_in_use(event->text) ? AL_BOLT_SHUT : AL_BOLT_REFUSED;
+}
+
+void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
+  al_denied_bolts *denied = &session->denied_bolts;
+  unsigned index = denied->count++ % AL_DENIED_MOST;
+  snprintf(denied->list[index].name, AL_NAME_SIZE, "%s", bolt);
+  denied->list[index].until = session->now + DENIED_FOR;
+  al_session_note(session, true, "locks do without \"%s\", as before RabbitMQ 4.3 they should not: %s", bolt,
+                  text);
 }

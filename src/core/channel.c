@@ -10,6 +10,7 @@
 #include "core/link.h"
 
 #define IDLE_MAX 16 /* channels kept open for the next who needs one */
+#define LEFT_MOST (60 * AL_SECOND)
 
 static al_channel *channel_at(const al_link *link, int number) {
   return number > 0 && number < link->channels_size ? link->channels[number] : NULL;
@@ -94,6 +95,24 @@ void al_channel_give_after(al_channel *channel, const char *tag) {
   channel->on = NULL;
   channel->owner = NULL;
   snprintf(channel->leftover, sizeof channel->leftover, "%s", tag);
+  channel->left_at = channel->link->now;
+  if (!al_link_ends_by_name(channel->link) || channel->link->leftovers_at != AL_NEVER) return;
+  channel->link->leftovers_at = channel->link->now + LEFT_MOST;
+}
+
+void al_channels_sweep(al_link *link) {
+  link->leftovers_at = AL_NEVER;
+  for (int number = 1; number < link->channels_size; number++) {
+    al_channel *channel = link->channels[number];
+    if (!channel || channel->state != AL_CHANNEL_OPEN || !channel->leftover[0]) continue;
+    int64_t due = channel->left_at + LEFT_MOST;
+    if (due > link->now) {
+      if (due < link->leftovers_at) link->leftovers_at = due;
+      continue;
+    }
+    channel->leftover[0] = '\0';
+    al_channel_close(channel);
+  }
 }
 
 void al_channel_close(al_channel *channel) {
@@ -299,6 +318,7 @@ void al_channels_down(al_link *link) {
   link->channels_size = 0;
   link->idle = NULL;
   link->idle_count = 0;
+  link->leftovers_at = AL_NEVER;
   link->pulse = NULL;
   for (int number = 1; number < size; number++) {
     al_channel *channel = channels[number];

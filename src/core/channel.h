@@ -69,6 +69,7 @@ struct al_channel {
   bool was_closed; /* by the broker, who has not said open-ok since */
   bool takes_one;  /* its consumers to come have room for one message; see al_channel_take_one */
   char leftover[AL_TICKET_SIZE]; /* the tag of a consumer whose end is awaited before it is given back; "" */
+  int64_t left_at;               /* since when */
   int unanswered;                /* requests sent and not answered yet */
   int64_t asked_at;              /* when the oldest of them was sent, or one before it */
   al_content content;
@@ -85,7 +86,8 @@ void al_channel_give(al_channel *channel);
  * come. RabbitMQ says delete-ok before the queue's process has ended. At its end it cancels whatever the channel consumes by
  * that name, also from a queue that was made since; and on a node that is being stopped (from 4.0 on) it does not end until
  * nobody consumes from it, and deletes what its connection has made by that name since. So the channel is neither used nor
- * closed before. */
+ * closed before. But where another's end may have taken the queue away, unheard, the basic.cancel never comes: there it is
+ * closed after a minute. */
 void al_channel_give_after(al_channel *channel, const char *tag);
 
 /* Closes it without waiting; its owner hears nothing more. */
@@ -103,6 +105,7 @@ void al_channel_ping(al_channel *channel);
 
 /* For the link: a frame of a channel other than 0; false if it breaks the protocol. */
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame);
-void al_channels_down(al_link *link); /* tells every owner, and forgets them all */
+void al_channels_sweep(al_link *link); /* closes what has waited for too long to be given back */
+void al_channels_down(al_link *link);  /* tells every owner, and forgets them all */
 
 #endif

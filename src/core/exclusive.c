@@ -43,6 +43,10 @@ static void name_remove(al_exclusive *own) {
 /* A door's bolt is looked at, any other is ours. */
 static bool is_bolted(const al_exclusive *own) { return own->bolt[0] && !own->door[0]; }
 
+static bool may_refuse_bolt(const al_exclusive *own) {
+  return is_bolted(own) ? !own->is_declared : own->bolt[0] && !own->saw_bolt_open;
+}
+
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
 static void send_declare(al_exclusive *own) {
@@ -90,7 +94,7 @@ static void send_claim(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
-  if (!own->is_unbolted) al_bolt_look(own->channel, own->bolt);
+  if (!own->saw_bolt_open) al_bolt_look(own->channel, own->bolt);
   if (own->beside[0]) send_look(own, own->beside);
 }
 
@@ -167,12 +171,14 @@ static void exclusive_down(al_claim *claim) {
     al_claim_enter(claim, AL_CLAIM_GONE);
 }
 
+static void exclusive_release(al_claim *claim);
+
 /* ---- events of the claim's own channel -------------------------------------------------------------------------- */
 
 static void settle(al_exclusive *own) {
   if (own->claim.state != AL_CLAIM_CLAIMING) return;
   bool is_made = own->is_declared && own->is_consumed && own->is_bound;
-  if (is_made && own->is_through && own->is_unbolted && own->has_beside) al_claim_got(&own->claim);
+  if (is_made && own->is_through && own->saw_bolt_open && own->has_beside) al_claim_got(&own->claim);
 }
 
 static void cancelled(al_exclusive *own) {
@@ -187,16 +193,15 @@ static void cancelled(al_exclusive *own) {
 
 /* The door's own queue was not there; but that proves nothing while its bolt is shut. */
 static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
-  own->is_unbolted = true;
-  if (ok->consumer_count > 0) {
-    al_claim_blame(&own->claim, AL_CONTENDED, "somebody is behind the door");
-    al_claim_release(&own->claim);
-  }
+  own->saw_bolt_open = true;
+  if (ok->consumer_count == 0 || own->claim.state != AL_CLAIM_CLAIMING) return;
+  al_claim_blame(&own->claim, AL_CONTENDED, "somebody is behind the door");
+  exclusive_release(&own->claim);
 }
 
 static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   bool ours = al_field_is(ok->queue, own->claim.queue);
-  if (!own->is_unbolted && al_field_is(ok->queue, own->bolt))
+  if (!own->saw_bolt_open && al_field_is(ok->queue, own->bolt))
     looked_at_bolt(own, ok);
   else if (own->claim.state == AL_CLAIM_HELD)
     own->claim.confirmed++;
@@ -267,13 +272,15 @@ static void refused(al_exclusive *own, const al_event *event) {
   /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
-  if (own->bolt[0] && al_bolt_refused(own->claim.session, event, own->bolt)) code = AL_CONTENDED;
+  al_bolt_verdict verdict = may_refuse_bolt(own) ? al_bolt_judge(event, own->bolt) : AL_BOLT_OTHER;
+  if (verdict != AL_BOLT_OTHER) code = AL_CONTENDED;
+  if (verdict == AL_BOLT_REFUSED) al_bolt_deny(own->claim.session, own->bolt, event->text);
   al_claim_blame(&own->claim, code, event->text);
 }
 
 static void channel_closed(al_exclusive *own, const al_event *event) {
   bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
-  /* What is consumed before our queue was declared is the bolt. */
+  /* Our own queue was not declared: what was refused is its declare, or its bolt, which comes before. */
   bool made_nothing = !own->is_declared && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
                                             event->method == AMQP_BASIC_CONSUME_METHOD);
   own->channel = NULL;
@@ -330,8 +337,8 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 /* Behind whatever is still under way on this channel: it is taken in order. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   send_delete(own);
+  if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
@@ -361,6 +368,14 @@ static const al_claim_kind exclusive_kind = {.release = exclusive_release,
                                              .gone = exclusive_gone,
                                              .free = exclusive_free};
 
+/* A reader's queue is nobody else's: it looks at the door's bolt. A writer that becomes a reader has shut that one itself. */
+static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
+  char bolt[AL_NAME_SIZE];
+  if (plan->key && !plan->door) return;
+  al_name_bolt(bolt, plan->door ? plan->door : plan->queue);
+  if (al_bolt_is_needed(own->claim.session, bolt)) memcpy(own->bolt, bolt, sizeof bolt);
+}
+
 static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan *plan) {
   al_exclusive *own = calloc(1, sizeof *own);
   if (!own) return NULL;
@@ -374,10 +389,8 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   own->has_beside = !plan->beside;
   own->is_bound = !plan->key;
   own->is_through = !plan->door;
-  bool is_behind_door = plan->key && !plan->door; /* a writer that becomes a reader */
-  if (!is_behind_door && al_bolt_is_needed(&session->holder))
-    al_name_bolt(own->bolt, plan->door ? plan->door : plan->queue);
-  own->is_unbolted = !own->bolt[0] || is_bolted(own);
+  plan_bolt(own, plan);
+  own->saw_bolt_open = !own->bolt[0] || is_bolted(own);
   return own;
 }
 

@@ -13,8 +13,9 @@
  * the claim as well, and answered with delete-ok if there is none. A passive declare would say the same the wrong way round,
  * and cost the channel, and two lines in the broker's log, whenever all is well.
  *
- * Where the broker's exclusive queues alone are not enough, a bolt (bolt.h) is shut before the declare, and opened before the
- * delete; and who goes through a door looks at the door's.
+ * Where the broker's exclusive queues alone are not enough, a bolt (bolt.h) is shut before the declare, and opened behind the
+ * delete: whoever was robbed of its queue would otherwise delete what the next one has declared by its name, and, refused,
+ * take it away. A reader looks at the bolt of the door.
  *
  *   state        what happens                                         next
  *   ---------    --------------------------------------------------   ---------------------------------------------
@@ -57,7 +58,7 @@ struct al_exclusive {
   al_channel *channel;
 
   bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled;
-  bool is_unbolted;          /* the door's was seen to be open, or need not be seen */
+  bool saw_bolt_open;        /* the door's, or there is none to look at */
   char key[AL_NAME_SIZE];    /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE];   /* must not be there; "" if there is none to go through */
   char beside[AL_NAME_SIZE]; /* must be there; "" if nothing must */

@@ -12,7 +12,11 @@
 static int64_t heartbeat(const al_link *link) { return link->settings->heartbeat * AL_SECOND; }
 
 void al_link_init(al_link *link, const al_settings *settings, const char *role, uint64_t *random) {
-  *link = (al_link){.settings = settings, .role = role, .random = random, .reconnect = AL_WAIT_RECONNECT};
+  *link = (al_link){.settings = settings,
+                    .role = role,
+                    .random = random,
+                    .reconnect = AL_WAIT_RECONNECT,
+                    .leftovers_at = AL_NEVER};
 }
 
 bool al_link_is_open(const al_link *link) { return link->state == AL_LINK_OPEN; }
@@ -262,6 +266,7 @@ static void keep_time(al_link *link) {
     return;
   }
   pulse(link);
+  if (link->now >= link->leftovers_at) al_channels_sweep(link);
   if (link->now - link->sent_at >= heartbeat(link) / 2) {
     amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEARTBEAT};
     al_link_send(link, &frame);
@@ -298,6 +303,8 @@ void al_link_answered(al_link *link, int64_t asked_at) {
   link->answered_at = asked_at;
   link->certain_until = asked_at + 2 * heartbeat(link) - heartbeat(link) / 20;
 }
+
+bool al_link_ends_by_name(const al_link *link) { return link->version > 0 && link->version < 40300; }
 
 int64_t al_link_certain_until(const al_link *link) { return link->certain_until; }
 

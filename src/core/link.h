@@ -61,17 +61,17 @@ struct al_link {
   int64_t answered_at;           /* when the latest request was sent that has an answer */
   _Atomic int64_t certain_until; /* see al_link_certain_until */
   int64_t pulsed_at;
-  int pulses;             /* locks that want the link's certainty kept fresh */
-  al_channel *pulse;      /* the channel the pulse beats on */
-  bool blocked;           /* connection.blocked: the broker does not read what this connection publishes */
-  int version;            /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
-  int64_t unbolted_until; /* so long claims do without a bolt (bolt.h), which was denied */
+  int pulses;        /* locks that want the link's certainty kept fresh */
+  al_channel *pulse; /* the channel the pulse beats on */
+  bool blocked;      /* connection.blocked: the broker does not read what this connection publishes */
+  int version;       /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
 
   al_channel **channels; /* by number; [0] is unused */
   int channels_size, channel_max;
   bool lacks_memory; /* that is why the last one who wanted a channel got none */
   al_channel *idle;  /* open and clean */
   int idle_count;
+  int64_t leftovers_at; /* when to look for channels that wait in vain to be given back; AL_NEVER */
 
   struct al_exclusive *names[AL_NAME_BUCKETS]; /* what this connection holds or may hold, by queue name */
 
@@ -135,6 +135,10 @@ void al_link_answered(al_link *link, int64_t asked_at);
 /* Until when a lock on this link is certain: brokers drop a client that was silent for two heartbeats, not sooner, and
  * `answered_at` is the last moment at which it was provably not silent. */
 int64_t al_link_certain_until(const al_link *link);
+
+/* At their end the queues of this broker take away what stands under their names, be it another's by then: RabbitMQ before
+ * 4.3. (Some later releases of 4.1 and 4.2 do not, either.) */
+bool al_link_ends_by_name(const al_link *link);
 
 bool al_link_is_open(const al_link *link);
 bool al_link_is_lost(const al_link *link); /* it went down, and nobody has forgotten it yet */

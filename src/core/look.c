@@ -74,12 +74,16 @@ static bool is_avoided(const al_look *look, int slot) {
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
 
-/* Counts one slot that exists; true if it may be claimed. */
-static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
+/* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
+static const al_exclusive *find_ours(const al_look *look, int slot) {
   char holder[AL_NAME_SIZE];
   al_name_holder(holder, look->semaphore->resource.name, slot);
-  /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
-  const al_exclusive *ours = al_exclusive_find(look->op->session, holder);
+  return al_exclusive_find(look->op->session, holder);
+}
+
+/* Counts one slot that exists; true if it may be claimed. */
+static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
+  const al_exclusive *ours = find_ours(look, slot);
   look->view->found++;
   look->view->mine += ours && ours->claim.state == AL_CLAIM_HELD;
   if (a == AL_ANSWER_UNAVAILABLE) {
@@ -118,10 +122,13 @@ static int next_width(const al_look *look) {
   return look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST;
 }
 
-/* It has been read, from where the look began and back to there. */
+/* It has been read, from where the look began and back to there. What was free in an earlier window may have been claimed on
+ * this connection since. */
 static void row_read(al_look *look) {
-  look->view->slot = look->spare;
-  look->view->sight = look->spare ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+  bool is_spare_ours = look->spare && find_ours(look, look->spare);
+  look->view->busy += is_spare_ours;
+  look->view->slot = is_spare_ours ? 0 : look->spare;
+  look->view->sight = look->view->slot ? AL_SIGHT_FREE : AL_SIGHT_NONE;
 }
 
 /* The row ends before this slot. */

@@ -9,6 +9,7 @@
 #define AL_CORE_SESSION_H
 
 #include "amqplocks.h"
+#include "core/bolt.h"
 #include "core/claim.h"
 #include "core/link.h"
 #include "core/probe.h"
@@ -27,7 +28,8 @@ struct al_session {
   al_claim *claims;                   /* not gone, or to be freed */
   char left
       [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
-  bool has_leavings;  /* some claims are gone, or are being undone */
+  al_denied_bolts denied_bolts;
+  bool has_leavings; /* some claims are gone, or are being undone */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
