@@ -113,10 +113,10 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       describe("passes over what it lost while another looks free:", function ()
-        it("one slot after the other, and then from the first again", function ()
+        it("one slot after the other, and then in the same order", function ()
           local peer = open()
           local op = peer:semaphore("images"):acquire(0)
-          for _, slot in ipairs{ 1, 2, 3, 1, 1 } do
+          for _, slot in ipairs{ 1, 2, 3, 1, 2 } do
             loses(peer, row(3), slot)
             peer:pass(0.01)
           end
@@ -176,15 +176,34 @@ for _, way in ipairs(Peer.all_ways) do
           peer:failed(op, "busy", "all 20 slots")
         end)
 
-        it("but not any more when it has waited", function ()
+        it("also when it has waited", function ()
           local peer = open()
           local op = peer:semaphore("images", { max_attempts = 2 }):acquire(60, false, 0, 0.5)
-          loses(peer, row(2), 1)
+          loses(peer, row(3), 1)
           peer:pass(0.01)
-          loses(peer, row(2), 2)
+          loses(peer, row(3, { false, false, true }), 2)
           peer:pass(0.5)
-          peer.prober:look(row(2))
-          peer.holder:grant(claims(peer, 1))
+          loses(peer, row(3, { false, false, true }), 1)
+          peer:pass(0.01)
+          peer.prober:look(row(3))
+          peer.holder:grant(claims(peer, 3))
+          assert.is_true(peer:result(op):held())
+        end)
+
+        it("sixteen of them", function ()
+          local peer = open()
+          local op = peer:semaphore("images", { max_attempts = 30 }):acquire(0)
+          for slot = 1, 17 do
+            if slot == 17 then peer.prober:look(row(17)) end -- a window, of which it lost all
+            loses(peer, row(17), slot)
+            peer:pass(0.01)
+          end
+          for _, slot in ipairs{ 1, 2, 3 } do -- the first is forgotten, and then each that is lost longest ago
+            loses(peer, row(17), slot)
+            peer:pass(0.01)
+          end
+          peer.prober:look(row(17))
+          peer.holder:grant(claims(peer, 4))
           assert.is_true(peer:result(op):held())
         end)
       end)

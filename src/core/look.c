@@ -2,6 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/look.h"
 
+#include <string.h>
+
 #include "core/exclusive.h"
 #include "core/name.h"
 #include "core/random.h"
@@ -62,14 +64,22 @@ void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *v
   ask(look, look->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
 }
 
-void al_look_avoid(al_look *look, int slot) { look->avoided[look->avoided_count++ % AL_AVOIDED_MOST] = slot; }
+/* How many were avoided longer ago; -1 if it was not. */
+static int rank(const al_look *look, int slot) {
+  int i = 0;
+  while (i < look->avoided_count && look->avoided[i] != slot) i++;
+  return i < look->avoided_count ? i : -1;
+}
 
-void al_look_forget(al_look *look) { look->avoided_count = 0; }
-
-static bool is_avoided(const al_look *look, int slot) {
-  for (int i = 0; i < look->avoided_count && i < AL_AVOIDED_MOST; i++)
-    if (look->avoided[i] == slot) return true;
-  return false;
+void al_look_avoid(al_look *look, int slot) {
+  int at = rank(look, slot);
+  if (at < 0 && look->avoided_count < AL_AVOIDED_MOST)
+    at = look->avoided_count++;
+  else
+    at = at < 0 ? 0 : at;
+  memmove(look->avoided + at, look->avoided + at + 1,
+          (size_t)(look->avoided_count - at - 1) * sizeof *look->avoided);
+  look->avoided[look->avoided_count - 1] = slot;
 }
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
@@ -243,9 +253,9 @@ static void read_window(al_look *look) {
     }
     if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
     if (!consider(look, slot, a, b)) continue;
-    if (!is_avoided(look, slot))
+    if (rank(look, slot) < 0)
       look->view->slot = slot;
-    else if (!look->spare)
+    else if (!look->spare || rank(look, slot) < rank(look, look->spare))
       look->spare = slot;
   }
   look_on(look);

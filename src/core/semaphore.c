@@ -51,9 +51,7 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 /* ---- the search, and the claim ---------------------------------------------------------------------------------- */
 
 static void look(al_acquire *self) {
-  al_look *look = &((slot_acquire *)self)->look;
-  if (self->attempts == 0) al_look_forget(look);
-  al_look_begin(look, &self->op, semaphore_of(self), &self->view);
+  al_look_begin(&((slot_acquire *)self)->look, &self->op, semaphore_of(self), &self->view);
 }
 
 static al_sight sight(al_acquire *self) { return al_look_sight(&((slot_acquire *)self)->look); }
