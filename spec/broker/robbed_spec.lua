@@ -1,0 +1,122 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Holders whose queue was taken from them by another's end, as happens before RabbitMQ 4.3 (see bolt_spec beside this):
+-- they have their lock by its bolt, until they let go of it, or ask the broker for it.
+
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local stage = require "spec.support.stage"
+
+after_each(stage.clear)
+teardown(stage.check)
+
+local function needs_bolts()
+  local one = assert(client.connect())
+  local is_later = one:since(4, 3)
+  one:close()
+  return not is_later
+end
+
+local robbed_describe = broker.suite and needs_bolts() and describe or pending
+
+local function fails(code, ...)
+  assert.same({ code, false }, { (select(3, ...)), (...) or false }, select(2, ...))
+end
+
+robbed_describe("a holder who was robbed", function ()
+  local other
+
+  before_each(function () other = stage.connect() end)
+
+  -- A lock, its name and its queue, which is gone.
+  local function robbed(kind)
+    local name = kind == "slot" and stage.semaphore(3) or gate.name()
+    local conn = stage.connect()
+    local object = kind == "slot" and conn:semaphore(name) or gate.new(conn, kind, name)
+    local lock = assert(object:try_acquire())
+    local queue = kind == "slot" and stage.holder(name, lock.slot) or gate.queue(kind, name)
+    broker.suite:rob_queue(queue)
+    assert.is_true(lock:held())
+    return lock, name, queue
+  end
+
+  local function is_there(queue)
+    local seen = stage.client():exists(queue)
+    return seen and true or false
+  end
+
+  for _, kind in ipairs{ "mutex", "write" } do
+    describe("of what is for one, " .. kind .. ",", function ()
+      it("is alone, and has a successor when it lets go, who has its own queue", function ()
+        local lock, name, queue = robbed(kind)
+        assert.is_false(is_there(queue))
+        fails("contended", gate.new(other, kind, name):try_acquire())
+        assert.is_true(lock:held())
+        assert(lock:release())
+        local next_lock = assert(gate.new(other, kind, name):try_acquire())
+        assert.is_true(is_there(queue))
+        assert(next_lock:verify())
+        assert(next_lock:release())
+      end)
+
+      it("lets a waiter in when it lets go", function ()
+        local lock, name = robbed(kind)
+        local waiting = gate.new(other, kind, name)
+        fails("timeout", waiting:acquire{ timeout = 0.5, poll = 0.2 })
+        assert(lock:release())
+        assert(assert(waiting:acquire{ timeout = 10 }):release())
+      end)
+
+      it("loses it when it asks the broker", function ()
+        local lock, name = robbed(kind)
+        fails("lost", lock:verify())
+        assert.is_false((lock:held()))
+        assert(assert(gate.new(other, kind, name):acquire{ timeout = 10 }):release())
+      end)
+    end)
+  end
+
+  it("of the door keeps readers out", function ()
+    local lock, name = robbed "write"
+    fails("contended", gate.new(other, "read", name):try_acquire())
+    assert(lock:release())
+    assert(assert(gate.new(other, "read", name):acquire{ timeout = 10 }):release())
+  end)
+
+  it("of the door does not become a reader", function ()
+    local lock, name = robbed "write"
+    fails("lost", lock:downgrade())
+    assert.is_false((lock:held()))
+    assert(assert(gate.new(other, "write", name):acquire{ timeout = 10 }):release())
+  end)
+
+  for _, strategy in ipairs{ "ascending", "last", "random" } do
+    it("of a slot keeps nobody from the others, whose strategy is " .. strategy, function ()
+      local lock, name = robbed "slot"
+      local semaphore, slots = other:semaphore(name, { strategy = strategy }), {}
+      for i = 1, 2 do
+        local one = assert(semaphore:try_acquire())
+        slots[one.slot] = one
+        if i == 1 then assert(one:release()) end
+      end
+      assert.is_nil(slots[lock.slot])
+      assert.is_true(lock:held())
+    end)
+  end
+
+  it("of a slot is waited for by administrators, and cannot be asked to let go", function ()
+    local lock, name = robbed "slot"
+    local admin = other:admin(name)
+    local done, message, code = admin:wait_released({ 1, 2, 3 }, { timeout = 0.5 })
+    assert.same({ false, "timeout" }, { done or false, code })
+    assert.matches("slot 1$", message)
+    fails("unavailable", admin:revoke(1))
+    assert.is_false(lock:revoked())
+    assert.is_true(lock:held())
+    assert(lock:release())
+    assert.is_true(admin:wait_released({ 1, 2, 3 }, { timeout = 10 }))
+    fails("not_held", admin:revoke(1))
+  end)
+end)
