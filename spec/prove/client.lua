@@ -92,8 +92,10 @@ function caller:downgrade(one)
   local into = self.journal:number()
   local done = within(self, "downgrade", { op = one.op, into = into }, 3 * TIMEOUT,
     function() return one.lock:downgrade() end, "downgraded")
-  if done then return hold_new(self, into, one.pool, one.lock) end
-  return one
+  if not done then return one end
+  local lock = one.lock
+  one.lock = nil -- whoever drops it drops the last that refers to it
+  return hold_new(self, into, one.pool, lock)
 end
 
 function caller:release(one)

@@ -206,7 +206,8 @@ end
 
 function read.strike(book, record)
   local strike = { op = record.op, from = record.at, to = math.huge, fault = record.fault, excuse = record.excuse,
-    lane = record.about, pool = record.pool, slot = record.slot, hinders = record.hinders, node = record.node, robs = record.robs ~= nil }
+    lane = record.about, pool = record.pool, slot = record.slot, hinders = record.hinders, node = record.node,
+    robs = record.robs ~= nil }
   book.struck[record.op] = strike
   table.insert(book.strikes, strike)
   if record.fault == "admin" or record.fault == "crash" or record.fault == "restart" then

@@ -55,8 +55,9 @@
 --                  a line of the journal, before the blow. lane: who is struck, "*" for everybody; one: the same, who
 --                  is not picked again before the end. pool, slot: what is struck. excuse: this frees locks at
 --                  once, whose holders know when the news arrive (see README, "what no clock can cover"), in words.
---                  robs: from now on anybody's queue may be gone, and the lock be kept by its bolt alone. hinders: whoever is struck cannot be expected to get anywhere before it is over, and so many seconds
---                  after that. Gives a number
+--                  robs: from now on anybody's queue may be gone, and the lock be kept by its bolt alone. hinders:
+--                  whoever is struck cannot be expected to get anywhere before it is over, and so many seconds after
+--                  that. Gives a number
 --     stage:over(number)
 --     stage:kill(one)     SIGKILL; somebody else sits down in its place
 local checker = require "spec.prove.checker"

@@ -118,12 +118,13 @@ function node:delete_queue(name)
   self:tell(LOOKUP .. '{ok, _} = rabbit_amqqueue:delete(Q, false, false, <<"the operator">>), ok.', name)
 end
 
---- The record of a queue is gone, and nothing else: what becomes of it before RabbitMQ 4.3 where another's end takes away
--- what stands under that name.
+local WHICH = "Which = case erlang:function_exported(rabbit_db_queue, delete, 2) of "
+  .. "true -> Q; false -> amqqueue:get_name(Q) end, "
+
+--- The record of a queue is gone, and nothing else, as before RabbitMQ 4.3 where another's end has taken away what
+-- stood under that name.
 function node:rob_queue(name)
-  self:tell(LOOKUP .. "Which = case erlang:function_exported(rabbit_db_queue, delete, 2) of "
-    .. 'true -> Q; false -> amqqueue:get_name(Q) end, _ = rabbit_amqqueue:internal_delete(Which, <<"the operator">>), ok.',
-    name)
+  self:tell(LOOKUP .. WHICH .. '_ = rabbit_amqqueue:internal_delete(Which, <<"operator">>), ok.', name)
 end
 
 --- A queue answers nothing from here on, as one whose node was just killed; or again.

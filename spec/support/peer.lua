@@ -28,7 +28,7 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 -- Links -------------------------------------------------------------------------------------------------------------
 
--- `needs_bolts`: claims are expected to shut bolts, but for those of queues that are `unbolted`, as theirs were refused.
+-- `needs_bolts`: claims are expected to shut bolts, but for those of queues that are `unbolted`, refused before.
 local function new_link(peer, role)
   return setmetatable({
     peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0,

@@ -242,8 +242,8 @@ for _, way in ipairs(Peer.all_ways) do
           it("or that is gone just now is tried again", function ()
             local op = kind.begin(peer, 0)
             kind.sees(peer, "free")
-            refuse(kind.claims(peer), ("NOT_FOUND - no queue '%s-bolt' in vhost '/'"):format(kind.queue), "basic.consume",
-              404)
+            local text = ("NOT_FOUND - no queue '%s-bolt' in vhost '/'"):format(kind.queue)
+            refuse(kind.claims(peer), text, "basic.consume", 404)
             silent()
             peer:pass(0.01)
             kind.sees(peer, "free")

@@ -131,8 +131,8 @@ local function method_at(wanted, bytes)
   end
 end
 
--- The last that passes of these bytes, which come after the beginning of a frame in `rest`, when it has a method at which
--- the line is to end.
+-- The last that passes of these bytes, which come after the beginning of a frame in `rest`, if they have a method at
+-- which the line is to end.
 local function last_before(ending, rest, bytes)
   local at, behind = method_at(ending, rest .. bytes)
   return at and math.max((ending.arrives and behind or at) - #rest - 1, 0)
