@@ -155,7 +155,7 @@ for _, way in ipairs(Peer.all_ways) do
           assert.is_true(peer:result(op):held())
         end)
 
-        it("and does not fall back on what another has claimed here since", function ()
+        it("and does not fall back on what another has claimed here since: it looks anew", function ()
           local peer, held = open(), {}
           for slot = 2, 20 do held[slot] = true end
           local semaphore = peer:semaphore("images")
@@ -170,6 +170,9 @@ for _, way in ipairs(Peer.all_ways) do
           peer.prober:answer(further, row(20, held))
           peer.holder:grant(claim)
           assert.is_true(peer:result(other):held())
+          held[1] = true
+          peer.prober:look(row(20, held))
+          peer.prober:look(row(20, held))
           local names = {}
           for slot = 2, 17 do table.insert(names, ("images-%d-B"):format(slot)) end
           suspects(peer, names)

@@ -14,13 +14,15 @@
 #define REPLY_TEXT_MOST 255
 #define TAG_SIZE (AL_TICKET_SIZE + 8)
 
+static int find_denied(const al_denied_bolts *denied, const char *bolt) {
+  for (unsigned i = 0; i < denied->count && i < AL_DENIED_MOST; i++)
+    if (strcmp(denied->list[i].name, bolt) == 0) return (int)i;
+  return -1;
+}
+
 static bool is_denied(const al_session *session, const char *bolt) {
-  const al_denied_bolts *denied = &session->denied_bolts;
-  for (unsigned i = 0; i < denied->count && i < AL_DENIED_MOST; i++) {
-    bool is_it = strcmp(denied->list[i].name, bolt) == 0;
-    if (is_it && session->now < denied->list[i].until) return true;
-  }
-  return false;
+  int index = find_denied(&session->denied_bolts, bolt);
+  return index >= 0 && session->now < session->denied_bolts.list[index].until;
 }
 
 bool al_bolt_is_needed(const al_session *session, const char *bolt) {
@@ -60,20 +62,21 @@ void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag) {
 
 void al_bolt_open(al_channel *channel, const char *tag) {
   char text[TAG_SIZE];
-  amqp_basic_cancel_t cancel = {.consumer_tag = bolt_tag(text, tag), .nowait = 1};
-  al_link_method(channel->link, channel->number, AMQP_BASIC_CANCEL_METHOD, &cancel);
+  amqp_basic_cancel_t cancel = {.consumer_tag = bolt_tag(text, tag)};
+  al_channel_call(channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
 }
 
 void al_bolt_look(al_channel *channel, const char *bolt) { declare(channel, bolt, true); }
 
-/* The broker tells no more than 255 bytes, the last three of them dots then: and so of a long name how it begins. */
-static bool is_named(const char *text, const char *bolt) {
+/* The broker tells no more than 255 bytes, the last three of them dots then: and so of a long name how it begins. What the
+ * claim's own queue is refused with where that is another's must not be taken for it: there the name counts in full. */
+static bool is_named(const char *text, const char *bolt, bool in_full) {
   char words[AL_NAME_SIZE + 16];
   snprintf(words, sizeof words, "queue '%s'", bolt);
   size_t length = strlen(text), most = strlen(words);
   const char *at = strstr(text, "queue '");
   if (!at) return false;
-  if (length == REPLY_TEXT_MOST && strcmp(text + length - 3, "...") == 0) {
+  if (!in_full && length == REPLY_TEXT_MOST && strcmp(text + length - 3, "...") == 0) {
     size_t told = length - 3 - (size_t)(at - text);
     if (told < most) most = told;
   }
@@ -88,16 +91,19 @@ static bool is_in_use(const char *text) {
 
 al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
   bool is_request = event->method == AMQP_QUEUE_DECLARE_METHOD || event->method == AMQP_BASIC_CONSUME_METHOD;
-  bool is_locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* by its owner: the queue itself */
-  if (!is_request || is_locked || !is_named(event->text, bolt)) return AL_BOLT_OTHER;
-  return al_event_is_absent(event) || is_in_use(event->text) ? AL_BOLT_SHUT : AL_BOLT_REFUSED;
+  bool is_locked = event->reply_code == AMQP_RESOURCE_LOCKED;
+  if (!is_request || !is_named(event->text, bolt, is_locked)) return AL_BOLT_OTHER;
+  return al_event_is_absent(event) || is_in_use(event->text) ? AL_BOLT_LOST : AL_BOLT_REFUSED;
 }
 
 void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
   al_denied_bolts *denied = &session->denied_bolts;
-  unsigned index = denied->count++ % AL_DENIED_MOST;
+  int index = find_denied(denied, bolt);
+  if (index < 0) index = (int)(denied->count++ % AL_DENIED_MOST);
   snprintf(denied->list[index].name, AL_NAME_SIZE, "%s", bolt);
   denied->list[index].until = session->now + DENIED_FOR;
+  if (session->now < denied->told_until) return;
+  denied->told_until = session->now + DENIED_FOR;
   al_session_note(session, true, "locks do without \"%s\", as before RabbitMQ 4.3 they should not: %s", bolt,
                   text);
 }

@@ -12,7 +12,7 @@
  * there before and after, and its own process says who consumes from it. Whoever may not enter while somebody holds Q, and
  * claims no Q of its own (a reader), asks how many consume from the bolt.
  *
- * No message ever goes there. The queue expires when it was not used for ten seconds: a program that locks many things once has
+ * Nothing but probes ever goes there, and means nothing to whoever consumes them. The queue expires when it was not used for ten seconds: a program that locks many things once has
  * as many bolts behind it. Where it may not be declared or consumed from, claims of this one queue do without, for a
  * minute. */
 #ifndef AL_CORE_BOLT_H
@@ -29,6 +29,7 @@ typedef struct al_denied_bolts {
     int64_t until;
   } list[AL_DENIED_MOST];
   unsigned count;
+  int64_t told_until; /* so long people are not told again */
 } al_denied_bolts;
 
 /* Of a broker that needs bolts; and this one was not denied lately. */
@@ -38,7 +39,7 @@ bool al_bolt_is_needed(const al_session *session, const char *bolt);
  * the channel is closed. `tag`: the claim's. */
 void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag);
 
-/* At any time after that, as the consume has no answer to be overtaken. */
+/* At any time after that, as the consume has no answer to be overtaken. Is answered with cancel-ok. */
 void al_bolt_open(al_channel *channel, const char *tag);
 
 /* Asks who has shut it: the answer is a declare-ok, with as many consumers. */
@@ -46,14 +47,14 @@ void al_bolt_look(al_channel *channel, const char *bolt);
 
 typedef enum al_bolt_verdict {
   AL_BOLT_OTHER,  /* it is not the bolt that was refused */
-  AL_BOLT_SHUT,   /* another has it, or it has just expired */
+  AL_BOLT_LOST,   /* another has it, or it has just expired: it may be had next time */
   AL_BOLT_REFUSED /* it cannot be had */
 } al_bolt_verdict;
 
 /* Why the channel was closed. */
 al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt);
 
-/* Claims do without it from now on, and people are told. */
+/* Claims do without it from now on, and people are told, once a minute of all together. */
 void al_bolt_deny(al_session *session, const char *bolt, const char *text);
 
 #endif

@@ -48,7 +48,7 @@ static bool look_at_next(al_bolts *bolts) {
   return true;
 }
 
-static bool any_unknown(al_bolts *bolts) {
+static bool fail_if_unknown(al_bolts *bolts) {
   for (size_t i = 0; i < bolts->count; i++)
     if (bolts->probes.answers[i] == AL_ANSWER_UNKNOWN) return al_probes_undecided(&bolts->probes, i);
   return false;
@@ -56,7 +56,7 @@ static bool any_unknown(al_bolts *bolts) {
 
 bool al_bolts_seen(al_bolts *bolts) {
   if (bolts->probes.pending > 0 || !al_sight_caught(&bolts->sight)) return false;
-  if (bolts->next == 0 && any_unknown(bolts)) return false;
+  if (bolts->next == 0 && fail_if_unknown(bolts)) return false;
   if (bolts->next > 0 && bolts->sight.consumers > 0) bolts->answers[bolts->next - 1] = AL_ANSWER_UNAVAILABLE;
   if (look_at_next(bolts)) return false;
   al_op_answered(bolts->op);

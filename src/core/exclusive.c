@@ -43,7 +43,7 @@ static void name_remove(al_exclusive *own) {
 /* A door's bolt is looked at, any other is ours. */
 static bool is_bolted(const al_exclusive *own) { return own->bolt[0] && !own->door[0]; }
 
-static bool may_refuse_bolt(const al_exclusive *own) {
+static bool awaits_bolt(const al_exclusive *own) {
   return is_bolted(own) ? !own->is_declared : own->bolt[0] && !own->saw_bolt_open;
 }
 
@@ -172,6 +172,7 @@ static void exclusive_down(al_claim *claim) {
 }
 
 static void exclusive_release(al_claim *claim);
+static void exclusive_event(void *owner, al_channel *channel, const al_event *event);
 
 /* ---- events of the claim's own channel -------------------------------------------------------------------------- */
 
@@ -212,8 +213,10 @@ static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   settle(own);
 }
 
-/* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. */
-static void deleted(al_exclusive *own) {
+/* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. Whoever
+ * comes next finds the bolt open, too. */
+static void let_go(al_exclusive *own) {
+  if (!own->is_deleted || (is_bolted(own) && !own->is_open)) return;
   if (own->is_cancelled)
     al_channel_give(own->channel);
   else
@@ -229,7 +232,8 @@ static bool delete_answered(al_exclusive *own) {
     own->is_through = true;
     settle(own);
   } else if (own->claim.state == AL_CLAIM_RELEASING) {
-    deleted(own);
+    own->is_deleted = true;
+    let_go(own);
   }
   return !is_other || !was_through;
 }
@@ -257,6 +261,10 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
       if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, own->claim.ticket))
         cancelled(own);
       return true;
+    case AMQP_BASIC_CANCEL_OK_METHOD:
+      own->is_open = true;
+      let_go(own);
+      return true;
     case AMQP_QUEUE_DELETE_OK_METHOD:
       return delete_answered(own);
     default:
@@ -272,13 +280,25 @@ static void refused(al_exclusive *own, const al_event *event) {
   /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
-  al_bolt_verdict verdict = may_refuse_bolt(own) ? al_bolt_judge(event, own->bolt) : AL_BOLT_OTHER;
-  if (verdict != AL_BOLT_OTHER) code = AL_CONTENDED;
-  if (verdict == AL_BOLT_REFUSED) al_bolt_deny(own->claim.session, own->bolt, event->text);
+  if (awaits_bolt(own) && al_bolt_judge(event, own->bolt) != AL_BOLT_OTHER) code = AL_CONTENDED;
   al_claim_blame(&own->claim, code, event->text);
 }
 
+/* The bolt cannot be had. A claim that has made nothing yet is begun anew, without; a reader looks anew. */
+static bool goes_on_without(al_exclusive *own, const al_event *event) {
+  al_session *session = own->claim.session;
+  if (!awaits_bolt(own) || al_bolt_judge(event, own->bolt) != AL_BOLT_REFUSED) return false;
+  al_bolt_deny(session, own->bolt, event->text);
+  if (!is_bolted(own) || own->claim.state != AL_CLAIM_CLAIMING) return false;
+  own->channel = al_channel_take(&session->holder, exclusive_event, own);
+  if (!own->channel) return false;
+  own->bolt[0] = '\0';
+  send_claim(own);
+  return true;
+}
+
 static void channel_closed(al_exclusive *own, const al_event *event) {
+  if (goes_on_without(own, event)) return;
   bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
   /* Our own queue was not declared: what was refused is its declare, or its bolt, which comes before. */
   bool made_nothing = !own->is_declared && (event->method == AMQP_QUEUE_DECLARE_METHOD ||

@@ -21,14 +21,15 @@
  *   ---------    --------------------------------------------------   ---------------------------------------------
  *   CLAIMING     declare-ok, consume-ok, bind-ok, delete-ok of the    HELD
  *                door, the look ok
- *                closed, answering the bolt or our declare            GONE, nothing was made     (code says why)
+ *                closed, answering the bolt or our declare            GONE, nothing was made     (code says why);
+ *                                                                     CLAIMING without bolt if that cannot be had
  *                closed, answering anything else                      UNDOING                    (code says why)
  *                the door's bolt is shut                              RELEASING                  (contended)
  *                release                                              RELEASING
  *   HELD         basic.cancel: somebody deleted the queue             GONE, lost
  *                closed by the broker                                 UNDOING, lost
  *                release                                              RELEASING
- *   RELEASING    delete-ok                                            GONE, the channel back in the pool, once the
+ *   RELEASING    delete-ok, and cancel-ok of the bolt                 GONE, the channel back in the pool, once the
  *                                                                     consumer was told of its end
  *                closed by the broker                                 UNDOING
  *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
@@ -57,7 +58,8 @@ struct al_exclusive {
   al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
   al_channel *channel;
 
-  bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled;
+  bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled, is_deleted;
+  bool is_open;              /* our bolt, after it was shut */
   bool saw_bolt_open;        /* the door's, or there is none to look at */
   char key[AL_NAME_SIZE];    /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE];   /* must not be there; "" if there is none to go through */

@@ -304,7 +304,9 @@ void al_link_answered(al_link *link, int64_t asked_at) {
   link->certain_until = asked_at + 2 * heartbeat(link) - heartbeat(link) / 20;
 }
 
-bool al_link_ends_by_name(const al_link *link) { return link->version > 0 && link->version < 40300; }
+#define ENDS_ALONE 40300 /* the first RabbitMQ whose queues take away nothing but themselves */
+
+bool al_link_ends_by_name(const al_link *link) { return link->version > 0 && link->version < ENDS_ALONE; }
 
 int64_t al_link_certain_until(const al_link *link) { return link->certain_until; }
 

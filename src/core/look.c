@@ -73,10 +73,7 @@ static int rank(const al_look *look, int slot) {
 
 void al_look_avoid(al_look *look, int slot) {
   int at = rank(look, slot);
-  if (at < 0 && look->avoided_count < AL_AVOIDED_MOST)
-    at = look->avoided_count++;
-  else
-    at = at < 0 ? 0 : at;
+  if (at < 0) at = look->avoided_count < AL_AVOIDED_MOST ? look->avoided_count++ : 0;
   memmove(look->avoided + at, look->avoided + at + 1,
           (size_t)(look->avoided_count - at - 1) * sizeof *look->avoided);
   look->avoided[look->avoided_count - 1] = slot;
@@ -133,12 +130,15 @@ static int next_width(const al_look *look) {
 }
 
 /* It has been read, from where the look began and back to there. What was free in an earlier window may have been claimed on
- * this connection since. */
+ * this connection since: then the look begins anew. */
 static void row_read(al_look *look) {
-  bool is_spare_ours = look->spare && find_ours(look, look->spare);
-  look->view->busy += is_spare_ours;
-  look->view->slot = is_spare_ours ? 0 : look->spare;
-  look->view->sight = look->view->slot ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+  if (look->spare && find_ours(look, look->spare)) {
+    *look->view = (al_view){.sight = AL_SIGHT_PENDING};
+    al_look_begin(look, look->op, look->semaphore, look->view);
+    return;
+  }
+  look->view->slot = look->spare;
+  look->view->sight = look->spare ? AL_SIGHT_FREE : AL_SIGHT_NONE;
 }
 
 /* The row ends before this slot. */

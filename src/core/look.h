@@ -5,8 +5,9 @@
  * probes for A and B of many slots at once, each window one round trip, from where the strategy begins to the end of the
  * row, and from the first slot up to there, until one has a free slot in it. A part of an acquire.
  *
- * Slots that were claimed in vain are passed over while any other is free, and taken in turn otherwise: one whose holder was robbed of its queue, and has it
- * by its bolt alone (bolt.h), looks free for as long as it is held.
+ * Slots that were claimed in vain, the last sixteen of them, are passed over while any other is free, and taken in turn
+ * otherwise: one whose holder was robbed of its queue, and has it by its bolt alone (bolt.h), looks free for as long as it is
+ * held.
  *
  * A slot that is absent ends the row. Where that decides that there is nothing to be waited for, it is asked for once more by
  * passive declare, which tells it from one whose node is down (see survey.h). */

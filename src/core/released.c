@@ -27,12 +27,11 @@ static size_t answered(const al_released *released, al_answer answer) {
   return count;
 }
 
-/* The slots that are not known to be free, nor were answered like this, behind what stands in `out`. */
+/* The slots that were not last seen free, nor answered like this, behind what stands in `out`. */
 static int list_slots(const al_released *released, al_answer other_than, char out[AL_MESSAGE_SIZE],
                       int used) {
-  bool is_answered = released->probes.pending == 0 && released->probes.count == released->count;
   for (size_t i = 0; i < released->count; i++) {
-    al_answer answer = is_answered ? released->probes.answers[i] : AL_ANSWER_PENDING;
+    al_answer answer = released->seen[i];
     if (answer == AL_ANSWER_ABSENT || answer == other_than) continue;
     if (used > AL_MESSAGE_SIZE - 160)
       return used + snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), " and more");
@@ -148,6 +147,9 @@ static bool is_decided(al_released *released) {
 }
 
 static void settle(al_released *released) {
+  bool shows_anybody = answered(released, AL_ANSWER_ABSENT) < released->count;
+  if (shows_anybody)
+    memcpy(released->seen, released->probes.answers, released->count * sizeof *released->seen);
   if (released->request == AL_REQUEST_ONCE || released->request == AL_REQUEST_HOLDER)
     settle_once(released);
   else
@@ -193,7 +195,8 @@ void al_released_begin(al_released *released, al_op *op, const char *name, const
   *released = (al_released){.op = op, .name = name, .request = request, .wait = AL_WAIT_SLOT};
   op->part = released;
   released->slots = malloc((count ? count : 1) * sizeof *slots);
-  if (!released->slots) {
+  released->seen = calloc(count ? count : 1, sizeof *released->seen); /* PENDING */
+  if (!released->slots || !released->seen) {
     al_op_fail(op, AL_NO_MEMORY, "waiting for holders of \"%s\"", name);
     return;
   }
@@ -234,6 +237,7 @@ void al_released_free(al_released *released) {
   al_probes_free(&released->probes);
   al_bolts_free(&released->bolts);
   free(released->slots);
+  free(released->seen);
 }
 
 /* ---- as an operation of its own --------------------------------------------------------------------------------- */

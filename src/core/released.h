@@ -28,6 +28,7 @@ typedef struct al_released {
   const char *name;
   int *slots; /* a copy */
   size_t count;
+  al_answer *seen; /* the last that showed anybody, for people */
   al_request request;
   al_probes probes;
   al_barrier barrier;
