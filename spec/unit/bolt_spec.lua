@@ -319,9 +319,9 @@ for _, way in ipairs(Peer.all_ways) do
           { "queue.declare", 403, denied(kind.queue, "configure ") },
           { "basic.consume", 403, denied(kind.queue) },
           { "basic.consume", 403, denied(kind.queue, "read ") },
-          { "queue.declare", 405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s-bolt' in vhost "
-            .. "'/'. It could be originally declared on another connection or the exclusive property value does not match "
-            .. "that of the original declaration."):format(kind.queue) },
+          { "queue.declare", 405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s-bolt' in "
+            .. "vhost '/'. It could be originally declared on another connection or the exclusive property value does "
+            .. "not match that of the original declaration."):format(kind.queue) },
           { "queue.declare", 406, ("PRECONDITION_FAILED - inequivalent arg 'x-expires' for queue '%s-bolt' in vhost '/'"
             .. ": received '10000' but current is '1'"):format(kind.queue) },
           { "queue.declare", 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s-bolt' in vhost '/' is "
