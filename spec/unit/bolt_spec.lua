@@ -79,6 +79,11 @@ for _, way in ipairs(Peer.all_ways) do
       return kind.gets(peer, op, claim), claim
     end
 
+    -- Its channel is to be closed if the queue was taken away.
+    local function checks(claim)
+      peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true, no_wait = true })
+    end
+
     local function opens(claim)
       local tag = claim.tag .. "-bolt"
       peer.holder:expect("basic.cancel", { channel = claim.channel, consumer_tag = tag, no_wait = false })
@@ -89,6 +94,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     -- Deleted, and then the bolt is opened, if it was shut.
     local function goes(kind, claim)
+      if peer.holder:bolts(claim.queue) then checks(claim) end
       peer.holder:delete(claim.queue, claim.channel)
       if peer.holder:bolts(claim.queue) then opens(claim) end
       rings(kind)
@@ -203,6 +209,7 @@ for _, way in ipairs(Peer.all_ways) do
             local claim = kind.claims(peer)
             replies(claim, 1, after)
             op:drop()
+            checks(claim)
             peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
             opens(claim)
             silent()
@@ -305,6 +312,7 @@ for _, way in ipairs(Peer.all_ways) do
               local lock = kind.gets(peer, op, claim)
               silent()
               lock:drop()
+              checks(claim)
               peer.holder:delete(claim.queue, claim.channel)
               opens(claim)
               scene.returns(peer, bell, token)
@@ -411,7 +419,25 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end
 
-    -- The queue's process still lives, nobody knows of it, and so nobody cancels its consumer.
+    it("a lock that was robbed is found to be so when it is let go, and its channel is closed", function ()
+      for _, kind in ipairs(kinds) do
+        open "3.10.8"
+        local lock, claim = acquire(kind)
+        local release = lock:release()
+        checks(claim)
+        peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
+        peer.holder:expect("basic.cancel", { channel = claim.channel })
+        assert.is_false(release:done())
+        peer.holder:refuse(claim.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(claim.queue),
+          "queue.declare")
+        assert.is_true(peer:result(release))
+        rings(kind)
+        silent()
+        scene.all_channels_are_back(peer)
+      end
+    end)
+
+    -- Between that look and the deletion.
     describe("a lock that was robbed and let go of", function ()
       local function let_go(version)
         open(version)
@@ -420,6 +446,7 @@ for _, way in ipairs(Peer.all_ways) do
         for i = 1, 3 do locks[i], claims[i] = peer:acquire("images" .. i) end
         for i, claim in ipairs(claims) do
           locks[i]:drop()
+          if peer.holder:bolts(claim.queue) then checks(claim) end
           peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
           if peer.holder:bolts(claim.queue) then opens(claim) end
           peer.holder:deleted(claim.channel, true)
@@ -472,6 +499,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:barrier()
         admin.survey(peer, {})
         admin.declares(peer, mutex, admin.slots(1), false)
+        if peer.holder:bolts(mutex.queue) then checks(mutex) end
         peer.holder:delete(mutex.queue, mutex.channel)
         if peer.holder:bolts(mutex.queue) then opens(mutex) end
         silent()
@@ -696,6 +724,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
         silent()
         peer.holder:declared(door.channel, DOOR)
+        checks(door)
         peer.holder:delete(DOOR, door.channel)
         opens(door)
         scene.rings(peer, "db-rwbell")

@@ -72,6 +72,12 @@ static void send_bind(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
 }
 
+/* Has no answer, but the channel is closed if the queue is not there. */
+static void send_check(al_exclusive *own) {
+  amqp_queue_declare_t check = {.queue = amqp_cstring_bytes(own->claim.queue), .passive = 1, .nowait = 1};
+  al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
+}
+
 static void send_look(al_exclusive *own, const char *queue) {
   amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
   al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
@@ -297,16 +303,23 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
   return true;
 }
 
+/* By our release it was found that another's end has taken the queue away. What was left of it went with the channel. */
+static bool was_robbed(const al_exclusive *own, const al_event *event) {
+  return own->claim.state == AL_CLAIM_RELEASING && own->is_declared && is_bolted(own) &&
+         event->method == AMQP_QUEUE_DECLARE_METHOD && al_event_is_absent(event);
+}
+
 static void channel_closed(al_exclusive *own, const al_event *event) {
   if (goes_on_without(own, event)) return;
   bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
   /* Our own queue was not declared: what was refused is its declare, or its bolt, which comes before. */
   bool made_nothing = !own->is_declared && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
                                             event->method == AMQP_BASIC_CONSUME_METHOD);
+  bool is_gone = made_nothing || was_robbed(own, event);
   own->channel = NULL;
   if (was_claiming) refused(own, event);
   if (was_held) al_claim_lose(&own->claim, event->text);
-  if (made_nothing)
+  if (is_gone)
     al_claim_enter(&own->claim, AL_CLAIM_GONE);
   else
     undo(own);
@@ -357,6 +370,8 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 /* Behind whatever is still under way on this channel: it is taken in order. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
+  if (is_bolted(own))
+    send_check(own); /* a nameless queue ends with its channel, before the bolt is open to others */
   send_delete(own);
   if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   al_claim_enter(claim, AL_CLAIM_RELEASING);

@@ -31,7 +31,8 @@
  *                release                                              RELEASING
  *   RELEASING    delete-ok, and cancel-ok of the bolt                 GONE, the channel back in the pool, once the
  *                                                                     consumer was told of its end
- *                closed by the broker                                 UNDOING
+ *                closed, as the queue is not there                    GONE, what was left of it with the channel
+ *                closed by the broker otherwise                       UNDOING
  *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
  *   any          the link goes down                                   GONE, lost if it was HELD
  *

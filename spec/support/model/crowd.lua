@@ -726,20 +726,12 @@ local function look_for_leftovers(self, when)
   end
 end
 
--- A channel on which a queue was let go of that another's end had taken away, unheard: its consumer lives on, and the
--- channel with it.
-local function orphans_of(connection)
-  local count = 0
-  for _, queue in ipairs(connection.exclusive) do count = count + (queue.is_orphan and queue.lingers and 1 or 0) end
-  return count
-end
-
 -- Channels are used again: sixteen are kept for that, as whoever may not publish asks on many at a time. Who has been
 -- through many rounds has no more of them open, and for each program a claim, a place at the doorbell, and the next.
 local function look_for_channels(self)
   local most = self.options.channels or 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
-    local count = #connection.channels - orphans_of(connection)
+    local count = #connection.channels
     self.most_channels = math.max(self.most_channels or 0, count)
     if count > most then breach("%s has %d channels open, and does nothing", connection.name, count) end
   end
