@@ -81,7 +81,8 @@ for _, way in ipairs(Peer.all_ways) do
 
     -- Its channel is to be closed if the queue was taken away.
     local function checks(claim)
-      peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true, no_wait = true })
+      peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true,
+        no_wait = true })
     end
 
     local function opens(claim)
