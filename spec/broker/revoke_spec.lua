@@ -194,7 +194,9 @@ describe("an administrator", function()
       end
       assert.is_true(looks >= 3)
       assert.is_true(admin:revoke(3))
-      assert.equal(REVOKE, (request(occupant)))
+      local kind
+      repeat kind = request(occupant) until kind -- the last look may still have been on its way
+      assert.equal(REVOKE, kind)
     end)
 
     it("is told of its mistakes", function()
