@@ -393,7 +393,7 @@ local function leftovers(self)
     if not queue then
       table.insert(list, "an answer that says " .. one)  -- a node of a cluster that has just come back, for one
     else
-      local may_be = expected[queue] or queue:find "%-bolt$" -- which goes when it was not used for a minute
+      local may_be = expected[queue] or queue:find "%-bolt$" -- which goes when it was not used for ten seconds
       if not may_be then table.insert(list, "queue " .. queue) end
       if consumers ~= "0" then table.insert(list, ("%s consumers of %s"):format(consumers, queue)) end
       if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end

@@ -12,9 +12,9 @@
  * there before and after, and its own process says who consumes from it. Whoever may not enter while somebody holds Q, and
  * claims no Q of its own (a reader), asks how many consume from the bolt.
  *
- * Nothing but probes ever goes there, and means nothing to whoever consumes them. The queue expires when it was not used for ten seconds: a program that locks many things once has
- * as many bolts behind it. Where it may not be declared or consumed from, claims of this one queue do without, for a
- * minute. */
+ * Nothing but probes ever goes there, which mean nothing to whoever consumes them. The queue expires when it was not used for
+ * ten seconds: a program that locks many things once has as many bolts behind it. Where it may not be declared or consumed
+ * from, claims of this one queue do without, for a minute. */
 #ifndef AL_CORE_BOLT_H
 #define AL_CORE_BOLT_H
 

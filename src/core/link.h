@@ -137,7 +137,7 @@ void al_link_answered(al_link *link, int64_t asked_at);
 int64_t al_link_certain_until(const al_link *link);
 
 /* At their end the queues of this broker take away what stands under their names, be it another's by then: RabbitMQ before
- * 4.3. (Some later releases of 4.1 and 4.2 do not, either.) */
+ * 4.3. (From 4.1.8 and 4.2.3 on they do not, by the sources; those are counted among them all the same.) */
 bool al_link_ends_by_name(const al_link *link);
 
 bool al_link_is_open(const al_link *link);

@@ -110,7 +110,10 @@ static void present_unheard(al_released *released) {
 static void settle_once(al_released *released) {
   size_t absent = answered(released, AL_ANSWER_ABSENT), present = answered(released, AL_ANSWER_PRESENT);
   bool any_refuses = absent + present < released->count;
-  if (any_refuses || released->is_sure) released->refusals = any_refuses ? released->refusals + 1 : 0;
+  if (any_refuses)
+    released->refusals++;
+  else if (released->is_sure)
+    released->refusals = 0;
   if (present > 0 && released->probes.is_passive)
     present_unheard(released);
   else if (any_refuses && released->refusals < REFUSALS_MOST)

@@ -711,7 +711,7 @@ local function all_done(self)
   return not self.admin.is_busy and not (self.asker and self.asker.is_busy)
 end
 
--- A bolt, which stands for as long as nobody has used it for a minute.
+-- A bolt, which stands for as long as nobody has used it for ten seconds.
 local function is_bolt(name) return name:find("%-bolt$") end
 
 -- Nothing of it may be left: no claim, no consumer, no message in anybody's hands, nothing but what was made to stay.

@@ -303,7 +303,7 @@ local function note_gone(self, name)
   for _, belief in ipairs(self.beliefs) do
     if belief.queue == name and self.kind.news then
       self:robbed(belief.process, belief.lock, self.kind.news)
-    elseif has_orphan(belief.process, name) then
+    elseif belief.queue == name and has_orphan(belief.process, name) then
       self.orphaned = self.orphaned + 1
     elseif belief.queue == name and belief.from <= self.world.now and believes(belief) then
       breach("%s is gone while %s is told that it holds it", name, belief.process.name)
