@@ -2,7 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/bolts.h"
 
-#include "core/bolt.h"
 #include "core/name.h"
 #include "core/session.h"
 
@@ -11,12 +10,6 @@ static void bolt_name(const void *context, size_t index, char out[AL_NAME_SIZE])
   char queue[AL_NAME_SIZE];
   bolts->name(bolts->context, index, queue);
   al_name_bolt(out, queue);
-}
-
-bool al_bolts_are_needed(const al_op *op, const al_answer *answers, size_t count) {
-  bool any_absent = false;
-  for (size_t i = 0; i < count; i++) any_absent = any_absent || answers[i] == AL_ANSWER_ABSENT;
-  return any_absent && al_link_ends_by_name(&op->session->holder);
 }
 
 void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,

@@ -21,9 +21,6 @@ typedef struct al_bolts {
   al_sight sight;
 } al_bolts;
 
-/* True if the broker needs bolts, and something is absent. */
-bool al_bolts_are_needed(const al_op *op, const al_answer *answers, size_t count);
-
 /* The links must be open. al_bolts_seen() is then looked at in every step of `op`. */
 void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,
                     const void *context);

@@ -164,10 +164,14 @@ static void looking_at_bolts(al_op *op) {
   if (al_bolts_seen(&released->bolts)) settle(released);
 }
 
+static bool has_to_see_bolts(const al_released *released) {
+  bool needs_bolts = al_link_ends_by_name(&released->op->session->holder);
+  return needs_bolts && released->is_sure && answered(released, AL_ANSWER_ABSENT) > 0;
+}
+
 static void asked(al_op *op) {
   al_released *released = op->part;
-  al_probes *probes = &released->probes;
-  if (probes->pending > 0) return;
+  if (released->probes.pending > 0) return;
   al_op_answered(op);
   if (was_cut_short(released)) {
     ask(released);
@@ -176,9 +180,9 @@ static void asked(al_op *op) {
   if (!is_decided(released)) return;
   bool is_request = released->request != AL_REQUEST_NOTHING && !released->probes.is_passive;
   released->was_heard = released->was_heard || (is_request && answered(released, AL_ANSWER_PRESENT) > 0);
-  if (released->is_sure && al_bolts_are_needed(op, probes->answers, probes->count)) {
+  if (has_to_see_bolts(released)) {
     op->step = looking_at_bolts;
-    al_bolts_begin(&released->bolts, op, probes->answers, probes->count, holder_name, released);
+    al_bolts_begin(&released->bolts, op, released->probes.answers, released->count, holder_name, released);
   } else {
     settle(released);
   }

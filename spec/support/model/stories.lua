@@ -150,7 +150,7 @@ local RWLOCK = {
   { name = "rw silent", text = "while a queue that none of them wants does not answer", seeds = 20, count = 12,
     troubles = { "silent queue" }, is_silenced = true, writers = 0.7, downgrades = 0.3 },
   { name = "rw death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, downgrades = 0.3 },
-  { name = "rw orphans", text = "while some of them die as they claim", seeds = 40, workers = 8, version = "3.10.8",
+  { name = "rw orphans", text = "while some of them die as they claim", seeds = 200, workers = 8, version = "3.10.8",
     rounds = 5, count = 60, hold = 0.4, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
     troubles = { "dies claiming" }, writers = 0.8, downgrades = 0.3 },
   { name = "rw lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
