@@ -7,7 +7,9 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
+local line = require "spec.support.line"
 local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
 
 after_each(stage.clear)
 teardown(stage.check)
@@ -52,12 +54,13 @@ robbed_describe("a holder who was robbed", function ()
         assert(next_lock:release())
       end)
 
-      it("lets a waiter in when it lets go", function ()
+      it("lets another process in that waits, when it lets go", function ()
         local lock, name = robbed(kind)
-        local waiting = gate.new(other, kind, name)
-        stage.fails("timeout", waiting:acquire{ timeout = 0.5, poll = 0.2 })
+        local waiter = gate.process(kind, name)
+        line.join(waiter, nil, true)
         assert(lock:release())
-        assert(assert(waiting:acquire{ timeout = 10 }):release())
+        gate.served(waiter)
+        waiter:run "return lock:release()"
       end)
 
       it("loses it when it asks the broker", function ()
@@ -66,8 +69,25 @@ robbed_describe("a holder who was robbed", function ()
         assert.is_false((lock:held()))
         assert(assert(gate.new(other, kind, name):acquire{ timeout = 10 }):release())
       end)
+
+      it("loses it when its bolt is deleted, too", function ()
+        local lock, name = robbed(kind)
+        stage.delete(gate.queue(kind, name) .. "-bolt")
+        until_true(function () return not lock:held() end)
+        stage.fails("lost", lock:release())
+        assert(assert(gate.new(other, kind, name):acquire{ timeout = 10 }):release())
+      end)
     end)
   end
+
+  it("has it as long as its queue is there, when only its bolt is deleted", function ()
+    local name = gate.name()
+    local lock = gate.take("mutex", name)
+    stage.delete(gate.queue("mutex", name) .. "-bolt")
+    assert.is_true(lock:verify())
+    assert(lock:release())
+    assert(assert(gate.new(other, "mutex", name):try_acquire()):release())
+  end)
 
   it("of the door keeps readers out", function ()
     local lock, name = robbed "write"
@@ -104,10 +124,22 @@ robbed_describe("a holder who was robbed", function ()
     assert.same({ false, "timeout" }, { done or false, code })
     assert.matches("slot 1$", message)
     stage.fails("unavailable", admin:revoke(1))
+    stage.fails("timeout", admin:revoke(1, { wait = 0.5 }))
     assert.is_false(lock:revoked())
     assert.is_true(lock:held())
     assert(lock:release())
     assert.is_true(admin:wait_released({ 1, 2, 3 }, { timeout = 10 }))
     stage.fails("not_held", admin:revoke(1))
+  end)
+
+  it("of a slot is waited for under a policy that rejects what is published, too", function ()
+    broker.suite:ctl("set_policy", "rejecting", "[-]bolt$", '{"overflow":"reject-publish","max-length":0}',
+      "--apply-to", "queues")
+    stage.undo(function () broker.suite:ctl("clear_policy", "rejecting") end)
+    local lock, name = robbed "slot"
+    local admin = other:admin(name)
+    stage.fails("timeout", admin:wait_released({ 1 }, { timeout = 0.5 }))
+    assert(lock:release())
+    assert.is_true(admin:wait_released({ 1 }, { timeout = 10 }))
   end)
 end)

@@ -17,11 +17,16 @@ function strikes.concerns(strike, hold)
     or strike.pool ~= nil and strike.pool == hold.pool and (not hold.slot or strike.slot == hold.slot)
 end
 
+-- What was had only after the strike is not lost by that connection's end: if another has it, bolts have failed.
+local function is_robbed(strike, hold)
+  return strike.robs and hold.from > strike.from
+end
+
 --- The documented fault that freed a lock, if there was one, so that its holder may say that it holds it until `to`.
 function strikes.excuse(book, hold, from, to)
   for _, strike in ipairs(book.strikes) do
-    if strike.excuse and strike.from <= from and strike.to >= hold.from and strikes.concerns(strike, hold)
-      and to - strike.to <= CERTAIN * book.heartbeat then
+    local is_then = strike.from <= from and strike.to >= hold.from and to - strike.to <= CERTAIN * book.heartbeat
+    if strike.excuse and is_then and strikes.concerns(strike, hold) and not is_robbed(strike, hold) then
       return strike
     end
   end

@@ -225,7 +225,7 @@ end
 function Link:declares_bolt(queue, no_wait)
   return self:expect("queue.declare", { queue = queue .. "-bolt", passive = false, durable = true, exclusive = false,
     auto_delete = false, no_wait = no_wait, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 10000,
-      ["x-max-length"] = 0 } })
+      ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } })
 end
 
 --- The core shuts the bolt of `queue` on the way to declaring it, and waits for nothing. Returns the consume.

@@ -190,15 +190,66 @@ for _, way in ipairs(Peer.all_ways) do
           silent()
         end)
 
-        it("is held though somebody deletes it", function ()
-          local lock, claim = acquire(kind)
+        -- The broker tells that the bolt's consumer is one no longer: it is gone, or one before it is.
+        local function ends(claim)
           peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag .. "-bolt",
             no_wait = true }
+        end
+
+        -- Let go of, by who has been told so: what consumes there still ends with the channel.
+        local function goes_for_good(claim)
+          checks(claim)
+          peer.holder:delete(claim.queue, claim.channel)
+          opens(claim)
+          peer.holder:closes(claim.channel)
+          rings(kind)
+          silent()
+          scene.all_channels_are_back(peer)
+        end
+
+        it("is held though its bolt ends, as long as its queue is there", function ()
+          local lock, claim = acquire(kind)
+          ends(claim)
+          local look = { queue = claim.queue, channel = claim.channel, passive = true, no_wait = false }
+          peer.holder:expect("queue.declare", look)
+          assert.is_true(lock:held())
+          peer.holder:declared(claim.channel, claim.queue)
           assert.is_true(lock:held())
           silent()
           lock:drop()
-          goes(kind, claim)
+          goes_for_good(claim)
+        end)
+
+        it("is lost when its bolt ends, if it was robbed of its queue", function ()
+          local lock, claim = acquire(kind)
+          ends(claim)
+          peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
+          peer.holder:refuse(claim.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(claim.queue),
+            "queue.declare")
+          assert.is_false((lock:held()))
+          is_undone(claim)
+          rings(kind)
+          silent()
           scene.all_channels_are_back(peer)
+        end)
+
+        it("is had though a bolt ends while it is claimed, and let go with its channel", function ()
+          local op = kind.begin(peer, 0)
+          kind.sees(peer, "free")
+          local claim = kind.claims(peer)
+          ends(claim)
+          replies(claim)
+          local lock = kind.gets(peer, op, claim)
+          silent()
+          lock:drop()
+          goes_for_good(claim)
+        end)
+
+        it("is let go with its channel when its bolt ends just then", function ()
+          local lock, claim = acquire(kind)
+          lock:drop()
+          ends(claim)
+          goes_for_good(claim)
         end)
 
         -- After so many of the claim's replies.
@@ -716,6 +767,21 @@ for _, way in ipairs(Peer.all_ways) do
           assert.is_true(read():held())
         end)
       end
+
+      it("that may not ask has not used up its only attempt by that", function ()
+        local op = peer:rwlock("db", { max_attempts = 1 }):read(0)
+        scene.looks(peer, DOOR, "free")
+        local claim = scene.reader(peer)
+        scene.replies(peer, claim, 1, 3)
+        peer.holder:refuse(claim.channel, 403, denied(DOOR), "queue.declare")
+        is_undone(claim)
+        scene.rings(peer, DOOR)
+        peer.holder.unbolted[DOOR] = true
+        peer:pass(0.01)
+        scene.looks(peer, DOOR, "free")
+        scene.replies(peer, scene.reader(peer))
+        assert.is_true(peer:result(op):held())
+      end)
 
       it("that was a writer asks for none, and opens its own with the door", function ()
         local lock, door = acquire(kinds[3])

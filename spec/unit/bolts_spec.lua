@@ -60,6 +60,17 @@ for _, way in ipairs(Peer.all_ways) do
       end
     end)
 
+    it("looks at what takes no message just now, too", function ()
+      local op = wait()
+      looks{ [SIX] = "nack" }
+      sees(SIX, 1)
+      assert.is_false(op:done())
+      peer:pass(1)
+      looks{ [SIX] = "nack" }
+      sees(SIX, 0)
+      assert.is_true(peer:result(op))
+    end)
+
     it("waits where one is shut, and asks for everything anew", function ()
       local op = wait()
       for _ = 1, 3 do

@@ -192,6 +192,14 @@ describe("the checker of journals", function()
         assert.equal("overlap", (after(strike)), strike)
       end
     end)
+
+    it("does not if the fault robs, and it was had only then", function()
+      local overlap = held("a", "mutex", "4.2", "5.5") .. held("b", "mutex", 5, 6)
+      local strike = "stage 4 strike op=1 fault=claim about=a excuse=reset%s\n stage 5 over op=1\n"
+      assert.equal("", kinds(check(overlap .. strike:format("")).violations))
+      assert_violations("overlap", overlap .. strike:format(" robs=true"))
+      assert.equal("", (after(strike:format(" robs=true"))))
+    end)
   end)
 
   it("finds what a witness saw that nobody holds, while somebody says he does", function()

@@ -144,7 +144,6 @@ static void skew(al_op *op) {
  * meet again at once, then all over. */
 static void lost_race(al_acquire *self) {
   al_session *session = self->op.session;
-  self->attempts++;
   if (self->kind->missed) self->kind->missed(self);
   if (self->attempts >= self->resource->max_attempts) {
     if (have_bell(self)) nothing_free(self);
@@ -172,6 +171,7 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
+  if (!self->own->looks_anew) self->attempts++;
   if (is_race) memcpy(self->lost_to, why, sizeof why);
   if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);

@@ -30,13 +30,13 @@ bool al_bolt_is_needed(const al_session *session, const char *bolt) {
 }
 
 static void declare(al_channel *channel, const char *bolt, bool is_asked) {
-  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
-                                  al_field_number("x-expires", EXPIRES_MS),
-                                  al_field_number("x-max-length", 0)};
+  amqp_table_entry_t entries[] = {
+      al_field_text("x-queue-type", "classic"), al_field_number("x-expires", EXPIRES_MS),
+      al_field_number("x-max-length", 0), al_field_text("x-overflow", "drop-head")};
   amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bolt),
                                   .durable = 1,
                                   .nowait = !is_asked,
-                                  .arguments = {.num_entries = 3, .entries = entries}};
+                                  .arguments = {.num_entries = 4, .entries = entries}};
   if (is_asked)
     al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
   else
@@ -64,6 +64,12 @@ void al_bolt_open(al_channel *channel, const char *tag) {
   char text[TAG_SIZE];
   amqp_basic_cancel_t cancel = {.consumer_tag = bolt_tag(text, tag)};
   al_channel_call(channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
+}
+
+bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag) {
+  char text[TAG_SIZE];
+  bolt_tag(text, tag);
+  return al_field_is(consumer_tag, text);
 }
 
 void al_bolt_look(al_channel *channel, const char *bolt) { declare(channel, bolt, true); }

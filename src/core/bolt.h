@@ -42,6 +42,9 @@ void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag);
 /* At any time after that, as the consume has no answer to be overtaken. Is answered with cancel-ok. */
 void al_bolt_open(al_channel *channel, const char *tag);
 
+/* That consumer's, of a claim with this tag. */
+bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag);
+
 /* Asks who has shut it: the answer is a declare-ok, with as many consumers. */
 void al_bolt_look(al_channel *channel, const char *bolt);
 

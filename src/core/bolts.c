@@ -26,9 +26,8 @@ void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count
   al_probes_begin(&bolts->probes, op, AL_PROBE_AUTO, count, bolt_name, bolts);
 }
 
-/* What is denied, or down, keeps nobody out: claims do without it, too. */
 static bool may_be_shut(const al_bolts *bolts, size_t index) {
-  return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] == AL_ANSWER_PRESENT;
+  return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] != AL_ANSWER_ABSENT;
 }
 
 /* True if there is one more to be looked at. */

@@ -40,11 +40,17 @@ static void name_remove(al_exclusive *own) {
   if (*at) *at = own->next_name;
 }
 
-/* A door's bolt is looked at, any other is ours. */
-static bool is_bolted(const al_exclusive *own) { return own->bolt[0] && !own->door[0]; }
+static bool is_bolted(const al_exclusive *own) { return own->bolt[0]; }
 
-static bool awaits_bolt(const al_exclusive *own) {
-  return is_bolted(own) ? !own->is_declared : own->bolt[0] && !own->saw_bolt_open;
+/* The one that has not been answered for; NULL: there is none, or it has. */
+static const char *awaited_bolt(const al_exclusive *own) {
+  if (is_bolted(own)) return own->is_declared ? NULL : own->bolt;
+  return own->saw_bolt_open ? NULL : own->door_bolt;
+}
+
+static al_bolt_verdict judge(const al_exclusive *own, const al_event *event) {
+  const char *bolt = awaited_bolt(own);
+  return bolt ? al_bolt_judge(event, bolt) : AL_BOLT_OTHER;
 }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
@@ -100,7 +106,7 @@ static void send_claim(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
-  if (!own->saw_bolt_open) al_bolt_look(own->channel, own->bolt);
+  if (!own->saw_bolt_open) al_bolt_look(own->channel, own->door_bolt);
   if (own->beside[0]) send_look(own, own->beside);
 }
 
@@ -198,6 +204,20 @@ static void cancelled(al_exclusive *own) {
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
+/* Told of ours, it may mean one before it that has expired: up to 4.2 a channel that has consumed from both then forgets the
+ * consumer of the second, which stays. And who was robbed of its queue has nothing left if it means ours. */
+static void bolt_ended(al_exclusive *own) {
+  own->has_doubtful_bolt = true;
+  if (own->claim.state == AL_CLAIM_HELD) al_claim_confirm(&own->claim);
+}
+
+static void consumer_ended(al_exclusive *own, const amqp_basic_cancel_t *cancel) {
+  if (al_field_is(cancel->consumer_tag, own->claim.ticket))
+    cancelled(own);
+  else if (is_bolted(own) && al_bolt_is_tag(cancel->consumer_tag, own->claim.ticket))
+    bolt_ended(own);
+}
+
 /* The door's own queue was not there; but that proves nothing while its bolt is shut. */
 static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   own->saw_bolt_open = true;
@@ -208,7 +228,7 @@ static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok)
 
 static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   bool ours = al_field_is(ok->queue, own->claim.queue);
-  if (!own->saw_bolt_open && al_field_is(ok->queue, own->bolt))
+  if (!own->saw_bolt_open && al_field_is(ok->queue, own->door_bolt))
     looked_at_bolt(own, ok);
   else if (own->claim.state == AL_CLAIM_HELD)
     own->claim.confirmed++;
@@ -223,7 +243,9 @@ static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
  * comes next finds the bolt open, too. */
 static void let_go(al_exclusive *own) {
   if (!own->is_deleted || (is_bolted(own) && !own->is_open)) return;
-  if (own->is_cancelled)
+  if (own->has_doubtful_bolt)
+    al_channel_close(own->channel);
+  else if (own->is_cancelled)
     al_channel_give(own->channel);
   else
     al_channel_give_after(own->channel, own->claim.ticket);
@@ -264,8 +286,7 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
       settle(own);
       return true;
     case AMQP_BASIC_CANCEL_METHOD:
-      if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, own->claim.ticket))
-        cancelled(own);
+      consumer_ended(own, event->decoded);
       return true;
     case AMQP_BASIC_CANCEL_OK_METHOD:
       own->is_open = true;
@@ -286,15 +307,16 @@ static void refused(al_exclusive *own, const al_event *event) {
   /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
-  if (awaits_bolt(own) && al_bolt_judge(event, own->bolt) != AL_BOLT_OTHER) code = AL_CONTENDED;
+  if (judge(own, event) != AL_BOLT_OTHER) code = AL_CONTENDED;
   al_claim_blame(&own->claim, code, event->text);
 }
 
 /* The bolt cannot be had. A claim that has made nothing yet is begun anew, without; a reader looks anew. */
 static bool goes_on_without(al_exclusive *own, const al_event *event) {
   al_session *session = own->claim.session;
-  if (!awaits_bolt(own) || al_bolt_judge(event, own->bolt) != AL_BOLT_REFUSED) return false;
-  al_bolt_deny(session, own->bolt, event->text);
+  if (judge(own, event) != AL_BOLT_REFUSED) return false;
+  al_bolt_deny(session, awaited_bolt(own), event->text);
+  own->looks_anew = !is_bolted(own);
   if (!is_bolted(own) || own->claim.state != AL_CLAIM_CLAIMING) return false;
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) return false;
@@ -305,8 +327,9 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
 
 /* By our release it was found that another's end has taken the queue away. What was left of it went with the channel. */
 static bool was_robbed(const al_exclusive *own, const al_event *event) {
-  return own->claim.state == AL_CLAIM_RELEASING && own->is_declared && is_bolted(own) &&
-         event->method == AMQP_QUEUE_DECLARE_METHOD && al_event_is_absent(event);
+  bool has_checked = own->claim.state == AL_CLAIM_RELEASING && is_bolted(own);
+  return has_checked && own->is_declared && own->has_beside && event->method == AMQP_QUEUE_DECLARE_METHOD &&
+         al_event_is_absent(event);
 }
 
 static void channel_closed(al_exclusive *own, const al_event *event) {
@@ -367,11 +390,11 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
-/* Behind whatever is still under way on this channel: it is taken in order. */
+/* Behind whatever is still under way on this channel: it is taken in order. If the queue was taken away its check closes the
+ * channel, and so ends what is left of it: where the bolt is on the same node, before others find that open. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  if (is_bolted(own))
-    send_check(own); /* a nameless queue ends with its channel, before the bolt is open to others */
+  if (is_bolted(own)) send_check(own);
   send_delete(own);
   if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   al_claim_enter(claim, AL_CLAIM_RELEASING);
@@ -408,7 +431,8 @@ static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
   char bolt[AL_NAME_SIZE];
   if (plan->key && !plan->door) return;
   al_name_bolt(bolt, plan->door ? plan->door : plan->queue);
-  if (al_bolt_is_needed(own->claim.session, bolt)) memcpy(own->bolt, bolt, sizeof bolt);
+  if (!al_bolt_is_needed(own->claim.session, bolt)) return;
+  memcpy(plan->door ? own->door_bolt : own->bolt, bolt, sizeof bolt);
 }
 
 static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan *plan) {
@@ -425,7 +449,7 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   own->is_bound = !plan->key;
   own->is_through = !plan->door;
   plan_bolt(own, plan);
-  own->saw_bolt_open = !own->bolt[0] || is_bolted(own);
+  own->saw_bolt_open = !own->door_bolt[0];
   return own;
 }
 
