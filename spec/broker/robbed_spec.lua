@@ -142,4 +142,30 @@ robbed_describe("a holder who was robbed", function ()
     assert(lock:release())
     assert.is_true(admin:wait_released({ 1 }, { timeout = 10 }))
   end)
+
+  -- What administrators of it change under its mutex, and what keeps a removal waiting while it is suspended.
+  local administered = {
+    { name = "semaphore", of = "admin", mutex = "-admin", queue = "-3-A" },
+    { name = "token semaphore", of = "token_semaphore", mutex = "-tokenadmin", queue = ".semaphore" },
+  }
+  for _, kind in ipairs(administered) do
+    it("of the mutex of a " .. kind.name .. "'s administrators is the only one at work", function ()
+      local name = stage.name()
+      local second, first = other[kind.of](other, name), stage.process(name)
+      assert.equal(3, second:create(3))
+      broker.suite:suspend_queue(name .. kind.queue)
+      first:begin("return conn:" .. kind.of .. "(...):remove(1, { timeout = 60 })", name)
+      local witness = stage.client()
+      until_true(function () return witness:locked(name .. kind.mutex) end)
+      broker.suite:rob_queue(name .. kind.mutex)
+      local done, message = second:add(1, { timeout = 1 })
+      assert.is_nil(done)
+      assert.matches("another administrator was at work", message, 1, true)
+      assert.is_false(first:finished())
+      broker.suite:resume_queue(name .. kind.queue)
+      assert.equal(2, first:finish())
+      assert.equal(3, second:add(1, { timeout = 10 }))
+      assert(second:destroy())
+    end)
+  end
 end)
