@@ -122,6 +122,22 @@ for _, way in ipairs(Peer.all_ways) do
       news()
     end
 
+    -- Locks the slot of another semaphore, and lets it go; its bolt is refused, or was lately.
+    local function lock_other(name, is_refused)
+      peer.holder.unbolted[name .. "-1-B"] = not is_refused
+      local op = peer:semaphore(name):acquire(0)
+      peer.prober:look{ name .. "-1-A" }
+      local claim = peer.holder:claim(name .. "-1-B", name .. "-1-A")
+      if is_refused then
+        refuse(claim, denied(name .. "-1-B"), "basic.consume")
+        peer.holder.unbolted[name .. "-1-B"] = true
+        claim = peer.holder:claim(name .. "-1-B", name .. "-1-A")
+      end
+      peer.holder:grant(claim)
+      peer:result(op):drop()
+      peer.holder:delete(claim.queue, claim.channel)
+    end
+
     -- Time that is long, with heartbeats, and the round trips that a connection makes that holds a lock.
     local function pass(seconds)
       while seconds > 0 do
@@ -220,6 +236,24 @@ for _, way in ipairs(Peer.all_ways) do
           goes_for_good(claim)
         end)
 
+        it("keeps its channel, whose bolt has ended, until the end of its queue's consumer is told", function ()
+          local lock, claim = acquire(kind)
+          ends(claim)
+          peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
+          peer.holder:declared(claim.channel, claim.queue)
+          lock:drop()
+          checks(claim)
+          peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
+          opens(claim)
+          peer.holder:deleted(claim.channel, true)
+          rings(kind)
+          silent()
+          peer.holder:cancelled(claim)
+          peer.holder:closes(claim.channel)
+          silent()
+          scene.all_channels_are_back(peer)
+        end)
+
         it("is lost when its bolt ends, if it was robbed of its queue", function ()
           local lock, claim = acquire(kind)
           ends(claim)
@@ -277,6 +311,16 @@ for _, way in ipairs(Peer.all_ways) do
             silent()
             scene.all_channels_are_back(peer)
           end)
+
+          if after == 1 and kind.queue == SLOT then
+            it("is abandoned, and its slot was removed: it is deleted on another channel", function ()
+              local claim = abandoned()
+              refuse(claim, "NOT_FOUND - no queue 'images-1-A' in vhost '/'", "queue.declare", 404)
+              is_undone(claim)
+              silent()
+              scene.all_channels_are_back(peer)
+            end)
+          end
 
           if after == 0 then
             it("is abandoned, and was another's: nothing is left to be deleted", function ()
@@ -423,25 +467,11 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("that is refused is remembered beside fifteen others", function ()
-          local function attempt(name, is_refused)
-            peer.holder.unbolted[name .. "-1-B"] = not is_refused
-            local op = peer:semaphore(name):acquire(0)
-            peer.prober:look{ name .. "-1-A" }
-            local claim = peer.holder:claim(name .. "-1-B", name .. "-1-A")
-            if is_refused then
-              refuse(claim, denied(name .. "-1-B"), "basic.consume")
-              peer.holder.unbolted[name .. "-1-B"] = true
-              claim = peer.holder:claim(name .. "-1-B", name .. "-1-A")
-            end
-            peer.holder:grant(claim)
-            peer:result(op):drop()
-            peer.holder:delete(claim.queue, claim.channel)
-          end
-          for i = 1, 16 do attempt("n" .. i, true) end
-          for i = 1, 16 do attempt("n" .. i, false) end
-          attempt("n17", true)
-          attempt("n2", false)
-          attempt("n1", true)
+          for i = 1, 16 do lock_other("n" .. i, true) end
+          for i = 1, 16 do lock_other("n" .. i, false) end
+          lock_other("n17", true)
+          lock_other("n2", false)
+          lock_other("n1", true)
           assert.equal(1, #news()) -- in a minute
         end)
 
@@ -781,6 +811,23 @@ for _, way in ipairs(Peer.all_ways) do
         scene.looks(peer, DOOR, "free")
         scene.replies(peer, scene.reader(peer))
         assert.is_true(peer:result(op):held())
+      end)
+
+      it("that may not ask, and has not remembered it, is excused once", function ()
+        local op = peer:rwlock("db", { max_attempts = 1 }):read(0)
+        for i = 1, 2 do
+          scene.looks(peer, DOOR, "free")
+          local claim = scene.reader(peer)
+          scene.replies(peer, claim, 1, 3)
+          peer.holder:refuse(claim.channel, 403, denied(DOOR), "queue.declare")
+          is_undone(claim)
+          scene.rings(peer, DOOR)
+          if i == 1 then
+            for j = 1, 16 do lock_other("n" .. j, true) end -- others in the meantime
+            peer:pass(0.01)
+          end
+        end
+        peer:failed(op, "contended", "1 times")
       end)
 
       it("that was a writer asks for none, and opens its own with the door", function ()

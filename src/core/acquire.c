@@ -171,7 +171,11 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
-  if (!self->own->looks_anew) self->attempts++;
+  bool is_excused = self->own->looks_anew && !self->looked_anew;
+  if (is_excused)
+    self->looked_anew = true;
+  else
+    self->attempts++;
   if (is_race) memcpy(self->lost_to, why, sizeof why);
   if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);

@@ -73,6 +73,7 @@ struct al_acquire {
   bool waits;         /* false: looks once */
   al_wait reconnects; /* between looks for which the prober was lost */
   int attempts;       /* races lost since the last wait */
+  bool looked_anew;   /* as the claim of one of them said; that one does not count */
   char lost_to[160];  /* the last of them, in words */
 
   al_bell *bell;  /* until the claim has it; NULL */

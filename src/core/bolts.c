@@ -26,6 +26,7 @@ void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count
   al_probes_begin(&bolts->probes, op, AL_PROBE_AUTO, count, bolt_name, bolts);
 }
 
+/* By whatever keeps its probe from being answered, too; a queue that is down keeps nobody out, and is seen to be. */
 static bool may_be_shut(const al_bolts *bolts, size_t index) {
   return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] != AL_ANSWER_ABSENT;
 }

@@ -47,6 +47,7 @@ static al_channel *channel_free(al_link *link) {
 static void channel_open(al_channel *channel) {
   amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
   channel->state = AL_CHANNEL_OPEN;
+  channel->is_spoilt = false;
   channel->takes_one = false;
   channel->leftover[0] = '\0';
   channel->unanswered = 0;
@@ -82,7 +83,7 @@ void al_channel_give(al_channel *channel) {
   channel->on = NULL;
   channel->owner = NULL;
   if (!al_link_is_open(link)) return; /* going down, and its channels with it */
-  if (channel->unanswered > 0 || link->idle_count >= IDLE_MAX) {
+  if (channel->is_spoilt || channel->unanswered > 0 || link->idle_count >= IDLE_MAX) {
     al_channel_close(channel);
     return;
   }

@@ -67,6 +67,7 @@ struct al_channel {
   al_channel_fn *on; /* NULL: idle, or nobody cares */
   void *owner;
   bool was_closed; /* by the broker, who has not said open-ok since */
+  bool is_spoilt;  /* it may still consume what it has forgotten: it is closed where it would be given back */
   bool takes_one;  /* its consumers to come have room for one message; see al_channel_take_one */
   char leftover[AL_TICKET_SIZE]; /* the tag of a consumer whose end is awaited before it is given back; "" */
   int64_t left_at;               /* since when */

@@ -204,10 +204,11 @@ static void cancelled(al_exclusive *own) {
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
-/* Told of ours, it may mean one before it that has expired: up to 4.2 a channel that has consumed from both then forgets the
- * consumer of the second, which stays. And who was robbed of its queue has nothing left if it means ours. */
+/* What is told of ours may mean one before it that has expired: from 4.0 to 4.2 a channel that has consumed from both then
+ * forgets the consumer of the second, which stays as long as the channel. And if ours it is, whoever was robbed of its queue
+ * has nothing left. */
 static void bolt_ended(al_exclusive *own) {
-  own->has_doubtful_bolt = true;
+  own->channel->is_spoilt = true;
   if (own->claim.state == AL_CLAIM_HELD) al_claim_confirm(&own->claim);
 }
 
@@ -240,12 +241,10 @@ static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
 }
 
 /* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. Whoever
- * comes next finds the bolt open, too. */
+ * comes next finds the bolt open, too, but for that of a spoilt channel, which ends with it. */
 static void let_go(al_exclusive *own) {
   if (!own->is_deleted || (is_bolted(own) && !own->is_open)) return;
-  if (own->has_doubtful_bolt)
-    al_channel_close(own->channel);
-  else if (own->is_cancelled)
+  if (own->is_cancelled)
     al_channel_give(own->channel);
   else
     al_channel_give_after(own->channel, own->claim.ticket);

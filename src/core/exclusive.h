@@ -31,8 +31,8 @@
  *                release                                              RELEASING
  *                basic.cancel of the bolt                             HELD; the broker is asked for the queue
  *   RELEASING    delete-ok, and cancel-ok of the bolt                 GONE, the channel back in the pool, once the
- *                                                                     consumer was told of its end; closed if
- *                                                                     there was a basic.cancel of the bolt
+ *                                                                     consumer was told of its end (closed then
+ *                                                                     if there was a basic.cancel of the bolt)
  *                closed, as the queue is not there                    GONE, what was left of it with the channel
  *                closed by the broker otherwise                       UNDOING
  *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
@@ -62,10 +62,9 @@ struct al_exclusive {
   al_channel *channel;
 
   bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled, is_deleted;
-  bool is_open;           /* our bolt, after it was shut */
-  bool has_doubtful_bolt; /* the broker told that it has ended */
-  bool saw_bolt_open;     /* the door's, or there is none to look at */
-  bool looks_anew; /* it was not to be had because the door's bolt is denied, which is remembered by now */
+  bool is_open;       /* our bolt, after it was shut */
+  bool saw_bolt_open; /* the door's, or there is none to look at */
+  bool looks_anew;    /* it was not to be had because the door's bolt is denied, which is remembered by now */
   char key[AL_NAME_SIZE];       /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE];      /* must not be there; "" if there is none to go through */
   char beside[AL_NAME_SIZE];    /* must be there; "" if nothing must */
