@@ -188,7 +188,8 @@ table.insert(stories, {
     reading:close()
     say("  %d rounds, %d without a reader, %d with both inside", rounds, slow, together)
     if together > 0 and cluster.has_khepri() then fail("a writer was inside beside a reader, %d times", together) end
-    if slow == rounds then fail "no reader ever came in" end
+    -- With Mnesia nobody makes a queue while a node is frozen.
+    if slow == rounds and cluster.has_khepri() then fail "no reader ever came in" end
   end,
 })
 
