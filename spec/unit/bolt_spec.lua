@@ -649,6 +649,14 @@ for _, way in ipairs(Peer.all_ways) do
           consumer_count = 1 }
       end
 
+      -- It may not ask for the bolt behind an open door.
+      local function is_denied(claim, how)
+        scene.replies(peer, claim, 1, 3)
+        peer.holder:refuse(claim.channel, 403, denied(DOOR, how), "queue.declare")
+        is_undone(claim)
+        scene.rings(peer, DOOR)
+      end
+
       -- It finds the bolt shut behind an open door.
       local function steps_back(claim)
         scene.replies(peer, claim, 1, 3)
@@ -778,10 +786,7 @@ for _, way in ipairs(Peer.all_ways) do
       for _, how in ipairs{ "", "configure " } do
         it(("that may not ask (%saccess) is in without, and people are told"):format(how), function ()
           local op, claim = steps_in()
-          scene.replies(peer, claim, 1, 3)
-          peer.holder:refuse(claim.channel, 403, denied(DOOR, how), "queue.declare")
-          is_undone(claim)
-          scene.rings(peer, DOOR)
+          is_denied(claim, how)
           peer.holder.unbolted[DOOR] = true
           peer:pass(0.01)
           scene.looks(peer, DOOR, "free")
@@ -802,10 +807,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer:rwlock("db", { max_attempts = 1 }):read(0)
         scene.looks(peer, DOOR, "free")
         local claim = scene.reader(peer)
-        scene.replies(peer, claim, 1, 3)
-        peer.holder:refuse(claim.channel, 403, denied(DOOR), "queue.declare")
-        is_undone(claim)
-        scene.rings(peer, DOOR)
+        is_denied(claim)
         peer.holder.unbolted[DOOR] = true
         peer:pass(0.01)
         scene.looks(peer, DOOR, "free")
@@ -818,10 +820,7 @@ for _, way in ipairs(Peer.all_ways) do
         for i = 1, 2 do
           scene.looks(peer, DOOR, "free")
           local claim = scene.reader(peer)
-          scene.replies(peer, claim, 1, 3)
-          peer.holder:refuse(claim.channel, 403, denied(DOOR), "queue.declare")
-          is_undone(claim)
-          scene.rings(peer, DOOR)
+          is_denied(claim)
           if i == 1 then
             for j = 1, 16 do lock_other("n" .. j, true) end -- others in the meantime
             peer:pass(0.01)
