@@ -60,7 +60,7 @@ robbed_describe("a holder who was robbed", function ()
         line.join(waiter, nil, true)
         assert(lock:release())
         gate.served(waiter)
-        waiter:run "return lock:release()"
+        assert.is_true(waiter:run "return lock:release()")
       end)
 
       it("loses it when it asks the broker", function ()

@@ -153,6 +153,14 @@ static void lost_race(al_acquire *self) {
   self->op.wake = session->now + al_random_below(&session->random, SKEW_MOST);
 }
 
+/* Who looks anew was not slower than anybody; but that is believed once, as what the claim has learned may be forgotten. */
+static void note_race(al_acquire *self) {
+  memcpy(self->lost_to, self->own->claim.why, sizeof self->lost_to);
+  bool is_excused = self->own->looks_anew && !self->looked_anew;
+  self->looked_anew = self->looked_anew || is_excused;
+  if (!is_excused) self->attempts++;
+}
+
 static void handing_over(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (self->own->claim.state != AL_CLAIM_HELD)
@@ -171,12 +179,7 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
-  bool is_excused = self->own->looks_anew && !self->looked_anew;
-  if (is_excused)
-    self->looked_anew = true;
-  else
-    self->attempts++;
-  if (is_race) memcpy(self->lost_to, why, sizeof why);
+  if (is_race) note_race(self);
   if (is_down || !is_race) leave_bell(self, false); /* to be rung when the claim is undone */
   leave_claim(self);
   al_op_answered(op);

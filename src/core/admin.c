@@ -195,8 +195,7 @@ static void declare_answered(admin *self) {
 
 static void mutex_event(al_op *op, const al_event *event) {
   admin *self = (admin *)op;
-  /* What is absent is the mutex, which is looked for when its bolt has ended: nothing else here is asked for passively. */
-  if (event->kind == AL_EVENT_CLOSED && event->method != 0 && !al_event_is_absent(event))
+  if (event->kind == AL_EVENT_CLOSED && event->method != 0)
     action_refused(self, event);
   else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD)
     self->deleted++;

@@ -345,7 +345,8 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
     al_claim_enter(&own->claim, AL_CLAIM_GONE);
   else
     undo(own);
-  if (own->on && was_held)
+  /* What is absent is our own queue: whoever else asks on this channel declares, or deletes, whether it is there or not. */
+  if (own->on && was_held && !al_event_is_absent(event))
     own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
 }
 

@@ -73,9 +73,7 @@ void al_token_work_event(al_op *op, const al_event *event) {
   bool is_answer = event->kind == AL_EVENT_METHOD && (event->method == AMQP_QUEUE_DECLARE_OK_METHOD ||
                                                       event->method == AMQP_QUEUE_DELETE_OK_METHOD);
   if (is_answer) work->asked = NULL;
-  /* What is absent is the mutex, which is looked for when its bolt has ended: nothing else here is asked for passively. */
-  bool is_refusal = event->kind == AL_EVENT_CLOSED && event->method != 0 && !al_event_is_absent(event);
-  if (!is_refusal || !work->asked) return;
+  if (event->kind != AL_EVENT_CLOSED || !work->asked || event->method == 0) return;
   bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
   if (work->begun == AL_REPAIR_AND_RESIZE_DO)
     work->begun = AL_RESIZE_FINISHES; /* now it is known that it is not there */
