@@ -76,9 +76,10 @@ function gate.has_bell(kind, name) return asker():exists(gate.bell(kind, name)) 
 
 --- Has somebody wait for it in vain, while it is held, until there is a bell.
 function gate.make_bell(kind, name)
-  local gated = gate.new(stage.connect(), kind, name)
+  local gated, patience = gate.new(stage.connect(), kind, name), 0.05
   until_true(function()
-    stage.fails("timeout", gated:acquire{ timeout = 0.05, poll = 600 })
+    stage.fails("timeout", gated:acquire{ timeout = patience, poll = 600 })
+    patience = 2 * patience -- the broker may be slow
     return gate.has_bell(kind, name)
   end, SECONDS)
 end

@@ -129,6 +129,20 @@ function line.join(one, options, is_foreign)
   return one
 end
 
+--- Has a process wait in vain, for as long as it takes to be seen at the bell, behind who holds what it waits for: how
+-- long that is depends on the broker.
+function line.give_up(one, fair)
+  local patience, consumers = 0.05, expected(one)
+  until_true(function()
+    local seen = false
+    line.begin(one, { timeout = patience, fair = fair })
+    repeat seen = seen or select(2, line.at(one.name, one.bell)) == consumers until one:finished()
+    stage.fails("timeout", one:finish())
+    patience = 2 * patience
+    return seen
+  end, SECONDS)
+end
+
 --- Waits until one of those who wait has come to an end; gives it, its place in the list, and what it got. It is taken
 -- from the list. Others may have, too, when more than one slot came free.
 function line.next(waiting, seconds)
