@@ -335,8 +335,7 @@ static void check(admin *self) {
   for (int i = 0; i < self->change.delete_count; i++) {
     char queue[AL_NAME_SIZE];
     al_name_slot(queue, self->name, self->change.deletes[i]);
-    amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
-    al_channel_call(self->check, AMQP_QUEUE_DECLARE_METHOD, &look);
+    al_channel_look(self->check, queue);
   }
 }
 

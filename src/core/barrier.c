@@ -59,10 +59,9 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const 
                                   .exclusive = 1,
                                   .auto_delete = 1,
                                   .arguments = {.num_entries = 1, .entries = &classic}};
-  amqp_queue_delete_t delete = {.queue = amqp_cstring_bytes(queue)};
   al_op_ask(op);
   al_channel_call(barrier->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
-  al_channel_call(barrier->channel, AMQP_QUEUE_DELETE_METHOD, &delete);
+  al_channel_delete(barrier->channel, queue);
 }
 
 void al_barrier_cancel(al_barrier *barrier) {

@@ -129,6 +129,16 @@ void al_channel_call(al_channel *channel, amqp_method_number_t method, void *dec
   al_link_method(channel->link, channel->number, method, decoded);
 }
 
+void al_channel_look(al_channel *channel, const char *queue) {
+  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
+  al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+}
+
+void al_channel_delete(al_channel *channel, const char *queue) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(queue)};
+  al_channel_call(channel, AMQP_QUEUE_DELETE_METHOD, &request);
+}
+
 void al_channel_ping(al_channel *channel) {
   amqp_basic_qos_t qos = {.prefetch_count = 1};
   al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);

@@ -97,6 +97,12 @@ void al_channel_close(al_channel *channel);
 /* Sends a request that the broker answers. */
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded);
 
+/* Asks for a queue by a passive declare: declare-ok, or closed by 404, or by 405 if it is another connection's own. */
+void al_channel_look(al_channel *channel, const char *queue);
+
+/* Deletes a queue, with all that is in it: delete-ok, also if there was none. */
+void al_channel_delete(al_channel *channel, const char *queue);
+
 /* Whoever consumes on it from now on gets one message at a time. */
 void al_channel_take_one(al_channel *channel);
 

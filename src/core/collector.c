@@ -61,11 +61,10 @@ static void give_back(const al_collector *collector) {
 }
 
 static void look(al_collector *collector) {
-  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(collector->queue), .passive = 1};
   collector->look = AL_COLLECTOR_LOOKS;
   collector->looked_at = collector->op->session->now;
   al_op_ask(collector->op);
-  al_channel_call(collector->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+  al_channel_look(collector->channel, collector->queue);
 }
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */

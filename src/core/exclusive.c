@@ -84,11 +84,6 @@ static void send_check(al_exclusive *own) {
   al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
 }
 
-static void send_look(al_exclusive *own, const char *queue) {
-  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
-  al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
-}
-
 /* Never anything but another's exclusive queue: one that is in use, or holds messages, is not deleted; and what else may
  * stand there has been looked for before. */
 static void go_through(al_exclusive *own) {
@@ -107,12 +102,7 @@ static void send_claim(al_exclusive *own) {
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
   if (!own->saw_bolt_open) al_bolt_look(own->channel, own->door_bolt);
-  if (own->beside[0]) send_look(own, own->beside);
-}
-
-static void send_delete(al_exclusive *own) {
-  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->claim.queue)};
-  al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
+  if (own->beside[0]) al_channel_look(own->channel, own->beside);
 }
 
 /* ---- undoing ---------------------------------------------------------------------------------------------------- */
@@ -167,9 +157,9 @@ static void undo_event(void *owner, al_channel *channel, const al_event *event) 
 static void undo(al_exclusive *own) {
   own->channel = al_channel_take(&own->claim.session->holder, undo_event, own);
   if (own->channel && own->claim.is_denied)
-    send_look(own, own->claim.queue);
+    al_channel_look(own->channel, own->claim.queue);
   else if (own->channel)
-    send_delete(own);
+    al_channel_delete(own->channel, own->claim.queue);
   al_claim_enter(&own->claim, AL_CLAIM_UNDOING);
 }
 
@@ -395,13 +385,13 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   if (is_bolted(own)) send_check(own);
-  send_delete(own);
+  al_channel_delete(own->channel, claim->queue);
   if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
 static bool exclusive_confirm(al_claim *claim) {
-  send_look((al_exclusive *)claim, claim->queue);
+  al_channel_look(((al_exclusive *)claim)->channel, claim->queue);
   return true;
 }
 
@@ -477,9 +467,8 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
 }
 
 void al_exclusive_delete_other(al_exclusive *own, const char *queue) {
-  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(queue)};
   own->other_deletes++;
-  al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
+  al_channel_delete(own->channel, queue);
 }
 
 void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {

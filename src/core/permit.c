@@ -118,9 +118,8 @@ static void look_event(void *owner, al_channel *channel, const al_event *event) 
 
 /* Not on the permit's own channel, which a refusal would close. False: there is no other one. */
 static bool look(al_permit *permit) {
-  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(permit->claim.queue), .passive = 1};
   if (!permit->looks) permit->looks = al_channel_take(&permit->claim.session->holder, look_event, permit);
-  if (permit->looks) al_channel_call(permit->looks, AMQP_QUEUE_DECLARE_METHOD, &look);
+  if (permit->looks) al_channel_look(permit->looks, permit->claim.queue);
   return permit->looks != NULL;
 }
 

@@ -98,13 +98,11 @@ static struct al_passive *passive_free(al_probes *batch) {
 
 static bool passive_ask(al_probes *batch, struct al_passive *passive) {
   char name[AL_NAME_SIZE];
-  amqp_queue_declare_t declare = {.passive = 1};
   *passive = (struct al_passive){.batch = batch, .index = batch->passive_next};
   passive->channel = al_channel_take(&batch->op->session->holder, passive_event, passive);
   if (!passive->channel) return false;
   batch->name(batch->context, batch->passive_next++, name);
-  declare.queue = amqp_cstring_bytes(name);
-  al_channel_call(passive->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_channel_look(passive->channel, name);
   return true;
 }
 

@@ -46,9 +46,8 @@ void al_sight_begin(al_sight *sight, al_op *op, const char *queue) {
     al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
     return;
   }
-  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(sight->queue), .passive = 1};
   al_op_ask(op);
-  al_channel_call(sight->channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+  al_channel_look(sight->channel, sight->queue);
 }
 
 bool al_sight_caught(const al_sight *sight) { return !sight->channel && !sight->op->done; }

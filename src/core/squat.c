@@ -56,8 +56,7 @@ bool al_squat_begin(al_squat *squat, al_op *op, size_t count, al_probe_name *nam
   for (size_t i = 0; i < count; i++) {
     char queue[AL_NAME_SIZE];
     name(context, i, queue);
-    amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue), .passive = 1};
-    al_channel_call(squat->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+    al_channel_look(squat->channel, queue);
   }
   return true;
 }
