@@ -73,6 +73,7 @@ build = {
         "src/core/token_plan.c",
         "src/core/token_semaphore.c",
         "src/core/token_work.c",
+        "src/core/undo.c",
         "src/core/wait.c",
         "src/core/writer.c",
         "src/transport/bytes.c",

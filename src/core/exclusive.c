@@ -105,74 +105,6 @@ static void send_claim(al_exclusive *own) {
   if (own->beside[0]) al_channel_look(own->channel, own->beside);
 }
 
-/* ---- undoing ---------------------------------------------------------------------------------------------------- */
-
-static void undo_settled(al_exclusive *own, al_channel *channel) {
-  own->channel = NULL;
-  if (channel) al_channel_give(channel);
-  al_claim_enter(&own->claim, AL_CLAIM_GONE);
-}
-
-/* Nothing more can be done than to see the queue go with its channel; how soon to look (again), is backed off. */
-static void undo_later(al_exclusive *own) {
-  al_session *session = own->claim.session;
-  own->channel = NULL;
-  own->undo_at = session->now + al_wait_next(&own->undo_wait, &session->random);
-}
-
-static void undo_refused(al_exclusive *own, const al_event *event) {
-  al_claim *claim = &own->claim;
-  /* 405: it is somebody else's by now. 404: it is going away. */
-  if (event->reply_code == AMQP_RESOURCE_LOCKED || event->reply_code == AMQP_NOT_FOUND) {
-    undo_settled(own, NULL);
-    return;
-  }
-  /* A channel that ends for reasons of its own says nothing of the queue: it is deleted by the next one. */
-  if (event->method != 0 && !claim->is_denied) {
-    snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
-    claim->is_denied = true;
-  }
-  undo_later(own);
-}
-
-static void undo_event(void *owner, al_channel *channel, const al_event *event) {
-  al_exclusive *own = owner;
-  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD) {
-    undo_settled(own, channel);
-  } else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD) {
-    al_channel_give(channel); /* it is still there */
-    undo_later(own);
-  } else if (event->kind == AL_EVENT_CLOSED) {
-    undo_refused(own, event);
-  } else if (event->kind == AL_EVENT_DOWN) {
-    undo_settled(own, NULL);
-  } else {
-    return;
-  }
-  al_claim_notify(&own->claim);
-}
-
-/* The channel is gone, the queue may not be: a refused consume, for one, leaves it standing. It is deleted from another
- * channel; where that is denied it is looked for until it is gone. */
-static void undo(al_exclusive *own) {
-  own->channel = al_channel_take(&own->claim.session->holder, undo_event, own);
-  if (own->channel && own->claim.is_denied)
-    al_channel_look(own->channel, own->claim.queue);
-  else if (own->channel)
-    al_channel_delete(own->channel, own->claim.queue);
-  al_claim_enter(&own->claim, AL_CLAIM_UNDOING);
-}
-
-static void exclusive_sweep(al_claim *claim) {
-  al_exclusive *own = (al_exclusive *)claim;
-  if (claim->state == AL_CLAIM_UNDOING && !own->channel && claim->session->now >= own->undo_at) undo(own);
-}
-
-static void exclusive_down(al_claim *claim) {
-  if (claim->state == AL_CLAIM_UNDOING && !((al_exclusive *)claim)->channel)
-    al_claim_enter(claim, AL_CLAIM_GONE);
-}
-
 static void exclusive_release(al_claim *claim);
 static void exclusive_event(void *owner, al_channel *channel, const al_event *event);
 
@@ -334,7 +266,7 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
   if (is_gone)
     al_claim_enter(&own->claim, AL_CLAIM_GONE);
   else
-    undo(own);
+    al_undo_begin(&own->undo, &own->claim);
   /* What is absent is our own queue: whoever else asks on this channel declares, or deletes, whether it is there or not. */
   if (own->on && was_held && !al_event_is_absent(event))
     own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
@@ -395,6 +327,14 @@ static bool exclusive_confirm(al_claim *claim) {
   return true;
 }
 
+static void exclusive_sweep(al_claim *claim) {
+  if (claim->state == AL_CLAIM_UNDOING) al_undo_sweep(&((al_exclusive *)claim)->undo);
+}
+
+static void exclusive_down(al_claim *claim) {
+  if (claim->state == AL_CLAIM_UNDOING) al_undo_down(&((al_exclusive *)claim)->undo);
+}
+
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   name_remove(own);
@@ -430,7 +370,6 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   if (!own) return NULL;
   al_claim_init(&own->claim, &exclusive_kind, session, plan->queue);
   if (plan->ticket) memcpy(own->claim.ticket, plan->ticket, sizeof own->claim.ticket);
-  own->undo_wait = AL_WAIT_UNDO;
   if (plan->beside) snprintf(own->beside, sizeof own->beside, "%s", plan->beside);
   if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);
   if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);

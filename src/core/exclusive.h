@@ -35,7 +35,7 @@
  *                                                                     if there was a basic.cancel of the bolt)
  *                closed, as the queue is not there                    GONE, what was left of it with the channel
  *                closed by the broker otherwise                       UNDOING
- *   UNDOING      delete-ok on another channel, or 404, 405 there      GONE
+ *   UNDOING      see undo.h                                           GONE
  *   any          the link goes down                                   GONE, lost if it was HELD
  *
  * A message of type AL_TYPE_REVOKE asks for the claim back. It is noted, and changes no state: nobody takes a claim away
@@ -53,7 +53,7 @@
 #include "core/bell.h"
 #include "core/channel.h"
 #include "core/claim.h"
-#include "core/wait.h"
+#include "core/undo.h"
 
 typedef struct al_exclusive al_exclusive;
 struct al_exclusive {
@@ -71,8 +71,7 @@ struct al_exclusive {
   char bolt[AL_NAME_SIZE];      /* ours; "" where none is needed */
   char door_bolt[AL_NAME_SIZE]; /* must be open; "" where none is needed */
 
-  int64_t undo_at; /* when to ask again */
-  al_wait undo_wait;
+  al_undo undo; /* UNDOING */
 
   int other_deletes;  /* deletes of other queues on our channel that are still to be answered */
   int woken;          /* tokens that have come */
