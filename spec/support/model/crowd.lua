@@ -362,6 +362,18 @@ troubles["robbed"] = function (self)
   end
 end
 
+-- A bolt, which stands for as long as nobody has used it for ten seconds.
+local function is_bolt(name) return name:find("%-bolt$") end
+
+-- An operator deletes a bolt. Nobody's lock is lost by that alone.
+troubles["no bolt"] = function (self)
+  local bolts = {}
+  for _, name in ipairs(self.broker:names_of_queues()) do
+    if is_bolt(name) then table.insert(bolts, name) end
+  end
+  if #bolts > 0 then self.broker:delete(self.random:pick(bolts)) end
+end
+
 troubles["lost prober"] = function (self)
   somebody(self):lose("prober")
 end
@@ -710,9 +722,6 @@ local function all_done(self)
   end
   return not self.admin.is_busy and not (self.asker and self.asker.is_busy)
 end
-
--- A bolt, which stands for as long as nobody has used it for ten seconds.
-local function is_bolt(name) return name:find("%-bolt$") end
 
 -- Nothing of it may be left: no claim, no consumer, no message in anybody's hands, nothing but what was made to stay.
 local function look_for_leftovers(self, when)
