@@ -76,12 +76,9 @@ function gate.has_bell(kind, name) return asker():exists(gate.bell(kind, name)) 
 
 --- Has somebody wait for it in vain, while it is held, until there is a bell.
 function gate.make_bell(kind, name)
-  local gated, patience = gate.new(stage.connect(), kind, name), 0.05
-  until_true(function()
-    stage.fails("timeout", gated:acquire{ timeout = patience, poll = 600 })
-    patience = 2 * patience -- the broker may be slow
-    return gate.has_bell(kind, name)
-  end, SECONDS)
+  local gated = gate.new(stage.connect(), kind, name)
+  stage.times_out(function(seconds) return gated:acquire{ timeout = seconds, poll = 600 } end,
+    function() return gate.has_bell(kind, name) end)
 end
 
 --- Waits until there are so many tokens and consumers at the bell.

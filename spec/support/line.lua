@@ -132,15 +132,15 @@ end
 --- Has a process wait in vain, for as long as it takes to be seen at the bell, behind who holds what it waits for: how
 -- long that is depends on the broker.
 function line.give_up(one, fair)
-  local patience, consumers = 0.05, expected(one)
-  until_true(function()
-    local seen = false
-    line.begin(one, { timeout = patience, fair = fair })
-    repeat seen = seen or select(2, line.at(one.name, one.bell)) == consumers until one:finished()
-    stage.fails("timeout", one:finish())
-    patience = 2 * patience
-    return seen
-  end, SECONDS)
+  local consumers, is_seen = assert(expected(one)), false
+  stage.times_out(function(seconds)
+    line.begin(one, { timeout = seconds, fair = fair })
+    until_true(function()
+      is_seen = is_seen or select(2, line.at(one.name, one.bell)) == consumers
+      return one:finished()
+    end, seconds + SECONDS)
+    return one:finish()
+  end, function() return is_seen end)
 end
 
 --- Waits until one of those who wait has come to an end; gives it, its place in the list, and what it got. It is taken

@@ -178,6 +178,19 @@ function stage.fails(code, result, message, got)
   return message
 end
 
+--- Has something time out, with ever more patience until there is to see what the test is about: how long it takes to
+-- come that far depends on the broker. `act` is given seconds, and gives nil, message, "timeout"; `shows` is given the
+-- message. Gives the message and the seconds.
+function stage.times_out(act, shows)
+  local patience, message = 0.05, nil
+  until_true(function()
+    patience = 2 * patience
+    message = stage.fails("timeout", act(patience))
+    return shows(message), message
+  end, 20)
+  return message, patience
+end
+
 --- Whether a time, in seconds since the epoch, is between `before`, of os.time(), and now: not of that, which lags.
 function stage.is_since(before, time) return before <= time and time <= socket.gettime() + 0.001 end
 
