@@ -11,7 +11,7 @@ local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, s
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a claim, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local function open(settings, limits) return Peer.open(way, settings, limits) end
 
     describe("HELD", function ()
       it("is lost and GONE when its queue is deleted by somebody else: its channel is closed", function ()
@@ -227,8 +227,8 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     describe("UNDOING", function ()
-      local function undoing()
-        local peer = open()
+      local function undoing(limits)
+        local peer = open(nil, limits)
         local _, claim = claiming(peer)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
@@ -249,10 +249,24 @@ for _, way in ipairs(Peer.all_ways) do
         local peer, channel = undoing()
         peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
         assert_taken(peer)
-        peer:pass(0.1)
+        peer:live(0.1)
         channel = peer.holder:opened()
         peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
         peer.holder:deleted(channel)
+        assert_free(peer)
+      end)
+
+      it("deletes it as soon as there is a channel again", function ()
+        local peer, channel = undoing{ channel_max = 1 }
+        peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
+        local lock, other = peer:acquire("others")
+        peer:live(1)
+        peer.holder:silent()
+        assert.is_true(peer:tick() > 1)
+        lock:release()
+        peer.holder:delete("others-1-B", other.channel)
+        peer.holder:expect("queue.delete", { channel = other.channel, queue = "images-1-B" })
+        peer.holder:deleted(other.channel)
         assert_free(peer)
       end)
 
@@ -275,6 +289,24 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.declare", look)
         peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
         assert_free(peer)
+      end)
+
+      it("and denied looks less and less often, without anybody else having to stir", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        channel = nil
+        local last = 0
+        for _ = 1, 8 do
+          local pause = peer:tick()
+          assert.is_true(pause > last and pause <= math.max(2 * 2 * last, 0.01))
+          peer:pass(pause)
+          channel = channel or peer.holder:opened()
+          peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
+          peer.holder:declared(channel, "images-1-B")
+          last = pause
+        end
+        peer:live(60)
+        peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
       end)
 
       it("is GONE when the connection is", function ()

@@ -227,7 +227,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("channel.close")
       end)
 
-      it("and has no channel left to undo it on: does so later", function ()
+      it("and has one channel: undoes it on that", function ()
         open(nil, nil, { channel_max = 1 })
         local op = rwlock:read(0)
         local claim = meets_door()

@@ -97,10 +97,12 @@ void al_channel_close(al_channel *channel);
 /* Sends a request that the broker answers. */
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded);
 
-/* Asks for a queue by a passive declare: declare-ok, or closed by 404, or by 405 if it is another connection's own. */
+/* Asks for a queue by a passive declare: declare-ok, also if it is our own; or closed by 405 if it is another connection's,
+ * by 404 if there is none, or its node is down (al_event_is_absent), and from 4.3 on by 403 if the user may not. */
 void al_channel_look(al_channel *channel, const char *queue);
 
-/* Deletes a queue, with all that is in it: delete-ok, also if there was none. */
+/* Deletes a queue, with all that is in it: delete-ok, also if there was none; or closed by 405 if it is another connection's
+ * own, by 404 if it is going away, or its node is down, and by 403 if the user may not. */
 void al_channel_delete(al_channel *channel, const char *queue);
 
 /* Whoever consumes on it from now on gets one message at a time. */

@@ -115,9 +115,11 @@ static void put_away(al_claim **at) {
 void al_claims_sweep(al_session *session) {
   if (!session->has_leavings) return;
   session->has_leavings = false;
+  session->leavings_at = AL_NEVER;
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;
-    if (claim->kind->sweep) claim->kind->sweep(claim);
+    int64_t again = claim->kind->sweep ? claim->kind->sweep(claim) : AL_NEVER;
+    if (again < session->leavings_at) session->leavings_at = again;
     if (claim->state == AL_CLAIM_GONE) {
       put_away(at);
       continue;

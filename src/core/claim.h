@@ -26,9 +26,10 @@ typedef struct al_claim al_claim;
 typedef struct al_claim_kind {
   void (*release)(al_claim *); /* from CLAIMING or HELD */
   bool (*confirm)(al_claim *); /* HELD: asks; a yes counts as one more `confirmed`. False: it cannot */
-  void (*sweep)(al_claim *);   /* tries again what could not be done; NULL: there is no such thing */
-  void (*down)(al_claim *);    /* the link went down; for those who have no channel to hear of it; or NULL */
-  void (*gone)(al_claim *);    /* it has become GONE */
+  int64_t (*sweep)(
+      al_claim *);          /* tries again what could not be done, if it is time; when next; NULL: never */
+  void (*down)(al_claim *); /* the link went down; for those who have no channel to hear of it; or NULL */
+  void (*gone)(al_claim *); /* it has become GONE */
   void (*free)(al_claim *);
 } al_claim_kind;
 

@@ -78,7 +78,7 @@ static void send_bind(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
 }
 
-/* Has no answer, but the channel is closed if the queue is not there. */
+/* As al_channel_look(), but it has no answer: only, the channel is closed if the queue is not there. */
 static void send_check(al_exclusive *own) {
   amqp_queue_declare_t check = {.queue = amqp_cstring_bytes(own->claim.queue), .passive = 1, .nowait = 1};
   al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
@@ -327,13 +327,9 @@ static bool exclusive_confirm(al_claim *claim) {
   return true;
 }
 
-static void exclusive_sweep(al_claim *claim) {
-  if (claim->state == AL_CLAIM_UNDOING) al_undo_sweep(&((al_exclusive *)claim)->undo);
-}
+static int64_t exclusive_sweep(al_claim *claim) { return al_undo_sweep(&((al_exclusive *)claim)->undo); }
 
-static void exclusive_down(al_claim *claim) {
-  if (claim->state == AL_CLAIM_UNDOING) al_undo_down(&((al_exclusive *)claim)->undo);
-}
+static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)claim)->undo); }
 
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;

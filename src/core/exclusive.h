@@ -59,7 +59,7 @@ typedef struct al_exclusive al_exclusive;
 struct al_exclusive {
   al_claim claim;          /* first */
   al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
-  al_channel *channel;
+  al_channel *channel;     /* NULL: UNDOING, GONE */
 
   bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled, is_deleted;
   bool is_open;       /* our bolt, after it was shut */

@@ -51,6 +51,7 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
   session->refs = 1;
   session->settings = *settings;
   session->random = seed;
+  session->leavings_at = AL_NEVER;
   if (lender)
     al_prober_use(lender->prober, session);
   else if (!al_prober_new(session, seed)) {
@@ -199,6 +200,7 @@ int64_t al_session_wake(const al_session *session) {
   int64_t wake = al_link_wake(&session->holder);
   int64_t other = owns_prober(session) ? al_link_wake(&session->prober->link) : AL_NEVER;
   if (other < wake) wake = other;
+  if (session->leavings_at < wake) wake = session->leavings_at;
   for (const al_op *op = session->ops; op; op = op->next) {
     other = al_op_wake(op);
     if (other < wake) wake = other;

@@ -29,7 +29,8 @@ struct al_session {
   char left
       [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
   al_denied_bolts denied_bolts;
-  bool has_leavings; /* some claims are gone, or are being undone */
+  bool has_leavings;   /* some claims are gone, or are being undone */
+  int64_t leavings_at; /* when something of those has to be tried again; AL_NEVER */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */

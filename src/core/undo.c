@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-#include "core/link.h"
 #include "core/session.h"
 
 static void settled(al_undo *undo) {
@@ -19,7 +18,7 @@ static void later(al_undo *undo) {
   undo->at = session->now + al_wait_next(&undo->wait, &session->random);
 }
 
-static void refused(al_undo *undo, const al_event *event) {
+static void closed(al_undo *undo, const al_event *event) {
   al_claim *claim = undo->claim;
   if (event->reply_code == AMQP_RESOURCE_LOCKED || event->reply_code == AMQP_NOT_FOUND) {
     settled(undo);
@@ -42,7 +41,7 @@ static void undo_event(void *owner, al_channel *channel, const al_event *event) 
     al_channel_give(channel);
     later(undo);
   } else if (event->kind == AL_EVENT_CLOSED) {
-    refused(undo, event);
+    closed(undo, event);
   } else if (event->kind == AL_EVENT_DOWN) {
     settled(undo);
   } else {
@@ -54,6 +53,7 @@ static void undo_event(void *owner, al_channel *channel, const al_event *event) 
 static void ask(al_undo *undo) {
   al_claim *claim = undo->claim;
   undo->channel = al_channel_take(&claim->session->holder, undo_event, undo);
+  undo->at = 0;
   if (undo->channel && claim->is_denied)
     al_channel_look(undo->channel, claim->queue);
   else if (undo->channel)
@@ -66,10 +66,17 @@ void al_undo_begin(al_undo *undo, al_claim *claim) {
   al_claim_enter(claim, AL_CLAIM_UNDOING);
 }
 
-void al_undo_sweep(al_undo *undo) {
-  if (!undo->channel && undo->claim->session->now >= undo->at) ask(undo);
+/* Its channel, if it has one, sees to it. */
+static bool is_idle(const al_undo *undo) {
+  return undo->claim && undo->claim->state == AL_CLAIM_UNDOING && !undo->channel;
+}
+
+int64_t al_undo_sweep(al_undo *undo) {
+  if (!is_idle(undo)) return AL_NEVER;
+  if (undo->at <= undo->claim->session->now) ask(undo);
+  return undo->at > 0 ? undo->at : AL_NEVER;
 }
 
 void al_undo_down(al_undo *undo) {
-  if (!undo->channel) al_claim_enter(undo->claim, AL_CLAIM_GONE);
+  if (is_idle(undo)) al_claim_enter(undo->claim, AL_CLAIM_GONE);
 }

@@ -5,12 +5,16 @@
  * standing. It is deleted from another channel; where that is denied it is looked for until it is gone.
  *
  *   the answer                           the claim
- *   ---------------------------------    -------------------------------------------------
- *   delete-ok, 404                       GONE
+ *   ---------------------------------    ---------------------------------------------------------
+ *   delete-ok                            GONE
+ *   404: it is going away                GONE
  *   405: it is somebody else's by now    GONE
- *   declare-ok: it is still there        UNDOING, and it is looked for again later
- *   the channel is closed otherwise      UNDOING, and asked again later
- *   the link goes down                   GONE */
+ *   closed, and it is refused            UNDOING, denied: it is not deleted any more, but looked for
+ *   declare-ok: it is still there        UNDOING: it is looked for again later
+ *   closed for reasons of its own        UNDOING: it is deleted again later
+ *   the link goes down                   GONE
+ *
+ * Where no channel is left the question is asked when there is one again. */
 #ifndef AL_CORE_UNDO_H
 #define AL_CORE_UNDO_H
 
@@ -21,15 +25,18 @@
 typedef struct al_undo {
   al_claim *claim;
   al_channel *channel; /* NULL: nothing is being asked */
-  int64_t at;          /* when to ask again */
+  int64_t at;          /* when to ask again; 0: as soon as there is a channel */
   al_wait wait;
 } al_undo;
 
 /* The claim is UNDOING from now on, and has no channel any more. */
 void al_undo_begin(al_undo *undo, al_claim *claim);
 
-/* For the claim, while it is UNDOING: asks again if it is time; its link went down. */
-void al_undo_sweep(al_undo *undo);
+/* For the claim, which need not be UNDOING. Asks again if it is time; when that will be, AL_NEVER if nothing is to be asked,
+ * or an answer or a channel has to come first. */
+int64_t al_undo_sweep(al_undo *undo);
+
+/* The claim's link went down. */
 void al_undo_down(al_undo *undo);
 
 #endif
