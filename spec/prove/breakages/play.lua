@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Plays all stories in turn, a seed of each, then the next seed of each, with the module in MODULES, until one ends as
--- the patch says it must or the time is over. Which story that will be is written nowhere.
+-- the patch says it must or the time is over. Which story that will be is written nowhere. A story
+-- of which the specs play hundreds of seeds, as what it is about is rare, has a seed in each turn for every hundred.
 --
 --     lua spec/prove/breakages/play.lua MODULES FILE SECONDS BASE [PATCH]
 --
@@ -63,14 +64,17 @@ local function play(story, seed)
 end
 
 stories.hurry()
-local seed = BASE
+local turn = 0
 while true do
   for _, story in ipairs(stories.all) do
-    if os.clock() - began >= SECONDS then
-      report(words and "NOT CAUGHT" or "all stories end well")
-      os.exit(words and 1 or 0)
+    local seeds = math.ceil(story.seeds / 100)
+    for i = 0, seeds - 1 do
+      if os.clock() - began >= SECONDS then
+        report(words and "NOT CAUGHT" or "all stories end well")
+        os.exit(words and 1 or 0)
+      end
+      play(story, BASE + turn * seeds + i)
     end
-    play(story, seed)
   end
-  seed = seed + 1
+  turn = turn + 1
 end
