@@ -9,6 +9,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local relay = require "spec.support.relay"
 local scene = require "spec.broker.facts.scene"
+local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it, operated_describe = scene.operated and it or pending, scene.operated and describe or pending
@@ -158,8 +159,12 @@ describe("administering", function ()
 
     it("gives up in time, says why, and has done nothing", function ()
       scene.hold(raw:channel(), mutex())
-      names(failed("timeout", admin:create(2, { timeout = 0.2 })), name, "another administrator", "0.2 s")
-      names(failed("timeout", conn:admin(name, { timeout = 0.3 }):resize(2)), "another administrator", "0.3 s")
+      local function gives_up(act)
+        local message, seconds = stage.times_out(act, function (why) return why:find "another administrator" end)
+        names(message, name, ("%g s"):format(seconds))
+      end
+      gives_up(function (seconds) return admin:create(2, { timeout = seconds }) end)
+      gives_up(function (seconds) return conn:admin(name, { timeout = seconds }):resize(2) end)
       assert.same({}, standing())
       assert.is_true(raw:exists(mutex()))
     end)
@@ -168,7 +173,7 @@ describe("administering", function ()
     it("tells it from a plain queue by the mutex's name", function ()
       assert(raw:declare(mutex(), { durable = true }))
       scene.undo(function () raw:delete(mutex()) end)
-      names(failed("squatted", admin:create(2, { timeout = 1 })), mutex())
+      names(failed("squatted", admin:create(2, { timeout = 20 })), mutex())
     end)
 
     it("loses no slot to it, and a third sees no gap that stays", function ()
@@ -469,7 +474,10 @@ describe("administering", function ()
       scene.hold(channel, holder(2))
       assert.same({ { exists = true, held = false }, { exists = true, held = true }, { exists = true, held = false } },
         theirs:status())
-      names(failed("timeout", theirs:destroy{ wait = 0.2 }), "slot 2")
+      stage.times_out(function (seconds)
+        assert.equal(3, theirs:resize(3))
+        return theirs:destroy{ wait = seconds }
+      end, function (message) return message:find("slot 2;", 1, true) end)
       channel:close()
       assert.is_true(theirs:wait_released{ 1, 2, 3 })
       nothing_is_left()

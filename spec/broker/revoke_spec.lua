@@ -118,9 +118,9 @@ describe("an administrator", function()
 
     it("is told who does not let go, and takes nothing away", function()
       local holding = holder()
-      local message = stage.fails("timeout", admin:revoke(1, { wait = 0.3 }))
-      assert.matches('still held in "' .. name .. '" after 0.3 s: slot 1; its holder was asked to let go', message, 1,
-        true)
+      local message, seconds = stage.times_out(function(seconds) return admin:revoke(1, { wait = seconds }) end,
+        function(why) return why:find("; its holder was asked to let go", 1, true) end)
+      assert.matches(('still held in "%s" after %g s: slot 1;'):format(name, seconds), message, 1, true)
       local held, verified, revoked = holding:run("return lock:held(), lock:verify(), lock:revoked()")
       assert.is_true(held and verified and revoked)
       assert.is_true(stage.held(name, 1))
@@ -183,16 +183,22 @@ describe("an administrator", function()
 
     it("only asks where that was wanted", function()
       local occupant = stage.occupy(name, 3)
-      assert(admin:status())
-      stage.fails("timeout", admin:wait_released({ 3 }, { timeout = 0.1 }))
-      stage.fails("timeout", admin:remove(1, { wait = 0.1 }))
-      local looks, fine, message = 0, pcall(occupant.channel.await, occupant.channel, "basic.deliver", 0)
-      while fine do
-        assert.is_nil(message.properties.type)
-        looks = looks + 1
-        fine, message = pcall(occupant.channel.await, occupant.channel, "basic.deliver", 0)
+      local function is_looked_at() -- and not asked
+        local looks, fine, message = 0, pcall(occupant.channel.await, occupant.channel, "basic.deliver", 0)
+        while fine do
+          assert.is_nil(message.properties.type)
+          looks = looks + 1
+          fine, message = pcall(occupant.channel.await, occupant.channel, "basic.deliver", 0)
+        end
+        return looks > 0
       end
-      assert.is_true(looks >= 3)
+      assert(admin:status())
+      until_true(is_looked_at)
+      stage.times_out(function(seconds) return admin:wait_released({ 3 }, { timeout = seconds }) end, is_looked_at)
+      stage.times_out(function(seconds)
+        assert.equal(3, admin:resize(3))
+        return admin:remove(1, { wait = seconds })
+      end, is_looked_at)
       assert.is_true(admin:revoke(3))
       local kind
       repeat kind = request(occupant) until kind -- the last look may still have been on its way
@@ -254,9 +260,12 @@ describe("an administrator", function()
     it("is told who does not care, when the slots are removed", function()
       local _, second, _ = everybody()
       obeys(second)
-      local message = stage.fails("timeout", admin:remove(2, { revoke = true, wait = 1 }))
-      assert.matches("after 1 s: slot 3; holders were asked to let go; what was to be removed is removed", message, 1,
-        true)
+      local message, seconds = stage.times_out(function(seconds)
+        assert.equal(3, admin:resize(3))
+        return admin:remove(2, { revoke = true, wait = seconds })
+      end, function(why) return why:find("s: slot 3; holders were asked to let go;", 1, true) end)
+      assert.matches(("after %g s: "):format(seconds), message, 1, true)
+      assert.matches("; what was to be removed is removed", message, 1, true)
       has_obeyed(second)
       assert.equal(1, admin:slots())
       assert.is_true(stage.held(name, 3))
@@ -271,8 +280,8 @@ describe("an administrator", function()
       local _, second, _ = everybody()
       assert.equal(1, admin:remove(2))
       obeys(second)
-      local message = stage.fails("timeout", admin:wait_released({ 2, 3 }, { revoke = true, timeout = 1 }))
-      assert.matches("slot 3; holders were asked", message, 1, true)
+      stage.times_out(function(seconds) return admin:wait_released({ 2, 3 }, { revoke = true, timeout = seconds }) end,
+        function(message) return message:find("s: slot 3; holders were asked", 1, true) end)
       has_obeyed(second)
     end)
   end)
