@@ -335,16 +335,16 @@ describe("administering", function ()
     end
 
     it("keeps its own time, and tells how to finish", function ()
-      local code, message = silenced "create(10, { timeout = 2 })"
+      local code, message = silenced "create(10, { timeout = 5 })"
       assert.equal("timeout", code)
-      names(message, name, "2 s", "resize(10)")
+      names(message, name, "5 s", "resize(10)")
       assert.equal(10, admin:resize(10))
     end)
 
     it("keeps the connection's time, and tells how to finish", function ()
-      local code, message = silenced("create(10)", 2)
+      local code, message = silenced("create(10)", 5)
       assert.equal("unreachable", code)
-      names(message, "2 s", "resize(10)")
+      names(message, "5 s", "resize(10)")
       assert.equal(10, admin:resize(10))
     end)
   end)

@@ -226,7 +226,7 @@ describe("a permit of a token semaphore", function ()
     create(1)
     for _, direction in ipairs{ "up", "down" } do
       local between = proxy.start()
-      local conn = amqplocks.connect(between.url, { timeout = 1 })
+      local conn = amqplocks.connect(between.url, { timeout = 3 })
       local one = conn:token_semaphore(name)
       assert.is_true(stage.take(one):release())
       scene.stands(raw, name, 1)
