@@ -195,7 +195,7 @@ describe("a permit of a token semaphore", function ()
       assert(raw:declare(scene.permits(name), { durable = true, arguments = { ["x-queue-type"] = queue_type } }))
       scene.publish(raw, scene.permits(name), { delivery_mode = 2 })
       if not has_consumer_timeout(queue_type) then return end
-      consumer_timeout(300)
+      consumer_timeout(2000)
       local lock = stage.take(tokens(), { timeout = 20 })
       local slot = stage.take(lock._connection:semaphore(stage.semaphore(1)))
       local waiting = scene.taker(name)
