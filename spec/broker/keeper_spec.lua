@@ -46,8 +46,8 @@ end
 
 local function assert_kept(one, name, i)
   assert.is_true(stage.held(name, i))
-  assert.is_true(one:run("return lock:held()"))
   assert.is_true(one:run("return lock:verify()"))
+  assert.is_true(one:run("return lock:held()"))
   assert.is_true(one:run("return lock:release()"))
   assert.is_true(stage.free(name, i))
 end
@@ -60,11 +60,19 @@ describe("a process that computes", function()
     local name = stage.semaphore(2)
     local asking, computing = holder(name, 1), holder(name, 2)
     asking:begin([[
-      local stop, doubts = clock.now() + ..., 0
-      while clock.now() < stop do
-        if not lock:held() then doubts = doubts + 1 end
+      local seconds = ...
+      local function has_doubts()
+        local stop, doubts = clock.now() + seconds, false
+        while clock.now() < stop do
+          local held, message, code = lock:held()
+          assert(held or code == "suspect", message)
+          doubts = doubts or not held
+        end
+        return doubts
       end
-      return doubts
+      for _ = 1, 3 do -- a broker that pauses for more than a heartbeat is in doubt, and rightly so
+        if not has_doubts() then return true end
+      end
     ]], HEARTBEATS)
     computing:begin([[
       local count = ...
@@ -76,9 +84,9 @@ describe("a process that computes", function()
       local stop, grown = clock.now(), collectgarbage("count") - memory
       return witness.switches() - own, grown, (witness.switches(keeper) - keepers) / (stop - start)
     ]], HEARTBEATS)
-    local doubts = asking:finish(HEARTBEATS + 20)
+    local was_certain = asking:finish(3 * HEARTBEATS + 20)
     local waited, grown, woken = computing:finish(HEARTBEATS + 20)
-    assert.equal(0, doubts)
+    assert.is_true(was_certain)
     assert.equal(0, waited)
     assert.equal(0, grown)
     assert.is_true(woken > 0 and woken <= 10, woken .. " times a heartbeat")
@@ -107,9 +115,20 @@ end)
 
 describe("the keeper", function()
   local function threads()
+    local all = {}
+    for thread in lfs.dir("/proc/self/task") do all[thread] = true end
+    return all
+  end
+
+  -- How many there are that were not there before. One that has ended may still be seen for a moment.
+  local function new_since(before)
     local count = 0
-    for thread in lfs.dir("/proc/self/task") do count = count + (tonumber(thread) and 1 or 0) end
+    for thread in pairs(threads()) do count = count + (before[thread] and 0 or 1) end
     return count
+  end
+
+  local function until_ended(before)
+    until_true(function() return new_since(before) == 0 end)
   end
 
   local function take_and_release(conn, name) assert(assert(conn:semaphore(name):acquire{ timeout = 5 }):release()) end
@@ -128,11 +147,11 @@ describe("the keeper", function()
 
   it("is one thread from the first lock until the connection is closed", function()
     local name, before, conn = stage.semaphore(1), threads(), assert(amqplocks.connect())
-    assert.equal(before, threads())
+    assert.equal(0, new_since(before))
     for _ = 1, 3 do take_and_release(conn, name) end
-    assert.equal(before + 1, threads())
+    assert.equal(1, new_since(before))
     conn:close()
-    assert.equal(before, threads())
+    until_ended(before)
   end)
 
   -- On a connection that never held anything. It gets what comes free meanwhile.
@@ -148,7 +167,7 @@ describe("the keeper", function()
         assert(held:release())
         until_true(function() return is_busy(first[method](first, name)) end, 20)
       end })
-      assert.is_true(lock:held())
+      until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
     end)
   end
 
@@ -156,11 +175,11 @@ describe("the keeper", function()
     local name, before = stage.semaphore(1), threads()
     local conn = assert(amqplocks.connect())
     take_and_release(conn, name)
-    assert.equal(before + 1, threads())
+    assert.equal(1, new_since(before))
     conn = nil -- luacheck: ignore 311
     collectgarbage()
     collectgarbage()
-    assert.equal(before, threads())
+    until_ended(before)
   end)
 
   -- But SIGKILL and SIGSTOP, which nobody can block, and 32 and 33, which are the C library's own.

@@ -289,7 +289,7 @@ describe("the page for nginx", function()
 
   it("tells of an answer that took longer than its lock, which a shared one keeps", function()
     local name, locations = stage.semaphore(2), {}
-    for path, options in pairs { ["/own"] = "{ heartbeat = 1 }", ["/shared"] = "{ heartbeat = 1, shared = true }" } do
+    for path, options in pairs { ["/own"] = "{ heartbeat = 2 }", ["/shared"] = "{ heartbeat = 2, shared = true }" } do
       local block = replace(shown("docs/openresty.md")[2], "connect()", ("connect(nil, %s)"):format(options))
       block = replace(block, '"backend"', ("%q"):format(name))
       locations[path] = { more = block .. ("proxy_pass http://127.0.0.1:%d;"):format(port) }
