@@ -451,14 +451,14 @@ local function specs(loop)
   loop_it("tells who waits that the connection was closed", function()
     local name = stage.semaphore(1)
     stage.occupy(name, 1)
-    local conn, waits, results = connect(), 0, {}
+    local conn, waits, results = connect(), {}, {}
     local all = { function()
-      loop.until_true(function() return waits == 3 end)
+      loop.until_true(function() return waits[1] and waits[2] and waits[3] end)
       conn:close()
     end }
     for i = 1, 3 do
       table.insert(all, function()
-        results[i] = { conn:semaphore(name):acquire{ on_wait = function() waits = math.max(waits, i) waits = 3 end } }
+        results[i] = { conn:semaphore(name):acquire{ on_wait = function() waits[i] = true end } }
       end)
     end
     loop.together(all)
