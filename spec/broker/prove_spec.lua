@@ -25,31 +25,42 @@ end
 after_each(stage.clear)
 teardown(process.remove_modules)
 
--- Fails if anything was wrong, or too little happened to tell.
-local function run(faults)
+-- Fails if anything was wrong.
+local function run(faults, seconds)
   local directory, seed = process.shell("mktemp", "-d"):match "%S+", os.time()
   local node = broker.suite or { url = os.getenv "AMQP_URL" }
-  local result = real.run{ nodes = { node }, keep_nodes = true, directory = directory, seed = seed, seconds = SECONDS,
+  local result = real.run{ nodes = { node }, keep_nodes = true, directory = directory, seed = seed, seconds = seconds,
     quiet = 1, every = 0.2, poll = 0.5, faults = faults, crowd = CROWD }
   if #result.findings.violations > 0 then
     error(("seed %d, see %s\n%s"):format(seed, directory, result.report), 0)
   end
-  assert.is_true(#result.findings.book.holds > 50, result.report)
   process.shell("rm", "-rf", directory)
   return result
 end
 
+-- Fails if anything was wrong, or too little happened to tell. A slow machine has some more time for that.
+local function prove(faults, tells)
+  local seconds, result = SECONDS, nil
+  for _ = 1, 3 do
+    result = run(faults, seconds)
+    local book = result.findings.book
+    if #book.holds > 50 and tells(book) then return end
+    seconds = 2 * seconds
+  end
+  error("too little happened to tell\n" .. result.report, 0)
+end
+
 describe("processes that lock, administer and look on, while faults strike,", function()
   it("leave journals by which nothing was wrong", function()
-    local result = run(quick_faults())
-    assert.is_true(#result.findings.book.saws > 10, result.report)
-    for _, pool in pairs(result.findings.book.pools) do
-      assert.is_true((result.findings.book.held_of[pool.name] or 0) > 0, "nobody ever held " .. pool.kind)
-    end
+    prove(quick_faults(), function(book)
+      for _, pool in pairs(book.pools) do
+        if (book.held_of[pool.name] or 0) == 0 then return false end
+      end
+      return #book.saws > 10
+    end)
   end)
 
   it("are alone also where clients die as they claim", function()
-    local result = run{ "claim" }
-    assert.is_true(#result.findings.book.strikes > 5, result.report)
+    prove({ "claim" }, function(book) return #book.strikes > 5 end)
   end)
 end)

@@ -584,7 +584,7 @@ describe("on one connection", function()
     local MANY, ids, count = 300, {}, 0
     local name = semaphore(MANY)
     local held = worker(name)
-    held:run("locks = {} for i = 1, ... do locks[i] = assert(sem:try_acquire()) end", MANY)
+    held:begin("locks = {} for i = 1, ... do locks[i] = assert(sem:try_acquire()) end", MANY):finish(120)
     until_at(name, 0, MANY)
     fails("busy", held:run("return sem:try_acquire()"))
     local channel = stage.client():channel()
