@@ -48,7 +48,7 @@ local SEMAPHORE = {
     workers = 8, version = "3.10.8", rounds = 5, count = 120, hold = 6, poll = 0.02, lags = { 0.5 }, paces = Crowd.near,
     waiting = { "for long" }, troubles = { "dies claiming" }, slots = 3, loses_tokens = true },
   { name = "orphans asked", text = "while some of them die as they claim, and administrators ask", seeds = 40,
-    workers = 6, version = "3.10.8", rounds = 5, count = 60, hold = 2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near,
+    workers = 6, version = "3.10.8", rounds = 5, count = 120, hold = 2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near,
     waiting = { "for long" }, troubles = { "dies claiming", "dies claiming", "inquiry" }, slots = 1,
     loses_tokens = true },
   { name = "lost", text = "while connections are lost", seeds = 100, troubles = { "lost holder", "lost prober" },
