@@ -64,6 +64,9 @@ function witness.take(rival, name, count)
   ]], name, count or 1e9)
 end
 
+--- Whether it has taken this slot by now.
+function witness.has(rival, slot) return rival:output():find(("took %d\n"):format(slot), 1, true) ~= nil end
+
 --- What it took: waits until it has as many as it should; all that it has by now, when it was not told how many.
 function witness.taken(rival)
   if rival.takes_all then rival:begin("return true") end

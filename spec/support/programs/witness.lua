@@ -48,6 +48,8 @@ function witness.take(semaphore, spec, count)
     local lock, message, code = semaphore:try_acquire()
     if lock then
       table.insert(locks, lock)
+      io.stdout:write("took ", lock.slot, "\n")
+      io.stdout:flush()
       for _, value in ipairs{ lock.slot, began, clock.now() } do table.insert(results, value) end
     elseif code == "busy" or code == "contended" then
       socket.sleep(0.002)
