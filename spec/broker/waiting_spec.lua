@@ -250,14 +250,12 @@ describe("waiting that is given up", function()
     local name = line.semaphore(1, 3)
     local busy, hasty = line.process(name), line.processes(name, 2)
     busy:begin([[
-      local socket, count = require "socket", 0
-      while not socket.select({ spec }, nil, 0)[spec] do
+      local socket = require "socket"
+      repeat
         local lock = assert(sem:acquire{ poll = 600 })
         socket.sleep(math.random() * 0.003)
         assert(lock:release())
-        count = count + 1
-      end
-      return count
+      until socket.select({ spec }, nil, 0)[spec]
     ]])
     for i, one in ipairs(hasty) do
       one:begin([[
@@ -280,8 +278,7 @@ describe("waiting that is given up", function()
       got, late = got + g, late + l
     end
     busy:begin("return true")
-    assert.is_true(busy:finish() > 0)
-    busy:finish()
+    for _ = 1, 2 do busy:finish() end
     assert.is_true(got > 0 and late > 0, got .. " were in time, " .. late .. " late")
     line.settled(name, 1, 3) -- and all of them are still there
   end)
