@@ -30,7 +30,7 @@ teardown(stage.check)
 -- connections 2i - 1 and 2i.
 local function holder_of_all(name, between)
   local holder = witness.start()
-  holder:run([[
+  holder:begin([[
     local count, url, name = ...
     local amqplocks = require "amqplocks"
     conns, locks = {}, {}
@@ -39,7 +39,7 @@ local function holder_of_all(name, between)
       locks[i] = assert(conns[i]:semaphore(name):try_acquire())
       assert(locks[i].slot == i)
     end
-  ]], RUNS, between.url, name)
+  ]], RUNS, between.url, name):finish(120)
   assert.equal(2 * RUNS, between:count())
   return holder
 end
@@ -58,6 +58,7 @@ end
 local function judge(seen, taken, totals)
   for i = 1, RUNS do
     local total, verdict, seconds = totals[silence_of(i)], witness.verdict(seen[i], taken[i])
+    assert.not_equal("after", verdict, silence_of(i).words)
     total[verdict] = total[verdict] + 1
     if verdict == "before" then
       table.insert(total.margins, seconds * 1000)
@@ -79,24 +80,33 @@ local function play(totals)
   process.clear()
 end
 
+-- Whether the holder's process was, often enough to be certain.
+local function is_scheduled(totals)
+  for _, total in pairs(totals) do
+    if total.unknown > total.before / 9 then return false end
+  end
+  return true
+end
+
 local function report(total, words)
   local margins = total.margins
   table.sort(margins)
-  print(("\n  %s: known before in %d, unknown in %d, after in %d; %.0f, %.0f, %.0f ms before (least, median, most)")
-    :format(words, total.before, total.unknown, total.after, margins[1], margins[math.ceil(#margins / 2)],
+  print(("\n  %s: known before in %d, unknown in %d; %.0f, %.0f, %.0f ms before (least, median, most)")
+    :format(words, total.before, total.unknown, margins[1], margins[math.ceil(#margins / 2)],
       margins[#margins]))
 end
 
 describe("a lock on a half-open connection", function()
   it("is known not to be held before the next holder has the slot, whoever is not heard", function()
     local totals = {}
-    for _, silence in ipairs(SILENCES) do totals[silence] = { before = 0, after = 0, unknown = 0, margins = {} } end
-    for _ = 1, soak and 10 or 1 do play(totals) end
-    for _, silence in ipairs(SILENCES) do
-      local total = totals[silence]
-      if soak then report(total, silence.words) end
-      assert.equal(0, total.after, silence.words)
-      assert.is_true(total.unknown <= total.before / 9, silence.words .. ": the holder's process was seldom scheduled")
+    for _, silence in ipairs(SILENCES) do totals[silence] = { before = 0, unknown = 0, margins = {} } end
+    local least = soak and 10 or 1
+    for i = 1, least + 4 do
+      if i <= least or not is_scheduled(totals) then play(totals) end
     end
+    if soak then
+      for _, silence in ipairs(SILENCES) do report(totals[silence], silence.words) end
+    end
+    assert.is_true(is_scheduled(totals), "the holder's process was seldom scheduled")
   end)
 end)
