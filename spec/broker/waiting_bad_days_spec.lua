@@ -86,7 +86,7 @@ describe("when somebody is killed", function()
       assert.is_true(stage.connect():admin(name):destroy())
     end)
     local held = stage.process(name)
-    held:run("locks = {} for i = 1, ... do locks[i] = assert(sem:acquire{ timeout = 20 }) end", slots)
+    held:begin("locks = {} for i = 1, ... do locks[i] = assert(sem:acquire{ timeout = 20 }) end", slots):finish(120)
     line.until_at(name, 0, slots)
     for i, one in ipairs(line.processes(name, 20)) do waiting[i] = line.join(one) end
     held:kill()
