@@ -115,7 +115,7 @@ typedef struct al_settings {
   char server_name[256];                /* TLS: the name the certificate must bear; empty: host */
 } al_settings;
 
-/* amqp://guest:guest@localhost:5672/, heartbeat 10 s, timeout 5 s, certificates verified. */
+/* amqp://guest:guest@localhost:5672, heartbeat 10 s, timeout 5 s, certificates verified. */
 void al_settings_init(al_settings *settings);
 
 /* Reads a URL by RabbitMQ's URI specification and its query parameters (heartbeat, connection_timeout in

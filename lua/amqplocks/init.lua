@@ -69,7 +69,7 @@ end
 
 --- Connects to a broker.
 ---@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
----  environment's AMQP_URL if that is not empty, else amqp://guest:guest@localhost:5672/
+---  environment's AMQP_URL if that is not empty, else amqp://guest:guest@localhost:5672
 ---@param opts? { name?: string, heartbeat?: integer, timeout?: number,
 ---  driver?: "native"|"cqueues"|"luv"|"resty"|table, shared?: boolean,
 ---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,

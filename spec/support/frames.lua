@@ -368,6 +368,8 @@ local function decode(kind, channel, payload)
   error("no such type of frame: " .. kind, 0)
 end
 
+local function escaped(text) return (text:gsub("%c", function (char) return ("\\%d"):format(char:byte()) end)) end
+
 --- A frame for people: its method, and those of its fields that say something, in order.
 function frames.describe(frame)
   if frame.protocol then return "protocol header" end
@@ -376,7 +378,7 @@ function frames.describe(frame)
   for _, field in ipairs(methods[frame.method].fields) do
     local value = frame[field.name]
     local is_plain = value and value ~= "" and value ~= 0 and type(value) ~= "table"
-    if is_plain then table.insert(words, field.name .. "=" .. tostring(value)) end
+    if is_plain then table.insert(words, field.name .. "=" .. escaped(tostring(value))) end
     if field.name == "arguments" and value and value["x-priority"] then
       table.insert(words, "x-priority=" .. value["x-priority"])
     end

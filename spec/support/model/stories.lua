@@ -210,7 +210,7 @@ local TOKENS = {
     is_rung = true },
   { name = "tokens cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
     paces = Crowd.bad, troubles = { "cut off", "stopped" }, is_rung = true },
-  { name = "tokens stopped", text = "while they are stopped, again and again", seeds = 20, heartbeat = 1, hold = 2,
+  { name = "tokens stopped", text = "while they are stopped, again and again", seeds = 300, heartbeat = 1, hold = 2,
     count = 40, troubles = { "stopped" }, waiting = { "for long" }, is_rung = true },
   { name = "tokens late", text = "while answers are late, and some never come", seeds = 20, heartbeat = 1, hold = 6,
     count = 20, paces = Crowd.bad, troubles = { "stall", "cut off" }, is_rung = true },
