@@ -6,8 +6,9 @@
 --     for _, story in ipairs(stories.all) do … end   -- { name =, kind =, what =, text =, seeds =, … }
 --     local crowd, err = stories.play(story, 17)     -- err: what was wrong; nil if it ended well
 --
--- A story's other fields are the options of crowd.lua; `seeds` is how many of them the specs play, from 1 on. What must
--- hold in each story is in watch.lua and at the end of crowd.lua.
+-- A story's other fields are the options of crowd.lua; `seeds` is how many of them the specs play, from 1 on, `often` how
+-- many spec/prove/breakages plays in a turn (1), as what it is about is rare. What must hold in each story is in watch.lua
+-- and at the end of crowd.lua.
 local Crowd = require "spec.support.model.crowd"
 
 local unpack = table.unpack or unpack
@@ -45,8 +46,8 @@ local SEMAPHORE = {
     rounds = 5, count = 60, hold = 0.2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
     troubles = { "dies claiming" }, slots = 1, loses_tokens = true },
   { name = "orphans beside", text = "while some of them die as they claim, and other slots are free", seeds = 20,
-    workers = 8, version = "3.10.8", rounds = 5, count = 120, hold = 6, poll = 0.02, lags = { 0.5 }, paces = Crowd.near,
-    waiting = { "for long" }, troubles = { "dies claiming" }, slots = 3, loses_tokens = true },
+    often = 2, workers = 8, version = "3.10.8", rounds = 5, count = 120, hold = 6, poll = 0.02, lags = { 0.5 },
+    paces = Crowd.near, waiting = { "for long" }, troubles = { "dies claiming" }, slots = 3, loses_tokens = true },
   { name = "orphans asked", text = "while some of them die as they claim, and administrators ask", seeds = 40,
     workers = 6, version = "3.10.8", rounds = 5, count = 120, hold = 2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near,
     waiting = { "for long" }, troubles = { "dies claiming", "dies claiming", "inquiry" }, slots = 1,
@@ -154,9 +155,9 @@ local RWLOCK = {
   { name = "rw silent", text = "while a queue that none of them wants does not answer", seeds = 20, count = 12,
     troubles = { "silent queue" }, is_silenced = true, writers = 0.7, downgrades = 0.3 },
   { name = "rw death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, downgrades = 0.3 },
-  { name = "rw orphans", text = "while some of them die as they claim", seeds = 300, workers = 8, version = "3.10.8",
-    rounds = 5, count = 60, hold = 0.4, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
-    troubles = { "dies claiming" }, writers = 0.6, downgrades = 0.3 },
+  { name = "rw orphans", text = "while some of them die as they claim", seeds = 200, often = 3, workers = 8,
+    version = "3.10.8", rounds = 10, count = 60, hold = 0.4, poll = 0.02, lags = { 0.5 }, paces = Crowd.near,
+    waiting = { "for long" }, troubles = { "dies claiming" }, writers = 0.8, downgrades = 0.3 },
   { name = "rw bolts", text = "while an operator deletes their bolts", seeds = 60, version = "3.10.8", count = 60,
     hold = 0.2, troubles = { "no bolt" }, writers = 0.6, downgrades = 0.3 },
   { name = "rw lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" },
@@ -210,8 +211,8 @@ local TOKENS = {
     is_rung = true },
   { name = "tokens cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
     paces = Crowd.bad, troubles = { "cut off", "stopped" }, is_rung = true },
-  { name = "tokens stopped", text = "while they are stopped, again and again", seeds = 300, heartbeat = 1, hold = 2,
-    count = 40, troubles = { "stopped" }, waiting = { "for long" }, is_rung = true },
+  { name = "tokens stopped", text = "while they are stopped, again and again", seeds = 60, often = 4, heartbeat = 1,
+    hold = 2, count = 40, troubles = { "stopped" }, waiting = { "for long" }, is_rung = true },
   { name = "tokens late", text = "while answers are late, and some never come", seeds = 20, heartbeat = 1, hold = 6,
     count = 20, paces = Crowd.bad, troubles = { "stall", "cut off" }, is_rung = true },
   { name = "tokens long", text = "while the broker lets nobody hold one for so long", seeds = 60,
