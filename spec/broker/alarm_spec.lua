@@ -30,20 +30,6 @@ describe("an alarm", function()
     return new
   end
 
-  -- How often it says that its lock is suspect; never that it is lost.
-  local function doubted(one)
-    one:begin([[
-      local stop, doubts = clock.now() + ..., 0
-      while clock.now() < stop do
-        local held, message, code = locks[1]:held()
-        if not held then doubts = doubts + 1 end
-        assert(held or code == "suspect", message)
-      end
-      return doubts
-    ]], HEARTBEATS)
-    return one:finish(HEARTBEATS + 20)
-  end
-
   for _, resource in ipairs{ "memory", "disk" } do
     operated_it("about the " .. resource .. " does not touch locks; new ones are taken without publishing", function()
       local name = stage.semaphore(2)
@@ -76,12 +62,8 @@ describe("an alarm", function()
     local one = holder(name)
     stage.alarm()
     stage.fails("busy", one:run("return sem:try_acquire()")) -- it has published, and is not read any more
-    -- A machine that is slow for longer than a heartbeat has it doubted: one good run of a few will do.
-    local doubts
-    for _ = 1, 3 do
-      if doubts ~= 0 then doubts = doubted(one) end
-    end
-    assert.equal(0, doubts)
+    one:begin("return witness.is_certain(locks[1], ...)", HEARTBEATS)
+    assert.is_true(one:finish(3 * HEARTBEATS + 20))
     assert.is_true(one:run("return locks[1]:verify()"))
     assert.is_true(stage.held(name, 1))
     assert.is_true(one:run("return locks[1]:release()"))

@@ -59,21 +59,7 @@ describe("a process that computes", function()
   it("keeps its lock over many missed heartbeats, is certain all the while, and its keeper seldom wakes", function()
     local name = stage.semaphore(2)
     local asking, computing = holder(name, 1), holder(name, 2)
-    asking:begin([[
-      local seconds = ...
-      local function has_doubts()
-        local stop, doubts = clock.now() + seconds, false
-        while clock.now() < stop do
-          local held, message, code = lock:held()
-          assert(held or code == "suspect", message)
-          doubts = doubts or not held
-        end
-        return doubts
-      end
-      for _ = 1, 3 do -- a broker that pauses for more than a heartbeat is in doubt, and rightly so
-        if not has_doubts() then return true end
-      end
-    ]], HEARTBEATS)
+    asking:begin("return witness.is_certain(lock, ...)", HEARTBEATS)
     computing:begin([[
       local count = ...
       if jit then jit.off() end -- the compiler allocates too

@@ -113,12 +113,8 @@ end)
 describe("what an operator sees of a lock", function()
   operated_it("is an exclusive queue that keeps nothing, has one consumer and says whose it is, since when", function()
     local lock, name = locked(1, nil, { name = "the spec" })
-    local listed = broker.suite:ctl("list_queues", "name", "exclusive", "auto_delete", "durable", "consumers",
-      "arguments")
-    local line
-    for each in listed:gmatch("[^\n]+") do
-      if each:match("^[^\t]*") == stage.holder(name, 1) then line = each end
-    end
+    local line = broker.suite:row(stage.holder(name, 1), "list_queues", "name", "exclusive", "auto_delete", "durable",
+      "consumers", "arguments")
     assert.matches("\ttrue\ttrue\tfalse\t1\t", line, 1, true)
     for _, argument in ipairs{ '"x-queue-type","classic"', '"x-max-length",0', '"x-overflow","drop-head"',
       '"x-amqplocks-ticket","' .. lock.ticket .. '"', '"x-amqplocks-holder","the spec"' } do

@@ -192,20 +192,13 @@ describe("those who wait for a mutex", function()
   end)
 
   it("are told so, and for how long", function()
-    local name, told = gate.name(), {}
+    local name = gate.name()
     local lock, mutex = hold(name), stage.connect():mutex(name)
     local message, patience = stage.times_out(function(seconds) return mutex:acquire{ timeout = seconds } end,
       function(message) return message:find("(it is held)", 1, true) end)
     assert.equal(('timeout: mutex "%s" did not come free within %g s (it is held)'):format(name, patience), message)
     assert.is_true(lock:verify())
-    stage.take(mutex, { timeout = 10, poll = 600, on_wait = function(seconds, reason)
-      table.insert(told, { seconds, reason })
-      if #told == 2 then assert(lock:release()) end
-    end })
-    for i = 1, 2 do
-      assert.is_true(told[i][1] >= i - 1)
-      assert.equal("it is held", told[i][2])
-    end
+    stage.take_told(mutex, lock, 2, "it is held")
   end)
 
   it("and give up leave nothing at the bell", function()
@@ -249,7 +242,7 @@ describe("those who wait for a mutex", function()
     assert(world:await "basic.deliver") -- whoever that is takes every token, and nothing else
     local message = stage.times_out(function(seconds)
       return mutex:acquire{ timeout = seconds, fair = true, poll = 600 }
-    end, function() return (pcall(world.await, world, "basic.deliver", 0)) end) -- it rang for them
+    end, function() return world:delivered() end) -- it rang for them
     assert.matches("it is free, but others were first", message, 1, true)
     stage.fails("busy", mutex:acquire{ timeout = 0, fair = true })
     assert.is_false(held(name))
@@ -290,27 +283,10 @@ end)
 describe("nobody starves", function()
   it("beside others who take a mutex again and again", function()
     local name = gate.name()
-    local loops, mutex = gate.processes("mutex", name, 4), stage.connect():mutex(name)
-    for _, one in ipairs(loops) do
-      one:begin([[
-        local socket = require "socket"
-        repeat
-          local lock = assert(sem:acquire{ timeout = 60 })
-          socket.sleep(math.random() * 0.004)
-          assert(lock:release())
-          io.stdout:write("took it\n") io.stdout:flush()
-        until socket.select({ spec }, nil, 0)[spec]
-      ]])
-    end
-    for _, one in ipairs(loops) do
-      until_true(function() return one:output() ~= "" end, 20)
-    end
-    for _ = 1, 20 do assert.is_true(stage.take(mutex, { timeout = 20 }):release()) end
-    for _, one in ipairs(loops) do one:begin("return true") end
-    for _, one in ipairs(loops) do
-      one:finish(60)
-      one:finish()
-    end
+    local mutex = stage.connect():mutex(name)
+    gate.beside("mutex", name, 4, function()
+      for _ = 1, 20 do assert.is_true(stage.take(mutex, { timeout = 20 }):release()) end
+    end)
   end)
 end)
 
@@ -479,10 +455,7 @@ describe("an operator", function()
   operated_it("reads with the broker's own tool who holds a mutex, by which ticket, since when", function()
     local name, before = gate.name(), os.time()
     local lock = hold(name, nil, stage.connect(nil, { name = "press 4" }))
-    local listed
-    for row in broker.suite:ctl("list_queues", "name", "arguments"):gmatch "[^\n]+" do
-      if row:match "^%S+" == queue(name) then listed = row end
-    end
+    local listed = broker.suite:row(queue(name), "list_queues", "name", "arguments")
     local function argument(key) return listed:match('"x%-amqplocks%-' .. key .. '"%s*,%s*"?([^"}%]]*)"?') end
     assert.equal(lock.ticket, argument "ticket")
     assert.equal("press 4", argument "holder")

@@ -433,7 +433,7 @@ describe("those who wait", function()
       assert(world:await "basic.deliver")
       stage.times_out(function(seconds)
         return gated:acquire{ timeout = seconds, fair = true, poll = 600 }
-      end, function() return (pcall(world.await, world, "basic.deliver", 0)) end) -- it rang for them
+      end, function() return world:delivered() end) -- it rang for them
       stage.fails("busy", gated:acquire{ timeout = 0, fair = true })
       assert.is_false(gate.held(kind, name))
       assert.is_true(stage.take(gated, { timeout = 20, poll = 600 }):release())
@@ -456,35 +456,10 @@ describe("those who wait", function()
 end)
 
 describe("nobody starves:", function()
-  local LOOP = [[
-    local socket, pause = require "socket", ...
-    repeat
-      local lock = assert(sem:acquire{ timeout = 60 })
-      socket.sleep(math.random() * pause)
-      assert(lock:release())
-      io.stdout:write("took it\n") io.stdout:flush()
-    until socket.select({ spec }, nil, 0)[spec]
-  ]]
-
-  -- Runs fn while so many of one kind come in, in a tight loop: each has, before that.
-  local function beside(kind, name, count, pause, fn)
-    local loops = gate.processes(kind, name, count)
-    for _, one in ipairs(loops) do one:begin(LOOP, pause) end
-    for _, one in ipairs(loops) do
-      until_true(function() return one:output() ~= "" end, 20)
-    end
-    fn()
-    for _, one in ipairs(loops) do one:begin("return true") end
-    for _, one in ipairs(loops) do
-      one:finish(60)
-      one:finish()
-    end
-  end
-
   for kind, others in pairs{ write = "read", read = "write" } do
     it(("one that wants to %s beside others who %s in a tight loop"):format(kind, others), function()
       local name = gate.name()
-      beside(others, name, 4, 0.004, function()
+      gate.beside(others, name, 4, function()
         local gated = gate.new(stage.connect(), kind, name)
         for _ = 1, 10 do assert.is_true(stage.take(gated, { timeout = 20 }):release()) end
       end)
@@ -683,12 +658,8 @@ describe("an operator", function()
     local name, before = gate.name(), os.time()
     local locks = { read(name, nil, stage.connect(nil, { name = "page 1" })),
       read(name, nil, stage.connect(nil, { name = "page 2" })) }
-    local listed = broker.suite:ctl("list_queues", "name", "arguments")
     for i, lock in ipairs(locks) do
-      local row
-      for one in listed:gmatch "[^\n]+" do
-        if one:find(name .. "-reader-" .. lock.ticket, 1, true) then row = one end
-      end
+      local row = broker.suite:row(name .. "-reader-" .. lock.ticket, "list_queues", "name", "arguments")
       assert.matches('"page ' .. i .. '"', row, 1, true)
       assert.matches('"' .. lock.ticket .. '"', row, 1, true)
       local since = tonumber(row:match '"x%-amqplocks%-acquired%-at"%s*,%s*(%d+)')

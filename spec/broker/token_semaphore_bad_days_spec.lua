@@ -159,13 +159,13 @@ describe("a permit of a token semaphore", function ()
     local channel = raw:channel()
     local got = assert(channel:call{ method = "basic.get", queue = scene.permits(name) })
     local waiting = waiter(1)
-    local function tag() -- of who consumes
-      local shown = broker.suite:ctl("list_consumers", "queue_name", "consumer_tag")
-      return shown:match(scene.permits(name):gsub("%.", "%%.") .. "%s+(%x+)")
-    end
-    local before = assert(tag())
+    local function tag() return broker.suite:consumer_tags(scene.permits(name))[1] end
+    local before = until_true(tag, 20)
     broker.suite:close_channel(scene.permits(name))
-    until_true(function () return tag() and tag() ~= before end, 20)
+    until_true(function ()
+      local now = tag()
+      return now and now ~= before
+    end, 20)
     assert.is_false(waiting:finished())
     channel:send{ method = "basic.nack", delivery_tag = got.delivery_tag, requeue = true }
     raw:flush()

@@ -524,15 +524,8 @@ describe("who waits for a permit", function()
   end)
 
   it("is told so, and for how long", function()
-    local name, told = semaphore(1), 0
-    local lock = hold(name)
-    hold(name, { timeout = SECONDS, on_wait = function(seconds, reason)
-      assert.is_true(seconds >= told)
-      assert.equal("every permit is taken", reason)
-      told = told + 1
-      if told == 3 then assert(lock:release()) end
-    end })
-    assert.is_true(told >= 3)
+    local name = semaphore(1)
+    stage.take_told(stage.connect():token_semaphore(name), hold(name), 3, "every permit is taken")
   end)
 
   it("is told that none came free, when the time is over", function()

@@ -94,15 +94,13 @@ describe("a newcomer", function()
     return channel
   end
 
-  local function is_given_one(world) return (pcall(world.await, world, "basic.deliver", 0)) end
-
   it("that is fair leaves a free slot to those who came before; one that is not may be faster", function()
     local name = stage.semaphore(1)
     local world = the_rest_of_the_world(name)
     local sem = stage.connect():semaphore(name)
     local message = stage.times_out(function(seconds)
       return sem:acquire{ timeout = seconds, fair = true, poll = 600 }
-    end, function() return is_given_one(world) end) -- it rang for them
+    end, function() return world:delivered() end) -- it rang for them
     assert.matches("a slot is free, but others were first", message, 1, true)
     stage.fails("busy", sem:acquire{ timeout = 0, fair = true })
     assert.equal(0, line.at(name))
@@ -361,16 +359,8 @@ end)
 
 describe("whoever waits is told so", function()
   it("at once and about every second, and how things stand", function()
-    local name, told = line.semaphore(1), {}
-    local held, sem = hold(name), stage.connect():semaphore(name)
-    stage.take(sem, { timeout = 10, poll = 600, on_wait = function(seconds, reason)
-      table.insert(told, { seconds, reason })
-      if #told == 3 then assert(held:release()) end
-    end })
-    for i = 1, 3 do
-      assert.is_true(told[i][1] >= i - 1)
-      assert.equal("1 of 1 held", told[i][2])
-    end
+    local name = line.semaphore(1)
+    stage.take_told(stage.connect():semaphore(name), hold(name), 3, "1 of 1 held")
   end)
 
   it("but not who finds a free slot", function()

@@ -187,20 +187,22 @@ local function take_everywhere(kind, name)
 end
 
 local DEAD = [[
-  Lives = fun(P) -> true =:= rpc:call(node(P), erlang, is_process_alive, [P], 5000) end,
-  binary_to_list(iolist_to_binary(lists:join(" ", [N || Q <- rabbit_amqqueue:list(),
-    {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
-    Owner <- [amqqueue:get_exclusive_owner(Q)], is_pid(Owner), not Lives(Owner), not Lives(amqqueue:get_pid(Q))]))).]]
+  begin
+    Lives = fun(P) -> true =:= rpc:call(node(P), erlang, is_process_alive, [P], 5000) end,
+    [N || Q <- rabbit_amqqueue:list(),
+      {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
+      Owner <- [amqqueue:get_exclusive_owner(Q)], is_pid(Owner), not Lives(Owner), not Lives(amqqueue:get_pid(Q))]
+  end]]
 
 --- Deletes, as an operator can, the queues whose names begin so and that outlive the connection whose own they were;
 -- gives their names. Those that go by themselves, at once or within so many seconds, are not among them.
 function contest.delete_ghosts(name, seconds)
   local ghosts, found = {}, nil
   pcall(until_true, function()
-    found = cluster.nodes[2]:ask(DEAD, name)
-    return not found:find '[^%s"]'
+    found = cluster.nodes[2]:strings(DEAD, name)
+    return #found == 0
   end, seconds or 0)
-  for ghost in (found or cluster.nodes[2]:ask(DEAD, name)):gmatch '[^%s"]+' do
+  for _, ghost in ipairs(found or cluster.nodes[2]:strings(DEAD, name)) do
     if pcall(cluster.nodes[2].ctl, cluster.nodes[2], "delete_queue", ghost) then table.insert(ghosts, ghost) end
   end
   return ghosts

@@ -365,15 +365,15 @@ end
 
 -- Of a queue whose process is dead, which a cluster may leave behind, only the name.
 local QUEUES = [=[
-  binary_to_list(iolist_to_binary(lists:join(" ", [[N, "|", integer_to_list(C), "|", integer_to_list(U)] ||
+  [[N, "|", integer_to_list(C), "|", integer_to_list(U)] ||
     Q <- rabbit_amqqueue:list(), {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
     [{_, C}, {_, U}] <- [try rabbit_amqqueue:info(Q, [consumers, messages_unacknowledged])
-      catch _:_ -> [{none, 0}, {none, 0}] end]]))).]=]
+      catch _:_ -> [{none, 0}, {none, 0}] end]]]=]
 
 local CONNECTIONS = [=[
-  binary_to_list(iolist_to_binary(lists:join(" ", [string:replace(N, " ", "_") ||
+  [string:replace(N, " ", "_") ||
     [{client_properties, All}] <- rabbit_networking:connection_info_all([client_properties]),
-    {_, longstr, N} <- [lists:keyfind(<<"connection_name">>, 1, All)], string:prefix(N, $1) =/= nomatch]))).]=]
+    {_, longstr, N} <- [lists:keyfind(<<"connection_name">>, 1, All)], string:prefix(N, $1) =/= nomatch]]=]
 
 local function expected_queues(self)
   local names = {}
@@ -388,7 +388,7 @@ end
 -- What is in the broker that should not be: a list of words.
 local function leftovers(self)
   local node, list, expected = self.nodes[1], {}, expected_queues(self)
-  for one in node:ask(QUEUES, self.prefix):gmatch '[^%s"%[%]]+' do
+  for _, one in ipairs(node:strings(QUEUES, self.prefix)) do
     local queue, consumers, unacked = one:match "^(.*)|(%d+)|(%d+)$"
     if not queue then
       table.insert(list, "an answer that says " .. one)  -- a node of a cluster that has just come back, for one
@@ -399,7 +399,7 @@ local function leftovers(self)
       if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end
     end
   end
-  for one in node:ask(CONNECTIONS, self.prefix):gmatch '[^%s"%[%]]+' do table.insert(list, "connection " .. one) end
+  for _, one in ipairs(node:strings(CONNECTIONS, self.prefix)) do table.insert(list, "connection " .. one) end
   return list
 end
 

@@ -12,6 +12,7 @@
 local socket = require "socket"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
+local values = require "spec.support.programs.values"
 
 local broker = {}
 local node = {}
@@ -74,6 +75,18 @@ function node:thaw() process.shell("kill", "-s", "CONT", read_env(self.directory
 --- rabbitmqctl; gives what it printed.
 function node:ctl(...) return script(self, "ctl", "--quiet", ...) end
 
+--- The row, of a list that rabbitmqctl makes with these arguments, of what has this name in its first column. Looks
+-- again where there is none: on a busy machine a list may be short of something.
+function node:row(name, ...)
+  local arguments = { ... }
+  return until_true(function ()
+    for row in self:ctl(values.unpack(arguments)):gmatch "[^\n]+" do
+      if row:match "^[^\t]*" == name then return row end
+    end
+    return nil, "no row for " .. name
+  end, 60)
+end
+
 -- Has Erlang evaluate in the node, and gives the value as it prints it. erl_call, which comes with Erlang, does in four
 -- milliseconds what takes rabbitmqctl half a second, or half a minute where processors are short.
 local function evaluate(self, erlang)
@@ -104,6 +117,15 @@ end
 
 --- Has Erlang evaluate in the node; gives the value as it prints it. $1, $2, … as for tell.
 function node:ask(erlang, ...) return evaluate(self, filled(erlang, ...)) end
+
+--- The strings of a list that an Erlang expression gives, none with spaces; or the words of what is said instead.
+-- $1, $2, … stand for binaries of the strings given.
+function node:strings(list, ...)
+  local words = {}
+  local text = self:ask('binary_to_list(iolist_to_binary(lists:join(" ", ' .. list .. "))).", ...)
+  for word in text:gmatch '[^%s"%[%]]+' do table.insert(words, word) end
+  return words
+end
 
 --- Has Erlang evaluate in the node, which must give ok. $1, $2, … stand for binaries of the strings given.
 function node:tell(erlang, ...)
@@ -209,10 +231,12 @@ local NAMES = "[N || {_, _, _, N} <- rabbit_amqqueue:list_names(), string:prefix
 
 --- The names of the queues whose names begin so, without bolts. They hold no spaces.
 function node:queues(prefix)
-  local names = {}
-  local listed = evaluate(self, filled('binary_to_list(iolist_to_binary(lists:join(" ", ' .. NAMES .. "))).", prefix))
-  for name in listed:gmatch '[^%s"%[%]]+' do table.insert(names, name) end
-  return names
+  return self:strings(NAMES, prefix)
+end
+
+--- The tags of those who consume from a queue.
+function node:consumer_tags(queue)
+  return self:strings("begin " .. LOOKUP .. "[element(2, C) || C <- rabbit_amqqueue:consumers(Q)] end", queue)
 end
 
 --- Throws when there are queues whose names begin so, other than bolts.

@@ -55,6 +55,12 @@ function channel:await(method, ...)
   return wait(self, method, function (frame) return names[frame.method] end, seconds)
 end
 
+--- The next delivery, if there is one by now, or within so many seconds (0); otherwise nil.
+function channel:delivered(seconds)
+  local fine, message = pcall(self.await, self, "basic.deliver", seconds or 0)
+  return fine and message or nil
+end
+
 --- The next frame on this channel, whatever it is. Results as for await.
 function channel:next(seconds)
   return wait(self, "any frame", function () return true end, seconds)

@@ -111,10 +111,7 @@ function gate.occupy(kind, name)
   return setmetatable({ channel = channel, queue = queue }, occupant)
 end
 
-function occupant:asked(seconds)
-  local fine, message = pcall(self.channel.await, self.channel, "basic.deliver", seconds or 0)
-  return fine and message or nil
-end
+function occupant:asked(seconds) return self.channel:delivered(seconds) end
 
 function occupant:release() assert(self.channel:call{ method = "queue.delete", queue = self.queue }) end
 
@@ -167,6 +164,31 @@ function gate.served(one)
   local got, message = one:finish()
   assert.is_true(got, message)
   return one
+end
+
+local LOOP = [[
+  local socket = require "socket"
+  repeat
+    local lock = assert(sem:acquire{ timeout = 60 })
+    socket.sleep(math.random() * 0.004)
+    assert(lock:release())
+    io.stdout:write("took it\n") io.stdout:flush()
+  until socket.select({ spec }, nil, 0)[spec]
+]]
+
+--- Runs fn while so many processes take it and leave it in a tight loop: each has, before that.
+function gate.beside(kind, name, count, fn)
+  local loops = gate.processes(kind, name, count)
+  for _, one in ipairs(loops) do one:begin(LOOP) end
+  for _, one in ipairs(loops) do
+    until_true(function() return one:output() ~= "" end, SECONDS)
+  end
+  fn()
+  for _, one in ipairs(loops) do one:begin("return true") end
+  for _, one in ipairs(loops) do
+    one:finish(60)
+    one:finish()
+  end
 end
 
 -- The end ---------------------------------------------------------------------------------------------------------

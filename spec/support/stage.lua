@@ -163,7 +163,7 @@ function occupant:await_looks(n)
   for _ = 1, n do assert(self.channel:await("basic.deliver", 20)) end
 end
 
-function occupant:asked() return (pcall(self.channel.await, self.channel, "basic.deliver", 0)) end
+function occupant:asked() return self.channel:delivered() ~= nil end
 
 function occupant:release() assert(self.channel:call{ method = "queue.delete", queue = self.queue }) end
 
@@ -189,6 +189,20 @@ function stage.times_out(act, shows)
     return shows(message), message
   end, 20)
   return message, patience
+end
+
+--- Takes what `held` holds, which is let go of when whoever waits has been told so often, each time a second later or
+-- more, and for this reason.
+function stage.take_told(lockable, held, times, reason)
+  local told = 0
+  local lock = stage.take(lockable, { timeout = 10, poll = 600, on_wait = function(seconds, why)
+    assert.is_true(seconds >= told)
+    assert.equal(reason, why)
+    told = told + 1
+    if told == times then assert(held:release()) end
+  end })
+  assert.is_true(told >= times)
+  return lock
 end
 
 --- Whether a time, in seconds since the epoch, is between `before`, of os.time(), and now: not of that, which lags.

@@ -39,6 +39,22 @@ function witness.watch(locks, spec, pause)
   return values.unpack(results, 1, results.n)
 end
 
+--- Asks whether the lock is held, again and again for so many seconds, and that up to three times: whether it was never
+-- in doubt in one of them. Where broker or machine pause for more than a heartbeat it is, and rightly so; but it is
+-- never lost.
+function witness.is_certain(lock, seconds)
+  for _ = 1, 3 do
+    local stop, was_certain = clock.now() + seconds, true
+    while clock.now() < stop do
+      local held, message, code = lock:held()
+      assert(held or code == "suspect", message)
+      was_certain = was_certain and held
+    end
+    if was_certain then return true end
+  end
+  return false
+end
+
 --- Takes so many slots as soon as they come free, or what comes free until the spec has more to say. Gives the locks,
 -- and for each its slot, when the attempt began that got it, and when that had ended.
 function witness.take(semaphore, spec, count)
