@@ -17,7 +17,8 @@ local Connection = {}
 local metatable = { __index = Connection, __name = "amqplocks.connection" }
 
 function metatable.__tostring(self)
-  return ("amqplocks.connection (%s, %s)"):format(self._session:name(), (self._session:state("holder")))
+  local state = self._closed and "closed" or self._session:state("holder")
+  return ("amqplocks.connection (%s, %s)"):format(self._session:name(), state)
 end
 
 --- Releases every lock of this connection and closes it; waits for the broker at most the connection's `timeout`.

@@ -683,7 +683,7 @@ describe("every object", function()
     assert(lock:release())
     assert.equal(('amqplocks.lock ("%s", slot 1, not_held)'):format(name), tostring(lock))
     conn:close()
-    assert.equal("amqplocks.connection (the spec, down)", tostring(conn))
+    assert.equal("amqplocks.connection (the spec, closed)", tostring(conn))
   end)
 
   it("tells the version of the module", function() assert.matches("^amqplocks %d+%.%d+%.%d+$", amqplocks._VERSION) end)
