@@ -11,7 +11,8 @@ local witness = require "spec.support.witness"
 
 local operated_it = broker.operated_it(it, pending)
 
-local HEARTBEATS = os.getenv "AMQPLOCKS_SOAK" and 60 or 4 -- of a second; a broker drops who is silent for two to three
+local HEARTBEAT = 2
+local SECONDS = HEARTBEAT * (os.getenv "AMQPLOCKS_SOAK" and 30 or 4) -- a broker drops who misses two to three
 
 setup(witness.build)
 teardown(process.remove_modules)
@@ -23,17 +24,17 @@ describe("an alarm", function()
   local function holder(name)
     local new = witness.start()
     new:run([[
-      conn = assert(require("amqplocks").connect(nil, { heartbeat = 1 }))
+      conn = assert(require("amqplocks").connect(nil, { heartbeat = select(2, ...) }))
       sem = conn:semaphore((...))
       locks = { assert(sem:try_acquire()) }
-    ]], name)
+    ]], name, HEARTBEAT)
     return new
   end
 
   for _, resource in ipairs{ "memory", "disk" } do
     operated_it("about the " .. resource .. " does not touch locks; new ones are taken without publishing", function()
       local name = stage.semaphore(2)
-      local conn, fresh = stage.connect(nil, { timeout = 2 }), stage.connect(nil, { timeout = 2 })
+      local conn, fresh = stage.connect(nil, { timeout = 5 }), stage.connect(nil, { timeout = 5 })
       local sem = conn:semaphore(name)
       local lock = stage.take(sem)
       stage.alarm(resource)
@@ -47,7 +48,7 @@ describe("an alarm", function()
       end
       stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
       -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
-      local blocked = stage.connect(nil, { timeout = 2 }):semaphore(name, { probe = "publish" })
+      local blocked = stage.connect(nil, { timeout = 5 }):semaphore(name, { probe = "publish" })
       for _ = 1, 3 do stage.fails("blocked", blocked:try_acquire()) end
       assert.is_true(lock:release())
       assert.is_true(stage.free(name, 1))
@@ -62,8 +63,8 @@ describe("an alarm", function()
     local one = holder(name)
     stage.alarm()
     stage.fails("busy", one:run("return sem:try_acquire()")) -- it has published, and is not read any more
-    one:begin("return witness.is_certain(locks[1], ...)", HEARTBEATS)
-    assert.is_true(one:finish(3 * HEARTBEATS + 20))
+    one:begin("return witness.is_certain(locks[1], ...)", SECONDS)
+    assert.is_true(one:finish(3 * SECONDS + 20))
     assert.is_true(one:run("return locks[1]:verify()"))
     assert.is_true(stage.held(name, 1))
     assert.is_true(one:run("return locks[1]:release()"))

@@ -312,7 +312,7 @@ describe("a connection through a proxy", function()
   end
 
   it("fails within its timeout when the broker does not answer, and works on when it does", function()
-    local between, name, _, sem = through_proxy(1, { timeout = 2 })
+    local between, name, _, sem = through_proxy(1, { timeout = 5 })
     between:switch("down", "hold")
     stage.fails("unreachable", sem:try_acquire())
     stage.fails("unreachable", sem:acquire())
@@ -322,7 +322,7 @@ describe("a connection through a proxy", function()
   end)
 
   it("whose claim is not answered leaves nothing held", function()
-    local between, name, conn, sem = through_proxy(1, { timeout = 2 })
+    local between, name, conn, sem = through_proxy(1, { timeout = 5 })
     between:switch("down", "hold", 1)
     stage.fails("unreachable", sem:try_acquire())
     stage.until_free(name, 1)
@@ -334,7 +334,7 @@ describe("a connection through a proxy", function()
   end)
 
   it("closes within its timeout though nobody answers", function()
-    local between, name, conn, sem = through_proxy(2, { timeout = 2 })
+    local between, name, conn, sem = through_proxy(2, { timeout = 5 })
     local lock = stage.take(sem)
     between:switch("down", "hold")
     assert.is_true(conn:close())
@@ -427,7 +427,7 @@ describe("a broker with ten channels for each connection", function()
   -- A lock on slot 1 of a semaphore on that node, whose other slots are held too, and a process that waits for one.
   local function one_holds_one_waits()
     local name = semaphore()
-    local sem = stage.connect(node.url, { timeout = 2 }):semaphore(name)
+    local sem = stage.connect(node.url, { timeout = 5 }):semaphore(name)
     local lock, waiter, occupant = stage.take(sem), process.start(), nil
     for i = 2, 12 do occupant = stage.occupy(name, i, node.url) end
     waiter:run("sem = assert(require('amqplocks').connect((...))):semaphore((select(2, ...)))", node.url, name)

@@ -71,7 +71,7 @@ local function read_log(path, slots)
 end
 
 local function fight(slots, count, rounds, timeout)
-  local name, directory = stage.semaphore(slots), process.shell("mktemp", "-d"):match("%S+")
+  local name, directory = stage.semaphore(slots), process.directory()
   stage.undo(function() process.shell("rm", "-rf", directory) end)
   local all, entered, refused = fighters(name, count), 0, 0
   for _, one in ipairs(all) do one:begin(FIGHT, directory, rounds, timeout) end

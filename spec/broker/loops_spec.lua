@@ -399,7 +399,7 @@ local function specs(loop)
 
   loop_it("fails within its timeout when the broker does not answer, and works on when it does", function()
     local between, name = proxy.start(), stage.semaphore(1)
-    local conn = connect({ timeout = 2 }, between.url)
+    local conn = connect({ timeout = 5 }, between.url)
     local sem = conn:semaphore(name)
     between:switch("down", "hold")
     stage.fails("unreachable", sem:try_acquire())

@@ -144,7 +144,7 @@ end)
 describe("processes that want the same mutex", function()
   -- Proved by the file system: who is inside makes a directory, which fails if there is one.
   it("are inside one at a time, and all have their turns", function()
-    local name, directory = gate.name(), process.shell("mktemp", "-d"):match("%S+")
+    local name, directory = gate.name(), process.directory()
     stage.undo(function() process.shell("rm", "-rf", directory) end)
     local all = gate.processes("mutex", name, 8)
     for i, one in ipairs(all) do
@@ -404,7 +404,7 @@ describe("a mutex is held as long as its holder lives:", function()
     local name = gate.name()
     local one = gate.holder("mutex", name, "{ heartbeat = 1, timeout = 2 }")
     one:begin("local stop = os.time() + 4 while os.time() < stop do end")
-    local mutex, other = stage.connect(nil, { timeout = 2 }):mutex(name), gate.process("mutex", name)
+    local mutex, other = stage.connect():mutex(name), gate.process("mutex", name)
     line.begin(other, { timeout = 3, poll = 0.1 })
     repeat
       local got, message, code = mutex:acquire{ timeout = 0.4, poll = 0.1 }
@@ -480,7 +480,7 @@ describe("a user who may not", function()
   local function user(configure, write, read)
     local label = client.unique "user"
     stage.undo(function() broker.suite:delete_user(label) end)
-    return stage.connect(broker.suite:add_user(label, configure, write, read), { timeout = 2 })
+    return stage.connect(broker.suite:add_user(label, configure, write, read), { timeout = 5 })
   end
 
   for what, permissions in pairs{ declare = { "", ".*", ".*" }, consume = { ".*", ".*", "" } } do

@@ -242,7 +242,7 @@ describe("the example for nginx", function()
     local probe = assert(socket.bind("127.0.0.1", 0))
     local server = { port = select(2, probe:getsockname()) }
     probe:close()
-    local directory = process.shell("mktemp", "-d"):match "%S+"
+    local directory = process.directory()
     stage.undo(function()
       process.shell("sh", "-c", '[ ! -e "$1/nginx.pid" ] || kill "$(cat "$1/nginx.pid")"; rm -rf "$1"', "sh", directory)
     end)

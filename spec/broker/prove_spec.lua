@@ -27,7 +27,7 @@ teardown(process.remove_modules)
 
 -- Fails if anything was wrong.
 local function run(faults, seconds)
-  local directory, seed = process.shell("mktemp", "-d"):match "%S+", os.time()
+  local directory, seed = process.directory(), os.time()
   local node = broker.suite or { url = os.getenv "AMQP_URL" }
   local result = real.run{ nodes = { node }, keep_nodes = true, directory = directory, seed = seed, seconds = seconds,
     quiet = 1, every = 0.2, poll = 0.5, faults = faults, crowd = CROWD }

@@ -313,8 +313,9 @@ operated_describe("the guide's commands for operators", function()
     local lock = stage.take(transfers)
     local other = stage.connect(nil, { name = "press 5" })
     stage.undo(function() transfers:destroy() end)
-    local seen
+    local seen = {}
     local _, _, code = other:token_semaphore(name):acquire { timeout = 120, on_wait = function()
+      if seen["press 4"] and seen["press 5"] then return end -- it is let go of, and may be on its way
       local known, unacknowledged = commands(), {}
       for _, row in ipairs(list(known.list_channels)) do
         local channel, count = row:match "^(%S+)\t(%d+)$"
@@ -323,7 +324,8 @@ operated_describe("the guide's commands for operators", function()
       seen = {}
       for _, row in ipairs(list(known.list_consumers)) do
         local queue, channel, tag, holder = row:match '^(%S+)\t(%S+)\t(%S+)\t.*"x%-amqplocks%-holder","([^"]*)"'
-        if queue == name .. ".semaphore" then seen[holder] = unacknowledged[channel] .. " " .. tag end
+        local count = unacknowledged[channel or ""]
+        if queue == name .. ".semaphore" and count then seen[holder] = count .. " " .. tag end
       end
       if seen["press 4"] and seen["press 5"] then lock:release() end
     end }

@@ -84,7 +84,7 @@ end
 
 --- Waits until it has one. Gives the message it has.
 function taker:served()
-  self.permit = assert(self.channel:await("basic.deliver"))
+  self.permit = assert(self.channel:await("basic.deliver", 20))
   self.properties = self.permit.properties
   return self
 end

@@ -358,7 +358,7 @@ describe("waiting that is given up", function()
 end)
 
 describe("whoever waits is told so", function()
-  it("at once and about every second, and how things stand", function()
+  it("at once and then at most every second, and how things stand", function()
     local name = line.semaphore(1)
     stage.take_told(stage.connect():semaphore(name), hold(name), 3, "1 of 1 held")
   end)

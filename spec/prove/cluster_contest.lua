@@ -197,12 +197,13 @@ local DEAD = [[
 --- Deletes, as an operator can, the queues whose names begin so and that outlive the connection whose own they were;
 -- gives their names. Those that go by themselves, at once or within so many seconds, are not among them.
 function contest.delete_ghosts(name, seconds)
-  local ghosts, found = {}, nil
+  local ghosts, found = {}, {}
   pcall(until_true, function()
-    found = cluster.nodes[2]:strings(DEAD, name)
-    return #found == 0
+    local fine, dead = pcall(cluster.nodes[2].strings, cluster.nodes[2], DEAD, name)
+    found = fine and dead or {}
+    return fine and #dead == 0, dead
   end, seconds or 0)
-  for _, ghost in ipairs(found or cluster.nodes[2]:strings(DEAD, name)) do
+  for _, ghost in ipairs(found) do
     if pcall(cluster.nodes[2].ctl, cluster.nodes[2], "delete_queue", ghost) then table.insert(ghosts, ghost) end
   end
   return ghosts

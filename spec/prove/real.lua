@@ -390,14 +390,10 @@ local function leftovers(self)
   local node, list, expected = self.nodes[1], {}, expected_queues(self)
   for _, one in ipairs(node:strings(QUEUES, self.prefix)) do
     local queue, consumers, unacked = one:match "^(.*)|(%d+)|(%d+)$"
-    if not queue then
-      table.insert(list, "an answer that says " .. one)  -- a node of a cluster that has just come back, for one
-    else
-      local may_be = expected[queue] or queue:find "%-bolt$" -- which goes when it was not used for ten seconds
-      if not may_be then table.insert(list, "queue " .. queue) end
-      if consumers ~= "0" then table.insert(list, ("%s consumers of %s"):format(consumers, queue)) end
-      if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end
-    end
+    local may_be = expected[queue] or queue:find "%-bolt$" -- which goes when it was not used for ten seconds
+    if not may_be then table.insert(list, "queue " .. queue) end
+    if consumers ~= "0" then table.insert(list, ("%s consumers of %s"):format(consumers, queue)) end
+    if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end
   end
   for _, one in ipairs(node:strings(CONNECTIONS, self.prefix)) do table.insert(list, "connection " .. one) end
   return list
@@ -409,7 +405,8 @@ local function look_for_leftovers(self)
   local list
   repeat
     socket.sleep(0.1)
-    list = leftovers(self)
+    local fine, found = pcall(leftovers, self)
+    list = fine and found or { found } -- what a node says that has just come back to its cluster, for one
   until #list == 0 or journal.now() > deadline
   for _, what in ipairs(list) do self.journal:note("left", { message = what }) end
 end

@@ -46,7 +46,7 @@ end
 
 --- Starts a node of its own, with more lines for rabbitmq.conf, if any.
 function broker.start(config)
-  local self = setmetatable({ directory = process.shell("mktemp", "-d"):match("%S+") }, node)
+  local self = setmetatable({ directory = process.directory() }, node)
   keep(self)
   process.shell("env", "BROKER_CONFIG=" .. (config or ""), SCRIPT, "start", self.directory)
   return refresh(self)
@@ -118,12 +118,13 @@ end
 --- Has Erlang evaluate in the node; gives the value as it prints it. $1, $2, … as for tell.
 function node:ask(erlang, ...) return evaluate(self, filled(erlang, ...)) end
 
---- The strings of a list that an Erlang expression gives, none with spaces; or the words of what is said instead.
--- $1, $2, … stand for binaries of the strings given.
+--- The strings of a list that an Erlang expression gives, none with spaces. $1, $2, … stand for binaries of the strings
+-- given. Throws what is said instead.
 function node:strings(list, ...)
   local words = {}
   local text = self:ask('binary_to_list(iolist_to_binary(lists:join(" ", ' .. list .. "))).", ...)
-  for word in text:gmatch '[^%s"%[%]]+' do table.insert(words, word) end
+  if text == "[]" then return words end
+  for word in (text:match '^"(.*)"$' or error(text, 2)):gmatch "%S+" do table.insert(words, word) end
   return words
 end
 

@@ -32,7 +32,8 @@ function channel:publish(message)
 end
 
 -- What was on its way before the channel or the connection ended is still given, in order; after it, the reason.
-local function wait(self, what, wanted, seconds)
+-- Neither when nothing came in time.
+local function look_for(self, wanted, seconds)
   local link = self.client
   local function ours(frame, owner)
     return frame.method == "connection.close" or owner == self and (frame.method == "channel.close" or wanted(frame))
@@ -40,8 +41,15 @@ local function wait(self, what, wanted, seconds)
   local frame, why = link:take(ours), nil
   if not frame and not self.closed and not link.closed then frame, why = link:find(ours, seconds) end
   if frame and frame.method ~= "channel.close" and frame.method ~= "connection.close" then return frame end
-  if why == "timeout" then link:complain(what .. " on channel " .. self.number, why) end
+  if why == "timeout" then return nil end
   return nil, link.closed or self.closed or { text = link.ended, connection = true }
+end
+
+-- The same, but throws when nothing came in time.
+local function wait(self, what, wanted, seconds)
+  local frame, reason = look_for(self, wanted, seconds)
+  if not frame and not reason then self.client:complain(what .. " on channel " .. self.number, "timeout") end
+  return frame, reason
 end
 
 --- Waits for one of the methods named, on this channel; others are kept for later.
@@ -55,10 +63,12 @@ function channel:await(method, ...)
   return wait(self, method, function (frame) return names[frame.method] end, seconds)
 end
 
---- The next delivery, if there is one by now, or within so many seconds (0); otherwise nil.
+--- The next delivery, if there is one by now, or within so many seconds (0); otherwise nil. Throws when there will
+-- never be one, as the channel or the connection has ended.
 function channel:delivered(seconds)
-  local fine, message = pcall(self.await, self, "basic.deliver", seconds or 0)
-  return fine and message or nil
+  local message, reason = look_for(self, function (frame) return frame.method == "basic.deliver" end, seconds or 0)
+  if reason then error(("nothing comes on channel %d: %s"):format(self.number, tostring(reason.text)), 2) end
+  return message
 end
 
 --- The next frame on this channel, whatever it is. Results as for await.

@@ -269,7 +269,7 @@ end
 --- Starts one, and waits until it serves.
 function nginx.start(options)
   local self = setmetatable({
-    directory = process.shell("mktemp", "-d"):match("%S+"), number = options.workers or 1,
+    directory = process.directory(), number = options.workers or 1,
   }, server)
   keep(self)
   local started, problem

@@ -166,6 +166,9 @@ function process.shell(...)
   return output
 end
 
+--- A new directory, with nothing in it: whoever asks for it removes it.
+function process.directory() return (process.shell("mktemp", "-d"):match "^[^\n]+") end
+
 local modules -- the directory with the C modules built so far
 
 local function lua_package()
@@ -178,7 +181,7 @@ end
 
 --- Builds spec/support/programs/NAME.c; gives what package.cpath needs to find it.
 function process.c_module(name)
-  modules = modules or process.shell("mktemp", "-d"):match("%S+")
+  modules = modules or process.directory()
   process.shell("sh", "-c", [[exec ${CC:-cc} -shared -fPIC $(pkg-config --cflags "$1") -o "$2" "$3"]], "cc",
     lua_package(), modules .. "/" .. name .. ".so", "spec/support/programs/" .. name .. ".c")
   return modules .. "/?.so;"

@@ -41,7 +41,7 @@ end
 
 --- A directory for files of the spec's own, until program.remove().
 function program.place()
-  place = place or process.shell("mktemp", "-d"):match "%S+"
+  place = place or process.directory()
   return place
 end
 

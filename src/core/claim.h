@@ -26,8 +26,8 @@ typedef struct al_claim al_claim;
 typedef struct al_claim_kind {
   void (*release)(al_claim *); /* from CLAIMING or HELD */
   bool (*confirm)(al_claim *); /* HELD: asks; a yes counts as one more `confirmed`. False: it cannot */
-  int64_t (*sweep)(
-      al_claim *);          /* tries again what could not be done, if it is time; when next; NULL: never */
+  /* Tries again what could not be done, if it is time; when next; NULL: never. */
+  int64_t (*sweep)(al_claim *);
   void (*down)(al_claim *); /* the link went down; for those who have no channel to hear of it; or NULL */
   void (*gone)(al_claim *); /* it has become GONE */
   void (*free)(al_claim *);
@@ -73,7 +73,7 @@ void al_claim_leave(
 /* For the session: the holder went down, and with it what had no channel to hear of it. */
 void al_claims_down(al_session *session);
 
-/* For the session: frees what nobody needs any more, forgets what is GONE, and tries again what lacked a channel. */
+/* For the session: frees what nobody needs any more, forgets what is GONE, and tries again what could not be done. */
 void al_claims_sweep(al_session *session);
 
 /* For the session's end, when nothing can happen any more. */

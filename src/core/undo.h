@@ -7,9 +7,9 @@
  *   the answer                           the claim
  *   ---------------------------------    ---------------------------------------------------------
  *   delete-ok                            GONE
- *   404: it is going away                GONE
+ *   404: it is going away, or gone       GONE
  *   405: it is somebody else's by now    GONE
- *   closed, and it is refused            UNDOING, denied: it is not deleted any more, but looked for
+ *   closed by any other answer           UNDOING, denied: it is not deleted any more, but looked for
  *   declare-ok: it is still there        UNDOING: it is looked for again later
  *   closed for reasons of its own        UNDOING: it is deleted again later
  *   the link goes down                   GONE

@@ -36,7 +36,7 @@ local START = [[
 
 --- Starts one: start(directory) gives the words of its command and a function that tells whether it serves.
 function server.start(describe)
-  local self = setmetatable({ directory = process.shell("mktemp", "-d"):match("%S+") }, server)
+  local self = setmetatable({ directory = process.directory() }, server)
   local words, serves = describe(self.directory)
   self.pid = tonumber(process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", START, "sh", self.directory,
     tostring(process.id()), (table.unpack or unpack)(words)):match("%d+"))

@@ -2,8 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Plays all stories in turn, a seed of each, then the next seed of each, with the module in MODULES, until one ends as
--- the patch says it must or the time is over. Which story that will be is written nowhere; but
--- of stories that are `often` there are so many seeds in a turn.
+-- the patch says it must or the time is over. Which story that will be is written nowhere; but of stories that are
+-- `often` there are so many seeds in a turn.
 --
 --     lua spec/prove/breakages/play.lua MODULES FILE SECONDS BASE [PATCH]
 --

@@ -40,8 +40,8 @@ function witness.watch(locks, spec, pause)
 end
 
 --- Asks whether the lock is held, again and again for so many seconds, and that up to three times: whether it was never
--- in doubt in one of them. Where broker or machine pause for more than a heartbeat it is, and rightly so; but it is
--- never lost.
+-- in doubt in one of them. Where broker or machine pause for more than a heartbeat it is, and rightly so; but for less
+-- than two it is not lost.
 function witness.is_certain(lock, seconds)
   for _ = 1, 3 do
     local stop, was_certain = clock.now() + seconds, true
