@@ -141,7 +141,7 @@ describe("when the bell", function()
     local held, far, near = hold(name), line.process(name), line.process(name)
     local occupant = stage.occupy(name, 2)
     line.join(far)
-    line.join(near, { poll = 0.2 })
+    line.join(near, { poll = 1 })
     until_true(function() return not occupant:asked() end)
     stage.delete(stage.bell(name))
     occupant:await_looks(4) -- near's, and far's
@@ -188,7 +188,7 @@ describe("when the bell", function()
     line.leave(one)
     assert.equal(1, served(waiter))
     line.until_at(name, 0, 1)
-    local third = line.join(line.process(name), { poll = 0.3 })
+    local third = line.join(line.process(name), { poll = 1 })
     two:kill() -- no ring, no token
     assert.equal(2, served(third))
     line.leave(third)
@@ -199,7 +199,7 @@ describe("when the bell", function()
   operated_it("is flooded with tokens and other messages, waiting heals it", function()
     local name, waiting = line.semaphore(2), {}
     local held, asking = { hold(name), hold(name) }, asker()
-    for i, one in ipairs(line.processes(name, 4)) do waiting[i] = line.join(one, { poll = 0.05 }) end
+    for i, one in ipairs(line.processes(name, 4)) do waiting[i] = line.join(one, { poll = 1 }) end
     for i = 1, 20 do
       stage.ring(name, 2)
       assert.equal("present", asking:probe(stage.bell(name), { type = i % 2 == 0 and "junk" or nil }))

@@ -118,7 +118,8 @@ local function expected(one, is_foreign)
 end
 
 --- The same, but returns when it has found no slot and stands at the bell, if there is one, behind all who did before.
--- One with a `bell` waits for something else than a semaphore, held by this library unless it `is_foreign`.
+-- One with a `bell` waits for something else than a semaphore, held by this library unless it `is_foreign`. A bell that
+-- does not answer within the `poll` would be none: it must not be shorter than a busy machine takes.
 function line.join(one, options, is_foreign)
   local told, consumers = waits_told(one), expected(one, is_foreign)
   line.begin(one, options)

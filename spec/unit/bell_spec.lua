@@ -519,6 +519,33 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true((peer:result(op):held()))
       end)
 
+      it("while it looks, soon behind one for nothing: that look says nothing of the token, the next one does",
+        function ()
+        local op, bell = wait(600, false, nil, 0.05)
+        deliver(bell)
+        peer:live(1, function ()
+          if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end
+          return peer.holder:next() == "basic.cancel"
+        end)
+        cancels(bell)
+        peer.holder:expect("basic.ack")
+        local again = arrives(1, true)
+        cancelled(bell)
+        welcome(again)
+        silent()
+        peer:live(0.1, function () return peer.prober:next() == "basic.publish" end)
+        deliver(again)
+        peer.prober:look(ONE_HELD)
+        peer.prober:look(ONE)
+        for _ = 1, 2 do
+          peer.holder:silent()
+          peer:pass(0.008)
+          peer.prober:look(ONE)
+        end
+        peer.holder:grant(claims())
+        assert.is_true((peer:result(op):held()))
+      end)
+
       it("with anything but a token: it is acknowledged away, and nobody looks", function ()
         local _, bell = wait(60)
         for _, properties in ipairs{ {}, { type = "spam" }, { type = ("x"):rep(60) } } do

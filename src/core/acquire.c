@@ -113,6 +113,7 @@ static bool mind_bell(al_acquire *self) {
   if (!self->kind->makes_bell || self->queues_up) arrive(self);
   self->bell_went = al_bell_is_out(self->bell);
   self->is_early = al_bell_is_arriving(self->bell);
+  self->had_token = al_bell_has_token(self->bell);
   return true;
 }
 
@@ -353,6 +354,10 @@ static void wait_for_it(al_acquire *self) {
   al_acquire_may_wait(self);
   al_resource_note_awaited(self->resource);
   if (has_to_arrive(self)) return;
+  if (has_token && !self->had_token) {
+    look_anew(&self->op); /* what was looked at may have been let go of since, and that token be its */
+    return;
+  }
   int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
     al_bell_waste(self->bell);
