@@ -104,6 +104,20 @@ for _, way in ipairs(Peer.all_ways) do
       return op, bell
     end
 
+    -- The token in hand leads to nothing, and is thrown away. Returns where the waiter is at the bell then.
+    local function throws_away(bell, priority)
+      peer:live(1, function ()
+        if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end
+        return peer.holder:next() == "basic.cancel"
+      end)
+      cancels(bell)
+      peer.holder:expect("basic.ack")
+      local again = arrives(priority, true)
+      cancelled(bell)
+      welcome(again)
+      return again
+    end
+
     local function claims() return peer.holder:claim("images-1-B", "images-1-A") end
 
     -- The slot is found free, and claimed. Returns the lock.
@@ -479,16 +493,7 @@ for _, way in ipairs(Peer.all_ways) do
         local _, bell = wait(600, false, 7, 0.1)
         for priority = 8, 10 do
           deliver(bell)
-          peer:live(1, function ()
-            if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end
-            return peer.holder:next() == "basic.cancel"
-          end)
-          cancels(bell)
-          peer.holder:expect("basic.ack")
-          local again = arrives(priority, true)
-          cancelled(bell)
-          welcome(again)
-          bell = again
+          bell = throws_away(bell, priority)
         end
       end)
 
@@ -523,15 +528,7 @@ for _, way in ipairs(Peer.all_ways) do
         function ()
         local op, bell = wait(600, false, nil, 0.05)
         deliver(bell)
-        peer:live(1, function ()
-          if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end
-          return peer.holder:next() == "basic.cancel"
-        end)
-        cancels(bell)
-        peer.holder:expect("basic.ack")
-        local again = arrives(1, true)
-        cancelled(bell)
-        welcome(again)
+        local again = throws_away(bell, 1)
         silent()
         peer:live(0.1, function () return peer.prober:next() == "basic.publish" end)
         deliver(again)
