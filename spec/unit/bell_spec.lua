@@ -543,6 +543,28 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true((peer:result(op):held()))
       end)
 
+      it("while it looks, after it has seen what was another's by then: what is free is left to others anew", function ()
+        local op, bell = wait(600, false, nil, 0.02)
+        deliver(bell)
+        local again = throws_away(bell, 1)
+        peer:live(0.1, function () return peer.prober:next() == "basic.publish" end)
+        for _, pause in ipairs{ 0.035, 0.008, 0.008 } do
+          peer.prober:look(ONE)
+          peer.holder:silent()
+          peer:live(pause + 0.001, function () return peer.prober:next() == "basic.publish" end)
+        end
+        deliver(again)
+        peer.prober:look(ONE_HELD)
+        for _ = 1, 2 do
+          peer.prober:look(ONE)
+          peer.holder:silent()
+          peer:live(0.009, function () return peer.prober:next() == "basic.publish" end)
+        end
+        peer.prober:look(ONE)
+        peer.holder:grant(claims())
+        assert.is_true((peer:result(op):held()))
+      end)
+
       it("with anything but a token: it is acknowledged away, and nobody looks", function ()
         local _, bell = wait(60)
         for _, properties in ipairs{ {}, { type = "spam" }, { type = ("x"):rep(60) } } do
@@ -667,6 +689,19 @@ for _, way in ipairs(Peer.all_ways) do
       it("alone: whoever waits looks at once, and asks for another bell", function ()
         local op, bell = wait(60)
         goes(bell)
+        local again = arrives()
+        peer.prober:look(ONE_HELD)
+        welcome(again)
+        silent()
+        deliver(again)
+        gets(op)
+      end)
+
+      it("during a look: that look says nothing of it, the next one does, and another bell is asked for", function ()
+        local op, bell = wait(600, false, nil, 2)
+        peer:live(5, function () return peer.prober:next() == "basic.publish" end)
+        goes(bell)
+        peer.prober:look(ONE_HELD)
         local again = arrives()
         peer.prober:look(ONE_HELD)
         welcome(again)

@@ -85,8 +85,10 @@ static void arrive(al_acquire *self) {
 /* A claim that was held, if only for a moment, has taken the last one with it. */
 static bool have_bell(al_acquire *self) {
   const al_resource *resource = self->resource;
-  if (!self->bell)
+  if (!self->bell) {
     self->bell = al_bell_new(&self->op, resource->bell, self->options.priority, self->kind->makes_bell);
+    self->bell_went = true; /* it never came */
+  }
   if (!self->bell) al_op_fail(&self->op, AL_NO_MEMORY, "waiting for \"%s\"", resource->name);
   return self->bell;
 }
@@ -348,14 +350,25 @@ bool al_acquire_may_wait(al_acquire *self) {
   return false;
 }
 
+/* The bell had news while the look was under way: what was seen held may have been let go of since, and this token be the
+ * sign of it; or the semaphore went, and the bell with it. */
+static bool is_outdated(const al_acquire *self) {
+  const al_bell *bell = self->bell;
+  if (al_link_is_lost(&self->op.session->holder)) return false;
+  bool went = al_bell_is_out(bell) && !bell->is_missing && !self->bell_went;
+  return went || (al_bell_has_token(bell) && !self->had_token);
+}
+
 static void wait_for_it(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_bell_has_token(self->bell);
   al_acquire_may_wait(self);
   al_resource_note_awaited(self->resource);
   if (has_to_arrive(self)) return;
-  if (has_token && !self->had_token) {
-    look_anew(&self->op); /* what was looked at may have been let go of since, and that token be its */
+  if (is_outdated(self)) {
+    al_patience_look(&self->patience, false, session->now, &session->random);
+    self->attempts = 0;
+    look_anew(&self->op);
     return;
   }
   int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);

@@ -80,7 +80,7 @@ struct al_acquire {
   bool bell_went; /* seen, and looked for slots since */
   bool queues_up; /* at a bell that waiters make */
   bool is_early;  /* the look under way began before it was there */
-  bool had_token; /* before the look under way began */
+  bool had_token; /* the look under way began with a token in hand */
   al_patience patience;
 
   al_view view, last; /* of the look under way; of the last one that was brought to its end */

@@ -12,7 +12,7 @@
  * A token may arrive before its slot is free, as a dead client's messages go back before its queues go: some milliseconds
  * before, and up to a second where it held hundreds. So looks follow in quick succession, for two seconds, or a poll
  * if that is less; then it is thrown away. Where one was too many more may be: those that follow at once get one look
- * each.
+ * each, begun with the token in hand.
  *
  * Whoever has left free slots to others again and again, and found them taken each time, takes the next one at sight:
  * callers that do not wait would keep it waiting for ever. */
@@ -38,7 +38,8 @@ void al_patience_init(al_patience *patience, const al_acquire_options *options);
  * been left to them long enough. */
 int64_t al_patience_leave(al_patience *patience, bool has_token, int64_t now);
 
-/* No free slot was seen. When to look again; AL_NEVER: the token in hand is one too many, and is to be thrown away. */
+/* No free slot was seen, by a look that began with or without a token. When to look again; AL_NEVER: the token in hand is
+ * one too many, and is to be thrown away. */
 int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uint64_t *random);
 
 /* A token has come since the last look: time for another one. */
