@@ -402,10 +402,10 @@ end)
 describe("a mutex is held as long as its holder lives:", function()
   it("no timeout takes it away, of whoever, however long its holder computes", function()
     local name = gate.name()
-    local one = gate.holder("mutex", name, "{ heartbeat = 1, timeout = 2 }")
-    one:begin("local stop = os.time() + 4 while os.time() < stop do end")
+    local one = gate.holder("mutex", name, "{ heartbeat = 2, timeout = 3 }")
+    one:begin("local stop = os.time() + 8 while os.time() < stop do end")
     local mutex, other = stage.connect():mutex(name), gate.process("mutex", name)
-    line.begin(other, { timeout = 3, poll = 0.1 })
+    line.begin(other, { timeout = 6, poll = 0.1 })
     repeat
       local got, message, code = mutex:acquire{ timeout = 0.4, poll = 0.1 }
       stage.fails(code == "unreachable" and code or "timeout", got, message, code)

@@ -618,12 +618,15 @@ describe("an operator", function()
     join(worker(name, "{ name = 'press 5' }"))
     until_true(function()
       rows = {}
+      local count = 0
       local listed = broker.suite:ctl("list_consumers", "queue_name", "consumer_tag", "arguments")
       for row in listed:gmatch "[^\n]+" do
-        local holder = row:match '"x%-amqplocks%-holder"%s*,%s*"([^"]*)"'
-        if holder and row:find(scene.permits(name), 1, true) then rows[holder] = row end
+        if row:match "^%S+" == scene.permits(name) then
+          rows[row:match '"x%-amqplocks%-holder"%s*,%s*"([^"]*)"' or "?"] = row
+          count = count + 1
+        end
       end
-      return rows["press 4"] and rows["press 5"]
+      return count == 2 and rows["press 4"] and rows["press 5"], count .. " rows"
     end, SECONDS)
     assert.is_truthy(rows["press 4"]:find(lock.ticket, 1, true))
     assert.is_nil(rows["press 5"]:find(lock.ticket, 1, true))

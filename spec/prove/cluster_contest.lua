@@ -197,13 +197,13 @@ local DEAD = [[
 --- Deletes, as an operator can, the queues whose names begin so and that outlive the connection whose own they were;
 -- gives their names. Those that go by themselves, at once or within so many seconds, are not among them.
 function contest.delete_ghosts(name, seconds)
-  local ghosts, found = {}, {}
+  local ghosts, found, problem = {}, nil, nil
   pcall(until_true, function()
     local fine, dead = pcall(cluster.nodes[2].strings, cluster.nodes[2], DEAD, name)
-    found = fine and dead or {}
-    return fine and #dead == 0, dead
+    if fine then found = dead else problem = dead end
+    return fine and #dead == 0
   end, seconds or 0)
-  for _, ghost in ipairs(found) do
+  for _, ghost in ipairs(found or error(problem, 0)) do
     if pcall(cluster.nodes[2].ctl, cluster.nodes[2], "delete_queue", ghost) then table.insert(ghosts, ghost) end
   end
   return ghosts

@@ -178,21 +178,24 @@ local LOOP = [[
 
 local function turns(one) return select(2, one:output():gsub("took it\n", "")) end
 
--- Each has taken it once more than it had.
-local function until_more(loops, had)
-  for i, one in ipairs(loops) do
-    until_true(function() return turns(one) > (had[i] or 0) end, SECONDS)
+-- Waits until each has taken it once more.
+local function until_more(loops)
+  for _, one in ipairs(loops) do
+    local had = turns(one)
+    until_true(function()
+      if one:finished() then error("it does not go on: " .. tostring(select(2, one:finish())), 0) end
+      return turns(one) > had
+    end, SECONDS)
   end
 end
 
 --- Runs fn while so many processes take it and leave it in a tight loop: each has, before and again after that.
 function gate.beside(kind, name, count, fn)
-  local loops, had = gate.processes(kind, name, count), {}
+  local loops = gate.processes(kind, name, count)
   for _, one in ipairs(loops) do one:begin(LOOP) end
-  until_more(loops, {})
-  for i, one in ipairs(loops) do had[i] = turns(one) end
+  until_more(loops)
   fn()
-  until_more(loops, had)
+  until_more(loops)
   for _, one in ipairs(loops) do one:begin("return true") end
   for _, one in ipairs(loops) do
     one:finish(60)

@@ -195,7 +195,7 @@ end
 -- for this reason.
 function stage.take_told(lockable, held, times, reason)
   local told = 0
-  local lock = stage.take(lockable, { timeout = 10, poll = 600, on_wait = function(seconds, why)
+  local lock = stage.take(lockable, { timeout = 60, poll = 600, on_wait = function(seconds, why)
     if told == times then return end -- what is said from here on depends on who is how quick
     assert.is_true(seconds >= told)
     assert.equal(reason, why)

@@ -543,7 +543,7 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true((peer:result(op):held()))
       end)
 
-      it("while it looks, after it has seen what was another's by then: what is free is left to others anew", function ()
+      it("while it looks, after it saw free what was another's by then: that is left to others anew", function ()
         local op, bell = wait(600, false, nil, 0.02)
         deliver(bell)
         local again = throws_away(bell, 1)
