@@ -302,16 +302,21 @@ static void give_up(al_acquire *self) {
   al_op_fail(&self->op, self->verdict, "%s", words);
 }
 
+/* Since the last look began; and the semaphore with it? */
+static bool has_bell_gone(const al_acquire *self) { return al_bell_is_out(self->bell) && !self->bell_went; }
+
+static void look_from_the_start(al_acquire *self) {
+  self->attempts = 0;
+  look_anew(&self->op);
+}
+
 static void waiting(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   bool is_rung = al_patience_is_over(&self->patience, al_bell_has_token(self->bell));
-  bool bell_went = al_bell_is_out(self->bell) && !self->bell_went; /* and the semaphore with it? */
-  if (al_link_is_lost(&op->session->holder)) {
+  if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
-  } else if (op->wake == AL_NEVER || is_rung || bell_went) {
-    self->attempts = 0;
-    look_anew(op);
-  }
+  else if (op->wake == AL_NEVER || is_rung || has_bell_gone(self))
+    look_from_the_start(self);
 }
 
 static void wait_until(al_acquire *self, int64_t wake) {
@@ -351,12 +356,11 @@ bool al_acquire_may_wait(al_acquire *self) {
 }
 
 /* The bell had news while the look was under way: what was seen held may have been let go of since, and this token be the
- * sign of it; or the semaphore went, and the bell with it. */
+ * sign of it; or it went. One that was never there is no news. */
 static bool is_outdated(const al_acquire *self) {
-  const al_bell *bell = self->bell;
   if (al_link_is_lost(&self->op.session->holder)) return false;
-  bool went = al_bell_is_out(bell) && !bell->is_missing && !self->bell_went;
-  return went || (al_bell_has_token(bell) && !self->had_token);
+  bool is_rung = al_bell_has_token(self->bell) && !self->had_token;
+  return is_rung || (has_bell_gone(self) && !self->bell->is_missing);
 }
 
 static void wait_for_it(al_acquire *self) {
@@ -366,9 +370,8 @@ static void wait_for_it(al_acquire *self) {
   al_resource_note_awaited(self->resource);
   if (has_to_arrive(self)) return;
   if (is_outdated(self)) {
-    al_patience_look(&self->patience, false, session->now, &session->random);
-    self->attempts = 0;
-    look_anew(&self->op);
+    al_patience_look(&self->patience, false, session->now, &session->random); /* without that token */
+    look_from_the_start(self);
     return;
   }
   int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
