@@ -252,7 +252,7 @@ else
 endif
 
 # The core and the bytes transport: all there is to a session that has no sockets.
-FUZZED := $(filter src/core/% src/transport/bytes.c src/transport/output.c,$(SOURCES))
+FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c input.c output.c),$(SOURCES))
 
 build/prove/million: spec/prove/million.c spec/fuzz/peer.c spec/fuzz/wire.c $(FUZZED) | prepare
 	@echo "building $@"

@@ -78,6 +78,8 @@ build = {
         "src/core/writer.c",
         "src/transport/bytes.c",
         "src/transport/fork.c",
+        "src/transport/frames.c",
+        "src/transport/input.c",
         "src/transport/keeper.c",
         "src/transport/loop.c",
         "src/transport/native.c",

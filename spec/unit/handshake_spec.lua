@@ -77,14 +77,19 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       local limits = {
-        { "both", { channel_max = 2047, frame_max = 131072 }, { channel_max = 2047, frame_max = 8192 } },
         { "the broker's channels", { channel_max = 64, frame_max = 8192 }, { channel_max = 64, frame_max = 8192 } },
-        { "the broker's frames", { channel_max = 2047, frame_max = 4096 }, { channel_max = 2047, frame_max = 4096 } },
-        { "our own where it has none", { channel_max = 0, frame_max = 0 }, { channel_max = 2047, frame_max = 8192 } },
+        { "our channels", { channel_max = 65535, frame_max = 8192 }, { channel_max = 2047, frame_max = 8192 } },
+        { "our channels where it has no limit", { channel_max = 0, frame_max = 8192 },
+          { channel_max = 2047, frame_max = 8192 } },
+        { "its frames, small ones", { channel_max = 2047, frame_max = 4096 }, { channel_max = 2047, frame_max = 4096 } },
+        { "its frames, the default", { channel_max = 2047, frame_max = 131072 },
+          { channel_max = 2047, frame_max = 131072 } },
+        { "its frames, the largest", { channel_max = 2047, frame_max = 1048576 },
+          { channel_max = 2047, frame_max = 1048576 } },
       }
       for _, case in ipairs(limits) do
         local name, theirs, agreed = unpack(case)
-        it("agrees on the lesser limits: " .. name, function ()
+        it("agrees on the limits: " .. name, function ()
           local peer = new()
           local ok = peer.holder:tuned(theirs)
           assert.same(agreed, { channel_max = ok.channel_max, frame_max = ok.frame_max })
@@ -202,7 +207,16 @@ for _, way in ipairs(Peer.ways) do
           local peer, op = opening()
           peer.holder:greeted()
           peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
-          peer:failed(op, "protocol", "frame")
+          peer:failed(op, "protocol", "frame_max is " .. frame_max)
+        end
+      end)
+
+      it("by a broker whose frames have no limit, or may be larger than 1 MiB: limit", function ()
+        for _, frame_max in ipairs{ 0, 1048577, 2147483648, 4294967295 } do
+          local peer, op = opening()
+          peer.holder:greeted()
+          peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
+          peer:failed(op, "limit", "frame_max is " .. ("%.0f"):format(frame_max))
         end
       end)
 

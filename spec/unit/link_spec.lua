@@ -73,7 +73,7 @@ for _, way in ipairs(Peer.ways) do
         ["a body on channel 0"] = { channel = 0, body = "abc" },
         ["another version's header"] = "\1\0\1\0\0\0\4\0\200\0\11\206",
         ["a frame without its end"] = "\8\0\0\0\0\0\0\207",
-        ["a frame larger than agreed"] = "\3\0\1\0\0\32\0",
+        ["a method larger than any"] = "\1\0\1\0\0\32\0",
       }
       for name, frame in pairs(misplaced) do
         it("goes down by " .. name .. ": protocol", function ()

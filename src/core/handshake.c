@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FRAME_MAX 8192 /* the least that brokers from 4.1 on accept; our frames are far smaller */
+#define OUR_FRAME_MAX 8192      /* our frames are far smaller */
+#define THEIR_FRAME_MAX 1048576 /* nothing else comes while a frame does */
 
 /* RFC 4616: NUL user NUL password. EXTERNAL's identity is the certificate's own. */
 static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
@@ -84,17 +85,26 @@ static int lesser(int ours, uint32_t theirs) {
   return theirs > 0 && theirs < (uint32_t)ours ? (int)theirs : ours;
 }
 
+/* RabbitMQ does not split the header of a message, so it may send what it lets publishers send: as much as it offers. */
+static bool accepts(al_link *link, uint32_t frame_max) {
+  bool is_small = frame_max > 0 && frame_max < AMQP_FRAME_MIN_SIZE;
+  bool is_large = frame_max == 0 || frame_max > THEIR_FRAME_MAX;
+  if (is_large)
+    al_link_abort(link, AL_LIMIT,
+                  "the broker's frame_max is %u%s: set it to at most %d, as 131072, which is its default",
+                  frame_max, frame_max == 0 ? ", no limit" : "", THEIR_FRAME_MAX);
+  if (is_small)
+    al_link_abort(link, AL_PROTOCOL, "the broker's frame_max is %u, less than the %d that AMQP allows",
+                  frame_max, AMQP_FRAME_MIN_SIZE);
+  return !is_small && !is_large;
+}
+
 static void tuned(al_link *link, const amqp_connection_tune_t *tune) {
-  int frame_max = lesser(FRAME_MAX, tune->frame_max);
-  if (frame_max < AMQP_FRAME_MIN_SIZE) {
-    al_link_abort(link, AL_PROTOCOL, "the broker wants frames of %d bytes, fewer than AMQP allows",
-                  frame_max);
-    return;
-  }
+  if (!accepts(link, tune->frame_max)) return;
   link->channel_max = lesser(link->settings->channel_max, tune->channel_max);
-  link->port->kind->tune(link->port, link->channel_max, frame_max);
+  link->port->kind->tune(link->port, link->channel_max, lesser(OUR_FRAME_MAX, tune->frame_max));
   amqp_connection_tune_ok_t ok = {.channel_max = (uint16_t)link->channel_max,
-                                  .frame_max = (uint32_t)frame_max,
+                                  .frame_max = tune->frame_max,
                                   .heartbeat = (uint16_t)link->settings->heartbeat};
   amqp_connection_open_t open = {.virtual_host = amqp_cstring_bytes(link->settings->vhost),
                                  .capabilities = amqp_empty_bytes};

@@ -207,6 +207,7 @@ static void read_some(al_link *link) {
     al_port *port = link->port;
     al_port_state state = next(link, &frame);
     if (state == AL_PORT_MORE) return;
+    if (state == AL_PORT_PART) continue;
     if (state == AL_PORT_DOWN) {
       al_code code = link->state == AL_LINK_CLOSING ? AL_CLOSED : port->code;
       char why[sizeof port->why];

@@ -12,6 +12,7 @@ typedef struct al_port al_port;
 
 typedef enum al_port_state {
   AL_PORT_MORE,  /* no whole frame yet: not an error */
+  AL_PORT_PART,  /* neither, but bytes have come, and there may be more of them at once */
   AL_PORT_FRAME, /* here is one, valid until its channel is released */
   AL_PORT_DOWN   /* there will be none again; `code` and `why` tell */
 } al_port_state;

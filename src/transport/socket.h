@@ -15,6 +15,6 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
                            char why[256]);
 
 int al_socket_fd(const al_port *port);
-bool al_socket_has_unsent(const al_port *port);
+bool al_socket_has_unsent(const al_port *port); /* which leaves as soon as the descriptor can be written to */
 
 #endif

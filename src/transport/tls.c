@@ -3,10 +3,11 @@
 #include "transport/tls.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <stdint.h>
 #include <stdio.h>
 
 #if __has_include(<rabbitmq-c/ssl_socket.h>)
@@ -15,13 +16,21 @@
 #include <amqp_ssl_socket.h>
 #endif
 
-/* Keeps the first complaint of a verification with the SSL_CTX, which belongs to this one socket. */
+/* An SSL_CTX belongs to this one socket. */
+static al_tls *tls_of(const SSL *ssl) { return SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)); }
+
+/* Keeps the first complaint of a verification. */
 static int verified(int good, X509_STORE_CTX *store) {
-  const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
-  SSL_CTX *context = SSL_get_SSL_CTX(ssl);
-  if (!good && !SSL_CTX_get_app_data(context))
-    SSL_CTX_set_app_data(context, (void *)(intptr_t)X509_STORE_CTX_get_error(store));
+  al_tls *tls = tls_of(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  if (!good && tls->complaint == 0) tls->complaint = X509_STORE_CTX_get_error(store);
   return good;
+}
+
+/* rabbitmq-c makes the SSL and shows it to nobody but its SSL_CTX's callbacks. */
+static void progressed(const SSL *ssl, int where, int value) {
+  (void)where;
+  (void)value;
+  tls_of(ssl)->ssl = (SSL *)ssl;
 }
 
 static bool expect_name(SSL_CTX *context, const al_settings *settings) {
@@ -48,13 +57,17 @@ static bool present(amqp_socket_t *socket, const al_settings *settings, char why
   return false;
 }
 
-amqp_socket_t *al_tls_socket(amqp_connection_state_t state, const al_settings *settings, char why[256]) {
+amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const al_settings *settings,
+                             char why[256]) {
   snprintf(why, 256, "TLS could not be set up");
   amqp_socket_t *socket = amqp_ssl_socket_new(state);
   if (!socket) return NULL;
   SSL_CTX *context = amqp_ssl_socket_get_context(socket);
   amqp_ssl_socket_set_verify_peer(socket, 0); /* done by OpenSSL instead, during the handshake */
   amqp_ssl_socket_set_verify_hostname(socket, 0);
+  SSL_CTX_set_app_data(context, tls);
+  SSL_CTX_set_info_callback(context, progressed);
+  SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER); /* what is to be sent may grow meanwhile */
   if (!present(socket, settings, why)) return NULL;
   if (!settings->verify) return socket;
   if (!trust(socket, context, settings, why) || !expect_name(context, settings)) return NULL;
@@ -62,9 +75,41 @@ amqp_socket_t *al_tls_socket(amqp_connection_state_t state, const al_settings *s
   return socket;
 }
 
-const char *al_tls_complaint(amqp_socket_t *socket) {
-  intptr_t error = (intptr_t)SSL_CTX_get_app_data((SSL_CTX *)amqp_ssl_socket_get_context(socket));
-  return error ? X509_verify_cert_error_string((long)error) : NULL;
+/* The peer's end without TLS's goodbye, as the versions of OpenSSL tell it. */
+static bool has_hung_up(int error, int system) {
+#ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
+  if (error == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
+    return true;
+#endif
+  return error == SSL_ERROR_SYSCALL && system == 0;
+}
+
+/* What `result`, of reading or writing, means to those who know recv() and send(). */
+static ssize_t told(al_tls *tls, int result) {
+  int system = errno, error = SSL_get_error(tls->ssl, result);
+  tls->awaits_input = error == SSL_ERROR_WANT_READ;
+  if (result > 0) return result;
+  errno = EAGAIN;
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return -1;
+  if (error == SSL_ERROR_ZERO_RETURN || has_hung_up(error, system)) return 0;
+  errno = error == SSL_ERROR_SYSCALL ? system : EPROTO;
+  return -1;
+}
+
+ssize_t al_tls_read(al_tls *tls, void *bytes, size_t room) {
+  ERR_clear_error();
+  errno = 0;
+  return told(tls, SSL_read(tls->ssl, bytes, room < INT_MAX ? (int)room : INT_MAX));
+}
+
+ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length) {
+  ERR_clear_error();
+  errno = 0;
+  return told(tls, SSL_write(tls->ssl, bytes, length < INT_MAX ? (int)length : INT_MAX));
+}
+
+const char *al_tls_complaint(const al_tls *tls) {
+  return tls->complaint ? X509_verify_cert_error_string(tls->complaint) : NULL;
 }
 
 const char *al_tls_words(void) {

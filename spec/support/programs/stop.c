@@ -3,12 +3,11 @@
 
 // To be preloaded (LD_PRELOAD): a process that stops itself, as by SIGSTOP, as soon as there is a file by one of these
 // names, which it removes:
-//   $STOP_BEFORE_READING: between its look at the clock and its next look at a socket;
+//   $STOP_BEFORE_READING: between its look at the clock and its next look at a socket, in which nothing was before;
 //   $STOP_WHILE_READING: once it has read something, and reads on without another look.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -22,18 +21,10 @@ static void stop_if(const char *variable) {
   if (file && unlink(file) == 0) kill(getpid(), SIGSTOP);
 }
 
-int poll(struct pollfd *all, nfds_t count, int timeout) {
-  static int (*real)(struct pollfd *, nfds_t, int);
-  if (!real) real = (int (*)(struct pollfd *, nfds_t, int))dlsym(RTLD_NEXT, "poll");
-  if (timeout == 0) stop_if("STOP_BEFORE_READING");
-  reads_on = false;
-  return real(all, count, timeout);
-}
-
 ssize_t recv(int socket, void *bytes, size_t size, int flags) {
   static ssize_t (*real)(int, void *, size_t, int);
   if (!real) real = (ssize_t (*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
-  if (reads_on) stop_if("STOP_WHILE_READING");
+  stop_if(reads_on ? "STOP_WHILE_READING" : "STOP_BEFORE_READING");
   ssize_t count = real(socket, bytes, size, flags);
   reads_on = count > 0;
   return count;

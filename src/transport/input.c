@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A frame is type (1), channel (2), size (4), so many bytes, and an end mark. What is thrown away of it is cut out of the
+ * bytes as they come, and its size is written anew, so that rabbitmq-c sees a frame that is small and whole:
+ *
+ *   a message's header   class (2) weight (2) body size (8) flags (2, or more) [content type] [encoding] [table] others
+ *                        the table becomes an empty one
+ *   a body               becomes empty, and its length is kept beside it */
+#include "transport/input.h"
+
+#include <string.h>
+
+#define HEAD 7 /* type, channel, size */
+#define END 1
+#define PROTOCOL_HEADER 8
+#define FLAGS (HEAD + 12) /* where the flags of a message's properties begin */
+#define FLAGS_MOST 4      /* words of them; AMQP's messages need one */
+
+static uint32_t number(const uint8_t *at, int bytes) {
+  uint32_t number = 0;
+  for (int i = 0; i < bytes; i++) number = number << 8 | at[i];
+  return number;
+}
+
+static void put(uint8_t *at, uint32_t number) {
+  for (int i = 3; i >= 0; i--, number >>= 8) at[i] = (uint8_t)number;
+}
+
+static uint8_t *frame_at(const al_input *input) { return input->bytes.bytes + input->bytes.start; }
+
+static size_t there(const al_input *input) { return input->bytes.end - input->bytes.start; }
+
+/* From `place` on so many bytes of the frame under way, whose size was `size`, are thrown away. */
+static void cut(al_input *input, size_t place, uint32_t omit, uint32_t size) {
+  put(frame_at(input) + 3, size - omit);
+  input->omit_at = place;
+  input->omit = omit;
+  input->length = HEAD + (uint64_t)(size - omit) + END;
+}
+
+/* Where the length of the table stands in the header of a message; 0: there is no table; -1: not enough has come to tell. */
+static int find_table(const uint8_t *at, size_t there, uint32_t size) {
+  size_t place = FLAGS, end = HEAD + (size_t)size;
+  uint32_t flags = 0, word;
+  do {
+    if (place + 2 > end || place > FLAGS + 2 * FLAGS_MOST) return 0;
+    if (place + 2 > there) return -1;
+    word = number(at + place, 2);
+    if (place == FLAGS) flags = word;
+    place += 2;
+  } while (word & 1);
+  if (number(at + HEAD, 2) != AMQP_BASIC_CLASS || !(flags & AMQP_BASIC_HEADERS_FLAG)) return 0;
+  for (uint32_t flag = AMQP_BASIC_CONTENT_TYPE_FLAG; flag > AMQP_BASIC_HEADERS_FLAG; flag >>= 1) {
+    if (!(flags & flag)) continue;
+    if (place < end && place >= there) return -1;
+    if (place < end) place += 1 + (size_t)at[place];
+  }
+  if (place + 4 > end) return 0;
+  return place + 4 > there ? -1 : (int)place;
+}
+
+/* False: not enough has come to tell. */
+static bool measure_header(al_input *input, uint32_t size) {
+  uint8_t *at = frame_at(input);
+  int place = find_table(at, there(input), size);
+  if (place < 0) return false;
+  uint32_t table = place > 0 ? number(at + place, 4) : 0;
+  if (place == 0 || place + 4 + (uint64_t)table > HEAD + (uint64_t)size) {
+    cut(input, HEAD, 0, size); /* what is wrong with it is rabbitmq-c's to say */
+    return true;
+  }
+  put(at + place, 0);
+  cut(input, (size_t)place + 4, table, size);
+  return true;
+}
+
+/* How long the frame is, and what of it is thrown away. False: not enough has come to tell. */
+static bool measure(al_input *input) {
+  const uint8_t *at = frame_at(input);
+  if (there(input) < HEAD) return false;
+  uint32_t size = number(at + 3, 4);
+  if (!input->has_begun && memcmp(at, "AMQP", 4) == 0) {
+    input->length = PROTOCOL_HEADER;
+    input->omit = 0;
+    return true;
+  }
+  if (at[0] == AMQP_FRAME_HEADER) return measure_header(input, size);
+  input->body = size;
+  cut(input, HEAD, at[0] == AMQP_FRAME_BODY ? size : 0, size);
+  return true;
+}
+
+/* Throws away what has come of it. It is the little before it that is moved. */
+static void omit(al_input *input) {
+  size_t come = there(input) > input->omit_at ? there(input) - input->omit_at : 0;
+  if (come > input->omit) come = (size_t)input->omit;
+  if (come == 0) return;
+  uint8_t *at = frame_at(input);
+  memmove(at + come, at, input->omit_at);
+  al_output_consume(&input->bytes, come);
+  input->omit -= come;
+}
+
+/* Gives what rabbitmq-c does: how many bytes that took, or a status below 0. */
+static int decode(const al_input *input, amqp_connection_state_t codec, amqp_frame_t *frame) {
+  uint8_t *at = frame_at(input);
+  size_t length = (size_t)input->length;
+  if (at[0] != AMQP_FRAME_HEARTBEAT && at[0] != AMQP_FRAME_BODY)
+    return amqp_handle_input(codec, (amqp_bytes_t){.len = length, .bytes = at}, frame);
+  if (at[length - 1] != AMQP_FRAME_END) return AMQP_STATUS_BAD_AMQP_DATA;
+  *frame = (amqp_frame_t){.frame_type = at[0], .channel = (amqp_channel_t)number(at + 1, 2)};
+  if (at[0] == AMQP_FRAME_BODY) frame->payload.body_fragment.len = input->body;
+  return (int)length;
+}
+
+al_port_state al_input_next(al_input *input, amqp_connection_state_t codec, amqp_frame_t *frame,
+                            al_code *code) {
+  for (;;) {
+    if (input->length == 0 && !measure(input)) return AL_PORT_MORE;
+    *code = AL_PROTOCOL;
+    if (input->length > (uint64_t)amqp_get_frame_max(codec)) return AL_PORT_DOWN;
+    omit(input);
+    if (input->omit > 0 || there(input) < input->length) return AL_PORT_MORE;
+    int used = decode(input, codec, frame);
+    if (used == AMQP_STATUS_NO_MEMORY) *code = AL_NO_MEMORY;
+    if (used < 0) return AL_PORT_DOWN; /* the decoder is spent */
+    al_output_consume(&input->bytes, (size_t)input->length);
+    input->length = 0;
+    input->has_begun = true;
+    if (frame->frame_type != 0) return AL_PORT_FRAME; /* otherwise of a type that AMQP does not have */
+  }
+}
