@@ -81,7 +81,7 @@ for _, way in ipairs(Peer.ways) do
         { "our channels", { channel_max = 65535, frame_max = 8192 }, { channel_max = 2047, frame_max = 8192 } },
         { "our channels where it has no limit", { channel_max = 0, frame_max = 8192 },
           { channel_max = 2047, frame_max = 8192 } },
-        { "its frames, small ones", { channel_max = 2047, frame_max = 4096 }, { channel_max = 2047, frame_max = 4096 } },
+        { "its small frames", { channel_max = 2047, frame_max = 4096 }, { channel_max = 2047, frame_max = 4096 } },
         { "its frames, the default", { channel_max = 2047, frame_max = 131072 },
           { channel_max = 2047, frame_max = 131072 } },
         { "its frames, the largest", { channel_max = 2047, frame_max = 1048576 },

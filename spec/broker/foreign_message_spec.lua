@@ -1,0 +1,168 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Messages that a second user publishes to the queues of locks: large, deep, long. Nobody loses a lock by them.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local line = require "spec.support.line"
+local loops = require "spec.support.loops"
+local permits = require "spec.broker.token_scene"
+local scene = require "spec.broker.facts.scene"
+local stage = require "spec.support.stage"
+local process = require "spec.support.process"
+local until_true = require "spec.support.until"
+
+local REVOKE = "amqplocks.revoke"
+
+local function deep(levels)
+  local headers = {}
+  for _ = 1, levels do headers = { t = headers } end
+  return headers
+end
+
+-- The largest is as large as the broker lets a publisher send a header: a frame of 131072 bytes.
+local MESSAGES = {
+  { headers = { x = ("y"):rep(9000) } },
+  { headers = { x = ("y"):rep(20000) } },
+  { headers = { x = ("y"):rep(131000) } },
+  { headers = deep(400) },
+  { type = REVOKE .. "s", body = ("b"):rep(5000000) },
+  { type = ("t"):rep(255), app_id = ("a"):rep(255), headers = deep(120), body = "b" },
+}
+
+-- Another user, who may do what the guide lets those do who lock a semaphore: publish.
+local function stranger()
+  if not scene.operated then return stage.client() end
+  local user = client.unique("stranger")
+  scene.ctl("add_user", user, "secret")
+  stage.undo(function() scene.ctl("delete_user", user) end)
+  scene.ctl("set_permissions", user, "^$", "^amq\\.default$", "^$")
+  return stage.client(nil, { user = user, password = "secret" })
+end
+
+-- Publishes a message of each kind, and waits until the broker has taken it.
+local function strike(queue, delivery_mode)
+  local channel = stranger():channel():confirm()
+  for _, message in ipairs(MESSAGES) do
+    channel:publish{ routing_key = queue, mandatory = true, body = message.body, properties = {
+      headers = message.headers, type = message.type, app_id = message.app_id, delivery_mode = delivery_mode } }
+    assert.equal("basic.ack", assert(channel:next(20)).method)
+  end
+  return channel
+end
+
+-- The same, to what a lock is held by. The request behind them is read when all of them were.
+local function strike_holder(queue, lock, until_it_is)
+  local channel = strike(queue)
+  channel:publish{ routing_key = queue, properties = { type = REVOKE } }
+  assert.equal("basic.ack", assert(channel:next()).method)
+  until_it_is(function() return lock:revoked() end)
+end
+
+local kinds = {
+  mutex = { lock = function(conn, name) return conn:mutex(name) end, queue = "-mutex" },
+  slot = { lock = function(conn, name) return conn:semaphore(name) end, queue = "-1-B" },
+  writer = { lock = function(conn, name)
+    local rwlock = conn:rwlock(name)
+    return { try_acquire = function() return rwlock:try_write() end }
+  end, queue = "-writer" },
+}
+
+-- All kinds of locks on one connection.
+local function holders_survive(conn, until_it_is)
+  local name = stage.semaphore(1)
+  local locks = {}
+  for kind, one in pairs(kinds) do locks[kind] = assert(one.lock(conn, name):try_acquire()) end
+  for kind, one in pairs(kinds) do strike_holder(name .. one.queue, locks[kind], until_it_is) end
+  local reader = assert(conn:rwlock(name .. "-b"):try_read())
+  strike_holder(name .. "-b-reader-" .. reader.ticket, reader, until_it_is)
+  locks.reader = reader
+  for kind, lock in pairs(locks) do
+    assert.is_true(lock:held(), kind)
+    assert.is_true(lock:verify(), kind)
+  end
+  for _, lock in pairs(locks) do assert.is_true(lock:release()) end
+end
+
+describe("a foreign message", function()
+  after_each(process.clear)
+  after_each(stage.clear)
+  teardown(stage.check)
+
+  it("to a holder costs nobody a lock", function() holders_survive(stage.connect(), until_true) end)
+
+  local tls_it = os.getenv "AMQPS_URL" and it or pending
+  tls_it("to a holder costs nobody a lock, over TLS", function()
+    local ca = os.getenv "BROKER_TLS" .. "/ca.pem"
+    holders_survive(stage.connect(os.getenv "AMQPS_URL", { tls = { ca = ca } }), until_true)
+  end)
+
+  for _, loop in ipairs(loops) do
+    loop.it(it, pending)("to a holder costs nobody a lock, in " .. loop.name, function()
+      local conn = stage.connect(nil, { driver = loop.option })
+      holders_survive(conn, loop.until_true)
+      conn:close()
+    end)
+  end
+
+  -- One that waits has another lock on its connection.
+  local function waiter_survives(waiting, bell, lock)
+    waiting:run("other = assert(conn:mutex(...):try_acquire())", stage.mutex())
+    line.join(waiting)
+    strike(bell, 2)
+    assert.is_true(lock:release())
+    line.next{ waiting }
+    assert.is_true(waiting:run("return other:verify() and other:held() and lock:held()"))
+    line.leave(waiting)
+  end
+
+  it("to a semaphore's bell costs no waiter a lock", function()
+    local name = line.semaphore(1)
+    waiter_survives(line.process(name), stage.bell(name), stage.take(stage.connect():semaphore(name)))
+  end)
+
+  for _, kind in ipairs{ "mutex", "write", "read" } do
+    it("to the bell that those make who wait to " .. kind .. " costs no waiter a lock", function()
+      local name = gate.name()
+      waiter_survives(gate.process(kind, name), gate.bell(kind, name),
+        gate.take(kind == "read" and "write" or kind, name))
+    end)
+  end
+
+  it("to a bolt costs nobody a lock", function()
+    local conn, name = stage.connect(), stage.mutex()
+    local lock = stage.take(conn:mutex(name))
+    local raw = stage.client()
+    if not raw:exists(name .. "-mutex-bolt") then return end -- this broker needs none
+    strike(name .. "-mutex-bolt")
+    strike_holder(name .. "-mutex", lock, until_true)
+    assert.is_true(lock:verify() and lock:held())
+  end)
+
+  it("among permits is a permit", function()
+    local name, conn = permits.name(), stage.connect()
+    local lock = stage.take(conn:mutex(stage.mutex()))
+    local tokens = conn:token_semaphore(name)
+    assert.equal(1, tokens:create(1))
+    local first = stage.take(tokens)
+    strike(permits.permits(name), 2)
+    for _ = 1, #MESSAGES do stage.take(tokens, { timeout = 20 }) end
+    assert.is_nil((tokens:try_acquire()))
+    assert.is_true(first:release())
+    assert.is_true(assert(tokens:acquire{ timeout = 20 }):release())
+    assert.is_true(lock:verify() and lock:held())
+  end)
+end)
+
+describe("a broker's frame_max", function()
+  local strict_it = broker.operated_it(it, pending)
+  strict_it("is agreed to as it is offered", function()
+    local conn = stage.connect()
+    stage.take(conn:mutex(stage.mutex()))
+    until_true(function()
+      return broker.suite:ctl("list_connections", "frame_max"):find("131072", 1, true) ~= nil
+    end)
+  end)
+  after_each(stage.clear)
+end)
