@@ -172,10 +172,11 @@ describe("the keeper", function()
   it("leaves every signal to the program", function()
     local one = holder(stage.semaphore(1), 1)
     local masks = { one:run("return witness.blocked(keeper), witness.blocked()") }
+    local inherited = witness.start():run("return witness.blocked()") -- from whoever runs the specs
     local exempt = { [9] = true, [19] = true, [32] = true, [33] = true }
     for signal = 1, 64 do
       assert.is_true(exempt[signal] or masks[1]:sub(signal, signal) == "1", "signal " .. signal)
-      assert.equal("0", masks[2]:sub(signal, signal), "signal " .. signal)
     end
+    assert.equal(inherited, masks[2])
   end)
 end)

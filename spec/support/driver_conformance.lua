@@ -213,6 +213,22 @@ return function(it, driver, run)
     one:close()
   end)
 
+  loop_it("lets others have their turns while there is always more to read", function()
+    local one, peer = connect()
+    peer:begin [[
+      client:settimeout(1)
+      return select(2, client:send(("x"):rep(64 * 2 ^ 20)))
+    ]]
+    while not peer:finished() do sleep(0.05) end
+    peer:finish()
+    local others = 0
+    local other = start(function() others = 1 end)
+    read_bytes(one, 2 ^ 20)
+    assert.equal(1, others)
+    other()
+    one:close()
+  end)
+
   loop_it("reads what came before the peer hung up, and then that it did", function()
     local one, peer = connect()
     peer:run "client:send('the end') client:close()"

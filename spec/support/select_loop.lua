@@ -121,6 +121,7 @@ function Socket:read(seconds)
   local deadline = seconds and socket.gettime() + seconds
   while not self.closed do
     local bytes, problem, some = self.raw:receive(8192)
+    if bytes then await(self, "reads", socket.gettime() + 0.001) end -- there is more: the others have a turn
     bytes = bytes or some
     if #bytes > 0 then return bytes end
     if problem ~= "timeout" then return nil, problem end

@@ -68,10 +68,9 @@ for _, way in ipairs(Peer.ways) do
     it("with every property there is, is read for its type behind them", function ()
       peer.holder:send(deliver, { channel = claim.channel, header = true, class = 60, properties = {
         content_type = ("c"):rep(255), content_encoding = ("e"):rep(255), headers = { a = { b = ("x"):rep(9000) } },
-        delivery_mode = 2, priority = 9, correlation_id = ("i"):rep(255), reply_to = ("r"):rep(255), expiration = "60000",
-        message_id = ("m"):rep(255), timestamp = 1, type = "amqplocks.revoke", user_id = ("u"):rep(255),
-        app_id = ("a"):rep(255),
-        cluster_id = ("k"):rep(255) } })
+        delivery_mode = 2, priority = 9, correlation_id = ("i"):rep(255), reply_to = ("r"):rep(255),
+        expiration = "60000", message_id = ("m"):rep(255), timestamp = 1, type = "amqplocks.revoke",
+        user_id = ("u"):rep(255), app_id = ("a"):rep(255), cluster_id = ("k"):rep(255) } })
       assert.is_true(lock:revoked())
     end)
 

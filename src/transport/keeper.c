@@ -23,9 +23,10 @@ void al_keeper_poke(al_keeper *keeper) {
 
 /* One turn; gives what to wait for, and until when. */
 static int64_t keep(al_session *session, struct pollfd links[2], int *count) {
+  *count = 0;
+  if (al_native_is_wanted(session)) return al_system_now() + STAY_OUT;
   AL_TURN(session);
   int64_t now = al_system_now(), owner_seen = al_native_owner_seen(session);
-  *count = 0;
   if (now < owner_seen + STAY_OUT) return owner_seen + STAY_OUT;
   al_session_pump(session, now);
   *count = al_native_watch(session, links);

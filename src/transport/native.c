@@ -25,6 +25,7 @@ struct al_transport {
   al_fork fork;
   pthread_mutex_t turn; /* recursive */
   int turns;            /* taken by whoever has it, one within another */
+  _Atomic int claimants; /* those who want the turn and do not have it yet */
   al_keeper keeper;
   int alarm;          /* an eventfd, made when first asked for: there are alerts; -1 */
   bool is_alarm_due;  /* to be raised at the end of the turn, when what it is about can be seen */
@@ -51,7 +52,9 @@ static bool has_forked(const al_session *session) { return al_fork_happened(&ses
 /* A child has no keeper, and its copy of the mutex may be taken by the one its parent has: there is no turn to take. */
 static void take_turn(al_session *session) {
   if (has_forked(session)) return;
+  session->transport->claimants++;
   pthread_mutex_lock(&session->transport->turn);
+  session->transport->claimants--;
   session->transport->turns++;
   al_session_set_time(session, al_system_now(), al_system_wall());
 }
@@ -127,6 +130,8 @@ al_session *al_native_new(const al_settings *settings) {
 }
 
 int64_t al_native_owner_seen(const al_session *session) { return session->transport->owner_seen; }
+
+bool al_native_is_wanted(const al_session *session) { return session->transport->claimants > 0; }
 
 al_keeper *al_native_keeper(const al_session *session) { return &session->transport->keeper; }
 

@@ -17,6 +17,10 @@ void al_native_retire(al_session *);
  * owner was last inside the library. */
 int al_native_watch(const al_session *, struct pollfd links[2]);
 int64_t al_native_owner_seen(const al_session *);
+
+/* For the keeper, without the turn: whether the owner waits for it. A mutex is not fair, and a keeper whose peer never pauses
+ * wants the turn again as soon as it has given it. */
+bool al_native_is_wanted(const al_session *);
 al_keeper *al_native_keeper(const al_session *);
 
 #endif

@@ -10,6 +10,7 @@ local luaossl = require "amqplocks.drivers.luaossl"
 local socket = require "cqueues.socket"
 
 local SHARE = 8192 -- bytes read at a time, at most
+local FULL_READS = 16 -- in a row, before the other coroutines have a turn
 local MODE = "bnA" -- of a socket: binary, no buffering, and reading does not write
 
 local function left(deadline) return deadline and math.max(0, deadline - cqueues.monotime()) end
@@ -34,7 +35,16 @@ end
 
 local function receive(raw) return raw:recv(-SHARE) end
 
-function Socket:read(seconds) return insist(self, seconds, receive) end
+-- A peer that never pauses would be read from for ever, and no other coroutine had its turn.
+function Socket:read(seconds)
+  if self._full_reads >= FULL_READS then
+    self._full_reads = 0
+    cqueues.poll(0)
+  end
+  local bytes, why = insist(self, seconds, receive)
+  self._full_reads = bytes and #bytes == SHARE and self._full_reads + 1 or 0
+  return bytes, why
+end
 
 function Socket:write(bytes, seconds)
   local at = 1
@@ -95,7 +105,7 @@ function loop.connect(host, port, tls, seconds)
     local secured, why, code = secure(raw, session, left(deadline))
     if not secured then return nil, why, code end
   end
-  return setmetatable({ _raw = raw }, Socket)
+  return setmetatable({ _raw = raw, _full_reads = 0 }, Socket)
 end
 
 -- ---- the loop -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,9 @@
 local semaphore = require "ngx.semaphore"
 
 local LONG = 86400 -- seconds: nginx has no "for ever"
+local SHARE = 8192 -- bytes read at a time, at most
+local FULL = 4096 -- what a read gives at least when more lies ready: nginx's own buffers are as large, or larger
+local FULL_READS = 16 -- in a row, before others have a turn
 local PATIENCE = 1 -- seconds until a timer that was not started is asked for again
 
 -- In which phases nginx lets a handler wait, and use cosockets.
@@ -18,11 +21,17 @@ local function milliseconds(seconds) return math.max(1, math.ceil(math.min(secon
 local Socket = {}
 Socket.__index = Socket
 
+-- nginx reads what is there without a turn of its loop: a peer that never pauses would keep the worker to itself.
 function Socket:read(seconds)
+  if self._full_reads >= FULL_READS then
+    self._full_reads = 0
+    ngx.sleep(0.001)
+  end
   self._raw:settimeout(milliseconds(seconds))
   self._reader = coroutine.running()
-  local bytes, why = self._raw:receiveany(8192)
+  local bytes, why = self._raw:receiveany(SHARE)
   self._reader = nil
+  self._full_reads = bytes and #bytes >= FULL and self._full_reads + 1 or 0
   return bytes, why
 end
 
@@ -102,7 +111,7 @@ function events.connect(host, port, tls, seconds)
       return nil, problem, "tls"
     end
   end
-  return setmetatable({ _raw = raw }, Socket)
+  return setmetatable({ _raw = raw, _full_reads = 0 }, Socket)
 end
 
 -- nginx gives up a timer for which it has no room (lua_max_running_timers), and only its log says so: whoever waits for
