@@ -23,8 +23,8 @@
 
 struct al_transport {
   al_fork fork;
-  pthread_mutex_t turn; /* recursive */
-  int turns;            /* taken by whoever has it, one within another */
+  pthread_mutex_t turn;  /* recursive */
+  int turns;             /* taken by whoever has it, one within another */
   _Atomic int claimants; /* those who want the turn and do not have it yet */
   al_keeper keeper;
   int alarm;          /* an eventfd, made when first asked for: there are alerts; -1 */
