@@ -77,8 +77,8 @@ static bool measure_header(al_input *input, uint32_t size) {
 
 /* How long the frame is, and what of it is thrown away. False: not enough has come to tell. */
 static bool measure(al_input *input) {
-  const uint8_t *at = frame_at(input);
   if (there(input) < HEAD) return false;
+  const uint8_t *at = frame_at(input);
   uint32_t size = number(at + 3, 4);
   if (!input->has_begun && memcmp(at, "AMQP", 4) == 0) {
     input->length = PROTOCOL_HEADER;
