@@ -54,6 +54,7 @@ build = {
         "src/core/mutex.c",
         "src/core/name.c",
         "src/core/op.c",
+        "src/core/origin.c",
         "src/core/patience.c",
         "src/core/permit.c",
         "src/core/probe.c",

@@ -361,10 +361,96 @@ for _, way in ipairs(Peer.all_ways) do
         assert.same({ ["x-queue-type"] = "classic" }, declared_as("4.3.6", {}))
       end)
 
-      it("declares a quorum queue if told to, without a delivery limit where brokers have one", function ()
+      it("declares a classic queue beside quorum slots, too: one without a majority would end connections", function ()
         local quorum = { queue_type = "quorum" }
-        assert.same({ ["x-queue-type"] = "quorum", ["x-delivery-limit"] = -1 }, declared_as("4.0.5", quorum))
-        assert.same({ ["x-queue-type"] = "quorum" }, declared_as("3.10.8", quorum))
+        assert.same({ ["x-queue-type"] = "classic" }, declared_as("4.0.5", quorum))
+        assert.same({ ["x-queue-type"] = "classic" }, declared_as("3.10.8", quorum))
+      end)
+
+      local QUORUM = "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'images-bell' in vhost '/': "
+        .. "received 'classic' but current is 'quorum'"
+
+      describe("of an older version, a quorum queue", function ()
+        it("repairs by making it anew while no slot is held: with a token for each slot", function ()
+          local peer = open()
+          local op, mutex = begin(peer, "repair", nil, { queue_type = "quorum" }, slots(1, 2, 4))
+          assert.are_not.equal(mutex.channel, scene.finds_bell(peer, 1, 0, QUORUM))
+          peer.holder:expect("queue.delete", { queue = "images-bell", channel = mutex.channel, if_unused = false,
+            if_empty = false })
+          peer.holder:silent()
+          peer.holder:deleted(mutex.channel)
+          local bell = peer.holder:expect("queue.declare", { queue = "images-bell", passive = false, durable = true,
+            channel = mutex.channel })
+          assert.same({ ["x-queue-type"] = "classic" }, bell.arguments)
+          peer.holder:expect("queue.declare", { queue = "images-3-A", channel = mutex.channel })
+          peer.holder:declared(mutex.channel, "images-bell")
+          peer.holder:declared(mutex.channel, "images-3-A")
+          scene.rings(peer, 4)
+          leaves(peer, mutex)
+          assert.equal(4, peer:result(op))
+        end)
+
+        for _, case in ipairs{ { "a slot is held", { "images-1-A", "images-1-B", "images-3-A" }, 0, 1, "1 slots held" },
+          { "the slot of a holder was removed", { "images-1-A", "images-3-A", "images-5-B" }, 0, 1, "1 slots held" },
+          { "somebody waits at it", slots(1, 3), 2, 2, "2 consumers" } } do
+          it("leaves it alone while " .. case[1] .. ": busy, with the slots in order", function ()
+            local peer = open()
+            local op, mutex = begin(peer, "repair", nil, {}, case[2])
+            scene.finds_bell(peer, 1, case[3], QUORUM)
+            peer.holder:expect("queue.declare", { queue = "images-2-A", channel = mutex.channel })
+            peer.holder:declared(mutex.channel, "images-2-A")
+            scene.rings(peer, case[4])
+            leaves(peer, mutex)
+            peer:failed(op, "busy", case[5], "run repair() again while no slot is held")
+          end)
+        end
+
+        it("is used as it is by every other action", function ()
+          local peer = open()
+          local op, mutex = begin(peer, "resize", 2, {}, slots(1))
+          declares(peer, mutex, slots(2), 1, 1)
+          leaves(peer, mutex)
+          assert.equal(2, peer:result(op))
+        end)
+
+        it("names the bell when it may not be deleted, and what finishes the repair", function ()
+          local peer = open()
+          local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
+          scene.finds_bell(peer, 2, 0, QUORUM)
+          peer.holder:expect("queue.delete", { queue = "images-bell" })
+          peer.holder:refuse(mutex.channel, 403, "ACCESS_REFUSED", "queue.delete")
+          peer:failed(op, "refused", '"images-bell"', "resize(2) finishes")
+        end)
+
+        it("is not known to be one when the broker says nothing, or the connection goes", function ()
+          for _, ends in ipairs{ "silence", "reset" } do
+            local peer = open()
+            local op = begin(peer, "repair", nil, {}, slots(1))
+            peer.repairs = false
+            scene.finds_bell(peer, 1)
+            local channel = peer.holder:expect("queue.declare", { queue = "images-bell", passive = false }).channel
+            if ends == "reset" then
+              peer.holder:down("reset")
+              peer:failed(op, "lost", "reset")
+            else
+              peer:pass(5)
+              peer:failed(op, "unreachable", "did not answer")
+              peer.holder:closes(channel)
+            end
+          end
+        end)
+      end)
+
+      it("is repaired as it is where it differs in other things, or may not be declared: others made it", function ()
+        for _, text in ipairs{ "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'images-bell' in vhost '/'",
+          "ACCESS_REFUSED - configure access to queue 'images-bell' refused" } do
+          local peer = open()
+          local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
+          scene.finds_bell(peer, 1, 0, text)
+          scene.rings(peer, 1)
+          leaves(peer, mutex)
+          assert.equal(2, peer:result(op))
+        end
       end)
 
       it("counts on the tokens that are left of a semaphore that is gone", function ()

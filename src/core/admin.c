@@ -15,7 +15,10 @@
  * is to be deleted is looked at elsewhere first.
  *
  * The doorbell is declared before the first slot and deleted after the last: whoever waits there and sees it go counts the
- * slots again, and must find none.
+ * slots again, and must find none. A repair replaces one that is a quorum queue, between finding_bell and declaring:
+ *
+ *   finding_bell ─> checking_bell ─┬─ in use: it stays, and the end is `busy` ─> declaring
+ *                                  └─> replacing_bell ─────────────────────────> declaring
  *
  * What is to be done is computed once, as an absolute number of slots; an action cut short names it, and a resize to it
  * finishes the work, whatever gaps there are. */
@@ -207,7 +210,7 @@ static void mutex_event(al_op *op, const al_event *event) {
 static void declare_slot(admin *self, int slot) {
   char queue[AL_NAME_SIZE];
   if (slot == BELL) {
-    al_admin_bell_declare(&self->bell, self->mutex.own->channel, self->options.quorum);
+    al_admin_bell_declare(&self->bell, self->mutex.own->channel);
     return;
   }
   self->declared++;
@@ -224,15 +227,20 @@ static bool makes_up(const admin *self) {
   return self->change.action == AL_REPAIR || self->change.action == AL_RESIZE;
 }
 
+static int slots_held(const admin *self) {
+  int held = 0;
+  for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
+  return held;
+}
+
 /* Repairing and resizing finish what another began, and make up for what was lost: as many tokens as slots are free, but
  * for those that lie in the bell. What waiters have in hand cannot be seen; who is woken in vain throws it away. */
 static int tokens_lacking(const admin *self) {
-  int target = self->change.target, ready = al_admin_bell_ready(&self->bell), held = 0;
+  int target = self->change.target, ready = al_admin_bell_ready(&self->bell);
   if (!al_admin_bell_exists(&self->bell)) return target;
   if (self->survey.highest == 0) return target - ready;
   if (!makes_up(self)) return self->declared;
-  for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
-  return target - held - ready;
+  return target - slots_held(self) - ready;
 }
 
 static void ringing(al_op *op) {
@@ -259,11 +267,58 @@ static void declaring(al_op *op) {
   if (!op->done) al_op_next(op, ringing);
 }
 
+static void declare_all(admin *self) {
+  self->declare_next = BELL;
+  al_op_next(&self->op, declaring);
+}
+
+/* It is on its way out by now. */
+static void replacing_bell(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || self->deleted == deletes(self)) return;
+  al_op_answered(op);
+  al_admin_bell_deleted(&self->bell);
+  declare_all(self);
+}
+
+static void replace_bell(admin *self) {
+  self->op.step = replacing_bell;
+  al_op_ask(&self->op);
+  al_exclusive_delete_other(self->mutex.own, self->bell.sight.queue);
+}
+
+/* RabbitMQ may end the connection of whoever uses it in that moment, with all that it holds. */
+static void keep_bell(admin *self) {
+  self->verdict = AL_BUSY;
+  snprintf(
+      self->words, sizeof self->words,
+      "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, and is "
+      "in use "
+      "(%d slots held, %d consumers at the bell): run repair() again while no slot is held and nobody waits",
+      self->name, slots_held(self), self->bell.sight.consumers);
+  declare_all(self);
+}
+
+static void checking_bell(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_checked(&self->bell)) return;
+  if (!self->bell.is_other_kind)
+    declare_all(self);
+  else if (slots_held(self) > 0 || self->bell.sight.consumers > 0)
+    keep_bell(self);
+  else
+    replace_bell(self);
+}
+
 static void finding_bell(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_found(&self->bell)) return;
-  self->declare_next = BELL;
-  al_op_next(op, declaring);
+  if (self->change.action != AL_REPAIR || !self->bell.sight.exists || self->bell.sight.is_down) {
+    declare_all(self);
+    return;
+  }
+  op->step = checking_bell;
+  al_admin_bell_check(&self->bell);
 }
 
 /* What is to be deleted is. */

@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * The doorbell as administrators keep it: declared before the first slot, given a token for each slot, deleted after the
- * last. It only wakes, so nothing here may keep a semaphore from being administered: tokens that cannot be published are
+ * last. It is a classic queue, whatever the slots are: one of quorum type that has lost its majority ends the connection of
+ * whoever asks it anything. Version 0.1.0 made such ones beside quorum slots; a repair replaces them. It only wakes, so nothing here may keep a semaphore from being administered: tokens that cannot be published are
  * done without, and those who wait find free slots by their own looks. */
 #ifndef AL_CORE_ADMIN_BELL_H
 #define AL_CORE_ADMIN_BELL_H
@@ -13,6 +14,8 @@
 typedef struct al_admin_bell {
   al_op *op;
   al_sight sight;
+  al_channel *check; /* on which it is asked of what kind it is; NULL: answered */
+  bool is_other_kind;
   al_mint tokens;
 } al_admin_bell;
 
@@ -23,8 +26,16 @@ bool al_admin_bell_exists(
     const al_admin_bell *bell); /* true also if it is down with its node: not to be declared */
 int al_admin_bell_ready(const al_admin_bell *bell); /* tokens in it that nobody has in hand */
 
+/* One that exists: asks whether it is a classic queue, by a declare on a channel that holds nothing, as the answer may
+ * close that. al_admin_bell_checked() is then looked at in every step of `op`. */
+void al_admin_bell_check(al_admin_bell *bell);
+bool al_admin_bell_checked(const al_admin_bell *bell); /* false also when the operation has failed */
+
+/* It was deleted. */
+void al_admin_bell_deleted(al_admin_bell *bell);
+
 /* Declares it on the channel given; the answer goes to that channel's owner. */
-void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel, bool quorum);
+void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel);
 
 /* Publishes so many tokens; al_admin_bell_rung() is then looked at in every step of `op`. */
 void al_admin_bell_ring(al_admin_bell *bell, int tokens);

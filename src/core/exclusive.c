@@ -398,6 +398,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   name_enter(own);
   al_op_watch(op, &own->claim);
   send_claim(own);
+  al_origins_ask(session);
   return own;
 }
 
@@ -413,6 +414,12 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
   else
     own->bell = bell;
   if (own->bell && own->is_awaited) al_bell_keep(bell);
+}
+
+bool al_exclusive_is_any(const al_session *session) {
+  for (int i = 0; i < AL_NAME_BUCKETS; i++)
+    if (session->holder.names[i]) return true;
+  return false;
 }
 
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key) {

@@ -108,6 +108,9 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick);
 /* What this connection holds or may hold by this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(al_session *session, const char *queue);
 
+/* Whether this connection holds or may hold anything but permits. */
+bool al_exclusive_is_any(const al_session *session);
+
 /* What this connection holds, or is about to, bound by this key; NULL if nothing. */
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key);
 

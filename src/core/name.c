@@ -70,6 +70,10 @@ void al_name_permit_count(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s.semaphore-count", name);
 }
 
+void al_name_marks(char out[AL_NAME_SIZE], const char *permits) {
+  snprintf(out, AL_NAME_SIZE, "%s-count", permits);
+}
+
 void al_name_token_admin(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-tokenadmin", name);
 }

@@ -22,6 +22,7 @@ void al_name_scratch(char out[AL_NAME_SIZE], const char *name, const char *ticke
 void al_name_permits(char out[AL_NAME_SIZE], const char *name); /* N.semaphore, as others call it too */
 void al_name_permit_count(char out[AL_NAME_SIZE],
                           const char *name);                        /* a mark per permit: N.semaphore-count */
+void al_name_marks(char out[AL_NAME_SIZE], const char *permits);    /* the same, of N.semaphore itself */
 void al_name_token_admin(char out[AL_NAME_SIZE], const char *name); /* N-tokenadmin */
 
 void al_name_mutex(char out[AL_NAME_SIZE], const char *name); /* N-mutex */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/exclusive.h"
 #include "core/field.h"
 #include "core/link.h"
 #include "core/op.h"
@@ -29,10 +30,20 @@ static void refused(al_permit *permit, const al_event *event) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
+/* For its release: whose queue it is. */
+static void mind_origin(const al_permit *permit, al_taker_news news, const al_event *event) {
+  const al_claim *claim = &permit->claim;
+  bool is_absent = news == AL_TAKER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
+  if (!permit->is_quorum) return;
+  if (news == AL_TAKER_ARRIVED || news == AL_TAKER_TOOK) al_origin_note(claim->session, claim->queue);
+  if (news == AL_TAKER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
+}
+
 static void permit_told(al_taker *taker, al_taker_news news, const al_event *event) {
   al_permit *permit = taker->owner;
   al_claim *claim = &permit->claim;
   bool is_refusal = claim->state == AL_CLAIM_CLAIMING && event->method == AMQP_BASIC_CONSUME_METHOD;
+  mind_origin(permit, news, event);
   switch (news) {
     case AL_TAKER_PREPARED:
     case AL_TAKER_ARRIVED:
@@ -69,6 +80,14 @@ static int arguments(const al_taker *taker, amqp_table_entry_t *entries) {
   entries[count++] = al_field_text("x-amqplocks-holder", taker->session->settings.name);
   if (permit->is_quorum) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
   return count;
+}
+
+/* By cancel and nack, or with the channel? */
+static bool closes(const al_taker *taker) {
+  const al_permit *permit = taker->owner;
+  const al_claim *claim = &permit->claim;
+  return permit->is_quorum && al_exclusive_is_any(claim->session) &&
+         al_origin_is_ours(claim->session, claim->queue);
 }
 
 /* ---- is it still there? ----------------------------------------------------------------------------------------- */
@@ -144,7 +163,7 @@ static void permit_free(al_claim *claim) { free(claim); }
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum) {
   static const al_claim_kind kind = {
       .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
-  static const al_taker_kind taker_kind = {.arguments = arguments, .told = permit_told};
+  static const al_taker_kind taker_kind = {.arguments = arguments, .closes = closes, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {

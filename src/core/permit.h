@@ -16,10 +16,18 @@
  *                the queue goes, or the channel                       GONE, lost
  *                release, before consume-ok: the channel is closed    GONE
  *                release: cancel, and what is on its way goes back    RELEASING
+ *                release, as below: the channel is closed             GONE
  *   HELD         release: cancel, nack, both in one go                GONE, the channel back in the pool
+ *                release, as below: the channel is closed             GONE
  *                the queue goes, or the channel                       GONE, lost
  *   RELEASING    cancel-ok                                            GONE, the channel back in the pool
  *   any          the link goes down                                   GONE, lost if it was HELD
+ *
+ * basic.cancel at a quorum queue that has lost its majority ends the connection after some time, with every lock on it (541,
+ * RabbitMQ 3.10 and 4.3); closing the channel does not. So a quorum permit on a connection that has or claims any other lock
+ * goes back with its channel: the broker then counts one more delivery of the message. A queue of our making has no limit
+ * to that; one that others made may have one, and loses the message when it is reached. There, where it is not known whose
+ * the queue is (origin.h), and where the connection has nothing but permits to lose, it is cancel and nack.
  *
  * Letting go of a permit waits for nothing: once written, the broker reads it before whatever is written next, and should
  * the connection be lost before that, it has the same effect. */

@@ -41,7 +41,10 @@ static void tell_time(void *watcher) {
 static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
   al_session *session = watcher;
   al_session_note_change(session, holder, change);
-  if (change == AL_LINK_WENT_DOWN) al_claims_down(session);
+  if (change == AL_LINK_WENT_DOWN) {
+    al_claims_down(session);
+    al_origins_forget(session);
+  }
   al_session_step(session);
 }
 
@@ -88,6 +91,7 @@ static void session_free(al_session *session) {
   if (al_session_forked(session)) return;
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   al_claims_free(session);
+  al_origins_forget(session);
   al_link_free(&session->holder);
   al_prober_leave(session->prober, session);
   free(session->notes);

@@ -12,6 +12,7 @@
 #include "core/bolt.h"
 #include "core/claim.h"
 #include "core/link.h"
+#include "core/origin.h"
 #include "core/probe.h"
 
 struct al_transport; /* the outside's own part of a session */
@@ -29,6 +30,7 @@ struct al_session {
   char left
       [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
   al_denied_bolts denied_bolts;
+  al_origin *origins;  /* of the queues it takes quorum permits from, the latest first; NULL */
   bool has_leavings;   /* some claims are gone, or are being undone */
   int64_t leavings_at; /* when something of those has to be tried again; AL_NEVER */
   uint64_t random;

@@ -177,8 +177,15 @@ void al_taker_discard(al_taker *taker) {
   consume(taker);
 }
 
+/* What it has, and what is on its way to it, goes back by that. */
+static bool quits_by_closing(const al_taker *taker) {
+  if (taker->state == AL_TAKER_ARRIVING) return true;
+  bool may = taker->state == AL_TAKER_WAITING || taker->state == AL_TAKER_HAS;
+  return may && taker->kind->closes && taker->kind->closes(taker);
+}
+
 void al_taker_quit(al_taker *taker) {
-  if (taker->state == AL_TAKER_ARRIVING) {
+  if (quits_by_closing(taker)) {
     al_channel_close(taker->channel);
     leave_channel(taker);
   } else if (taker->state == AL_TAKER_HAS) {

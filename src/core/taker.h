@@ -16,8 +16,10 @@
  *   WAITING     a message                                         HAS                                       TOOK
  *               al_taker_ask, and nothing lay ready               WAITING                                   EMPTY
  *               al_taker_quit: cancel                             QUITTING
+ *               al_taker_quit, and its kind closes: the channel   OUT
  *   HAS         al_taker_discard: cancel, ack, consume anew       ARRIVING
  *               al_taker_quit: cancel, and nack what it has       OUT, the channel back in the pool
+ *               al_taker_quit, and its kind closes: the channel   OUT
  *   QUITTING    a message that was on its way: nack               QUITTING
  *               cancel-ok                                         OUT, the channel back in the pool         QUIT
  *   not that    the broker cancels: the channel is closed         OUT                                       CANCELLED
@@ -25,7 +27,8 @@
  *               the link goes down                                OUT                                       DOWN
  *
  * basic.cancel is never written before consume-ok was read, which RabbitMQ 3.10 answers by closing the connection: who
- * quits earlier closes the channel, and what was delivered to it goes back by itself.
+ * quits earlier closes the channel, and what was delivered to it goes back by itself. A kind may have others quit like that,
+ * too, whose queue may not be there to hear the cancel.
  *
  * With a message in hand there is no room for another one, so nothing can come that would have to be waited for: cancel asks
  * for no answer then. */
@@ -57,6 +60,8 @@ typedef struct al_taker_kind {
   int (*arguments)(const al_taker *, amqp_table_entry_t *);
   /* What is not wanted is acknowledged away. NULL: whatever comes is wanted. */
   bool (*wants)(const al_content *);
+  /* WAITING, HAS: whether to quit by closing the channel instead of cancelling. NULL: never. */
+  bool (*closes)(const al_taker *);
   /* The last that is done to a taker which is OUT by it: it may be freed then. */
   void (*told)(al_taker *, al_taker_news, const al_event *);
 } al_taker_kind;
