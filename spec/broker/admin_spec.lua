@@ -102,6 +102,14 @@ describe("an administrator", function ()
       assert.is_true(is_like(slot(3), scene.slot("classic")))
     end)
 
+    it("a bell that is a classic queue, also beside quorum slots", function ()
+      for _, queue_type in ipairs{ "classic", "quorum" } do
+        assert.equal(1, admin:create(1, { queue_type = queue_type }))
+        assert.is_true(is_like(name .. "-bell", { durable = true, arguments = { ["x-queue-type"] = "classic" } }))
+        assert.is_true(admin:destroy())
+      end
+    end)
+
     it("nothing where there is a semaphore already", function ()
       assert.equal(3, admin:create(3))
       names(failed("exists", admin:create(5)), name, "3 slots", "resize(5)")

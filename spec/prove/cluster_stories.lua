@@ -392,6 +392,10 @@ table.insert(stories, {
   end,
 })
 
+-- Without a majority ------------------------------------------------------------------------------------------------
+
+for _, story in ipairs(require "spec.prove.cluster_majority") do table.insert(stories, story) end
+
 -- Everybody at random -----------------------------------------------------------------------------------------------
 
 -- The processes of `make prove`, through three nodes, with their checker. Where it may give a lock to two there is no
