@@ -615,3 +615,80 @@ describe("an administrator", function ()
     end)
   end
 end)
+
+-- A bell made beside quorum slots by version 0.1.0: a quorum queue, with a token for each slot.
+describe("an old quorum bell", function ()
+  local CLASSIC = { durable = true, arguments = { ["x-queue-type"] = "classic" } }
+  local name, admin, raw
+
+  before_each(function ()
+    raw = scene.connect()
+    name = stage.name()
+    admin = stage.connect():admin(name, { queue_type = "quorum" })
+    assert.equal(2, admin:create(2))
+    assert(raw:delete(stage.bell(name)))
+    assert(raw:declare(stage.bell(name), { durable = true, arguments = { ["x-queue-type"] = "quorum",
+      ["x-delivery-limit"] = raw:since(4, 0) and -1 or nil } }))
+    stage.ring(name, 2)
+    stage.undo(function () for i = 1, 2 do stage.delete(stage.slot(name, i)) end end)
+  end)
+
+  after_each(function ()
+    stage.clear()
+    scene.clear()
+  end)
+  teardown(stage.check)
+
+  local function is_classic()
+    local same, reason = raw:declare(stage.bell(name), CLASSIC)
+    assert(same or reason.code == 406, reason and reason.text)
+    return same ~= nil
+  end
+
+  -- Who waits is woken: it would look by itself only in ten minutes. Each time by connections of their own, as RabbitMQ
+  -- ends one whose channel remembers the queue of another kind.
+  local function hands_over()
+    local one = stage.connect():semaphore(name)
+    local held = { stage.take(one), stage.take(one) }
+    local waiting = stage.process(name)
+    waiting:begin("lock = assert(sem:acquire{ timeout = 20, poll = 600 }) return lock.slot")
+    until_true(function ()
+      local channel = raw:channel()
+      local bell = assert(channel:call{ method = "queue.declare", queue = stage.bell(name), passive = true })
+      channel:close()
+      return bell.consumer_count == 3
+    end)
+    assert.is_true(held[2]:release())
+    assert.equal(held[2].slot, waiting:finish())
+    assert.is_true(waiting:run("return lock:release()"))
+    return held[1]
+  end
+
+  it("wakes those who wait, and is replaced by repair() once no slot is held", function ()
+    local held = hands_over()
+    stage.fails("busy", admin:repair())
+    assert.is_false(is_classic())
+    assert.is_true(held:verify())
+    assert.is_true(held:release())
+    until_true(function ()
+      local count, message, code = admin:repair()
+      assert(count or code == "busy", message) -- the queue learns of a consumer's end a moment later
+      return count == 2, message
+    end)
+    assert.is_true(is_classic())
+    until_true(function () return raw:message_count(stage.bell(name)) == 2 end)
+    assert.is_true(hands_over():release())
+  end)
+
+  it("is used, and left, by every other action", function ()
+    assert.equal(3, admin:resize(3))
+    assert.equal(4, admin:add(1))
+    assert.equal(2, admin:remove(2))
+    assert.is_false(is_classic())
+    assert.is_true(hands_over():release())
+    assert.is_true(admin:destroy())
+    assert.is_false(raw:exists(stage.bell(name)))
+    assert.equal(1, admin:create(1))
+    assert.is_true(is_classic())
+  end)
+end)

@@ -215,6 +215,48 @@ describe("a permit of a token semaphore", function ()
     for _ = 1, 3 do assert.is_true(stage.take(tokens(), { timeout = 20 }):release()) end
   end)
 
+  -- RabbitMQ counts a close as one more delivery, and without a queue of marks beside it nobody says that there is no
+  -- limit to them; from 4.3 on, unlike before, it does not count a nack.
+  it("of a quorum queue goes back again and again beside a mutex, whoever made the queue", function ()
+    local quorum = { queue_type = "quorum" }
+    for _, is_ours in ipairs{ true, false } do
+      local of, conn = scene.name(), stage.connect()
+      if is_ours then
+        assert(conn:token_semaphore(of, quorum):create(1))
+      else
+        assert(raw:declare(scene.permits(of), { durable = true, arguments = { ["x-queue-type"] = "quorum" } }))
+        scene.publish(raw, scene.permits(of), { delivery_mode = 2 })
+      end
+      local mutex = stage.take(conn:mutex(stage.mutex()))
+      local counts_nacks = raw:since(4, 0) and not raw:since(4, 3)
+      for _ = 1, is_ours and 50 or counts_nacks and 5 or 50 do
+        local lock = stage.take(conn:token_semaphore(of, quorum), { timeout = 20 })
+        assert.is_true(lock:verify()) -- whose queue it is is known by then
+        assert.is_true(lock:release())
+      end
+      scene.until_consumers(raw, of, 0)
+      until_true(function () return raw:message_count(scene.permits(of)) == 1 end)
+      assert.is_true(mutex:verify())
+    end
+  end)
+
+  it("of a quorum queue, which is waited for in vain beside a mutex, is the next one's", function ()
+    local quorum = { queue_type = "quorum" }
+    local conn, other = stage.connect(), stage.connect()
+    assert(conn:token_semaphore(name, quorum):create(1))
+    local mutex = stage.take(conn:mutex(stage.mutex()))
+    local lock = stage.take(other:token_semaphore(name, quorum), { timeout = 20 })
+    for _ = 1, 5 do
+      fails("busy", conn:token_semaphore(name, quorum):try_acquire())
+      fails("timeout", conn:token_semaphore(name, quorum):acquire{ timeout = 0.1 })
+    end
+    scene.until_consumers(raw, name, 1)
+    assert.is_true(lock:release())
+    assert.is_true(stage.take(conn:token_semaphore(name, quorum), { timeout = 20 }):release())
+    assert.is_true(mutex:verify())
+    rests(1)
+  end)
+
   it("is not to be had from a queue that is another connection's own", function ()
     assert(raw:declare(scene.permits(name), { exclusive = true }))
     fails("squatted", tokens():try_acquire())

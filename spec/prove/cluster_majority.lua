@@ -62,8 +62,7 @@ local function words(result, message) return result and "fine" or message end
 local function look_at(self, say, fail, seconds)
   local held, why = self.mutex:held()
   local verified, message = self.mutex:verify()
-  say("  %.1f s without a majority: held() says %s, verify() says %s", seconds, tostring(why or held),
-    words(verified, message))
+  say("  after %.1f s: held() says %s, verify() says %s", seconds, tostring(why or held), words(verified, message))
   if not (held and verified) then fail("the mutex was lost: %s", tostring(why or message)) end
   for _, loss in pairs(self.losses) do fail("%s was told, after %.1f s", loss.code, loss.at - self.struck) end
 end
@@ -71,7 +70,6 @@ end
 local function rest(self) socket.sleep(math.max(0, self.struck + SECONDS - contest.now())) end
 
 local function tidy(self)
-  regain_majority()
   self.conn:close()
   local conn = assert(amqplocks.connect(nodes[1].url))
   until_true(function() return conn:admin(self.name):destroy() end, 60)
@@ -102,6 +100,7 @@ table.insert(stories, {
     say("  another mutex: %s", words(other and other:release(), "not to be had"))
     rest(self)
     look_at(self, say, fail, contest.now() - self.struck)
+    regain_majority()
     tidy(self)
   end,
 })
@@ -139,9 +138,10 @@ table.insert(stories, {
       self.mutex:verify()
       return self.losses[self.mutex]
     end, 2 * KHEPRI_GIVES_UP)
-    local loss, _, code = self.losses[self.mutex], nil, select(3, self.mutex:held())
+    local loss, code = self.losses[self.mutex], select(3, self.mutex:held())
     say("  the mutex is %s, %.1f s after the claim", tostring(code), loss.at - claimed)
     if code ~= "lost" or loss.code ~= "lost" then fail("the mutex is %s, told %s", tostring(code), loss.code) end
+    regain_majority()
     tidy(self)
   end,
 })

@@ -82,8 +82,8 @@ function scene.checked(peer, names)
   return channel
 end
 
--- The core declares the bell that it has found as a classic queue, on a channel that holds nothing, and learns that it is
--- one; or is refused, with `text`.
+-- The core declares the bell that it has found as a classic queue, on a channel that holds nothing, and learns that it
+-- is one; or is refused, with `text`.
 function scene.checks_bell(peer, text)
   local opened = peer.holder:next() == "channel.open" and peer.holder:opened()
   local declare = peer.holder:expect("queue.declare", { queue = "images-bell", passive = false, durable = true,

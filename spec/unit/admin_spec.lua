@@ -442,8 +442,10 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is repaired as it is where it differs in other things, or may not be declared: others made it", function ()
-        for _, text in ipairs{ "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'images-bell' in vhost '/'",
-          "ACCESS_REFUSED - configure access to queue 'images-bell' refused" } do
+        for _, text in ipairs{
+          "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'images-bell' in vhost '/'",
+          "ACCESS_REFUSED - configure access to queue 'images-bell' refused",
+        } do
           local peer = open()
           local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
           scene.finds_bell(peer, 1, 0, text)
