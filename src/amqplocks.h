@@ -271,7 +271,9 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
 /* ---- the token semaphore, for those who lock -------------------------------------------------------------------- */
 
 /* One token semaphore as seen by this session. Asks the broker nothing. `quorum`: its queue is a quorum queue; those who
- * hold a permit then ask to be left it for ten years, where the broker lets consumers ask (from 4.3). */
+ * hold a permit then ask to be left it for ten years, where the broker lets consumers ask (from 4.3). A quorum queue that
+ * has lost its majority ends the connection of whoever takes a permit, with every lock on it: let a session that takes
+ * quorum permits hold nothing else. */
 al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum);
 void al_token_semaphore_drop(al_token_semaphore *semaphore);
 
@@ -367,7 +369,8 @@ void al_admin_options_init(al_admin_options *options);
 
 /* Each takes the administration mutex, acts, and lets it go. al_op_count() is then the number of slots. Fails with
  * AL_TIMEOUT (another administrator, or the action took too long), AL_EXISTS (create), AL_NOT_FOUND (add, remove,
- * destroy, repair), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE (what stands in the place of the
+ * destroy, repair), AL_BUSY (repair: its bell is a quorum queue, which is replaced only while no slot is held and nobody
+ * waits; the slots are in order), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE (what stands in the place of the
  * mutex is on a node that is down), AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
  * A message about an action cut short names the count that al_admin_resize() finishes it with.
  *
