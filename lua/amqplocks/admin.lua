@@ -75,8 +75,8 @@ function Admin:destroy(opts) return administer(self, "destroy", opts) end
 
 --- Declares what is missing between the first slot and the last, and makes up for tokens that the doorbell has lost. A
 -- doorbell that version 0.1.0 made as a quorum queue is replaced while no slot is held.
----@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the doorbell
----  is a quorum queue, and a slot is held or a client waits: repair again when none is), …
+---@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the
+---  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
 function Admin:repair(opts) return administer(self, "repair", opts) end
 
 --- "Determining the Maximum Number of Slots".
