@@ -181,6 +181,11 @@ local stories = {
   ["a slot, asked for passively"] = { prepare = SLOTS, program = two_slots "passive" },
   ["a permit"] = { prepare = PERMITS, program = permits(false) },
   ["a permit of a quorum queue"] = { prepare = QUORUM, program = permits(true) },
+  ["a permit of a quorum queue, beside a mutex"] = { prepare = QUORUM, program = function (self)
+    local lock = self:await(self:make("mutex", "db", 8, "auto"):acquire())
+    permits(true)(self)
+    self:let_go(lock)
+  end },
   ["a mutex"] = { program = function (self)
     self:is_in_the_way("db-mutex")
     local lock = self:await(self:make("mutex", "db", 8, "auto"):acquire())
