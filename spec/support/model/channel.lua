@@ -248,24 +248,33 @@ local function usable(self, frame)
   return queue
 end
 
+-- Once a client has read that there are marks, it knows whose permits they are.
+local function news_of_marks(self, queue)
+  if self.connection.marks or not queue.name:find("%.semaphore%-count$") then return nil end
+  self.connection.marks = {}
+  return self.connection.marks
+end
+
 local function declared(self, queue, frame)
   queue:used()
   if frame.no_wait then return end
   reply(self, { method = "queue.declare-ok", queue = queue.name, message_count = #queue.messages,
-    consumer_count = #queue.consumers })
+    consumer_count = #queue.consumers }, news_of_marks(self, queue))
   self.broker:asked(queue, self)
 end
 
 -- The arguments that must be the same when a queue is declared again; others do not matter.
 local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit" }
 
+-- Gives what differs.
 local function is_another(queue, frame)
-  if queue.durable ~= frame.durable or queue.auto_delete ~= frame.auto_delete then return true end
+  for _, key in ipairs{ "durable", "auto_delete" } do
+    if queue[key] ~= frame[key] then return key end
+  end
   for _, key in ipairs(COMPARED) do
     local default = key == "x-queue-type" and "classic" or nil
-    if (queue.arguments[key] or default) ~= (frame.arguments[key] or default) then return true end
+    if (queue.arguments[key] or default) ~= (frame.arguments[key] or default) then return key end
   end
-  return false
 end
 
 -- A queue that begins when its owner is dead ends at once: nobody else has ever seen it.
@@ -292,7 +301,8 @@ METHODS["queue.declare"] = function (self, frame)
   elseif is_out_of_reach(self, queue, frame) then
     return
   elseif is_another(queue, frame) then
-    self:fail(406, "PRECONDITION_FAILED - inequivalent arg for queue '" .. frame.queue .. "'", frame)
+    self:fail(406, ("PRECONDITION_FAILED - inequivalent arg '%s' for queue '%s' in vhost '/'"):format(
+      is_another(queue, frame), frame.queue), frame)
   else
     declared(self, queue, frame)
   end
@@ -420,6 +430,17 @@ METHODS["basic.consume"] = function (self, frame)
   begin_soon(self, consumer, frame.no_wait)
 end
 
+-- The consumer of a permit of a quorum queue is cancelled, by a client that knows that the queue is of our making, on a
+-- connection that has another lock: were the queue without a majority, the lock would be lost.
+local function costs_a_lock(self, consumer, frame)
+  local marks = self.connection.marks
+  local knows = marks and marks.known_at and marks.known_at < frame.sent_at
+  if not knows or consumer.queue.arguments["x-queue-type"] ~= "quorum" then return false end
+  for name, queue in pairs(self.broker.queues) do
+    if queue.owner == self.connection and name:find "^beside%-" then return true end
+  end
+end
+
 -- RabbitMQ 3.10 crashes when a cancel overtakes consume-ok, and takes the connection with it. It may also be lucky: the
 -- model is not.
 METHODS["basic.cancel"] = function (self, frame)
@@ -430,6 +451,7 @@ METHODS["basic.cancel"] = function (self, frame)
     return
   end
   if consumer then
+    if costs_a_lock(self, consumer, frame) then error("a cancel at a quorum queue risks other locks", 0) end
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
     consumer.quits_at = not frame.no_wait and frame.sent_at -- with nothing in hand yet

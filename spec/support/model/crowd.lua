@@ -283,6 +283,17 @@ local function live(self, member)
   end
 end
 
+-- Has another lock on the connection all the while, which must not be lost by what becomes of permits.
+local function hold_beside(member)
+  return function (process)
+    local lock, message = process:finish(process.peer:mutex("beside-" .. process.name):acquire(TIMEOUT))
+    if not lock then breach("%s has no lock beside its permits: %s", process.name, message) end
+    while member.busy > 0 do process:sleep(0.5) end
+    if not lock:held() then breach("%s has lost the lock beside its permits", process.name) end
+    process:finish(lock:release())
+  end
+end
+
 local function begin(self, member)
   self.births = self.births + 1
   local process = Process.new(self.broker, ("%s%d"):format(member.name, member.lives),
@@ -293,6 +304,7 @@ local function begin(self, member)
   table.insert(self.processes, process)
   member.busy = self.options.programs or 1
   for _ = 1, member.busy do process:start(live(self, member)) end
+  if self.options.beside then process:start(hold_beside(member)) end
 end
 
 -- A dead member's rounds go on in another process.

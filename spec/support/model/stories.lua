@@ -202,6 +202,8 @@ local RWLOCK = {
 local TOKENS = {
   { name = "tokens", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
   { name = "tokens shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "tokens beside", text = "of a quorum queue, beside another lock on the same connection", seeds = 40,
+    queue_types = { "quorum" }, beside = true, is_rung = true },
   { name = "tokens line", text = "in line", seeds = 60, in_line = true, poll = 60, is_rung = true,
     waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" } },
   { name = "tokens death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, is_rung = true },

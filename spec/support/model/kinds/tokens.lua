@@ -15,7 +15,7 @@ local FOREIGN = { delivery_mode = 2, content_type = "text/plain" }
 function Tokens.new(crowd)
   local broker = crowd.broker
   local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE, history = History.new(broker),
-    queue_type = crowd.random:pick{ "classic", "quorum" } }, Tokens)
+    queue_type = crowd.random:pick(crowd.options.queue_types or { "classic", "quorum" }) }, Tokens)
   self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end } }
   broker:watch_level(function (queue) self:leveled(queue) end)
   -- Who holds one when the queue goes is told a moment later.
