@@ -12,7 +12,7 @@
  *                            └──── 404, or any refusal ────────────────────> FOREIGN ─ a minute later ─> ASKED
  *
  * A queue that went is forgotten, as another may come by its name; so is everything with the connection. At most sixteen
- * queues are remembered, the latest. Whatever is not known counts as foreign. */
+ * queues are remembered, the latest. An origin that is not known counts as foreign. */
 #ifndef AL_CORE_ORIGIN_H
 #define AL_CORE_ORIGIN_H
 
