@@ -47,7 +47,6 @@ end
 local function read()
   say "begins to read"
   say("has read edition " .. read_edition())
-  return true
 end
 
 local function write(lock)
@@ -58,7 +57,7 @@ local function write(lock)
   assert(lock:downgrade()) -- from here on it is a reader among others
   assert(read_edition() == edition, "another writer was here")
   say("has read edition " .. edition)
-  return assert(lock:held())
+  assert(lock:held())
 end
 
 local function use(catalogue)

@@ -25,7 +25,7 @@ local function send(lock, image)
   say("sends image " .. image)
   spend(0.2)
   say("has sent image " .. image)
-  return assert(lock:held())
+  assert(lock:held())
 end
 
 local function work(link)

@@ -34,16 +34,15 @@ local function produce(lock)
     say("message " .. messages) -- stands for publishing one
     os.execute "sleep 0.2"
   end
-  return true
 end
 
 -- Whoever loses the mutex, or the broker, stands by again.
 local function stand_by()
   local mutex = assert(amqplocks.connect()):mutex "producer"
   repeat
-    local done, message, code = mutex:with(produce)
+    local had, message, code = mutex:with(produce) -- produce returns nothing: the message is the lock's
     say(message or "let go")
-  until not done and code ~= "lost" and code ~= "unreachable"
+  until not had and code ~= "lost" and code ~= "unreachable"
 end
 
 -- ---- the group ------------------------------------------------------------------------------------------------------

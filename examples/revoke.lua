@@ -29,7 +29,8 @@ end
 
 if role == "work" then
   if assert(admin:slots()) == 0 then admin:create(2) end
-  print(assert(conn:semaphore("long-jobs"):with(work, number or 600)))
+  local _, outcome = assert(conn:semaphore("long-jobs"):with(work, number or 600))
+  print(outcome)
 elseif role == "ask" and number then
   print(assert(admin:revoke(number, { wait = 30 })) and "slot " .. number .. " is free")
 else

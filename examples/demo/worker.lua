@@ -32,7 +32,6 @@ while true do
     work()
     assert(lock:held())
     print(letter, "releases", lock.slot)
-    return true
   end))
   rest()
 end

@@ -30,7 +30,7 @@ static const char script[] = "local name, rounds, work = ...\n"
                              "for _ = 1, rounds do\n"
                              "  assert(semaphore:with(function(lock)\n"
                              "    work()\n"
-                             "    return lock:held()\n"
+                             "    assert(lock:held())\n"
                              "  end))\n"
                              "end\n"
                              "conn:close()\n";

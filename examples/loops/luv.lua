@@ -39,7 +39,7 @@ end
 local function work(lock, number)
   print(("job %d works"):format(number))
   sleep(0.5)
-  return assert(lock:held())
+  assert(lock:held())
 end
 
 local function all_jobs()

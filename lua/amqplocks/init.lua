@@ -9,7 +9,7 @@
 --     local amqplocks = require "amqplocks"
 --     local conn = assert(amqplocks.connect("amqp://guest:guest@localhost"))
 --     assert(conn:admin("images"):resize(3))
---     conn:semaphore("images"):with({ timeout = 5 }, function(lock) print("slot", lock.slot) end)
+--     assert(conn:semaphore("images"):with({ timeout = 5 }, function(lock) print("slot", lock.slot) end))
 --     conn:close()
 local connection = require "amqplocks.connection"
 local core = require "amqplocks.core"

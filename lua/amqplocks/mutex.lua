@@ -31,8 +31,9 @@ function Mutex:try_acquire() return acquiring.try(self, "acquire") end
 ---  those of try_acquire but "busy"
 function Mutex:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
---- Calls fn(lock, …) while holding it, and returns its results; see semaphore:with.
+--- Calls fn(lock, …) while holding it, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function Mutex:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
 local function administer(self, action, ...)

@@ -39,12 +39,14 @@ function RWLock:try_write() return acquiring.try(self, "write") end
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_write but "busy"
 function RWLock:write(opts) return acquiring.acquire(self, "write", opts) end
 
---- Calls fn(lock, …) while reading, and returns its results; see semaphore:with.
+--- Calls fn(lock, …) while reading, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of read's options, the function, and further arguments for it
+---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of read
 function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", ...) end
 
---- Calls fn(lock, …) while writing, and returns its results; see semaphore:with.
+--- Calls fn(lock, …) while writing, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of write's options, the function, and further arguments for it
+---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end
 
 local rwlock = {}

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What `with` does, for every kind of lock.
+--- What `with` does, for every kind of lock: it returns true and then fn's results, so that whatever they are, they are
+-- not taken for a failure of the lock.
 local pcall = require("amqplocks.protected").pcall
 
 local scope = {}
@@ -29,7 +30,7 @@ local function finish(lock, fine, ...)
   local released, message, code = lock:release()
   if not fine then error((...), 0) end
   if is_lost(looked and was_held, released, code) then return nil, (message:gsub("^[%w_]+", "lost", 1)), "lost" end
-  return ...
+  return true, ...
 end
 
 local function hold(lock, fn, ...) return finish(lock, pcall(fn, lock, ...)) end

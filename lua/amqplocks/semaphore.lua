@@ -27,11 +27,14 @@ function Semaphore:try_acquire() return acquiring.try(self, "acquire") end
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock", and those of try_acquire
 function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
---- Calls fn(lock, …) while holding a slot, and returns its results.
+--- Calls fn(lock, …) while holding a slot, and returns true and then fn's results, also where those are nil or nothing.
 -- Not acquired: nil, message, code, and fn is not called. An error in fn is rethrown unchanged, after the release. The
--- lock was lost before fn returned: nil, message, "lost".
---     sem:with({ timeout = 5 }, function(lock, path) … end, "/srv/images")
+-- lock was lost before fn returned: nil, message, "lost", and fn's results are dropped.
+--
+--     local had, result, why = sem:with({ timeout = 5 }, function(lock, path) return resize(path) end, "/srv/a.png")
+--     if not had then print(result) elseif not result then print("not resized: " .. why) end
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function Semaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
 local semaphore = {}

@@ -47,8 +47,9 @@ function TokenSemaphore:try_acquire() return acquiring.try(self, "acquire") end
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_acquire but "busy"
 function TokenSemaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
---- Calls fn(lock, …) while holding a permit, and returns its results; see semaphore:with.
+--- Calls fn(lock, …) while holding a permit, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
 -- For those who administer ------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ describe("a process that is stopped while it takes a lock", function()
       between:switch("down", "hold", 1)
       one:begin([[
         local of, name = ...
-        return conn[of](conn, name):with({ timeout = 0 }, function() called = true return true end)
+        return conn[of](conn, name):with({ timeout = 0 }, function() called = true end)
       ]], kind.of, name)
       until_true(function() return raw:exists(kind.queue(name)) end)
       stop(one)
@@ -164,7 +164,7 @@ describe("a process that is stopped while it takes a lock", function()
         called = false
       ]], between.url)
       one:begin([[
-        return conn:token_semaphore(...):with({ timeout = 20 }, function() called = true return true end)
+        return conn:token_semaphore(...):with({ timeout = 20 }, function() called = true end)
       ]], name)
       line.until_at(name, 0, 2, permits.permits(name))
       between:switch("down", mode, 1)

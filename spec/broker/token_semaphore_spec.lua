@@ -115,7 +115,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
             error("one too many is inside")
           end
           for i = 1, rounds do
-            local done = assert(sem:with({ timeout = 60, priority = i % 2 }, function(lock)
+            local _, done = assert(sem:with({ timeout = 60, priority = i % 2 }, function(lock)
               local place = enter()
               socket.sleep(0.001)
               assert(lock:held())
@@ -318,7 +318,7 @@ describe("a permit", function()
   it("is held for the length of a scope", function()
     local name = semaphore(1)
     local sem, raw = stage.connect():token_semaphore(name), stage.client()
-    assert.same({ "permit", 0, 7 }, { sem:with(function(lock, more)
+    assert.same({ true, "permit", 0, 7 }, { sem:with(function(lock, more)
       return lock.kind, raw:message_count(scene.permits(name)), more
     end, 7) })
     until_at(name, 1, 0)
@@ -546,7 +546,6 @@ describe("who waits for a permit", function()
         called = false
         return sem:with({ timeout = 60 }, function()
           called = true
-          return true
         end)
       ]])
       until_at(name, 0, 3 + i)
