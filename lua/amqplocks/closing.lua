@@ -11,10 +11,14 @@ local function begin(driver, session)
   return closing
 end
 
+-- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case, and only
+-- when the rest is done, as who is told may take long.
 local function close(driver, session)
   pcall(await, driver, nil, begin, driver, session)
+  pcall(driver.losses.close, driver.losses)
   session:abort()
   if driver.mind then pcall(driver.mind) end
+  pcall(driver.losses.tell, driver.losses)
 end
 
 return close

@@ -33,6 +33,11 @@ function Lock:held() return self._core:held() end
 ---@return boolean revoked
 function Lock:revoked() return self._core:revoked() end
 
+--- For who tells of losses: what held() says of a lock that was lost, also once it was released; nil: it was not, or it
+-- was let go of before.
+---@return string? message
+function Lock:_loss() return self._core:loss() end
+
 local function ask(self, method) return await(self._connection._driver, nil, self._core[method], self._core) end
 
 local ROUNDS = 3
@@ -52,12 +57,21 @@ function Lock:verify()
   return nil, message, code
 end
 
---- Lets it go ("Relinquishing a Lock") and waits until the broker says so.
+--- Lets it go ("Relinquishing a Lock") and waits until the broker says so. If it is found lost, conn:on_lost's function
+-- is called before this returns, unless that was told before.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
   local released, message, code = ask(self, "release")
   if code ~= "phase" then self._connection._driver.losses:forget(self) end -- it was begun, and so the lock let go of
   return released, message, code
+end
+
+--- For who could not find out, when it was released, that it was not lost before: it counts as lost.
+---@param message string
+function Lock:_count_as_lost(message)
+  local losses = self._connection._driver.losses
+  losses:add(self, message)
+  losses:tell()
 end
 
 --- For those who end what it belongs to: lets it go without waiting.

@@ -25,11 +25,21 @@ local function is_lost(was_held, released, code)
   return code == "lost" or not was_held
 end
 
+-- What the release has not found out by itself, on_lost is told of here.
+local function lost(lock, message, code)
+  message = message:gsub("^[%w_]+", "lost", 1)
+  if code ~= "lost" and code ~= "forked" then lock:_count_as_lost(message) end
+  return nil, message, "lost"
+end
+
 local function finish(lock, fine, ...)
   local looked, was_held = pcall(lock.held, lock) -- words for "no" take memory, and without it is released all the same
+  if not fine then
+    pcall(lock.release, lock) -- or an error of on_lost's would come instead
+    error((...), 0)
+  end
   local released, message, code = lock:release()
-  if not fine then error((...), 0) end
-  if is_lost(looked and was_held, released, code) then return nil, (message:gsub("^[%w_]+", "lost", 1)), "lost" end
+  if is_lost(looked and was_held, released, code) then return lost(lock, message, code) end
   return true, ...
 end
 

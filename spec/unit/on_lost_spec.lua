@@ -18,7 +18,7 @@ describe("on_lost", function()
 
   local function tell(lock, code, message) table.insert(told, { lock = lock, code = code, message = message }) end
 
-  before_each(function()
+  local function open()
     peer, script, told = Peer.open("whole"), {}, {}
     local session = peer.session
     local semaphore = session.semaphore
@@ -31,7 +31,9 @@ describe("on_lost", function()
       losses = losses.new(function() return session:alerts() end),
     }))
     conn:on_lost(tell)
-  end)
+  end
+
+  before_each(open)
 
   local claims
 
@@ -101,6 +103,62 @@ describe("on_lost", function()
     assert.equal(2, #told)
   end)
 
+  -- Ends the scope of a lock that finds it lost, and gives what is said of it.
+  local FINDERS = {
+    ["release"] = function(lock) return lock:release() end,
+    ["the end of a block"] = function(lock)
+      getmetatable(lock).__close(lock)
+      return nil, nil, "lost"
+    end,
+    ["close"] = function()
+      happen(function() peer.holder:down() end, function() peer.prober:down() end)
+      conn:close()
+      return nil, nil, "lost"
+    end,
+  }
+
+  for what, find in pairs(FINDERS) do
+    it("is called once when it is found by " .. what .. ", with what held() said before", function()
+      local lock = take "a"
+      lose "a"
+      local _, message = lock:held()
+      assert.equal("lost", select(3, find(lock)))
+      assert.same({ { lock = lock, code = "lost", message = message } }, told)
+      if what ~= "close" then wait() end
+      lock:release()
+      conn:close()
+      assert.equal(1, #told)
+    end)
+  end
+
+  it("is called once when it is found by with's release", function()
+    local lock
+    happen(function() grant "a" end)
+    local had, message, code = conn:semaphore("a"):with(function(mine)
+      lock = mine
+      lose "a"
+    end)
+    assert.same({ nil, 'lost: slot 1 of "a": its queue was deleted by somebody else', "lost" }, { had, message, code })
+    assert.same({ { lock = lock, code = code, message = message } }, told)
+    wait()
+    assert.equal(1, #told)
+  end)
+
+  it("is called when with says lost as nobody can say that it was not", function()
+    local lock
+    happen(function() grant "a" end, function() peer.holder:down() end)
+    local had, message, code = conn:semaphore("a"):with(function(mine)
+      lock = mine
+      peer:pass(60)
+      peer:pass(60)
+      assert.equal("suspect", select(3, lock:held()))
+    end)
+    assert.same({ nil, "lost" }, { had, code })
+    assert.same({ { lock = lock, code = code, message = message } }, told)
+    conn:close()
+    assert.equal(1, #told)
+  end)
+
   it("is not called for a lock that was lost before its owner had it: it is not handed over", function()
     happen(function()
       grant "a"
@@ -133,12 +191,45 @@ describe("on_lost", function()
     assert.same({}, told)
   end)
 
-  it("is not called for a lock that its owner lets go of when it is lost already", function()
+  it("is not called once more for a lock that is let go of when its loss was told", function()
     local lock = take "a"
+    wait(function() lose "a" end)
+    assert.equal(1, #told)
+    assert.equal("lost", select(3, lock:release()))
+    assert.equal("not_held", select(3, lock:release()))
+    conn:close()
+    assert.equal(1, #told)
+  end)
+
+  it("is not called for a lock that was lost and released while there was no function", function()
+    local lock = take "a"
+    conn:on_lost(nil)
     lose "a"
     assert.equal("lost", select(3, lock:release()))
+    conn:on_lost(tell)
     wait()
     assert.same({}, told)
+  end)
+
+  it("is called by close for each of many, also where it throws or nobody can wait", function()
+    for _, is_elsewhere in ipairs{ false, true } do
+      told = {}
+      local locks = { take "a", take "b", take "c" }
+      conn:on_lost(function(...)
+        tell(...)
+        error "and throws"
+      end)
+      lose "a"
+      lose "b"
+      conn._driver.check = is_elsewhere and function() return "nobody may wait here", "phase" end or nil
+      happen(function() peer.holder:delete "c-1-B" end, function() peer.holder:down() end,
+        function() peer.prober:down() end)
+      assert.is_true(conn:close())
+      assert.same({ 2, true }, { #told, told[1].lock ~= told[2].lock and told[1].lock ~= locks[3]
+        and told[2].lock ~= locks[3] })
+      assert.equal("down", peer.holder:state())
+      if not is_elsewhere then open() end
+    end
   end)
 
   it("is not called for a lock that nobody has any more", function()
@@ -232,17 +323,25 @@ describe("on_lost", function()
     assert.equal(told[2].lock ~= told[1].lock, true)
   end)
 
-  it("may release another lock that is lost as well, which is then not told of", function()
-    local locks = { take "a", take "b" }
+  it("may release the lock, and another that is lost as well: each is told of once, one after the other", function()
+    local locks, depth = { take "a", take "b" }, 0
     conn:on_lost(function(lock, ...)
+      assert.equal(0, depth)
+      depth = depth + 1
       tell(lock, ...)
-      assert.equal("lost", select(3, locks[lock == locks[1] and 2 or 1]:release()))
+      for _, one in ipairs(locks) do
+        assert.equal(#told == 1 and "lost" or "not_held", select(3, one:release()))
+      end
+      depth = depth - 1
     end)
     wait(function()
       lose "a"
       lose "b"
     end)
-    assert.equal(1, #told)
+    assert.equal(2, #told)
+    assert.is_true(told[1].lock ~= told[2].lock)
+    wait()
+    assert.equal(2, #told)
   end)
 
   it("may take itself away; another is told of what is left, and of what comes", function()
@@ -341,6 +440,27 @@ describe("on_lost", function()
       throws(b.release, b)
       peer.holder:delete "b-1-B"
       assert.equal("not_held", select(3, b:held()))
+    end)
+
+    it("comes out of the release that found the loss, and the lock is let go of", function()
+      local lock = take "a"
+      lose "a"
+      throws(lock.release, lock)
+      assert.equal("not_held", select(3, lock:release()))
+      assert.equal(1, #told)
+    end)
+
+    it("comes out of with, but not instead of the error of its function", function()
+      local sem, own = conn:semaphore "a", {}
+      happen(function() grant "a" end)
+      throws(sem.with, sem, function() lose "a" end)
+      happen(function() grant "a" end)
+      local fine, what = pcall(sem.with, sem, function()
+        lose "a"
+        error(own, 0)
+      end)
+      assert.same({ false, true }, { fine, what == own })
+      assert.equal(2, #told)
     end)
 
     it("is called for the rest by the next call that waits", function()

@@ -103,6 +103,12 @@ al_code al_lock_held(const al_lock *lock, int64_t now) {
   return is_certain ? AL_OK : why_not(lock);
 }
 
+bool al_lock_was_lost(const al_lock *lock) {
+  if (al_session_forked(lock->session)) return false;
+  AL_TURN(lock->session);
+  return lock->claim->state != AL_CLAIM_HELD && !lock->claim->was_let_go;
+}
+
 bool al_lock_revoked(const al_lock *lock) { return lock->claim->is_revoked; }
 
 /* ---- operations on it ------------------------------------------------------------------------------------------- */

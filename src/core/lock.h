@@ -37,6 +37,10 @@ void al_lock_let_go(al_lock *lock);
 /* True if there is still a lock; otherwise the operation fails with what became of it. */
 bool al_lock_is_still_held(al_op *op, const al_lock *lock);
 
+/* Whether it was lost before its owner let go of it, which al_lock_held() does not tell any more once that has happened;
+ * al_lock_reason() says why. */
+bool al_lock_was_lost(const al_lock *lock);
+
 /* What is held, for messages: slot 3 of "N". */
 #define AL_LOCK_WORDS (AL_NAME_SIZE + 32)
 void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]);

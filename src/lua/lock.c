@@ -39,6 +39,12 @@ static const char *why(const al_lock *lock, al_code code) {
   }
 }
 
+static void push_why_not(lua_State *L, const al_lock *lock, al_code code) {
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
+  lua_pushfstring(L, "%s: %s: %s", al_code_name(code), words, why(lock, code));
+}
+
 /* lock:held() -> true | false, message, code. No I/O. */
 static int lock_held(lua_State *L) {
   lock_box *box = check_box(L);
@@ -47,11 +53,18 @@ static int lock_held(lua_State *L) {
   al_code code = al_lock_held(lock, is_told ? lock->session->now : al_system_now());
   lua_pushboolean(L, code == AL_OK);
   if (code == AL_OK) return 1;
-  char words[AL_LOCK_WORDS];
-  al_lock_words(lock, words);
-  lua_pushfstring(L, "%s: %s: %s", al_code_name(code), words, why(lock, code));
+  push_why_not(L, lock, code);
   lua_pushstring(L, al_code_name(code));
   return 3;
+}
+
+/* lock:loss() -> what lock:held() says, or said until it was released, of a lock that was lost while it was its owner's;
+ * nothing of any other. No I/O. */
+static int lock_loss(lua_State *L) {
+  const al_lock *lock = check_box(L)->lock;
+  if (!al_lock_was_lost(lock)) return 0;
+  push_why_not(L, lock, AL_LOST);
+  return 1;
 }
 
 /* lock:revoked() -> boolean. No I/O. */
@@ -124,8 +137,9 @@ static int lock_gc(lua_State *L) {
 
 void al_lua_open_lock(lua_State *L) {
   static const luaL_Reg methods[] = {
-      {"held", lock_held},           {"revoked", lock_revoked}, {"info", lock_info},
-      {"verify", lock_verify},       {"release", lock_release}, {"let_go", lock_let_go},
-      {"downgrade", lock_downgrade}, {"drop", lock_gc},         {NULL, NULL}};
+      {"held", lock_held},       {"loss", lock_loss},           {"revoked", lock_revoked},
+      {"info", lock_info},       {"verify", lock_verify},       {"release", lock_release},
+      {"let_go", lock_let_go},   {"downgrade", lock_downgrade}, {"drop", lock_gc},
+      {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }

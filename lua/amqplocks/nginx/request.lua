@@ -144,6 +144,8 @@ local function share(worker)
       for operation in pairs(begun) do operation:end_closed() end
       common.mind()
       for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
+      pcall(locks.close, locks)
+      pcall(locks.tell, locks)
       state.over = CLOSED -- what another thread of the request has got meanwhile goes with the request
     end,
     news = function() end, -- what is told of the worker's connections the worker logs
