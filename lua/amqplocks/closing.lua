@@ -14,6 +14,7 @@ end
 -- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case, and only
 -- when the rest is done, as who is told may take long.
 local function close(driver, session)
+  if driver.catch_up then pcall(driver.catch_up) end
   pcall(await, driver, nil, begin, driver, session)
   pcall(driver.losses.close, driver.losses)
   session:abort()

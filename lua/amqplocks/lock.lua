@@ -61,8 +61,10 @@ end
 -- is called before this returns, unless that was told before.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
+  local driver = self._connection._driver
+  if driver.catch_up then driver.catch_up() end
   local released, message, code = ask(self, "release")
-  if code ~= "phase" then self._connection._driver.losses:forget(self) end -- it was begun, and so the lock let go of
+  if code ~= "phase" then driver.losses:forget(self) end -- it was begun, and so the lock let go of
   return released, message, code
 end
 

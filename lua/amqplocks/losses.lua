@@ -37,6 +37,9 @@ function losses:on(fn)
   self._lost = {}
 end
 
+--- Whether anybody is told.
+function losses:are_told() return self._fn ~= nil end
+
 --- A lock that was had, and that its owner does not know of yet: it is nobody's loss.
 function losses:expect(lock) self._watched[lock] = "expected" end
 

@@ -370,6 +370,26 @@ local function specs(loop)
     conn:close()
   end)
 
+  operated_loop_it("tells once of a lock that release, or close, finds lost", function()
+    local name, told = stage.semaphore(2), 0
+    local conn = connect { name = name, on_lost = function(lock)
+      told = told + 1
+      assert.is_nil((lock:release())) -- neither hangs nor tells again
+      loop.sleep(0.01)
+    end }
+    local sem = conn:semaphore(name)
+    for _, close in ipairs { false, true } do
+      local locks = { assert(sem:acquire{ timeout = 5 }), assert(sem:acquire{ timeout = 5 }) }
+      told = 0
+      broker.suite:close_connection(name .. " holder")
+      loop.until_true(function() return not locks[1]:held() end) -- a coroutine tells of it, or the call that is faster
+      if close then conn:close() else locks[1]:release() end
+      loop.until_true(function() return told == 2 end)
+      loop.sleep(0.05)
+      assert.equal(2, told)
+    end
+  end)
+
   operated_loop_it("is told that a lock is asked back, while it does something else", function()
     local name = stage.semaphore(1)
     local conn = connect()

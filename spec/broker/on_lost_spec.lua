@@ -55,6 +55,59 @@ describe("on_lost", function()
     assert.equal(1, #told)
   end)
 
+  -- Each gives what it says of the lock.
+  local FINDERS = {
+    ["release"] = function(lock) return lock:release() end,
+    ["the end of a block"] = function(lock)
+      getmetatable(lock).__close(lock)
+      return nil, "lost: ", "lost"
+    end,
+    ["close"] = function(lock)
+      lock._connection:close()
+      return nil, "lost: ", "lost"
+    end,
+  }
+
+  for what, find in pairs(FINDERS) do
+    for how, lose_it in pairs{
+      ["its queue was deleted"] = lose,
+      ["its connection was closed"] = function(_, conn) broker.suite:close_connection(conn._session:name() .. " holder") end,
+    } do
+      operated_it("is called once by " .. what .. ", if that finds it lost: " .. how, function()
+        local name = stage.semaphore(1)
+        local conn = connect(nil, { name = name })
+        local lock = stage.take(conn:semaphore(name))
+        lose_it(name, conn)
+        until_true(function() return not lock:held() end)
+        assert.same({}, told)
+        stage.fails("lost", find(lock))
+        assert.equal(1, #told)
+        assert.same({ lock, "lost" }, { told[1].lock, told[1].code })
+        assert.matches("^lost: slot 1 of ", told[1].message)
+        lock:release()
+        conn:close()
+        assert.equal(1, #told)
+      end)
+    end
+  end
+
+  operated_it("is called once by with, if its release finds it lost, also by one that the function's error ends", function()
+    local name, own = stage.semaphore(1), {}
+    local sem = connect():semaphore(name)
+    local function work(lock, problem)
+      lose(name)
+      until_true(function() return not lock:held() end)
+      if problem then error(problem, 0) end
+    end
+    stage.fails("lost", sem:with({ timeout = 5 }, work))
+    assert.equal(1, #told)
+    assert.same({ false, true }, (function(fine, problem) return { fine, problem == own } end)(pcall(sem.with, sem, work,
+      own)))
+    assert.equal(2, #told)
+    assert.is_true(stage.take(sem):release())
+    assert.equal(2, #told)
+  end)
+
   operated_it("may take new locks for the lost ones on the same connection, each once", function()
     local name, again = stage.semaphore(20), {}
     local sem

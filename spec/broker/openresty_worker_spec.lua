@@ -252,6 +252,64 @@ for _, shared in ipairs{ false, true } do
       scene.assert_all_there(name, 1)
     end)
 
+    for call, find in pairs{
+      ["release"] = "select(3, lock:release())",
+      ["with"] = "code",
+      ["close"] = "lock._connection:close()",
+    } do
+      operated_it("a loss is told once by the call that finds it: " .. call, function()
+        local label, name = client.unique("worker"), stage.semaphore(1)
+        local server = scene.start(shared, {
+          connect = ("name = %q"):format(label),
+          locations = { ["= /lose"] = ([[
+            local conn, told = connect(), {}
+            conn:on_lost(function(lock, code) table.insert(told, code .. " " .. lock.slot) end)
+            local lock, code
+            local function work(mine)
+              lock = mine
+              gates:set("in", true)
+              await_gate("lost")
+            end
+            if $with then
+              code = select(3, conn:semaphore(var.arg_name):with(work))
+            else
+              work(assert(conn:semaphore(var.arg_name):acquire()))
+            end
+            local found = $find
+            lock:release()
+            conn:close()
+            ngx.say(tostring(found), ": ", table.concat(told, ", "))]]):gsub("$(%l+)", {
+              with = tostring(call == "with"), find = find }) },
+        })
+        local request = server:begin("/lose?name=" .. name)
+        until_true(function() return body(server, "/seen?gate=in") == "true" end, 20)
+        broker.suite:close_connection(label .. " holder")
+        stage.until_free(name, 1)
+        scene.open(server, "lost")
+        assert.equal(("200 %s: lost 1\n"):format(call == "close" and "true" or "lost"), scene.answer(request))
+        scene.assert_all_there(name, 1)
+      end)
+    end
+
+    operated_it("a loss that no call finds is told to nobody: with its request ends who would be told", function()
+      local label, name = client.unique("worker"), stage.semaphore(1)
+      local server = scene.start(shared, {
+        connect = ("name = %q"):format(label),
+        locations = { ["= /lose"] = [[
+          local lock = take()
+          lock._connection:on_lost(function() gates:set("told", true) end)
+          await_gate(var.arg_gate)
+          ngx.say "over"]] },
+      })
+      local request, gate = scene.inside(server, "/lose", name, 1)
+      broker.suite:close_connection(label .. " holder")
+      stage.until_free(name, 1)
+      scene.open(server, gate)
+      assert.equal("200 over\n", scene.answer(request))
+      for _ = 1, 3 do until_true(function() return body(server, "/try?name=" .. name) == "1" end) end
+      assert.equal("nil", body(server, "/seen?gate=told"))
+    end)
+
     operated_it("each worker has one prober, which a quit takes along", function()
       local label, name = client.unique("worker"), stage.semaphore(1)
       -- Whose socket a connection is for, chance decides, and not who was quick.

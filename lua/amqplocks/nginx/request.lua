@@ -88,6 +88,17 @@ local function wait(self, operation, most)
   move(self, operation)
 end
 
+-- While nobody waited nobody has read: a lock that is let go of may be lost already. To look takes up to a millisecond,
+-- nginx's least; so only if somebody is to be told.
+local function catch_up(self, locks)
+  if not locks:are_told() or is_alive(self.leader) or not self.holder:is_up() then return end
+  self.leader = coroutine.running()
+  self.holder:read(0)
+  self.leader = nil
+  move(self)
+  self.followers:call()
+end
+
 local function own(worker, settings)
   settings.lender = worker.session
   local session, message, code = core.loop(settings)
@@ -109,6 +120,9 @@ local function own(worker, settings)
       state.settle()
     end,
     drain = function() move(self) end,
+    catch_up = function()
+      if not check(state) then catch_up(self, locks) end
+    end,
     news = function() return session:news() end,
     losses = locks,
   }
