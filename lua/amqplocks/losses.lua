@@ -64,7 +64,8 @@ local function note(self, lock)
   if message then self:add(lock, message) end
 end
 
---- Its owner has let go of it. If it was lost before, that is still to be told; without memory for that it is watched on.
+--- Its owner has let go of it. If it was lost before, that is still to be told; without memory to note it, it is
+-- watched on.
 function losses:forget(lock)
   if self._watched[lock] == "watched" and self._fn and not self._closed and not plain_pcall(note, self, lock) then
     self._seen = nil

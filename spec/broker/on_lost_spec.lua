@@ -71,13 +71,13 @@ describe("on_lost", function()
   for what, find in pairs(FINDERS) do
     for how, lose_it in pairs{
       ["its queue was deleted"] = lose,
-      ["its connection was closed"] = function(_, conn) broker.suite:close_connection(conn._session:name() .. " holder") end,
+      ["its connection was closed"] = function(name) broker.suite:close_connection(name .. " holder") end,
     } do
       operated_it("is called once by " .. what .. ", if that finds it lost: " .. how, function()
         local name = stage.semaphore(1)
         local conn = connect(nil, { name = name })
         local lock = stage.take(conn:semaphore(name))
-        lose_it(name, conn)
+        lose_it(name)
         until_true(function() return not lock:held() end)
         assert.same({}, told)
         stage.fails("lost", find(lock))
@@ -91,7 +91,7 @@ describe("on_lost", function()
     end
   end
 
-  operated_it("is called once by with, if its release finds it lost, also by one that the function's error ends", function()
+  operated_it("is called once by with, if its release finds it lost, also after an error in its function", function()
     local name, own = stage.semaphore(1), {}
     local sem = connect():semaphore(name)
     local function work(lock, problem)
@@ -101,8 +101,8 @@ describe("on_lost", function()
     end
     stage.fails("lost", sem:with({ timeout = 5 }, work))
     assert.equal(1, #told)
-    assert.same({ false, true }, (function(fine, problem) return { fine, problem == own } end)(pcall(sem.with, sem, work,
-      own)))
+    local fine, problem = pcall(sem.with, sem, work, own)
+    assert.same({ false, true }, { fine, problem == own })
     assert.equal(2, #told)
     assert.is_true(stage.take(sem):release())
     assert.equal(2, #told)
