@@ -136,10 +136,10 @@ static int lock_gc(lua_State *L) {
 }
 
 void al_lua_open_lock(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"held", lock_held},       {"loss", lock_loss},           {"revoked", lock_revoked},
-      {"info", lock_info},       {"verify", lock_verify},       {"release", lock_release},
-      {"let_go", lock_let_go},   {"downgrade", lock_downgrade}, {"drop", lock_gc},
-      {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"held", lock_held},       {"loss", lock_loss},
+                                     {"revoked", lock_revoked}, {"info", lock_info},
+                                     {"verify", lock_verify},   {"release", lock_release},
+                                     {"let_go", lock_let_go},   {"downgrade", lock_downgrade},
+                                     {"drop", lock_gc},         {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }
