@@ -121,6 +121,7 @@ build = {
     ["amqplocks.lock"] = "lua/amqplocks/lock.lua",
     ["amqplocks.losses"] = "lua/amqplocks/losses.lua",
     ["amqplocks.memory"] = "lua/amqplocks/memory.lua",
+    ["amqplocks.methods"] = "lua/amqplocks/methods.lua",
     ["amqplocks.mutex"] = "lua/amqplocks/mutex.lua",
     ["amqplocks.news"] = "lua/amqplocks/news.lua",
     ["amqplocks.options"] = "lua/amqplocks/options.lua",

@@ -5,6 +5,7 @@
 -- second administrator waits for the first, within its `timeout`.
 local await = require "amqplocks.await"
 local core = require "amqplocks.core"
+local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
 local checks = options.checks
@@ -51,6 +52,7 @@ function Admin:create(slots, opts) return administer(self, "create", opts, optio
 
 --- "Adding Slots".
 ---@param slots integer how many more, at least 1
+---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", …
 function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
 
@@ -66,24 +68,29 @@ function Admin:remove(slots, opts) return administer(self, "remove", opts, optio
 
 --- Makes it this many slots, whatever there was: creates, adds, removes, fills gaps, clears strays.
 ---@param slots integer 0 or more
+---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, string? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
 --- "Destroying the Semaphore", strays included.
+---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_found", …
 function Admin:destroy(opts) return administer(self, "destroy", opts) end
 
 --- Declares what is missing between the first slot and the last, and makes up for tokens that the doorbell has lost. A
 -- doorbell that version 0.1.0 made as a quorum queue is replaced while no slot is held.
+---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the
 ---  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
 function Admin:repair(opts) return administer(self, "repair", opts) end
 
 --- "Determining the Maximum Number of Slots".
+---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots 0 if there is no semaphore, string? message, string? code "conflict" (one is missing), …
 function Admin:slots(opts) return administer(self, "slots", opts) end
 
 --- Every slot up to the last that exists or is held: { { exists = true, held = false }, … }
+---@param opts? amqplocks.AdminOptions
 ---@return { exists: boolean, held: boolean }[]|nil, string? message, string? code
 function Admin:status(opts) return administer(self, "status", opts) end
 
@@ -118,6 +125,8 @@ function Admin:revoke(slot, opts)
   if opts ~= nil then opts = options.check(opts, schema, "revoke") end
   return begin(self, "revoke", self.name, options.merge(self._options, opts), slot)
 end
+
+methods.check(Admin, "admin", "_connection")
 
 local admin = {}
 

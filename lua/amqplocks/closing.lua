@@ -11,8 +11,8 @@ local function begin(driver, session)
   return closing
 end
 
--- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case, last of
--- all, as that may take long.
+-- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case. That
+-- may take long, so it comes last.
 local function close(driver, session)
   if driver.catch_up then pcall(driver.catch_up) end
   pcall(await, driver, nil, begin, driver, session)

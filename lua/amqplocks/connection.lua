@@ -6,6 +6,7 @@ local admin = require "amqplocks.admin"
 local await = require "amqplocks.await"
 local close = require "amqplocks.closing"
 local memory = require "amqplocks.memory"
+local methods = require "amqplocks.methods"
 local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
 local rwlock = require "amqplocks.rwlock"
@@ -54,7 +55,7 @@ function Connection:pollfd() return self._session:pollfd() end
 
 --- What to wait for.
 ---@return "r"
-function Connection.events() return "r" end
+function Connection:events() return "r" end -- luacheck: no self
 
 --- In how many seconds the connection wants a call that may wait.
 ---@return number|nil seconds nil: it does not, as its thread keeps it alive, or it holds no locks
@@ -68,8 +69,7 @@ function Connection:semaphore(name, opts) return semaphore.new(self, options.nam
 
 --- The administration of a semaphore ("Lock Administration"). Asks the broker nothing.
 ---@param name string
----@param opts? { queue_type?: "classic"|"quorum", overshoot?: integer, timeout?: number, wait?: number,
----  ascending?: boolean } defaults for each of its calls
+---@param opts? amqplocks.AdminOptions defaults for each of its calls
 ---@return amqplocks.Admin
 function Connection:admin(name, opts) return admin.new(self, options.name(name, "admin"), opts) end
 
@@ -93,6 +93,8 @@ function Connection:mutex(name, opts) return mutex.new(self, options.name(name, 
 ---@param opts? { max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
 ---@return amqplocks.RWLock
 function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name, "rwlock"), opts) end
+
+methods.check(Connection, "conn", "_session")
 
 local connection = {}
 

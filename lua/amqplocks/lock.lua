@@ -4,6 +4,7 @@
 --- A lock held. It belongs to its connection; this object owns it.
 local await = require "amqplocks.await"
 local memory = require "amqplocks.memory"
+local methods = require "amqplocks.methods"
 local pcall = require("amqplocks.protected").pcall
 
 ---@class amqplocks.Lock
@@ -23,7 +24,11 @@ end
 
 --- Is it still ours, as far as this process can know without asking? No I/O.
 ---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
-function Lock:held() return self._core:held() end
+function Lock:held()
+  local core = self and self._core
+  if not core then methods.misused("lock", "held") end
+  return core:held()
+end
 
 --- Did an administrator ask for it back? Nobody takes it away: it is held until it is released, which is what a holder
 -- that reads true should do as soon as it can. Once true it stays true. No I/O: while the program computes, the
@@ -31,7 +36,11 @@ function Lock:held() return self._core:held() end
 --
 --     while lock:held() and not lock:revoked() and work_is_left() do work_a_little() end
 ---@return boolean revoked
-function Lock:revoked() return self._core:revoked() end
+function Lock:revoked()
+  local core = self and self._core
+  if not core then methods.misused("lock", "revoked") end
+  return core:revoked()
+end
 
 --- For who tells of losses: what held() says of a lock that was lost, also once it was released; nil: it was not, or it
 -- was let go of before.
@@ -106,6 +115,8 @@ function metatable.__close(self)
   self._connection._driver.losses:forget(self)
   self:_let_go()
 end
+
+methods.check(Lock, "lock", "_connection", { held = true, revoked = true })
 
 local lock = {}
 

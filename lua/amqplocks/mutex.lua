@@ -6,6 +6,7 @@
 -- that should have no other: there when it was created, and not there when it was destroyed.
 local acquiring = require "amqplocks.acquiring"
 local admin = require "amqplocks.admin"
+local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
 local schema = options.merge(acquiring.resource_schema, { persistent = options.checks.boolean })
@@ -63,6 +64,8 @@ function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_held", and those of admin:revoke
 function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end
+
+methods.check(Mutex, "mutex", "_connection")
 
 local mutex = {}
 

@@ -7,6 +7,7 @@
 -- Whoever reads or writes a lock cannot read or write it once more on the same connection before it has let go:
 -- "deadlock". (A reader that waited to read again, behind a writer that waits for that reader, would wait for ever.)
 local acquiring = require "amqplocks.acquiring"
+local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
 ---@class amqplocks.RWLock
@@ -48,6 +49,8 @@ function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", 
 ---@param ... any an optional table of write's options, the function, and further arguments for it
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end
+
+methods.check(RWLock, "rwlock", "_connection")
 
 local rwlock = {}
 

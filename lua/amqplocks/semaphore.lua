@@ -3,6 +3,7 @@
 
 --- The persistent semaphore, for those who lock.
 local acquiring = require "amqplocks.acquiring"
+local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
 local schema = options.merge(acquiring.resource_schema, {
@@ -36,6 +37,8 @@ function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts)
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function Semaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
+
+methods.check(Semaphore, "semaphore", "_connection")
 
 local semaphore = {}
 

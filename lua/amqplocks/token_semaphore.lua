@@ -6,6 +6,7 @@
 local acquiring = require "amqplocks.acquiring"
 local await = require "amqplocks.await"
 local core = require "amqplocks.core"
+local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
 local checks = options.checks
@@ -117,6 +118,8 @@ function TokenSemaphore:repair(opts) return administer(self, "repair", opts) end
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return true|nil, string? message, string? code "not_found", "timeout", …
 function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) end
+
+methods.check(TokenSemaphore, "token_semaphore", "_connection")
 
 local token_semaphore = {}
 

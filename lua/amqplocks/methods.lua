@@ -1,0 +1,28 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Methods that are called with a dot instead of a colon, `conn.mutex("db")`, say so.
+local methods = {}
+
+--- Throws. `what` is the word for the object in front of the colon.
+function methods.misused(what, name)
+  error(("%s: must be called with a colon, %s:%s(…), not with a dot"):format(name, what, name), 0)
+end
+
+local function checked(what, key, name, method)
+  return function(self, ...)
+    if type(self) ~= "table" or self[key] == nil then methods.misused(what, name) end
+    return method(self, ...)
+  end
+end
+
+--- Puts a check before each public method of a class, but for those in `but`, which are too fast for that and check
+-- themselves. Of its objects each has a field `key`, and an options table has none.
+function methods.check(class, what, key, but)
+  for name, method in pairs(class) do
+    local is_public = name:sub(1, 1) ~= "_"
+    if is_public and not (but and but[name]) then class[name] = checked(what, key, name, method) end
+  end
+end
+
+return methods
