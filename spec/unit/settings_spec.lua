@@ -11,7 +11,7 @@ local function shown(url)
   peer.holder:expect("protocol header")
   peer.holder:send(peer.holder.start())
   local user, password = peer.holder:expect("connection.start-ok").response:match("^%z(%Z*)%z(%Z*)$")
-  peer.holder:send{ channel = 0, method = "connection.tune" }
+  peer.holder:send{ channel = 0, method = "connection.tune", frame_max = 131072 }
   peer.holder:expect("connection.tune-ok")
   return { user, password, peer.holder:expect("connection.open").virtual_host }
 end
