@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Messages that a second user publishes to the queues of locks: large, deep, long. Nobody loses a lock by them.
+local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
@@ -156,13 +157,21 @@ describe("a foreign message", function()
 end)
 
 describe("a broker's frame_max", function()
-  local strict_it = broker.operated_it(it, pending)
-  strict_it("is agreed to as it is offered", function()
+  local operated_it = broker.operated_it(it, pending)
+  after_each(stage.clear)
+
+  operated_it("is agreed to as it is offered", function()
     local conn = stage.connect()
     stage.take(conn:mutex(stage.mutex()))
     until_true(function()
       return broker.suite:ctl("list_connections", "frame_max"):find("131072", 1, true) ~= nil
     end)
   end)
-  after_each(stage.clear)
+
+  operated_it("is refused where there is none", function()
+    local node = broker.start("frame_max = 0")
+    local message = stage.fails("limit", amqplocks.connect(node.url))
+    node:remove()
+    assert.matches("frame_max is 0", message, 1, true)
+  end)
 end)
