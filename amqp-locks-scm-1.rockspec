@@ -78,6 +78,7 @@ build = {
         "src/core/wait.c",
         "src/core/writer.c",
         "src/transport/bytes.c",
+        "src/transport/descriptors.c",
         "src/transport/fork.c",
         "src/transport/frames.c",
         "src/transport/input.c",

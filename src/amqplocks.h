@@ -30,7 +30,9 @@
  * ends with the session.
  *
  * Forks. In a child of the process that made it a session is of no use: operations fail with AL_FORKED, and the child
- * neither ends nor disturbs what its parent has.
+ * neither ends nor disturbs what its parent has. In the child a handler of pthread_atfork() replaces the descriptors of all
+ * sessions by /dev/null, so the locks of a parent that is killed are free at once, though the child lives on. Children of
+ * _Fork() and of clone() keep copies, and the locks, until they end or the broker misses the heartbeats.
  *
  * Memory. What a function gives as a pointer that is not const belongs to the caller, who gives it back with the _drop
  * function of its type; NULL is no memory. In whatever order that happens: what still needs another thing keeps it alive.

@@ -236,19 +236,4 @@ describe("the child of a fork", function()
       assert_untouched(parent, name)
     end)
   end
-
-  -- It shares its parent's socket, so the broker sees no end of the connection; but nobody answers for it any more.
-  it("that outlives its killed parent leaves the lock to the broker's heartbeat", function()
-    local parent, name = forking(nil, "{ heartbeat = 1 }")
-    local pid = parent:run([[
-      local pid = require("fork").fork()
-      if pid == 0 then require("socket").sleep(100) end
-      return pid
-    ]])
-    stage.undo(function() os.execute("kill -s KILL " .. pid) end)
-    parent:kill()
-    stage.until_free(name, 1, 20)
-    process.shell("kill", "-s", "0", tostring(pid))
-    assert.equal(1, stage.take(stage.connect():semaphore(name)).slot)
-  end)
 end)

@@ -4,11 +4,11 @@
 
 #include <poll.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/session.h"
 #include "core/turn.h"
+#include "transport/descriptors.h"
 #include "transport/native.h"
 #include "transport/system.h"
 
@@ -53,7 +53,7 @@ static void *keeper_main(void *argument) {
 bool al_keeper_start(al_keeper *keeper, al_session *session) {
   sigset_t all, before;
   if (keeper->runs) return true;
-  if (keeper->poke < 0) keeper->poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (keeper->poke < 0) keeper->poke = al_descriptors_eventfd(0);
   if (keeper->poke < 0) return false;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the owner's, and a new thread inherits this */
@@ -69,6 +69,6 @@ void al_keeper_stop(al_keeper *keeper, bool is_forked) {
     pthread_join(keeper->thread, NULL);
   }
   keeper->runs = false;
-  if (keeper->poke >= 0) close(keeper->poke);
+  al_descriptors_close(keeper->poke);
   keeper->poke = -1;
 }

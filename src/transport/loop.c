@@ -6,6 +6,7 @@
 
 #include "core/op.h"
 #include "core/session.h"
+#include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/system.h"
 
@@ -42,7 +43,8 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender) {
   session->transport_free = transport_free;
   session->take_turn = tell_time;
   session->has_forked = has_forked;
-  session->is_shared = true; /* by the loop's coroutines */
+  session->is_shared = true;       /* by the loop's coroutines */
+  al_descriptors_spare_standard(); /* the loop opens the sockets, but a lock is as lost */
   tell_time(session);
   return session;
 }

@@ -7,12 +7,12 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "core/op.h"
 #include "core/session.h"
 #include "core/turn.h"
+#include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/socket.h"
 #include "transport/system.h"
@@ -20,6 +20,7 @@
 #define LOOK_AROUND AL_SECOND /* the longest wait in one go, so that Lua's hooks and signals get their turn */
 
 #define CONNECT_MOST (86400 * AL_SECOND) /* rabbitmq-c's clock runs over at some hundred years */
+#define CONNECT_AGAIN 3                  /* at most so often, when another thread has forked meanwhile */
 
 struct al_transport {
   al_fork fork;
@@ -67,7 +68,7 @@ static void give_turn(al_session *session) {
 }
 
 static void close_alarm(struct al_transport *transport) {
-  if (transport->alarm >= 0) close(transport->alarm);
+  al_descriptors_close(transport->alarm);
   transport->alarm = -1;
 }
 
@@ -81,7 +82,7 @@ static void transport_free(struct al_transport *transport) {
 
 static struct al_transport *transport_new(void) {
   struct al_transport *transport = calloc(1, sizeof *transport);
-  if (!transport || !al_fork_init(&transport->fork)) {
+  if (!transport || !al_descriptors_init() || !al_fork_init(&transport->fork)) {
     free(transport);
     return NULL;
   }
@@ -151,13 +152,29 @@ static bool is_due(al_session *session, const al_link *link) {
   return al_link_is_due(link);
 }
 
+/* A connection that nobody else has a copy of, and whose descriptor is none of standard input, output and error. Both can
+ * only happen when other threads fork, or close these, while this one connects: then it is made again. A program that forks
+ * all the time gets one all the same. */
+static al_port *connect_alone(al_session *session, int64_t until, al_code *code, char why[256]) {
+  for (int again = CONNECT_AGAIN;; again--) {
+    int64_t left = until - al_system_now();
+    al_descriptors_spare_standard();
+    al_forks before = al_descriptors_forks();
+    al_port *port = al_socket_connect(&session->settings, left > AL_MILLISECOND ? left : AL_MILLISECOND,
+                                      &session->transport->fork, code, why);
+    if (!port || again == 0 || !(al_socket_fd(port) <= 2 || al_descriptors_may_be_copied(&before)))
+      return port;
+    port->kind->close(port);
+  }
+}
+
 /* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches. */
 static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
   if (!is_due(session, link)) return;
   int64_t begun = al_system_now(), left = patience(session);
-  al_port *port = al_socket_connect(&session->settings, left, &session->transport->fork, &code, why);
+  al_port *port = connect_alone(session, begun + left, &code, why);
   AL_TURN(session);
   bool was_cut_short = !port && left < session->settings.timeout && session->now >= begun + left;
   if (port)
@@ -257,8 +274,7 @@ int al_native_pollfd(al_session *session) {
   AL_TURN(session);
   struct al_transport *transport = session->transport;
   if (session->closed) return -1;
-  if (transport->alarm < 0)
-    transport->alarm = eventfd(session->alerts > session->alerts_seen, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (transport->alarm < 0) transport->alarm = al_descriptors_eventfd(session->alerts > session->alerts_seen);
   mind_keeper(session);
   return transport->alarm;
 }

@@ -8,12 +8,14 @@
 #include "transport/socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/descriptors.h"
 #include "transport/frames.h"
 #include "transport/tls.h"
 
@@ -29,23 +31,21 @@
 typedef struct socket_port {
   al_frames frames;
   const al_fork *fork;
+  int fd; /* the socket's, as it is listed */
   al_tls tls;
   bool is_tls, has_heard;
 } socket_port;
 
 /* ---- the port --------------------------------------------------------------------------------------------------- */
 
-static int descriptor(const socket_port *self) { return amqp_get_sockfd(self->frames.codec); }
-
 /* Like recv() and send(); with an errno of EPROTO the reason is OpenSSL's. */
 static ssize_t receive(socket_port *self, void *bytes, size_t room) {
-  return self->is_tls ? al_tls_read(&self->tls, bytes, room)
-                      : recv(descriptor(self), bytes, room, MSG_DONTWAIT);
+  return self->is_tls ? al_tls_read(&self->tls, bytes, room) : recv(self->fd, bytes, room, MSG_DONTWAIT);
 }
 
 static ssize_t transmit(socket_port *self, const void *bytes, size_t length) {
   return self->is_tls ? al_tls_write(&self->tls, bytes, length)
-                      : send(descriptor(self), bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+                      : send(self->fd, bytes, length, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static bool is_for_later(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
@@ -103,13 +103,24 @@ static void socket_flush(al_port *port) {
   }
 }
 
+/* The number comes off the list before it is free for others. Another thread that forks in between leaves its child a copy,
+ * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say. */
+static void disconnect(socket_port *self) {
+  int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, 3);
+  al_descriptors_remove(self->fd);
+  al_frames_free(&self->frames);
+  if (copy < 0) return;
+  shutdown(copy, SHUT_RDWR);
+  close(copy);
+}
+
 static void socket_close(al_port *port) {
   socket_port *self = (socket_port *)port;
   if (al_fork_happened(self->fork)) { /* the parent's TLS must not be told goodbye: the rest is given up */
-    close(descriptor(self));
+    al_descriptors_close(self->fd);
     return;
   }
-  al_frames_free(&self->frames);
+  disconnect(self);
   free(self);
 }
 
@@ -158,6 +169,11 @@ static al_code connect_refusal(int status, const al_tls *tls, const al_settings 
   }
 }
 
+static bool list(socket_port *self) {
+  self->fd = amqp_get_sockfd(self->frames.codec);
+  return al_descriptors_add(self->fd);
+}
+
 al_port *al_socket_connect(const al_settings *settings, int64_t patience, const al_fork *fork, al_code *code,
                            char why[256]) {
   struct timeval timeout = timeval_of(patience);
@@ -177,7 +193,8 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   if (socket) {
     errno = 0; /* rabbitmq-c does not say it otherwise when no descriptor is left */
     int status = amqp_socket_open_noblock(socket, settings->host, settings->port, &timeout);
-    if (status == AMQP_STATUS_OK) return &self->frames.port;
+    if (status == AMQP_STATUS_OK && list(self)) return &self->frames.port;
+    if (status == AMQP_STATUS_OK) status = AMQP_STATUS_NO_MEMORY;
     *code = connect_refusal(status, &self->tls, settings, why);
   }
   al_frames_free(&self->frames);
@@ -185,7 +202,7 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   return NULL;
 }
 
-int al_socket_fd(const al_port *port) { return descriptor((const socket_port *)port); }
+int al_socket_fd(const al_port *port) { return ((const socket_port *)port)->fd; }
 
 bool al_socket_has_unsent(const al_port *port) {
   const socket_port *self = (const socket_port *)port;

@@ -1,0 +1,221 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Children that do not exec and outlive the process that forked them. They have copies of all its descriptors, and the
+-- broker sees the end of a connection only when its last copy is closed. Heartbeats are so long here that no lock could
+-- come free by them within a test.
+local process = require "spec.support.process"
+local program = require "spec.support.program"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local AT_ONCE = { timeout = 10 } -- of a heartbeat of 60 s
+local LONG = "heartbeat = 60"
+local SECURE = LONG .. ", tls = { ca = os.getenv 'BROKER_TLS' .. '/ca.pem' }"
+
+local ways = { ["over TCP"] = { it, nil, LONG } }
+ways["over TLS"] = { os.getenv "BROKER_TLS" and it or pending, os.getenv "AMQPS_URL", SECURE }
+
+local cpath
+
+setup(function() cpath = process.c_module "fork" end)
+after_each(function()
+  program.clear()
+  stage.clear()
+end)
+teardown(process.remove_modules)
+teardown(program.remove)
+teardown(stage.check)
+
+local function kill_later(pid)
+  stage.undo(function() os.execute(("kill -s KILL %d 2>/dev/null"):format(pid)) end)
+  return pid
+end
+
+local function lives(pid) return (pcall(process.shell, "kill", "-s", "0", tostring(pid))) end
+
+describe("the locks of a killed process whose children live on", function()
+  -- A process with two connections: a slot and a mutex are held on one, another slot on the other.
+  local function prefork_server(url, options)
+    local name, mutex = stage.semaphore(2), stage.mutex()
+    -- The sanitizer's threads and leaks are not what is looked at.
+    local server = process.start{ ASAN_OPTIONS = (os.getenv "ASAN_OPTIONS" or "") .. ":detect_leaks=0" }
+    server:run([[
+      local cpath, url, name, mutex = ...
+      package.cpath = cpath .. package.cpath
+      fork, socket, amqplocks = require "fork", require "socket", require "amqplocks"
+      function sockets()
+        local pipe, all = io.popen("ls -l /proc/$PPID/fd"), { socket = 0, eventfd = 0 }
+        for line in pipe:lines() do
+          for kind in pairs(all) do all[kind] = all[kind] + (line:find(kind, 1, true) and 1 or 0) end
+        end
+        pipe:close()
+        return all.socket, all.eventfd
+      end
+      function connect() return assert(amqplocks.connect(url, { ]] .. options .. [[ })) end
+      one, other = connect(), connect()
+      first, second = one:semaphore(name), other:semaphore(name)
+      locks = { assert(first:acquire()), assert(second:acquire()), assert(one:mutex(mutex):acquire()) }
+      assert(one:pollfd() and other:pollfd())
+      function child(fn)
+        local pid = fork.fork()
+        if pid > 0 then return pid end
+        fn()
+        while true do socket.sleep(100) end
+      end
+    ]], cpath, url, name, mutex)
+    return server, name, mutex
+  end
+
+  local function assert_all_come_free(server, name, mutex)
+    server:kill()
+    local conn = stage.connect()
+    stage.take(conn:semaphore(name), AT_ONCE)
+    stage.take(conn:semaphore(name), AT_ONCE)
+    stage.take(conn:mutex(mutex), AT_ONCE)
+  end
+
+  for how, way in pairs(ways) do
+    local test, url, options = way[1], way[2], way[3]
+
+    test("are free at once, " .. how, function()
+      local server, name, mutex = prefork_server(url, options)
+      local child = kill_later(server:run "return child(function() end)")
+      assert.is_true(server:run "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()")
+      assert_all_come_free(server, name, mutex)
+      assert.is_true(lives(child))
+    end)
+
+    test("are free at once, whatever they did with their copies, " .. how, function()
+      local server, name, mutex = prefork_server(url, options)
+      local collects = "one, other, first, second, locks = nil collectgarbage() collectgarbage()"
+      local grandchild = "child(function() " .. collects .. " end)"
+      for _, doing in ipairs{ "one:close() other:close()", "locks[1]:release() first:try_acquire()",
+        collects, grandchild,
+        "own = connect() assert(own:semaphore('none'):try_acquire() == nil)" } do
+        kill_later(server:run("return child(function() " .. doing .. " end)"))
+      end
+      assert.is_true(server:run "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()")
+      assert_all_come_free(server, name, mutex)
+    end)
+  end
+
+  it("have neither sockets nor eventfds of its", function()
+    local server = prefork_server(nil, LONG)
+    local sockets, eventfds = server:run "return sockets()"
+    assert.equal(4, eventfds) -- two that poke a keeper, two of pollfd
+    local path = os.tmpname()
+    kill_later(server:run([[
+      local path = ...
+      return child(function()
+        local file = assert(io.open(path, "w"))
+        file:write(table.concat({ sockets() }, " "), "\n")
+        file:close()
+      end)
+    ]], path))
+    local left = until_true(function()
+      local file = assert(io.open(path))
+      local text = file:read "*l"
+      file:close()
+      return text
+    end)
+    os.remove(path)
+    assert.equal(("%d 0"):format(sockets - 4), left) -- a holder and a prober of either connection
+  end)
+
+  -- A server in C that forks in the worst of moments. Its children's ids are killed at the end.
+  local function prefork(mode, environment, how)
+    local name = stage.semaphore(1)
+    local path = program.build("spec/support/programs/prefork.c", "amqplocks", how)
+    local all = { URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB }
+    for key, value in pairs(environment or {}) do all[key] = value end
+    local server = program.start(all, path, mode, name)
+    server:await("holds", 60)
+    local child
+    for pid in server:output():gmatch "child (%d+)" do child = kill_later(pid) end
+    return server, name, child
+  end
+
+  local function assert_comes_free(server, name, child)
+    assert.is_true(stage.held(name, 1))
+    server:signal "KILL"
+    stage.take(stage.connect():semaphore(name), AT_ONCE)
+    assert.is_true(lives(child))
+  end
+
+  for mode, when in pairs{ while_connecting = "forked while another thread connected",
+    while_closing = "forked while another connection was dropped",
+    threads = "with another thread that forked all the time", full = "forked with no descriptor left",
+    many = "with hundreds of sessions" } do
+    it("are free at once, " .. when, function() assert_comes_free(prefork(mode)) end)
+  end
+
+  (program.sanitized and pending or it)("are free at once, with all linked statically", function()
+    assert_comes_free(prefork("full", {}, { static = true, flags = "-DSTATIC" }))
+  end)
+
+  local tls_it = os.getenv "BROKER_TLS" and it or pending
+
+  tls_it("are free at once, forked while another thread connected over TLS", function()
+    assert_comes_free(prefork("while_connecting",
+      { URL = os.getenv "AMQPS_URL", CA = os.getenv "BROKER_TLS" .. "/ca.pem" }))
+  end)
+end)
+
+describe("the lock of a killed process with an event loop whose child lives on", function()
+  -- Its socket is cqueues', which replaces nothing in children.
+  local function serve(heartbeat)
+    local name = stage.semaphore(1)
+    local server = process.start()
+    local child = kill_later(server:run([[
+      local cpath, name, heartbeat = ...
+      package.cpath = cpath .. package.cpath
+      local cqueues, fork, socket = require "cqueues", require "fork", require "socket"
+      loop, child = cqueues.new(), nil
+      loop:wrap(function()
+        conn = assert(require("amqplocks").connect(nil, { driver = "cqueues", heartbeat = heartbeat }))
+        lock = assert(conn:semaphore(name):try_acquire())
+        child = fork.fork()
+        while child == 0 do socket.sleep(100) end
+      end)
+      while not child do assert(loop:step()) end
+      return child
+    ]], cpath, name, heartbeat))
+    assert.is_true(stage.held(name, 1))
+    server:kill()
+    return name, child
+  end
+
+  it("is free when the broker misses its heartbeats", function()
+    local name, child = serve(1)
+    stage.until_free(name, 1, 20)
+    assert.is_true(lives(child))
+  end)
+
+  it("is free when the child ends", function()
+    local name, child = serve(60)
+    assert.is_true(stage.held(name, 1))
+    process.shell("kill", "-s", "KILL", tostring(child))
+    stage.until_free(name, 1)
+  end)
+end)
+
+describe("a host of Lua that forks", function()
+  -- The handler that runs in children is the module's, which is unloaded by then.
+  it("after its state is closed has children that run", function()
+    local path = program.place() .. "/script.lua"
+    local file = assert(io.open(path, "w"))
+    file:write(([[
+      package.path, package.cpath = %q, %q
+      local amqplocks = require "amqplocks"
+      local conn = assert(amqplocks.connect(os.getenv "URL"))
+      assert(conn:semaphore(os.getenv "NAME"):try_acquire())
+    ]]):format(package.path, package.cpath))
+    file:close()
+    local name = stage.semaphore(1)
+    local unload = program.build("spec/support/programs/unload.c", program.lua_package())
+    local status, output = program.run({ URL = os.getenv "AMQP_URL", NAME = name }, unload, path)
+    assert.same({ 0, (program.sanitized and "loaded" or "unloaded") .. ", forked\n" }, { status, output })
+    stage.until_free(name, 1)
+  end)
+end)

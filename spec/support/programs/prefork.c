@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A server that forks children which do not exec, at bad moments:
+ *
+ *     prefork while_connecting NAME   another thread has forked between socket() and the end of connecting
+ *     prefork while_closing NAME      another thread has forked just before a socket is closed
+ *     prefork threads NAME            another thread forks all the time
+ *     prefork full NAME               no descriptor is left when it forks
+ *     prefork many NAME               so many sessions that their descriptors need more than one block
+ *
+ * Each takes the one slot of a semaphore, says how many children live and their ids, and waits for its end. Children wait for
+ * theirs. */
+#include <amqplocks.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
+
+#define SESSIONS 300 /* of at least two descriptors each */
+
+static const char *mode;
+static bool is_opening_due, is_closing_due; /* the next socket() forks, or the next close() of one */
+static int children;
+
+static bool is_mode(const char *one) { return strcmp(mode, one) == 0; }
+
+static void fork_child(void) {
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0)
+    for (;;) pause();
+  printf("child %d\n", (int)child);
+  children++;
+}
+
+#ifndef STATIC
+/* The program's functions come before those of libc, also for rabbitmq-c. */
+int socket(int domain, int type, int protocol) {
+  int (*real)(int, int, int);
+  *(void **)&real = dlsym(RTLD_NEXT, "socket");
+  int fd = real(domain, type, protocol);
+  if (is_opening_due && domain != AF_UNIX) {
+    is_opening_due = false;
+    fork_child();
+  }
+  return fd;
+}
+
+int close(int fd) {
+  int (*real)(int);
+  struct stat what;
+  *(void **)&real = dlsym(RTLD_NEXT, "close");
+  if (is_closing_due && fstat(fd, &what) == 0 && S_ISSOCK(what.st_mode)) {
+    is_closing_due = false;
+    fork_child();
+  }
+  return real(fd);
+}
+#endif
+
+static al_session *connect_new(void) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings settings;
+  al_settings_init(&settings);
+  CHECK(al_settings_url(&settings, getenv("URL"), why));
+  if (getenv("CA")) snprintf(settings.ca, sizeof settings.ca, "%s", getenv("CA"));
+  settings.heartbeat = 60;
+  al_session *session = al_native_new(&settings);
+  CHECK(session);
+  return session;
+}
+
+static al_op *await(al_session *session, al_op *op) {
+  CHECK(op);
+  while (!al_op_done(op)) al_native_wait(session, op);
+  if (al_op_code(op) != AL_OK) fprintf(stderr, "%s\n", al_op_message(op));
+  CHECK(al_op_code(op) == AL_OK);
+  return op;
+}
+
+static al_lock *take(al_session *session, const char *name) {
+  al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
+  CHECK(semaphore);
+  al_lock *lock = al_op_lock(await(session, al_semaphore_acquire(semaphore, NULL)));
+  CHECK(lock);
+  return lock;
+}
+
+/* The one that is dropped is ended without a word to the broker. */
+static void take_and_drop(const char *name) {
+  al_session *session = connect_new();
+  take(session, name);
+  is_closing_due = is_mode("while_closing");
+  al_session_drop(session);
+}
+
+/* Forks while the other thread connects, holds, closes and connects again; no more than can be counted. */
+static void *forker(void *unused) {
+  for (int i = 0; i < 200; i++) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      for (int wait = 0; wait < 5 || i % 20 == 0; wait++) usleep(10000);
+      _exit(0);
+    }
+    usleep(500);
+    while (waitpid(-1, NULL, WNOHANG) > 0) continue;
+  }
+  return unused;
+}
+
+static void take_while_forking(const char *name) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, forker, NULL) == 0);
+  for (int i = 0; i < 20; i++) take_and_drop(name);
+  pthread_join(thread, NULL);
+}
+
+static void fill_descriptors(void) {
+  struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
+  CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  while (open("/dev/null", O_RDONLY) >= 0) continue;
+}
+
+static void open_many(void) {
+  for (int i = 0; i < SESSIONS; i++) {
+    al_session *session = connect_new();
+    al_op_drop(await(session, al_session_open(session)));
+    CHECK(al_native_pollfd(session) >= 0);
+  }
+}
+
+int main(int argc, char **argv) {
+  CHECK(argc == 3);
+  mode = argv[1];
+  signal(SIGCHLD, SIG_DFL);
+  setvbuf(stdout, NULL, _IONBF, 0);
+  is_opening_due = is_mode("while_connecting");
+  if (is_mode("while_closing")) take_and_drop(argv[2]);
+  if (is_mode("threads")) take_while_forking(argv[2]);
+  if (is_mode("many")) open_many();
+  al_session *session = connect_new();
+  take(session, argv[2]);
+  if (is_mode("full")) fill_descriptors();
+  if (children == 0) fork_child();
+  puts("holds");
+  for (;;) pause();
+}

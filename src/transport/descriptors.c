@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "transport/descriptors.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define BLOCK_SIZE 256
+#define FIRST_OF_OURS 3 /* after standard input, output and error */
+
+typedef struct block {
+  _Atomic int entries[BLOCK_SIZE]; /* a descriptor + 1; 0: free */
+  struct block *_Atomic next;
+} block;
+
+static struct {
+  block first;
+  _Atomic bool is_registered;
+  _Atomic unsigned long forks_begun, forks_ended;
+} all;
+
+/* ---- forks ------------------------------------------------------------------------------------------------------ */
+
+static void before_fork(void) { all.forks_begun++; }
+
+static void in_parent(void) { all.forks_ended++; }
+
+/* Where there is neither /dev/null nor a number for it. */
+static void give_up(_Atomic int *entry, int fd) {
+  *entry = 0; /* from now on the number may be anybody's */
+  close(fd);
+}
+
+static void in_child(void) {
+  int substitute = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (substitute < 0) substitute = open("/", O_PATH | O_CLOEXEC); /* in a chroot */
+  for (block *b = &all.first; b; b = b->next)
+    for (int i = 0; i < BLOCK_SIZE; i++) {
+      int fd = b->entries[i] - 1;
+      if (fd >= 0 && (substitute < 0 || dup3(substitute, fd, O_CLOEXEC) < 0)) give_up(&b->entries[i], fd);
+    }
+  if (substitute >= 0) close(substitute);
+  all.forks_ended = all.forks_begun; /* by other threads, which are not here */
+}
+
+/* Two threads may register it twice, which is harmless. */
+bool al_descriptors_init(void) {
+  if (all.is_registered) return true;
+  if (pthread_atfork(before_fork, in_parent, in_child) != 0) return false;
+  all.is_registered = true;
+  return true;
+}
+
+al_forks al_descriptors_forks(void) { return (al_forks){.ended = all.forks_ended}; }
+
+bool al_descriptors_may_be_copied(const al_forks *since) { return all.forks_begun != since->ended; }
+
+/* ---- the list --------------------------------------------------------------------------------------------------- */
+
+static bool exchange(int old, int new) {
+  for (block *b = &all.first; b; b = b->next)
+    for (int i = 0; i < BLOCK_SIZE; i++) {
+      int expected = old;
+      if (b->entries[i] == old && atomic_compare_exchange_strong(&b->entries[i], &expected, new)) return true;
+    }
+  return false;
+}
+
+/* Another thread may be faster, and append its own. */
+static void append(block *new) {
+  block *last = &all.first, *next = NULL;
+  while (!atomic_compare_exchange_strong(&last->next, &next, new)) {
+    last = next;
+    next = NULL;
+  }
+}
+
+bool al_descriptors_add(int fd) {
+  if (exchange(0, fd + 1)) return true;
+  block *new = calloc(1, sizeof *new);
+  if (!new) return false;
+  new->entries[0] = fd + 1;
+  append(new);
+  return true;
+}
+
+bool al_descriptors_remove(int fd) { return exchange(fd + 1, 0); }
+
+void al_descriptors_close(int fd) {
+  if (fd >= 0 && al_descriptors_remove(fd)) close(fd);
+}
+
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+
+void al_descriptors_spare_standard(void) {
+  for (int fd = 0; fd < FIRST_OF_OURS; fd++) {
+    if (fcntl(fd, F_GETFD) >= 0) continue;
+    int placeholder = open("/", O_PATH | O_CLOEXEC);
+    if (placeholder >= FIRST_OF_OURS) close(placeholder); /* another thread was faster */
+  }
+}
+
+/* The same descriptor, if need be by another number; -1, and closed, if there is none. */
+static int moved_up(int fd) {
+  if (fd < 0 || fd >= FIRST_OF_OURS) return fd;
+  int higher = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OF_OURS);
+  close(fd);
+  return higher;
+}
+
+int al_descriptors_eventfd(unsigned value) {
+  int fd = moved_up(eventfd(value, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (fd < 0 || al_descriptors_add(fd)) return fd;
+  close(fd);
+  return -1;
+}
