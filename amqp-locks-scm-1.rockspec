@@ -70,6 +70,7 @@ build = {
         "src/core/squat.c",
         "src/core/survey.c",
         "src/core/taker.c",
+        "src/core/text.c",
         "src/core/token_admin.c",
         "src/core/token_plan.c",
         "src/core/token_semaphore.c",

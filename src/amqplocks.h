@@ -93,7 +93,7 @@ typedef enum al_code {
   AL_LIMIT,       /* channels, queues or connections */
   AL_PHASE,       /* not here: for event loops and OpenResty, never given in C */
   AL_FORKED,      /* this is a child of the process that opened the session */
-  AL_PROTOCOL,    /* not AMQP, or broken AMQP */
+  AL_PROTOCOL,    /* not AMQP, or broken AMQP; settings that cannot be sent */
   AL_NO_MEMORY    /* there was none left in this process */
 } al_code;
 
@@ -107,12 +107,13 @@ typedef struct al_settings {
   int port;
   bool tls;
   char user[256], password[256], vhost[256];
-  bool external;   /* SASL EXTERNAL, the client certificate being the user; otherwise PLAIN */
-  char name[128];  /* shown by the broker's tools as the connection's name, and as every lock's holder */
-  int heartbeat;   /* whole seconds, 1 to 65535 */
-  int channel_max; /* channels wanted on a connection; the broker may allow fewer */
-  int64_t timeout; /* for every exchange with the broker that is not a wait for a slot */
-  bool verify;     /* TLS: check the broker's certificate and its name */
+  bool external; /* SASL EXTERNAL, the client certificate being the user; otherwise PLAIN */
+  char
+      name[128]; /* shown by the broker's tools as the connection's name, and as every lock's holder: UTF-8 */
+  int heartbeat; /* whole seconds, 1 to 65535 */
+  int channel_max;                      /* channels wanted on a connection; the broker may allow fewer */
+  int64_t timeout;                      /* for every exchange with the broker that is not a wait for a slot */
+  bool verify;                          /* TLS: check the broker's certificate and its name */
   char ca[1024], cert[1024], key[1024]; /* TLS: PEM files; ca empty: the system's bundle */
   char server_name[256];                /* TLS: the name the certificate must bear; empty: host */
 } al_settings;
@@ -124,6 +125,10 @@ void al_settings_init(al_settings *settings);
  * milliseconds, channel_max, auth_mechanism, cacertfile, certfile, keyfile, verify, server_name_indication) over what
  * `settings` held before. False: `why` names what is wrong, and never the password; `settings` is then undefined. */
 bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE_SIZE]);
+
+/* Whether the broker can take `name`, which is UTF-8 without control characters, and `vhost`, which is UTF-8. False: `why`
+ * says what is wrong. Whatever connects with such settings fails with AL_PROTOCOL. */
+bool al_settings_check(const al_settings *settings, char why[AL_MESSAGE_SIZE]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 

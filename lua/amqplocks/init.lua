@@ -23,8 +23,8 @@ local amqplocks = { _VERSION = "amqplocks " .. core.version }
 
 local schema = {
   name = function(value)
-    local fine = type(value) == "string" and #value > 0 and #value <= 100 and not value:find "%c"
-    return not fine and "a string of 1 to 100 bytes without control characters" or nil
+    local fine = type(value) == "string" and #value > 0 and #value <= 100 and not core.text_error(value)
+    return not fine and "a string of 1 to 100 bytes of UTF-8 without control characters" or nil
   end,
   heartbeat = checks.whole(1, 65535),
   timeout = checks.timeout,

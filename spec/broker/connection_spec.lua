@@ -120,6 +120,17 @@ describe("connect", function()
     broker.suite:assert_connected(own .. " holder")
   end)
 
+  -- Under the sanitizers, Lua is a script, which gives itself its own name.
+  local plain_it = (os.getenv "SANITIZE_REPORTS" or "") == "" and it or pending
+  plain_it("has a name that tools can show, whatever the name of the program", function()
+    local code = "print(assert(require('amqplocks').connect()))"
+    for program, shown in pairs{ ["a\255b\n"] = "a?b?", [("\195\164"):rep(21)] = ("\195\164"):rep(20),
+      ["a" .. ("\195\164"):rep(21)] = "a" .. ("\195\164"):rep(19) .. "?" } do
+      local text = process.shell("bash", "-c", 'exec -a "$1" "$2" -e "$3"', "bash", program, os.getenv "LUA" or "lua", code)
+      assert.equal(shown, text:match "^amqplocks%.connection %((.*)%[%d+%]@")
+    end
+  end)
+
   operated_it("says that the limit of the virtual host is reached", function()
     local vhost, name = client.unique("vhost"), "spec.limited"
     stage.undo(function() broker.suite:delete_vhost(vhost) end)

@@ -75,6 +75,26 @@ describe("a URL", function ()
   end)
 end)
 
+describe("text for the broker", function ()
+  it("is UTF-8 without control characters", function ()
+    for _, text in ipairs{ "", "plain", "\195\164", "\226\130\172", "\240\159\148\146", "a b" } do
+      assert.is_nil(core.text_error(text))
+    end
+    for _, text in ipairs{ "\255", "a\195", "\192\128", "\237\160\128", "\244\144\128\128", "\164" } do
+      assert.equal("is not UTF-8", core.text_error(text))
+    end
+    for _, text in ipairs{ "a\0b", "\n", "\127", "\194\133" } do
+      assert.equal("holds a control character", core.text_error(text))
+    end
+  end)
+
+  -- RabbitMQ answers it with FRAME_ERROR.
+  it("is also the name of a virtual host", function ()
+    assert.equal("the name of the virtual host is not UTF-8", core.url_error "amqp://host/jobs\255")
+    assert.same({ "guest", "guest", "j\195\182bs" }, shown "amqp://host/j\195\182bs")
+  end)
+end)
+
 describe("a query parameter", function ()
   local function tuned(query)
     return Peer.new("whole", { url = "amqp://host" .. query }).holder:tuned()

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/text.h"
+
 #define URL_SIZE 16384 /* whatever fits the settings fits here, with every byte of it percent-encoded */
 
 void al_settings_init(al_settings *settings) {
@@ -136,6 +138,16 @@ static bool authority(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
          keep(s->vhost, sizeof s->vhost, info.vhost, "the virtual host", why);
 }
 
+bool al_settings_check(const al_settings *settings, char why[AL_MESSAGE_SIZE]) {
+  const char *wrong = al_text_wrong(settings->name, strlen(settings->name));
+  bool is_vhost = al_text_is_utf8(settings->vhost, strlen(settings->vhost));
+  if (wrong)
+    snprintf(why, AL_MESSAGE_SIZE, "the name of the connection %s", wrong);
+  else if (!is_vhost)
+    snprintf(why, AL_MESSAGE_SIZE, "the name of the virtual host is not UTF-8");
+  return !wrong && is_vhost;
+}
+
 bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE_SIZE]) {
   char copy[URL_SIZE]; /* rabbitmq-c cuts the text up, and its parts point into it */
   if (strlen(url) >= sizeof copy) {
@@ -145,7 +157,8 @@ bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE
   memcpy(copy, url, strlen(url) + 1);
   char *mark = strchr(copy, '?');
   if (mark) *mark = '\0';
-  bool good = authority(settings, copy, why) && (!mark || query(settings, mark + 1, why));
+  bool good = authority(settings, copy, why) && (!mark || query(settings, mark + 1, why)) &&
+              al_settings_check(settings, why);
   explicit_bzero(copy, sizeof copy);
   return good;
 }

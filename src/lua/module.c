@@ -2,7 +2,16 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * require "amqplocks.core" */
+#include "core/text.h"
 #include "lua/binding.h"
+
+/* core.text_error(text) -> nil if it can be shown by the broker's tools, else what is wrong with it. */
+static int text_error(lua_State *L) {
+  size_t length;
+  const char *text = luaL_checklstring(L, 1, &length);
+  lua_pushstring(L, al_text_wrong(text, length)); /* nil for NULL */
+  return 1;
+}
 
 /* core.name_error(name) -> nil if it is a name for a lock, else what is wrong with it. */
 static int name_error(lua_State *L) {
@@ -32,6 +41,8 @@ __attribute__((visibility("default"))) int luaopen_amqplocks_core(lua_State *L);
 
 int luaopen_amqplocks_core(lua_State *L) {
   lua_newtable(L);
+  lua_pushcfunction(L, text_error);
+  lua_setfield(L, -2, "text_error");
   lua_pushcfunction(L, name_error);
   lua_setfield(L, -2, "name_error");
   lua_pushcfunction(L, on_collect);

@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -156,6 +157,12 @@ static bool is_due(al_session *session, const al_link *link) {
  * only happen when other threads fork, or close these, while this one connects: then it is made again. A program that forks
  * all the time gets one all the same. */
 static al_port *connect_alone(al_session *session, int64_t until, al_code *code, char why[256]) {
+  char wrong[AL_MESSAGE_SIZE];
+  if (!al_settings_check(&session->settings, wrong)) {
+    *code = AL_PROTOCOL;
+    snprintf(why, 256, "%.255s", wrong);
+    return NULL;
+  }
   for (int again = CONNECT_AGAIN;; again--) {
     int64_t left = until - al_system_now();
     al_descriptors_spare_standard();

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/text.h"
+
 /* Counts while the system sleeps: a lock may have been lost meanwhile. */
 int64_t al_system_now(void) {
   struct timespec now;
@@ -34,4 +36,5 @@ void al_system_name(al_settings *settings) {
   gethostname(host, sizeof host - 1);
   snprintf(settings->name, sizeof settings->name, "%.40s[%d]@%s", program_invocation_short_name,
            (int)getpid(), host);
+  al_text_mend(settings->name); /* a file's name may be any bytes, or be cut within a character */
 }

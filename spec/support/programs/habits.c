@@ -58,6 +58,23 @@ static void none_is_held(void) {
   al_session_drop(other);
 }
 
+/* What the broker's tools could not show, or the broker takes for a broken frame. */
+static void bad_text(void) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings settings;
+  for (int i = 0; i < 3; i++) {
+    al_settings_init(&settings);
+    CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why) && al_settings_check(&settings, why));
+    strcpy(i == 2 ? settings.vhost : settings.name, i == 0 ? "my \377" : i == 1 ? "my\n" : "\300\200");
+    CHECK(!al_settings_check(&settings, why));
+    al_session *session = al_native_new(&settings);
+    al_op *op = await(session, al_session_open(session));
+    CHECK(al_op_code(op) == AL_PROTOCOL && strstr(al_op_message(op), why));
+    al_op_drop(op);
+    al_session_drop(session);
+  }
+}
+
 static void nothing_to_drop(void) {
   al_op_drop(NULL);
   al_lock_drop(NULL);
@@ -259,6 +276,7 @@ int main(int argc, char **argv) {
   CHECK(argc == 2);
   name = argv[1];
   nothing_to_drop();
+  bad_text();
   al_session *session = connect_new();
   early_drops(session);
   news(session);
