@@ -400,6 +400,60 @@ describe("a connection through a proxy", function()
   end)
 end)
 
+describe("a user with a limit of channels", function()
+  local LIMIT = 8
+
+  -- The address for such a user, and a semaphore of more slots than that. All its connections count together.
+  local function limited()
+    local user, name = client.unique "user", stage.semaphore(LIMIT + 4)
+    local address = broker.suite:add_user(user, ".*", ".*", ".*")
+    stage.undo(function() broker.suite:delete_user(user) end)
+    broker.suite:ctl("set_user_limits", user, ('{"max-channels": %d}'):format(LIMIT))
+    return address, name
+  end
+
+  -- Takes slots until there is no more to be had; gives what the last answer was, and the locks.
+  local function take_all(sem)
+    local locks, result, message, code = {}, nil, nil, nil
+    repeat
+      result, message, code = sem:try_acquire()
+      table.insert(locks, result)
+    until not result or #locks > LIMIT
+    return locks, result, message, code
+  end
+
+  operated_it("loses the connection, with its locks, with one channel too many, and is told: limit", function()
+    local address, name = limited()
+    local told = {}
+    local conn = stage.connect(address, { on_lost = function(lock, code) table.insert(told, { lock, code }) end })
+    local sem = conn:semaphore(name)
+    local locks, result, message, code = take_all(sem)
+    assert.matches("number of channels opened", stage.fails("limit", result, message, code))
+    assert.is_true(#locks > 0 and #locks <= LIMIT)
+    assert.equal(#locks, #told)
+    for i, lock in ipairs(locks) do
+      assert.equal("lost", select(3, lock:held()))
+      assert.equal("lost", told[i][2])
+      stage.until_free(name, i)
+    end
+    local again = stage.take(sem)
+    assert.is_true(again:verify())
+    assert.is_true(again:release())
+  end)
+
+  operated_it("keeps its locks when channel_max leaves room for all its connections", function()
+    local address, name = limited()
+    local locks, result, message, code = take_all(stage.connect(address .. "?channel_max=6"):semaphore(name))
+    stage.fails("limit", result, message, code)
+    assert.is_true(#locks > 0)
+    for i, lock in ipairs(locks) do
+      assert.is_true(lock:verify())
+      assert.is_true(stage.held(name, i))
+      assert.is_true(lock:release())
+    end
+  end)
+end)
+
 describe("a broker with ten channels for each connection", function()
   local node
 

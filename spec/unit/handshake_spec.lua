@@ -149,6 +149,22 @@ for _, way in ipairs(Peer.ways) do
         end
       end)
 
+      -- 3.10; 4.x, of a user and of a node; what no client of ours does.
+      it("later, because there are too many channels: limit", function ()
+        for _, text in ipairs{
+          "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of (8)",
+          "NOT_ALLOWED - number of channels opened for user 'me' has reached the maximum allowed user limit of 8",
+          "NOT_ALLOWED - number of channels opened on node 'rabbit@host' has reached the maximum allowed limit of 80",
+          "NOT_ALLOWED - number of channels opened (3) has reached the negotiated channel_max (3)" } do
+          local peer = Peer.open(way)
+          local lock = peer:acquire("images")
+          local op = peer:semaphore("images", { probe = "passive" }):acquire(0) -- asks on the holder
+          peer.holder:send(close(530, text))
+          peer:failed(op, "limit", "number of channels opened")
+          assert.equal("lost", select(3, lock:held()))
+        end
+      end)
+
       it("because there is no virtual host of a misleading name: vhost", function ()
         local peer, op = opening()
         peer.holder:tuned()

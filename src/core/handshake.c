@@ -130,8 +130,14 @@ static bool mentions(amqp_bytes_t text, const char *word) {
   return text.len > 0 && memmem(text.bytes, text.len, word, strlen(word)) != NULL;
 }
 
+/* RabbitMQ's words for a limit of connections (of a virtual host, a user, a node), when one is opened, and of channels (of a
+ * user, a node, the connection), when one channel too many is: 3.10 to 4.x. */
+static bool tells_limit(amqp_bytes_t text) {
+  return mentions(text, "connection limit (") || mentions(text, "number of channels opened ");
+}
+
 al_code al_handshake_refusal(al_link_state state, const amqp_connection_close_t *close) {
-  bool limit = mentions(close->reply_text, "connection limit (");
+  bool limit = tells_limit(close->reply_text);
   if (state == AL_LINK_TUNING && close->reply_code == AMQP_ACCESS_REFUSED) return AL_AUTH;
   if (state == AL_LINK_OPENING && close->reply_code == AMQP_NOT_ALLOWED) return limit ? AL_LIMIT : AL_VHOST;
   if (close->reply_code == AMQP_NOT_ALLOWED && limit) return AL_LIMIT;
