@@ -88,3 +88,67 @@ operated_describe("the guide's permissions", function()
     assert.equal("refused", code)
   end)
 end)
+
+-- Readers of all locks of a virtual host are bound to one exchange, and the permission to read it is for all keys. The
+-- guide says so, and that locks which must not disturb each other belong in separate virtual hosts.
+operated_describe("a user who may only read one lock", function()
+  local theirs, others, conns
+
+  -- The guide's permissions to read `theirs`, in this virtual host; gives the user.
+  local function reader(vhost)
+    local user = theirs .. "-reader"
+    scene.ctl("add_user", user, "secret")
+    scene.undo(function() scene.ctl("delete_user", user) end)
+    scene.ctl("set_permissions", "-p", vhost or "/", user,
+      ("^%s-(reader-[0-9a-f]+|writer(-bolt)?|rwbell)$"):format(theirs),
+      ("^(amq\\.default|%s-reader-[0-9a-f]+)$"):format(theirs),
+      ("^(amq\\.direct|%s-(reader-[0-9a-f]+|rwbell))$"):format(theirs))
+    return user
+  end
+
+  local function writer(url)
+    local conn = assert(amqplocks.connect(url))
+    table.insert(conns, conn)
+    return conn:rwlock(others)
+  end
+
+  -- Binds a queue of its own with the other lock's key; gives the connection.
+  local function bind(address, user)
+    local own = assert(client.connect(address, { user = user, password = "secret" }))
+    scene.undo(function() own:close() end)
+    local channel, queue = own:channel(), theirs .. "-reader-0123456789abcdef"
+    assert(channel:call(scene.holder(queue)))
+    assert(channel:call { method = "queue.bind", queue = queue, exchange = "amq.direct",
+      routing_key = others .. "-readers" })
+    return own
+  end
+
+  before_each(function() theirs, others, conns = client.unique "catalogue", client.unique "ledger", {} end)
+
+  after_each(function()
+    for _, conn in ipairs(conns) do conn:close() end
+    scene.clear()
+  end)
+
+  it("keeps the writers of another one out, in the same virtual host", function()
+    local rwlock, user = writer(), reader()
+    assert(rwlock:try_write()):release()
+    local own = bind(nil, user)
+    assert.equal("busy", select(3, rwlock:try_write()))
+    assert.equal("timeout", select(3, rwlock:write { timeout = 0.5 }))
+    own:close()
+    assert(rwlock:write { timeout = 10 }):release()
+  end)
+
+  it("disturbs nobody in another virtual host", function()
+    local vhost = client.unique "vhost"
+    scene.ctl("add_vhost", vhost)
+    scene.undo(function() scene.ctl("delete_vhost", vhost) end)
+    local rwlock, user = writer(), reader(vhost)
+    local elsewhere = os.getenv "AMQP_URL":gsub("//[^@]*@", "//" .. user .. ":secret@")
+    assert.equal("vhost", select(3, amqplocks.connect(elsewhere)))
+    local own = bind(os.getenv "AMQP_URL" .. "/" .. vhost, user)
+    assert(rwlock:try_write()):release()
+    own:close()
+  end)
+end)
