@@ -201,8 +201,9 @@ describe("the lock of a killed process with an event loop whose child lives on",
 end)
 
 describe("a host of Lua that forks", function()
-  -- The handler that runs in children is the module's, which is unloaded by then.
-  it("after its state is closed has children that run", function()
+  -- The handler that runs in children is the module's, which is unloaded by then. One with sanitizers is not.
+  local unloaded_it = program.sanitized and pending or it
+  unloaded_it("after its state is closed has children that run", function()
     local path = program.place() .. "/script.lua"
     local file = assert(io.open(path, "w"))
     file:write(([[
@@ -215,7 +216,7 @@ describe("a host of Lua that forks", function()
     local name = stage.semaphore(1)
     local unload = program.build("spec/support/programs/unload.c", program.lua_package())
     local status, output = program.run({ URL = os.getenv "AMQP_URL", NAME = name }, unload, path)
-    assert.same({ 0, (program.sanitized and "loaded" or "unloaded") .. ", forked\n" }, { status, output })
+    assert.same({ 0, "unloaded, forked\n" }, { status, output })
     stage.until_free(name, 1)
   end)
 end)

@@ -45,11 +45,14 @@ static void write_everywhere(void) {
   }
 }
 
-static al_op *await(al_session *session, al_op *op) {
+/* Waits for an operation and gives it back; the lock that it got, if it is one that gets locks. */
+static al_lock *carry_out(al_session *session, al_op *op) {
   CHECK(op);
   while (!al_op_done(op)) al_native_wait(session, op);
   CHECK(al_op_code(op) == AL_OK);
-  return op;
+  al_lock *lock = al_op_lock(op);
+  al_op_drop(op);
+  return lock;
 }
 
 int main(int argc, char **argv) {
@@ -62,11 +65,11 @@ int main(int argc, char **argv) {
   al_session *session = al_native_new(&settings);
   CHECK(session && al_native_pollfd(session) > 2); /* before anything is connected */
   al_semaphore *semaphore = al_semaphore_new(session, argv[2], NULL);
-  al_lock *lock = al_op_lock(await(session, al_semaphore_acquire(semaphore, NULL)));
+  al_lock *lock = carry_out(session, al_semaphore_acquire(semaphore, NULL));
   CHECK(lock && !is_due);
   write_everywhere();
-  await(session, al_lock_verify(lock));
-  await(session, al_lock_release(lock));
+  carry_out(session, al_lock_verify(lock));
+  carry_out(session, al_lock_release(lock));
   al_lock_drop(lock);
   al_semaphore_drop(semaphore);
   al_session_drop(session);
