@@ -126,7 +126,8 @@ describe("connect", function()
     local code = "print(assert(require('amqplocks').connect()))"
     for program, shown in pairs{ ["a\255b\n"] = "a?b?", [("\195\164"):rep(21)] = ("\195\164"):rep(20),
       ["a" .. ("\195\164"):rep(21)] = "a" .. ("\195\164"):rep(19) .. "?" } do
-      local text = process.shell("bash", "-c", 'exec -a "$1" "$2" -e "$3"', "bash", program, os.getenv "LUA" or "lua", code)
+      local words = { "bash", program, os.getenv "LUA" or "lua", code }
+      local text = process.shell("bash", "-c", 'exec -a "$1" "$2" -e "$3"', unpack(words))
       assert.equal(shown, text:match "^amqplocks%.connection %((.*)%[%d+%]@")
     end
   end)
@@ -414,7 +415,8 @@ describe("a user with a limit of channels", function()
 
   -- Takes slots until there is no more to be had; gives what the last answer was, and the locks.
   local function take_all(sem)
-    local locks, result, message, code = {}, nil, nil, nil
+    local locks = {}
+    local result, message, code
     repeat
       result, message, code = sem:try_acquire()
       table.insert(locks, result)
