@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #define BLOCK_SIZE 256
-#define FIRST_OF_OURS 3 /* after standard input, output and error */
 
 typedef struct block {
   _Atomic int entries[BLOCK_SIZE]; /* a descriptor + 1; 0: free */
@@ -97,17 +96,17 @@ void al_descriptors_close(int fd) {
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
 
 void al_descriptors_spare_standard(void) {
-  for (int fd = 0; fd < FIRST_OF_OURS; fd++) {
+  for (int fd = 0; fd < AL_DESCRIPTORS_FIRST; fd++) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
     int placeholder = open("/", O_PATH | O_CLOEXEC);
-    if (placeholder >= FIRST_OF_OURS) close(placeholder); /* another thread was faster */
+    if (placeholder >= AL_DESCRIPTORS_FIRST) close(placeholder); /* another thread was faster */
   }
 }
 
 /* The same descriptor, if need be by another number; -1, and closed, if there is none. */
 static int moved_up(int fd) {
-  if (fd < 0 || fd >= FIRST_OF_OURS) return fd;
-  int higher = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_OF_OURS);
+  if (fd < 0 || fd >= AL_DESCRIPTORS_FIRST) return fd;
+  int higher = fcntl(fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
   close(fd);
   return higher;
 }

@@ -15,6 +15,8 @@
 
 #include <stdbool.h>
 
+#define AL_DESCRIPTORS_FIRST 3 /* after standard input, output and error */
+
 /* Registers the handler, once for the process. False: no memory. */
 bool al_descriptors_init(void);
 

@@ -153,26 +153,36 @@ static bool is_due(al_session *session, const al_link *link) {
   return al_link_is_due(link);
 }
 
-/* A connection that nobody else has a copy of, and whose descriptor is none of standard input, output and error. Both can
- * only happen when other threads fork, or close these, while this one connects: then it is made again. A program that forks
- * all the time gets one all the same. */
+static al_port *connect_once(al_session *session, int64_t until, al_code *code, char why[256]) {
+  int64_t left = until - al_system_now();
+  al_descriptors_spare_standard();
+  return al_socket_connect(&session->settings, left > AL_MILLISECOND ? left : AL_MILLISECOND,
+                           &session->transport->fork, code, why);
+}
+
+/* A connection of which no child has a copy, and whose descriptor is none of standard input, output and error. Otherwise it
+ * is made again, which only other threads make necessary, when they fork or close these while this one connects. A program
+ * that forks all the time gets a connection all the same. */
 static al_port *connect_alone(al_session *session, int64_t until, al_code *code, char why[256]) {
-  char wrong[AL_MESSAGE_SIZE];
-  if (!al_settings_check(&session->settings, wrong)) {
-    *code = AL_PROTOCOL;
-    snprintf(why, 256, "%.255s", wrong);
-    return NULL;
-  }
-  for (int again = CONNECT_AGAIN;; again--) {
-    int64_t left = until - al_system_now();
-    al_descriptors_spare_standard();
+  for (int again = CONNECT_AGAIN; again >= 0; again--) {
     al_forks before = al_descriptors_forks();
-    al_port *port = al_socket_connect(&session->settings, left > AL_MILLISECOND ? left : AL_MILLISECOND,
-                                      &session->transport->fork, code, why);
-    if (!port || again == 0 || !(al_socket_fd(port) <= 2 || al_descriptors_may_be_copied(&before)))
-      return port;
+    al_port *port = connect_once(session, until, code, why);
+    if (!port) return NULL;
+    bool is_last = again == 0 || !al_descriptors_may_be_copied(&before);
+    if (is_last && al_socket_fd(port) >= AL_DESCRIPTORS_FIRST) return port;
     port->kind->close(port);
   }
+  *code = AL_LIMIT;
+  snprintf(why, 256, "the descriptors 0 to 2 are closed again and again, and no connection may have them");
+  return NULL;
+}
+
+static al_port *connect_checked(al_session *session, int64_t until, al_code *code, char why[256]) {
+  char wrong[AL_MESSAGE_SIZE];
+  if (al_settings_check(&session->settings, wrong)) return connect_alone(session, until, code, why);
+  *code = AL_PROTOCOL;
+  snprintf(why, 256, "%.255s", wrong);
+  return NULL;
 }
 
 /* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches. */
@@ -181,7 +191,7 @@ static void connect_due(al_session *session, al_link *link) {
   char why[256];
   if (!is_due(session, link)) return;
   int64_t begun = al_system_now(), left = patience(session);
-  al_port *port = connect_alone(session, begun + left, &code, why);
+  al_port *port = connect_checked(session, begun + left, &code, why);
   AL_TURN(session);
   bool was_cut_short = !port && left < session->settings.timeout && session->now >= begun + left;
   if (port)

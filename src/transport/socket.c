@@ -106,7 +106,7 @@ static void socket_flush(al_port *port) {
 /* The number comes off the list before it is free for others. Another thread that forks in between leaves its child a copy,
  * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say. */
 static void disconnect(socket_port *self) {
-  int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, 3);
+  int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
   al_descriptors_remove(self->fd);
   al_frames_free(&self->frames);
   if (copy < 0) return;
