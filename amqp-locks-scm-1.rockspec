@@ -53,6 +53,7 @@ build = {
         "src/core/mint.c",
         "src/core/mutex.c",
         "src/core/name.c",
+        "src/core/nodes.c",
         "src/core/op.c",
         "src/core/origin.c",
         "src/core/patience.c",
@@ -103,6 +104,7 @@ build = {
         "src/lua/rwlock.c",
         "src/lua/semaphore.c",
         "src/lua/session.c",
+        "src/lua/settings.c",
         "src/lua/token_admin.c",
         "src/lua/token_semaphore.c",
         -- end: sources
@@ -133,6 +135,7 @@ build = {
     ["amqplocks.semaphore"] = "lua/amqplocks/semaphore.lua",
     ["amqplocks.stream"] = "lua/amqplocks/stream.lua",
     ["amqplocks.token_semaphore"] = "lua/amqplocks/token_semaphore.lua",
+    ["amqplocks.urls"] = "lua/amqplocks/urls.lua",
     ["amqplocks.waiting"] = "lua/amqplocks/waiting.lua",
     ["amqplocks.drivers.cqueues"] = "lua/amqplocks/drivers/cqueues.lua",
     ["amqplocks.drivers.loop"] = "lua/amqplocks/drivers/loop.lua",

@@ -64,6 +64,7 @@ extern "C" {
 #define AL_MESSAGE_SIZE 512 /* an error message with its end */
 #define AL_TICKET_SIZE 17   /* 64 bits in lower-case hexadecimal, with the end */
 #define AL_SLOTS_MAX 65535  /* the largest slot number */
+#define AL_HOSTS_MAX 64     /* the most nodes of a cluster that a session is given */
 
 /* ---- results ---------------------------------------------------------------------------------------------------- */
 
@@ -94,7 +95,8 @@ typedef enum al_code {
   AL_PHASE,       /* not here: for event loops and OpenResty, never given in C */
   AL_FORKED,      /* this is a child of the process that opened the session */
   AL_PROTOCOL,    /* not AMQP, or broken AMQP; settings that cannot be sent */
-  AL_NO_MEMORY    /* there was none left in this process */
+  AL_NO_MEMORY,   /* there was none left in this process */
+  AL_URL          /* a URL that is none: for where URLs are read, al_settings_url() and Lua */
 } al_code;
 
 /* The code's stable name, such as "not_found"; "ok" for AL_OK. Never NULL. */
@@ -123,12 +125,18 @@ void al_settings_init(al_settings *settings);
 
 /* Reads a URL by RabbitMQ's URI specification and its query parameters (heartbeat, connection_timeout in
  * milliseconds, channel_max, auth_mechanism, cacertfile, certfile, keyfile, verify, server_name_indication) over what
- * `settings` held before. False: `why` names what is wrong, and never the password; `settings` is then undefined. */
+ * `settings` held before. False, whose code is always AL_URL: `why` names the part that is wrong and its cure, and never the
+ * password; `settings` is then undefined. */
 bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE_SIZE]);
 
 /* Whether the broker can take `name`, which is UTF-8 without control characters, and `vhost`, which is UTF-8. False: `why`
  * says what is wrong. Whatever connects with such settings fails with AL_PROTOCOL. */
 bool al_settings_check(const al_settings *settings, char why[AL_MESSAGE_SIZE]);
+
+/* The same for a URL that may name several hosts, amqp://user:password@a,b:5673,c/vhost: settings[0] is what was there
+ * before, and settings[0] to settings[n - 1] differ in nothing but host and port. `size`: how many there is room for, at
+ * least 1. Gives n; 0 as al_settings_url() gives false, also where there is not that much room. */
+size_t al_settings_urls(al_settings *settings, size_t size, const char *url, char why[AL_MESSAGE_SIZE]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
@@ -147,6 +155,13 @@ int64_t al_system_now(void);
  * needs, and opens it anew when it was lost: at once if it had lasted, else after a pause that grows from 50 ms to 5 s while
  * that fails, which an operation waits for within its own deadline. Locks from before stay lost. */
 al_session *al_native_new(const al_settings *settings);
+
+/* The same for several nodes of one cluster, 1 ≤ count ≤ AL_HOSTS_MAX: each connection is tried with one after another, in
+ * this order, until one takes it; each has `timeout` ÷ `count` for that. AL_AUTH, AL_VHOST and AL_TLS end the attempt, and so
+ * does AL_CONFLICT: a broker of another cluster, by its server property cluster_name, than that of the connection before.
+ * Every later attempt goes on with the next node. The virtual host, the name and the timeout are settings[0]'s. The order may
+ * be by chance: that is for the program to shuffle. NULL also for another count. */
+al_session *al_native_new_list(const al_settings *settings, size_t count);
 
 /* Moves the session along until `op`, one of its own, is done, a signal arrives or about a second has passed, whichever is
  * first. May wait; opening a connection waits at most `settings.timeout`, plus what the system's resolver takes. */
@@ -182,7 +197,7 @@ int al_native_pollfd(al_session *session);
 int64_t al_native_timeout(al_session *session);
 
 /* Connects the holder, so that wrong credentials show at once. Fails with AL_AUTH, AL_VHOST, AL_UNREACHABLE, AL_TLS,
- * AL_PROTOCOL, AL_LIMIT. Nobody has to: every operation opens what it needs. */
+ * AL_PROTOCOL, AL_LIMIT, AL_CONFLICT. Nobody has to: every operation opens what it needs. */
 al_op *al_session_open(al_session *session);
 
 /* Releases every lock, closes both connections and waits for the broker to say so, at most `settings.timeout`; the

@@ -16,6 +16,7 @@ local core = require "amqplocks.core"
 local drivers = require "amqplocks.drivers"
 local memory = require "amqplocks.memory"
 local options = require "amqplocks.options"
+local urls = require "amqplocks.urls"
 
 local checks = options.checks
 
@@ -30,6 +31,7 @@ local schema = {
   timeout = checks.timeout,
   driver = drivers.check,
   shared = checks.boolean,
+  order = checks.one_of("listed", "random"),
   log = checks.callable,
   on_lost = function(value)
     return value ~= false and checks.callable(value) and "a function or false" or nil
@@ -43,23 +45,23 @@ local schema = {
   },
 }
 
-local function check_url(url, origin)
-  local wrong = url:find("\0", 1, true) and "the URL holds a NUL" or core.url_error(url)
-  if wrong then error("connect: " .. origin .. wrong, 0) end
-  return url
-end
-
--- Whoever did not write a URL is told where it comes from. An empty one is none, as elsewhere in environments.
+-- An empty one is none, as elsewhere in environments.
 local function url_of_environment()
   local url = os.getenv "AMQP_URL"
-  return url and url ~= "" and check_url(url, "AMQP_URL: ") or nil
+  return url ~= "" and url or nil
+end
+
+-- Whoever did not write a URL is told where it comes from.
+local function settings_of(url)
+  if url == nil then return urls.settings(url_of_environment(), "AMQP_URL: ") end
+  options.argument(url, urls.check, "the URL", "connect")
+  return urls.settings(url)
 end
 
 -- Opens nothing yet.
-local function new(url, opts)
-  local session, driver, code = drivers.session(opts.driver, {
-    url = url, name = opts.name, heartbeat = opts.heartbeat, timeout = opts.timeout, tls = opts.tls,
-  }, opts.shared)
+local function new(settings, opts)
+  for _, name in ipairs { "name", "heartbeat", "timeout", "tls", "order" } do settings[name] = opts[name] end
+  local session, driver, code = drivers.session(opts.driver, settings, opts.shared)
   if not session then return nil, driver, code end
   if opts.tls and not session:is_tls() then error("connect: option tls needs an amqps:// URL", 0) end
   driver.log = opts.log
@@ -68,23 +70,25 @@ local function new(url, opts)
 end
 
 --- Connects to a broker.
----@param url? string amqp:// or amqps://, by RabbitMQ's URI specification and query parameters; by default the
----  environment's AMQP_URL if that is not empty, else amqp://guest:guest@localhost:5672
----@param opts? { name?: string, heartbeat?: integer, timeout?: number,
+---@param url? string|string[]|fun(): string|string[]|nil, string? amqp:// or amqps://, by RabbitMQ's URI specification
+---  and query parameters; by default the environment's AMQP_URL if that is not empty, else
+---  amqp://guest:guest@localhost:5672. A list, or commas between hosts, names nodes of one cluster. A function is
+---  called before each connection, and returns a URL or a list; nil and why, if it has none
+---@param opts? { name?: string, heartbeat?: integer, timeout?: number, order?: "listed"|"random",
 ---  driver?: "native"|"cqueues"|"luv"|"resty"|table, shared?: boolean,
 ---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
 ---  verify?: boolean, server_name?: string },
 ---  on_lost?: false|fun(lock: amqplocks.Lock, code: "lost", message: string) }
 ---  `driver`: whose sockets to use, by default those that suit the place; a table: see docs/drivers.md
+---  `order` ("listed"): in which order the nodes of a list are tried
 ---  `shared`: in nginx, over the connection of the worker
 ---  `log` is told of connections opened and lost, of locks lost and of alarms, from inside calls that may wait;
 ---  `on_lost`: see conn:on_lost
----@return amqplocks.Connection|nil, string? message, string? code "auth", "vhost", "unreachable", "tls", "protocol",
----  "limit"
+---@return amqplocks.Connection|nil, string? message, string? code "url", "auth", "vhost", "unreachable", "tls",
+---  "protocol", "limit", "conflict"
 function amqplocks.connect(url, opts)
   opts = options.check(opts or {}, schema, "connect")
-  url = url and check_url(options.argument(url, checks.string, "the URL", "connect"), "") or url_of_environment()
-  local session, driver, code = memory.results(pcall(new, url, opts))
+  local session, driver, code = memory.results(pcall(new, settings_of(url), opts))
   if not session then return nil, driver, code end
   return connection.open(session, driver)
 end

@@ -9,49 +9,75 @@
 -- own. Where nobody may stay behind, whoever waits opens, reads and writes.
 local core = require "amqplocks.core"
 local pcall = require("amqplocks.protected").pcall
+local urls = require "amqplocks.urls"
 
 local LONGEST = 1 -- seconds without a look at the time: what the collector lets go of nobody else has written
 
 local stream = {}
 stream.__index = stream
 
---- `loop` is what a driver offers (docs/drivers.md), `role` is "holder" or "prober". `moved()` is called by its
--- coroutines whenever the broker, or the end of the connection, has moved anything.
-function stream.new(loop, session, role, moved)
-  local host, port, timeout, tls = session:address()
+--- `loop` is what a driver offers (docs/drivers.md), `role` is "holder" or "prober", `settings` may have a function to
+-- ask where to connect. `moved()` is called by its coroutines whenever the broker, or the end of the connection, has
+-- moved anything.
+function stream.new(loop, session, role, settings, moved)
   return setmetatable({
-    _loop = loop, _session = session, _role = role, _moved = moved,
-    _host = host, _port = port, _timeout = timeout, _tls = tls,
-    _unsent = loop.condition(), _written = loop.condition(),
+    _loop = loop, _session = session, _role = role, _settings = settings, _moved = moved,
+    _timeout = session:patience(), _unsent = loop.condition(), _written = loop.condition(),
   }, stream)
 end
 
 -- ---- for whoever waits ----------------------------------------------------------------------------------------------
 
 -- What a driver throws, such as for an option that it cannot honour, is why there is no connection.
-local function connect(self, seconds)
-  local fine, socket, message, code = pcall(self._loop.connect, self._host, self._port, self._tls, seconds)
+local function connect(self, host, port, tls, seconds)
+  local fine, socket, message, code = pcall(self._loop.connect, host, port, tls, seconds)
   if fine then return socket, message, code or "unreachable" end
-  return nil, tostring(socket), self._tls and "tls" or "unreachable"
+  return nil, tostring(socket), tls and "tls" or "unreachable"
+end
+
+local LATE = "the function for the URL did not return within %g s"
+
+-- Where to connect, from a function that may wait as others do in this loop. It runs in a coroutine of its own, so that
+-- one that never returns is waited for no longer than a broker is.
+local function ask(self, fn)
+  local loop, done, deadline = self._loop, self._loop.condition(), core.now() + self._timeout
+  local url, why, code, is_over
+  local thread = (loop.beside or loop.spawn)(function()
+    url, why, code = urls.ask(fn)
+    is_over = true
+    done:signal()
+  end)
+  while not is_over and core.now() < deadline do done:wait(deadline - core.now()) end
+  if is_over then return url, why, code end
+  if loop.abandon then loop.abandon(thread) end
+  return nil, LATE:format(self._timeout), "url"
+end
+
+local function renew(self)
+  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn) end)
 end
 
 --- Opens the connection, unless it is not wanted any more once it is there. Who has only so many seconds himself breaks
 -- off then: it is not the broker's time that is up, and whoever still waits tries again.
 function stream:open(patience)
   local session, role = self._session, self._role
-  local seconds = math.min(patience or self._timeout, self._timeout)
+  local deadline = patience and core.now() + patience
+  renew(self)
+  if not session:due(role) then return end
+  local host, port, share, tls, left = session:address(role)
   local begun = core.now()
-  local socket, message, code = connect(self, seconds)
+  local seconds = deadline and math.min(share, math.max(0.001, (deadline - begun) / left)) or share
+  local socket, message, code = connect(self, host, port, tls, seconds)
   session:pump()
   if not session:due(role) then
     if socket then socket:close() end
   elseif socket then
     self._socket = socket
-    session:attach(role)
-  elseif seconds < self._timeout and core.now() >= begun + seconds then
+    session:attach(role, math.max(0.001, begun + share - core.now()))
+  elseif seconds < share and core.now() >= begun + seconds then
     session:put_off(role)
   else
-    session:fail(role, code, ("%s:%d: %s"):format(self._host, self._port, message))
+    session:fail(role, code, ("%s:%d: %s"):format(host, port, message))
   end
 end
 

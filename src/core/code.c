@@ -31,6 +31,7 @@ static const char *const names[] = {
     [AL_FORKED] = "forked",
     [AL_PROTOCOL] = "protocol",
     [AL_NO_MEMORY] = "no_memory",
+    [AL_URL] = "url",
 };
 
 const char *al_code_name(al_code code) {

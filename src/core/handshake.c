@@ -60,6 +60,37 @@ static int broker_version(const amqp_table_t *properties) {
   return 0;
 }
 
+/* What it calls its cluster; "" if it does not tell. */
+static void cluster_name(const amqp_table_t *properties, char *out, size_t size) {
+  out[0] = '\0';
+  for (int i = 0; i < properties->num_entries; i++) {
+    const amqp_table_entry_t *entry = &properties->entries[i];
+    if (al_field_is(entry->key, "cluster_name") && entry->value.kind == AMQP_FIELD_KIND_UTF8)
+      snprintf(out, size, "%.*s", (int)entry->value.value.bytes.len,
+               (const char *)entry->value.value.bytes.bytes);
+  }
+}
+
+/* Nodes that are listed are those of one cluster: on two, one lock would have two holders. A single address is its owner's
+ * affair: whatever is found there is the broker. */
+static bool is_of_cluster(al_link *link) {
+  const char *expected = link->cluster->name, *seen = link->seen_cluster;
+  bool is_listed = link->rotates || (link->nodes && link->nodes->count > 1);
+  if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return true;
+  al_link_abort(link, AL_CONFLICT,
+                "the broker at %.150s:%d belongs to the cluster \"%.100s\", and the one before to \"%.100s\": "
+                "list the nodes of one cluster",
+                link->settings->host, link->settings->port, seen, expected);
+  return false;
+}
+
+static void opened(al_link *link) {
+  if (!is_of_cluster(link)) return; /* the other link may have opened meanwhile */
+  if (link->seen_cluster[0] != '\0')
+    memcpy(link->cluster->name, link->seen_cluster, sizeof link->cluster->name);
+  link->state = AL_LINK_OPEN;
+}
+
 static bool offers(amqp_bytes_t mechanisms, const char *wanted) {
   char list[256];
   snprintf(list, sizeof list, "%.*s", (int)mechanisms.len, (const char *)mechanisms.bytes);
@@ -76,6 +107,8 @@ static void started(al_link *link, const amqp_connection_start_t *start) {
     return;
   }
   link->version = broker_version(&start->server_properties);
+  cluster_name(&start->server_properties, link->seen_cluster, sizeof link->seen_cluster);
+  if (!is_of_cluster(link)) return; /* before it is told the password */
   send_start_ok(link);
   link->state = AL_LINK_TUNING;
 }
@@ -120,7 +153,7 @@ void al_handshake(al_link *link, const amqp_frame_t *frame) {
   else if (link->state == AL_LINK_TUNING && method->id == AMQP_CONNECTION_TUNE_METHOD)
     tuned(link, method->decoded);
   else if (link->state == AL_LINK_OPENING && method->id == AMQP_CONNECTION_OPEN_OK_METHOD)
-    link->state = AL_LINK_OPEN;
+    opened(link);
   else
     al_link_abort(link, AL_PROTOCOL, "the broker broke the AMQP handshake with %s",
                   amqp_method_name(method->id) ? amqp_method_name(method->id) : "an unknown method");

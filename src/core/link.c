@@ -11,8 +11,10 @@
 
 static int64_t heartbeat(const al_link *link) { return link->settings->heartbeat * AL_SECOND; }
 
-void al_link_init(al_link *link, const al_settings *settings, const char *role, uint64_t *random) {
+void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluster, const char *role,
+                  uint64_t *random) {
   *link = (al_link){.settings = settings,
+                    .cluster = cluster,
                     .role = role,
                     .random = random,
                     .reconnect = AL_WAIT_RECONNECT,
@@ -27,29 +29,114 @@ static void changed(al_link *link, al_link_change change) {
   if (link->changed) link->changed(link->watcher, link, change);
 }
 
+/* ---- nodes ------------------------------------------------------------------------------------------------------ */
+
+static size_t nodes_count(const al_link *link) { return link->nodes ? link->nodes->count : 1; }
+
+static void use_node(al_link *link, size_t node) {
+  link->node = node % nodes_count(link);
+  if (link->nodes) link->settings = &link->nodes->at[link->node];
+}
+
+/* Where the last attempt has ended the next one goes on; where none was made, at the node that others found good. */
+static void begin_attempt(al_link *link) {
+  use_node(link, link->has_begun ? link->node + 1 : link->cluster->good);
+  link->has_begun = true;
+  link->tried = 0;
+  link->tried_words[0] = '\0';
+}
+
+static void end_attempt(al_link *link) {
+  link->tried = 0;
+  link->is_addressed = false;
+}
+
+bool al_link_readdress(al_link *link, const al_settings *settings, size_t count) {
+  al_nodes *nodes =
+      al_nodes_new(settings, count, link->settings, link->is_shuffled ? &link->cluster->seed : NULL);
+  if (!nodes) return false;
+  size_t node = link->node;
+  const al_nodes *old = link->nodes;
+  link->nodes = nodes;
+  use_node(link, node);
+  link->is_addressed = true;
+  al_nodes_unref((al_nodes *)old);
+  return true;
+}
+
+void al_link_rotate(al_link *link, bool rotates, bool is_addressed) {
+  link->rotates = rotates;
+  link->is_addressed = is_addressed;
+}
+
+bool al_link_is_tls(const al_link *link) {
+  for (size_t i = 0; link->nodes && i < link->nodes->count; i++)
+    if (!link->nodes->at[i].tls) return false;
+  return link->settings->tls;
+}
+
+size_t al_link_nodes_left(const al_link *link) { return nodes_count(link) - link->tried; }
+
+int64_t al_link_share(const al_link *link) {
+  int64_t share = link->settings->timeout / (int64_t)nodes_count(link);
+  return share > 0 ? share : 1;
+}
+
+/* What is wrong with a node, named by its address unless the words do that. */
+static void describe_node(const al_link *link, char words[AL_MESSAGE_SIZE]) {
+  char place[sizeof link->settings->host + 16];
+  snprintf(place, sizeof place, "%s:%d", link->settings->host, link->settings->port);
+  if (strstr(link->why, place))
+    snprintf(words, AL_MESSAGE_SIZE, "%s", link->why);
+  else
+    snprintf(words, AL_MESSAGE_SIZE, "%.200s: %.300s", place, link->why);
+}
+
+/* ---- wanting ---------------------------------------------------------------------------------------------------- */
+
 void al_link_want(al_link *link) {
-  if (link->state == AL_LINK_IDLE) link->wanted = true;
+  if (link->state != AL_LINK_IDLE || link->wanted) return;
+  link->wanted = true;
+  begin_attempt(link);
 }
 
 bool al_link_is_due(const al_link *link) { return link->wanted && link->now >= link->due_at; }
 
-void al_link_put_off(al_link *link) {
+bool al_link_is_ready(const al_link *link) {
+  return al_link_is_due(link) && (link->is_addressed || !link->rotates);
+}
+
+static void pause(al_link *link) {
   link->due_at = link->now + al_wait_next(&link->reconnect, link->random);
 }
 
-static void put_off_unless_it_lasted(al_link *link) {
+void al_link_put_off(al_link *link) {
+  bool is_last = al_link_nodes_left(link) == 1;
+  use_node(link, link->node + 1);
+  link->tried++;
+  if (!is_last) return;
+  pause(link);
+  end_attempt(link);
+}
+
+static void pause_unless_it_lasted(al_link *link) {
   if (link->was_open && link->now - link->opened_at >= link->reconnect.most)
     link->reconnect = AL_WAIT_RECONNECT;
   else
-    al_link_put_off(link);
+    pause(link);
 }
 
 void al_link_forget(al_link *link) {
   if (link->state == AL_LINK_DOWN) link->state = AL_LINK_IDLE;
 }
 
+static void forget_parted(al_link *link) {
+  if (link->parted) link->parted->kind->close(link->parted);
+  link->parted = NULL;
+}
+
 void al_link_attach(al_link *link, al_port *port, int64_t now, int64_t deadline) {
-  al_link_free(link);
+  forget_parted(link);
   link->wanted = false;
   link->blocked = false;
   link->has_last_words = false;
@@ -62,6 +149,7 @@ void al_link_attach(al_link *link, al_port *port, int64_t now, int64_t deadline)
   link->channel_max = 0;
   link->code = AL_OK;
   link->why[0] = '\0';
+  link->seen_cluster[0] = '\0';
   port->kind->send_header(port);
 }
 
@@ -77,18 +165,57 @@ static void part(al_link *link) {
 }
 
 void al_link_free(al_link *link) {
-  if (link->parted) link->parted->kind->close(link->parted);
-  link->parted = NULL;
+  forget_parted(link);
+  al_nodes_unref(link->nodes);
+  link->nodes = NULL;
+}
+
+/* Before the handshake was done, and there is another node to try. */
+static bool may_go_on(const al_link *link) {
+  bool was_tried = link->state != AL_LINK_IDLE && link->state != AL_LINK_DOWN;
+  return was_tried && !link->was_open && al_link_nodes_left(link) > 1 && al_nodes_go_on(link->code);
+}
+
+static void go_on(al_link *link) {
+  char words[AL_MESSAGE_SIZE];
+  size_t length = strlen(link->tried_words);
+  describe_node(link, words);
+  snprintf(link->tried_words + length, sizeof link->tried_words - length, "%s; ", words);
+  part(link);
+  link->state = AL_LINK_IDLE;
+  link->wanted = true; /* by now: the operations are stepped, and would begin another attempt */
+  link->due_at = link->now;
+  link->tried++;
+  changed(link, AL_LINK_WENT_ON);
+  use_node(link, link->node + 1);
+}
+
+/* Which of several nodes has failed, or that they all have. */
+static void tell_of_nodes(al_link *link) {
+  char words[AL_MESSAGE_SIZE];
+  if (nodes_count(link) == 1 || link->was_open || link->code == AL_CLOSED || link->code == AL_URL) return;
+  describe_node(link, words);
+  if (al_nodes_go_on(link->code))
+    snprintf(link->why, sizeof link->why, "none of %zu hosts: %.230s%.230s", nodes_count(link),
+             link->tried_words, words);
+  else
+    snprintf(link->why, sizeof link->why, "%s", words);
 }
 
 static void link_down(al_link *link) {
   bool was = link->state != AL_LINK_DOWN;
   link->was_open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
+  if (may_go_on(link)) {
+    go_on(link);
+    return;
+  }
+  tell_of_nodes(link);
+  end_attempt(link);
   link->state = AL_LINK_DOWN;
   link->wanted = false;
   link->blocked = false;
   link->certain_until = 0;
-  put_off_unless_it_lasted(link);
+  pause_unless_it_lasted(link);
   part(link);
   al_channels_down(link);
   if (was) changed(link, AL_LINK_WENT_DOWN);
@@ -162,6 +289,8 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
       al_handshake(link, frame);
       if (link->state != AL_LINK_OPEN) return;
       link->opened_at = link->now;
+      link->cluster->good = link->node;
+      end_attempt(link);
       changed(link, AL_LINK_OPENED);
   }
 }

@@ -11,11 +11,15 @@
  * The link never opens a connection itself. Someone wants it (`wanted`), the outside attaches a port as soon as that is
  * due, the link does the rest. When it goes down every channel's owner is told, once; nothing survives into the next
  * connection but the pause before it: none after a connection that had lasted, longer and longer ones while they fail or
- * die young. */
+ * die young.
+ *
+ * Of a link with several nodes only its attempt goes DOWN, when all of them were tried: a node that fails before that
+ * leaves the link IDLE, wanted, and due at once for the next. */
 #ifndef AL_CORE_LINK_H
 #define AL_CORE_LINK_H
 
 #include "core/channel.h"
+#include "core/nodes.h"
 #include "core/port.h"
 #include "core/wait.h"
 
@@ -33,6 +37,7 @@ typedef enum al_link_change {
   AL_LINK_OPENED,
   AL_LINK_BLOCKED,
   AL_LINK_UNBLOCKED,
+  AL_LINK_WENT_ON, /* one node failed, another is tried */
   AL_LINK_WENT_DOWN
 } al_link_change;
 
@@ -41,8 +46,8 @@ typedef enum al_link_change {
 struct al_exclusive;
 
 struct al_link {
-  const al_settings *settings;
-  const char *role; /* "holder" or "prober", the suffix of the connection's name */
+  const al_settings *settings; /* of the node it is connected to, or tries next */
+  const char *role;            /* "holder" or "prober", the suffix of the connection's name */
   al_link_state state;
   bool wanted, was_open, has_last_words;
   bool has_more; /* the last pump left something to be read */
@@ -53,6 +58,16 @@ struct al_link {
   uint64_t *random;
   al_wait reconnect;
   int64_t due_at; /* when the next connection may be tried */
+
+  al_nodes *nodes; /* NULL: there is one, of which nothing is known but `settings` */
+  al_cluster *cluster;
+  size_t node;                         /* of nodes->at */
+  size_t tried;                        /* nodes, in the attempt under way */
+  bool has_begun;                      /* a connection was tried before */
+  bool is_shuffled;                    /* its nodes are not in the order given */
+  bool rotates, is_addressed;          /* see al_link_is_ready */
+  char tried_words[AL_MESSAGE_SIZE];   /* what was wrong with those */
+  char seen_cluster[sizeof(((al_cluster *)0)->name)]; /* the one whose handshake is under way */
 
   int64_t deadline;              /* of the handshake, or of closing */
   int64_t opened_at;             /* when the handshake was done */
@@ -83,8 +98,9 @@ struct al_link {
   void *watcher;
 };
 
-/* `random` is the session's. */
-void al_link_init(al_link *link, const al_settings *settings, const char *role, uint64_t *random);
+/* `random` is the session's, `cluster` what its links have in common. */
+void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluster, const char *role,
+                  uint64_t *random);
 
 /* Frees what the link still has; it must be down, or never have been up. */
 void al_link_free(al_link *link);
@@ -95,7 +111,25 @@ void al_link_want(al_link *link);
 /* Somebody wants a connection, and it is time for it: the outside may connect. */
 bool al_link_is_due(const al_link *link);
 
-/* An attempt to connect was broken off, by nobody's fault: the next one has to wait nevertheless. */
+/* It is due, and where to connect is known: al_link_readdress() was called for this attempt, if the link `rotates`. */
+bool al_link_is_ready(const al_link *link);
+
+/* Where to connect from now on; the link must have no connection. `settings` are copied, but for the virtual host, the name
+ * and the timeout, which are those it has. False: no memory, and nothing has changed. */
+bool al_link_readdress(al_link *link, const al_settings *settings, size_t count);
+
+/* From now on where to connect is to be told before each attempt; `is_addressed`: it is for the first. */
+void al_link_rotate(al_link *link, bool rotates, bool is_addressed);
+
+bool al_link_is_tls(const al_link *link); /* every node is to be spoken to by TLS */
+
+/* How long connecting to this node may take, the handshake included; and how many nodes are left to this attempt, this one
+ * among them. */
+int64_t al_link_share(const al_link *link);
+size_t al_link_nodes_left(const al_link *link);
+
+/* An attempt to connect was broken off, by nobody's fault. The next node is tried at once; once that was the last of them,
+ * the next attempt has to wait nevertheless. */
 void al_link_put_off(al_link *link);
 
 /* Forgets how the last connection ended, so that another may be wanted. */

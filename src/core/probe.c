@@ -471,7 +471,8 @@ al_prober *al_prober_new(al_session *owner, uint64_t seed) {
   prober->random = seed;
   prober->owner = owner;
   prober->first_id = 1;
-  al_link_init(&prober->link, &prober->settings, "prober", &prober->random);
+  prober->cluster.seed = seed;
+  al_link_init(&prober->link, &prober->settings, &prober->cluster, "prober", &prober->random);
   prober->link.changed = link_changed;
   prober->link.tell_time = tell_time;
   prober->link.watcher = prober;

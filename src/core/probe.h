@@ -94,6 +94,7 @@ struct al_prober {
   int refs;
   al_settings settings;
   uint64_t random;
+  al_cluster cluster; /* of its users' holders, too */
   al_link link;
   al_session *owner; /* whose transport carries it; NULL: nobody's any more */
   al_session *users; /* whose operations ask by it, the owner's among them */

@@ -18,7 +18,7 @@ void al_session_step(al_session *session) {
 }
 
 void al_session_note_change(al_session *session, const al_link *link, al_link_change change) {
-  const al_settings *s = &session->settings;
+  const al_settings *s = link->settings;
   if (change == AL_LINK_OPENED)
     al_session_note(session, false, "%s connection to %s:%d is open", link->role, s->host, s->port);
   else if (change == AL_LINK_BLOCKED)
@@ -61,7 +61,7 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
     free(session);
     return NULL;
   }
-  al_link_init(&session->holder, &session->settings, "holder", &session->random);
+  al_link_init(&session->holder, &session->settings, &session->prober->cluster, "holder", &session->random);
   session->holder.changed = holder_changed;
   session->holder.tell_time = tell_time;
   session->holder.watcher = session;
@@ -80,6 +80,15 @@ al_session *al_turn_take(al_session *session) {
 
 void al_turn_give(al_session **session) {
   if ((*session)->give_turn) (*session)->give_turn(*session);
+}
+
+bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled) {
+  al_link *links[] = {&session->holder, owns_prober(session) ? &session->prober->link : NULL};
+  for (int i = 0; i < 2 && links[i]; i++) {
+    links[i]->is_shuffled = is_shuffled;
+    if (!al_link_readdress(links[i], settings, count)) return false;
+  }
+  return true;
 }
 
 bool al_session_forked(const al_session *session) {

@@ -12,6 +12,7 @@
 #include "core/bolt.h"
 #include "core/claim.h"
 #include "core/link.h"
+#include "core/nodes.h"
 #include "core/origin.h"
 #include "core/probe.h"
 
@@ -55,6 +56,11 @@ struct al_session {
 /* `seed` feeds every choice by chance. `lender`: whose prober it asks by, which must be a session to the same broker, in the
  * same thread; NULL: it has one of its own. NULL: no memory. */
 al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender);
+
+/* Before anything is opened: these nodes of one cluster instead of the one it was made with, which is among them. The prober
+ * of another session stays as it is. False: no memory. */
+bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled);
+
 void al_session_ref(al_session *session);
 void al_session_unref(al_session *session);
 

@@ -45,6 +45,13 @@ typedef struct al_lua_session {
 al_lua_session *al_lua_check_session(lua_State *L, int index); /* also brings it up to date */
 void al_lua_open_session(lua_State *L);
 
+/* settings.c: pushes the settings of a table, one for each host of its URL; the caller wipes them. NULL: nothing is pushed,
+ * and `why` says what is wrong with the URL. */
+al_settings *al_lua_push_settings(lua_State *L, int table, size_t *count, char why[AL_MESSAGE_SIZE]);
+void al_lua_number_field(lua_State *L, int table, const char *key, int *out);
+bool al_lua_flag_field(lua_State *L, int table, const char *key);
+void al_lua_open_settings(lua_State *L); /* functions of the module */
+
 /* natives.c: native sessions end with their state at the latest. */
 void al_lua_own(lua_State *L, al_session *session);
 void al_lua_end(al_session *session); /* ends it, and gives it back */
@@ -93,6 +100,8 @@ void al_lua_keep(lua_State *L, int child, int parent); /* parent lives as long a
 void al_lua_kept(lua_State *L, int child);             /* pushes that parent */
 void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
+
+size_t al_lua_length(lua_State *L, int index); /* of a table, as it is */
 
 /* Seconds, as a number that Lua has checked to be finite and not negative, in nanoseconds; nil is `otherwise`. */
 int64_t al_lua_time(lua_State *L, int index, int64_t otherwise);

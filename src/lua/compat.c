@@ -43,6 +43,14 @@ void al_lua_keep(lua_State *L, int child, int parent) {
 void al_lua_kept(lua_State *L, int child) { lua_getuservalue(L, child); }
 #endif
 
+size_t al_lua_length(lua_State *L, int index) {
+#if LUA_VERSION_NUM == 501
+  return lua_objlen(L, index);
+#else
+  return lua_rawlen(L, index);
+#endif
+}
+
 static void set_methods(lua_State *L, const luaL_Reg *methods) {
   for (; methods->name; methods++) {
     lua_pushcfunction(L, methods->func);

@@ -56,6 +56,7 @@ int luaopen_amqplocks_core(lua_State *L) {
   al_lua_new_type(L, AL_LUA_SENTINEL, (const luaL_Reg[]){{NULL, NULL}}, sentinel_gc);
   al_lua_open_memory(L);
   al_lua_open_natives(L);
+  al_lua_open_settings(L);
   al_lua_open_session(L);
   al_lua_open_op(L);
   al_lua_open_lock(L);

@@ -8,6 +8,7 @@
 
 #include "core/session.h"
 #include "core/turn.h"
+#include "core/wait.h"
 #include "lua/binding.h"
 #include "transport/bytes.h"
 #include "transport/loop.h"
@@ -16,57 +17,73 @@
 
 /* ---- settings --------------------------------------------------------------------------------------------------- */
 
-static void copy_field(lua_State *L, int table, const char *key, char *out, size_t size) {
-  lua_getfield(L, table, key);
-  size_t length = 0;
-  const char *text = lua_tolstring(L, -1, &length);
-  if (text && length >= size) luaL_error(L, "%s is longer than %d bytes", key, (int)size - 1);
-  if (text) memcpy(out, text, length + 1);
-  lua_pop(L, 1);
+static int refuse_url(lua_State *L, const char *why) {
+  lua_pushnil(L);
+  lua_pushfstring(L, "url: %s", why);
+  lua_pushliteral(L, "url");
+  return 3;
 }
 
-static void number_field(lua_State *L, int table, const char *key, int *out) {
-  lua_getfield(L, table, key);
-  if (!lua_isnil(L, -1)) *out = (int)luaL_checknumber(L, -1);
+/* Several nodes, and whether Lua is asked for them before each connection: `addressed` are those of the first one. */
+static bool list_nodes(lua_State *L, int table, al_session *session, const al_settings *all, size_t count) {
+  bool rotates = al_lua_flag_field(L, table, "rotates"), is_addressed = al_lua_flag_field(L, table, "addressed");
+  lua_getfield(L, table, "order");
+  bool is_shuffled = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "random") == 0;
   lua_pop(L, 1);
+  if (count == 1 && !rotates) return true;
+  if (!al_session_list_nodes(session, all, count, is_shuffled)) return false;
+  al_link_rotate(&session->holder, rotates, is_addressed);
+  if (session->prober->owner == session) al_link_rotate(&session->prober->link, rotates, false);
+  return true;
 }
 
-static void read_tls(lua_State *L, int table, al_settings *settings) {
-  lua_getfield(L, table, "tls");
-  int tls = lua_gettop(L);
-  if (lua_istable(L, tls)) {
-    copy_field(L, tls, "ca", settings->ca, sizeof settings->ca);
-    copy_field(L, tls, "cert", settings->cert, sizeof settings->cert);
-    copy_field(L, tls, "key", settings->key, sizeof settings->key);
-    copy_field(L, tls, "server_name", settings->server_name, sizeof settings->server_name);
-    lua_getfield(L, tls, "verify");
-    if (!lua_isnil(L, -1)) settings->verify = lua_toboolean(L, -1);
-    lua_pop(L, 1);
+typedef al_session *make_session(const al_settings *settings, int seed, al_session *lender);
+
+static al_session *make_native(const al_settings *settings, int seed, al_session *lender) {
+  (void)seed;
+  (void)lender;
+  return al_native_new(settings);
+}
+
+static al_session *make_loop(const al_settings *settings, int seed, al_session *lender) {
+  (void)seed;
+  return al_loop_new(settings, lender);
+}
+
+/* The field `lender`: the session by whose prober a new one asks; NULL if there is none. */
+static al_session *lender_field(lua_State *L, int table) {
+  al_session *lender = NULL;
+  lua_getfield(L, table, "lender");
+  if (!lua_isnil(L, -1)) lender = ((al_lua_session *)luaL_checkudata(L, -1, AL_LUA_SESSION))->session;
+  lua_pop(L, 1);
+  return lender;
+}
+
+/* Pushes a session by the table at 1. NULL: pushes nil, message, code. */
+static al_lua_session *new_session(lua_State *L, al_lua_transport transport, make_session *make) {
+  char why[AL_MESSAGE_SIZE];
+  size_t count;
+  int seed = 1;
+  al_lua_number_field(L, 1, "seed", &seed);
+  al_session *lender = lender_field(L, 1);
+  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
+  box->transport = transport;
+  al_settings *all = al_lua_push_settings(L, 1, &count, why);
+  if (!all) {
+    refuse_url(L, why);
+    return NULL;
   }
+  al_session *session = make(all, seed, lender);
+  bool is_made = session && list_nodes(L, 1, session, all, count);
+  explicit_bzero(all, count * sizeof *all);
   lua_pop(L, 1);
-}
-
-/* core.url_error(url) -> nil if the URL is fine, else what is wrong with it. */
-static int url_error(lua_State *L) {
-  al_settings settings;
-  char why[AL_MESSAGE_SIZE];
-  al_settings_init(&settings);
-  if (al_settings_url(&settings, luaL_checkstring(L, 1), why)) return 0;
-  lua_pushstring(L, why);
-  return 1;
-}
-
-static void read_settings(lua_State *L, int table, al_settings *settings) {
-  char why[AL_MESSAGE_SIZE];
-  al_settings_init(settings);
-  number_field(L, table, "usual_heartbeat", &settings->heartbeat); /* the URL may know better */
-  lua_getfield(L, table, "url");
-  if (lua_isstring(L, -1) && !al_settings_url(settings, lua_tostring(L, -1), why)) luaL_error(L, "%s", why);
-  lua_pop(L, 1);
-  copy_field(L, table, "name", settings->name, sizeof settings->name);
-  number_field(L, table, "heartbeat", &settings->heartbeat);
-  settings->timeout = al_lua_time_field(L, table, "timeout", settings->timeout);
-  read_tls(L, table, settings);
+  if (is_made) {
+    box->session = session;
+    return box;
+  }
+  al_session_drop(session);
+  al_lua_no_memory(L);
+  return NULL;
 }
 
 /* ---- both kinds ------------------------------------------------------------------------------------------------- */
@@ -78,15 +95,13 @@ al_lua_session *al_lua_check_session(lua_State *L, int index) {
   return box;
 }
 
-/* core.native{ url =, name =, heartbeat =, timeout =, tls = } -> session | nil, message, code */
+/* core.native{ url =, order =, name =, heartbeat =, timeout =, tls =, rotates =, addressed =, origin = } -> session | nil,
+ * message, code */
 static int new_native(lua_State *L) {
-  al_settings settings;
-  read_settings(L, 1, &settings);
-  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
-  box->session = al_native_new(&settings);
-  explicit_bzero(&settings, sizeof settings);
-  if (box->session) al_lua_own(L, box->session);
-  return box->session ? 1 : al_lua_no_memory(L);
+  al_lua_session *box = new_session(L, AL_LUA_NATIVE, make_native);
+  if (!box) return 3;
+  al_lua_own(L, box->session);
+  return 1;
 }
 
 static int session_gc(lua_State *L) {
@@ -172,10 +187,10 @@ static int session_timeout(lua_State *L) {
   return 1;
 }
 
-/* session:is_tls() */
+/* session:is_tls() -> do all its nodes speak TLS? */
 static int session_is_tls(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  lua_pushboolean(L, box->session && box->session->settings.tls);
+  lua_pushboolean(L, box->session && al_link_is_tls(&box->session->holder));
   return 1;
 }
 
@@ -224,26 +239,8 @@ static int session_pause(lua_State *L) {
 
 /* ---- over bytes ------------------------------------------------------------------------------------------------- */
 
-/* The field `lender`: the session by whose prober a new one asks; NULL if there is none. */
-static al_session *lender_field(lua_State *L, int table) {
-  al_session *lender = NULL;
-  lua_getfield(L, table, "lender");
-  if (!lua_isnil(L, -1)) lender = ((al_lua_session *)luaL_checkudata(L, -1, AL_LUA_SESSION))->session;
-  lua_pop(L, 1);
-  return lender;
-}
-
 /* core.loop{ …, lender = } -> session | nil, message, code */
-static int new_loop(lua_State *L) {
-  al_settings settings;
-  read_settings(L, 1, &settings);
-  al_session *lender = lender_field(L, 1);
-  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
-  box->transport = AL_LUA_LOOP;
-  box->session = al_loop_new(&settings, lender);
-  explicit_bzero(&settings, sizeof settings);
-  return box->session ? 1 : al_lua_no_memory(L);
-}
+static int new_loop(lua_State *L) { return new_session(L, AL_LUA_LOOP, make_loop) ? 1 : 3; }
 
 struct al_transport {
   int64_t later; /* what the time is once something was read */
@@ -268,18 +265,9 @@ static al_session *told_new(const al_settings *settings, int seed, al_session *l
 
 /* core.bytes{ …, seed =, lender =, shared = } -> session | nil, message, code */
 static int new_bytes(lua_State *L) {
-  al_settings settings;
-  int seed = 1;
-  read_settings(L, 1, &settings);
-  number_field(L, 1, "seed", &seed);
-  al_session *lender = lender_field(L, 1);
-  al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
-  box->transport = AL_LUA_TOLD;
-  box->session = told_new(&settings, seed, lender);
-  if (!box->session) return al_lua_no_memory(L);
-  lua_getfield(L, 1, "shared");
-  box->session->is_shared = lua_toboolean(L, -1);
-  lua_pop(L, 1);
+  al_lua_session *box = new_session(L, AL_LUA_TOLD, told_new);
+  if (!box) return 3;
+  box->session->is_shared = al_lua_flag_field(L, 1, "shared");
   return 1;
 }
 
@@ -301,14 +289,16 @@ static al_port *check_port(lua_State *L) {
   return port;
 }
 
-/* session:attach("holder"): there is a connection now. */
+/* session:attach("holder" [, seconds]): there is a connection now, and so long for its handshake: by default the share of
+ * its node. */
 static int session_attach(lua_State *L) {
   al_session *session = check_bytes(L);
   al_link *link = check_link(L, session, 2);
   luaL_argcheck(L, !link->port, 2, "has a connection already");
+  int64_t share = al_lua_time(L, 3, al_link_share(link));
   al_port *port = al_bytes_port();
   if (port)
-    al_link_attach(link, port, session->now, session->now + session->settings.timeout);
+    al_link_attach(link, port, session->now, al_wait_until(session->now, share));
   else
     al_link_fail(link, AL_NO_MEMORY, "there is not enough memory for the connection");
   return 0;
@@ -365,11 +355,56 @@ static int session_op_changes(lua_State *L) {
 
 /* session:fail("holder", code, why): it could not be connected. */
 static int session_fail(lua_State *L) {
-  static const char *const names[] = {"unreachable", "tls", NULL};
-  al_link *link = check_link(L, check_bytes(L), 2);
-  al_code code = luaL_checkoption(L, 3, "unreachable", names) == 0 ? AL_UNREACHABLE : AL_TLS;
-  al_link_fail(link, code, luaL_checkstring(L, 4));
+  static const char *const names[] = {"unreachable", "tls", "url", "no_memory", NULL};
+  static const al_code codes[] = {AL_UNREACHABLE, AL_TLS, AL_URL, AL_NO_MEMORY};
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session, 1, "the session was given back");
+  al_link *link = check_link(L, box->session, 2);
+  al_code code = codes[luaL_checkoption(L, 3, "unreachable", names)];
+  const char *why = luaL_checkstring(L, 4);
+  AL_TURN(box->session);
+  if (!link->port) al_link_fail(link, code, why);
   return 0;
+}
+
+/* session:lacks_address("holder") -> is it to be connected as soon as Lua has told where? */
+static int session_lacks_address(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  bool lacks = false;
+  if (box->session && !al_session_forked(box->session)) {
+    const al_link *link = check_link(L, box->session, 2);
+    AL_TURN(box->session);
+    lacks = al_link_is_due(link) && !al_link_is_ready(link);
+  }
+  lua_pushboolean(L, lacks);
+  return 1;
+}
+
+static bool is_vhost(const al_link *link, const al_settings *settings) {
+  return strcmp(link->settings->vhost, settings->vhost) == 0;
+}
+
+static bool readdress(al_session *session, al_link *link, const al_settings *all, size_t count) {
+  AL_TURN(session);
+  return link->port || al_link_readdress(link, all, count);
+}
+
+/* session:readdress("holder", { url =, … }): where to connect it this time. -> true | nil, what is wrong with the URL, code */
+static int session_readdress(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  luaL_argcheck(L, box->session, 1, "the session was given back");
+  al_link *link = check_link(L, box->session, 2);
+  char why[AL_MESSAGE_SIZE] = "the function gave another virtual host than before, where other locks are";
+  size_t count;
+  al_settings *all = al_lua_push_settings(L, 3, &count, why);
+  bool is_good = all && is_vhost(link, all), is_done = is_good && readdress(box->session, link, all, count);
+  if (all) explicit_bzero(all, count * sizeof *all);
+  lua_pushboolean(L, is_done);
+  if (is_done) return 1;
+  lua_pushnil(L);
+  lua_pushstring(L, is_good ? "there is not enough memory for the addresses" : why);
+  lua_pushstring(L, is_good ? "no_memory" : "url");
+  return 3;
 }
 
 /* session:put_off("holder"): who tried to connect had no more time; whoever still waits tries again. */
@@ -378,8 +413,8 @@ static int session_put_off(lua_State *L) {
   return 0;
 }
 
-/* session:address() -> host, port, timeout in seconds, nil or what TLS needs: { ca =, cert =, key =, verify =,
- * server_name = } */
+/* session:address("holder") -> host, port, seconds for this node, nil or what TLS needs: { ca =, cert =, key =, verify =,
+ * server_name = }; how many nodes the attempt has left, this one among them */
 static void push_tls(lua_State *L, const al_settings *settings) {
   const char *const fields[][2] = {{"ca", settings->ca}, {"cert", settings->cert}, {"key", settings->key}};
   lua_createtable(L, 0, 5);
@@ -395,15 +430,23 @@ static void push_tls(lua_State *L, const al_settings *settings) {
 }
 
 static int session_address(lua_State *L) {
-  const al_settings *settings = &check_bytes(L)->settings;
+  const al_link *link = check_link(L, check_bytes(L), 2);
+  const al_settings *settings = link->settings;
   lua_pushstring(L, settings->host);
   lua_pushinteger(L, settings->port);
-  lua_pushnumber(L, (double)settings->timeout / (double)AL_SECOND);
+  lua_pushnumber(L, (double)al_link_share(link) / (double)AL_SECOND);
   if (settings->tls)
     push_tls(L, settings);
   else
     lua_pushnil(L);
-  return 4;
+  lua_pushinteger(L, (lua_Integer)al_link_nodes_left(link));
+  return 5;
+}
+
+/* session:patience() -> the seconds for every exchange with the broker */
+static int session_patience(lua_State *L) {
+  lua_pushnumber(L, (double)check_bytes(L)->settings.timeout / (double)AL_SECOND);
+  return 1;
 }
 
 /* A time to wait, in nanoseconds, as seconds; nil for ever. */
@@ -501,6 +544,9 @@ void al_lua_open_session(lua_State *L) {
                                      {"fail", session_fail},
                                      {"put_off", session_put_off},
                                      {"address", session_address},
+                                     {"patience", session_patience},
+                                     {"lacks_address", session_lacks_address},
+                                     {"readdress", session_readdress},
                                      {"pump", session_pump},
                                      {"wake", session_wake},
                                      {"has_forked", session_has_forked},
@@ -508,8 +554,8 @@ void al_lua_open_session(lua_State *L) {
                                      {"is_unsent", session_is_unsent},
                                      {"op_changes", session_op_changes},
                                      {NULL, NULL}};
-  static const luaL_Reg functions[] = {{"native", new_native}, {"loop", new_loop},       {"bytes", new_bytes},
-                                       {"now", now},           {"url_error", url_error}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"native", new_native}, {"loop", new_loop}, {"bytes", new_bytes}, {"now", now}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);
   for (const luaL_Reg *function = functions; function->name; function++) {
     lua_pushcfunction(L, function->func);

@@ -13,6 +13,7 @@
 #include "core/op.h"
 #include "core/session.h"
 #include "core/turn.h"
+#include "core/wait.h"
 #include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/socket.h"
@@ -110,7 +111,9 @@ static int64_t now(const al_session *session) {
   return al_system_now();
 }
 
-al_session *al_native_new(const al_settings *settings) {
+al_session *al_native_new(const al_settings *settings) { return al_native_new_list(settings, 1); }
+
+static al_session *native_new(const al_settings *settings) {
   al_settings named = *settings;
   al_system_name(&named);
   al_session *session = al_session_new(&named, al_system_seed(), NULL);
@@ -131,6 +134,14 @@ al_session *al_native_new(const al_settings *settings) {
   return NULL;
 }
 
+al_session *al_native_new_list(const al_settings *settings, size_t count) {
+  if (count == 0 || count > AL_HOSTS_MAX) return NULL;
+  al_session *session = native_new(settings);
+  if (!session || count == 1 || al_session_list_nodes(session, settings, count, false)) return session;
+  al_session_drop(session);
+  return NULL;
+}
+
 int64_t al_native_owner_seen(const al_session *session) { return session->transport->owner_seen; }
 
 bool al_native_is_wanted(const al_session *session) { return session->transport->claimants > 0; }
@@ -139,34 +150,38 @@ al_keeper *al_native_keeper(const al_session *session) { return &session->transp
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
-/* How long connecting may take: no longer than whoever waits has time. */
-static int64_t patience(al_session *session) {
+/* How long connecting may take: no longer than whoever waits has time for this node and those behind it. */
+static int64_t patience(al_session *session, const al_link *link) {
   AL_TURN(session);
-  int64_t left = al_session_deadline(session) - session->now;
+  int64_t deadline = al_session_deadline(session);
+  int64_t left =
+      deadline == AL_NEVER ? AL_NEVER : (deadline - session->now) / (int64_t)al_link_nodes_left(link);
   if (left < AL_MILLISECOND) left = AL_MILLISECOND;
-  if (left > session->settings.timeout) left = session->settings.timeout;
+  if (left > al_link_share(link)) left = al_link_share(link);
   return left < CONNECT_MOST ? left : CONNECT_MOST;
 }
 
-static bool is_due(al_session *session, const al_link *link) {
+static bool is_ready(al_session *session, const al_link *link) {
   AL_TURN(session);
-  return al_link_is_due(link);
+  return al_link_is_ready(link);
 }
 
-static al_port *connect_once(al_session *session, int64_t until, al_code *code, char why[256]) {
+static al_port *connect_once(al_session *session, const al_link *link, int64_t until, al_code *code,
+                             char why[256]) {
   int64_t left = until - al_system_now();
   al_descriptors_spare_standard();
-  return al_socket_connect(&session->settings, left > AL_MILLISECOND ? left : AL_MILLISECOND,
+  return al_socket_connect(link->settings, left > AL_MILLISECOND ? left : AL_MILLISECOND,
                            &session->transport->fork, code, why);
 }
 
 /* A connection of which no child has a copy, and whose descriptor is none of standard input, output and error. Otherwise it
  * is made again, which only other threads make necessary, when they fork or close these while this one connects. A program
  * that forks all the time gets a connection all the same. */
-static al_port *connect_alone(al_session *session, int64_t until, al_code *code, char why[256]) {
+static al_port *connect_alone(al_session *session, const al_link *link, int64_t until, al_code *code,
+                              char why[256]) {
   for (int again = CONNECT_AGAIN; again >= 0; again--) {
     al_forks before = al_descriptors_forks();
-    al_port *port = connect_once(session, until, code, why);
+    al_port *port = connect_once(session, link, until, code, why);
     if (!port) return NULL;
     bool is_last = again == 0 || !al_descriptors_may_be_copied(&before);
     if (is_last && al_socket_fd(port) >= AL_DESCRIPTORS_FIRST) return port;
@@ -177,25 +192,27 @@ static al_port *connect_alone(al_session *session, int64_t until, al_code *code,
   return NULL;
 }
 
-static al_port *connect_checked(al_session *session, int64_t until, al_code *code, char why[256]) {
+static al_port *connect_checked(al_session *session, const al_link *link, int64_t until, al_code *code,
+                                char why[256]) {
   char wrong[AL_MESSAGE_SIZE];
-  if (al_settings_check(&session->settings, wrong)) return connect_alone(session, until, code, why);
+  if (al_settings_check(link->settings, wrong)) return connect_alone(session, link, until, code, why);
   *code = AL_PROTOCOL;
   snprintf(why, 256, "%.255s", wrong);
   return NULL;
 }
 
-/* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches. */
+/* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches, nor has a link
+ * without a connection look for another node. */
 static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
-  if (!is_due(session, link)) return;
-  int64_t begun = al_system_now(), left = patience(session);
-  al_port *port = connect_checked(session, begun + left, &code, why);
+  if (!is_ready(session, link)) return;
+  int64_t begun = al_system_now(), left = patience(session, link), share = al_link_share(link);
+  al_port *port = connect_checked(session, link, begun + left, &code, why);
   AL_TURN(session);
-  bool was_cut_short = !port && left < session->settings.timeout && session->now >= begun + left;
+  bool was_cut_short = !port && left < share && session->now >= begun + left;
   if (port)
-    al_link_attach(link, port, session->now, begun + session->settings.timeout);
+    al_link_attach(link, port, session->now, al_wait_until(begun, share));
   else if (was_cut_short) /* it is not the broker's time that is up: whoever still waits tries again */
     al_link_put_off(link);
   else

@@ -7,6 +7,7 @@ local core = require "amqplocks.core"
 local losses = require "amqplocks.losses"
 local news = require "amqplocks.news"
 local stream = require "amqplocks.stream"
+local urls = require "amqplocks.urls"
 local waiting = require "amqplocks.waiting"
 
 local loop = {}
@@ -26,6 +27,8 @@ local function is_called(operation, begins) return operation:done() or begins an
 --- A session over `settings`, and what waits for its operations; or nil, message, code. `moved`, if given, is called
 -- when the broker may have moved something that is none of this session's.
 function loop.session(events, settings, moved)
+  local begun, problem, kind = urls.begin(settings)
+  if not begun then return nil, problem, kind end
   if events.here then events = events.here() end
   local session, message, code = core.loop(settings)
   if not session then return nil, message, code end
@@ -46,8 +49,8 @@ function loop.session(events, settings, moved)
     tell_soon(events.spawn, session, known)
   end
 
-  holder = stream.new(events, session, "holder", mind)
-  prober = stream.new(events, session, "prober", mind)
+  holder = stream.new(events, session, "holder", settings, mind)
+  prober = stream.new(events, session, "prober", settings, mind)
 
   -- By the collector, which may already have taken the session.
   local function forget()

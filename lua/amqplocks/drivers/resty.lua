@@ -3,6 +3,8 @@
 
 --- The driver for nginx, with its Lua module or as OpenResty: nothing is opened before it is needed, and nothing
 -- survives the request.
+local urls = require "amqplocks.urls"
+
 local resty = {}
 
 local USUAL_HEARTBEAT = 60 -- a worker that dies is noticed by its socket; a request has better things to do
@@ -20,9 +22,11 @@ function resty.session(settings, shared)
   local events = require "amqplocks.nginx.events"
   local wrong, code = events.check()
   if wrong then return nil, ("%s: %s"):format(code, wrong), code end
+  local begun, message, kind = urls.begin(settings)
+  if not begun then return nil, message, kind end
   settings.usual_heartbeat = USUAL_HEARTBEAT
   local worker, why, problem = require("amqplocks.nginx.worker").of(settings)
-  if not worker then return nil, ("%s: %s"):format(problem, why), problem end
+  if not worker then return nil, why, problem end
   return require("amqplocks.nginx.request").session(worker, settings, shared)
 end
 

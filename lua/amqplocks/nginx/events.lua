@@ -146,6 +146,9 @@ end
 --- In the same timer, and so with the same cosockets.
 function events.beside(fn) return ngx.thread.spawn(fn) end
 
+--- Such a one that nobody waits for any more, and that must not hold up its request.
+function events.abandon(thread) pcall(ngx.thread.kill, thread) end
+
 local Condition = {}
 Condition.__index = Condition
 

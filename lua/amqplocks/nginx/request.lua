@@ -104,7 +104,7 @@ local function own(worker, settings)
   local session, message, code = core.loop(settings)
   if not session then return nil, message, code end
   local self = { session = session, worker = worker, followers = waiting.new(events, function() return true end) }
-  self.holder = stream.new(events, session, "holder")
+  self.holder = stream.new(events, session, "holder", settings)
   local locks = losses.new(function() return session:alerts() end, true)
   local state = bind(worker, locks, function() session:abort() end)
   local driver = {

@@ -21,8 +21,19 @@ worker.__index = worker
 
 local current = {} -- by address
 
+-- A function may give another password each time, and be another closure in each request; its broker, and whose locks
+-- these are, stays the same.
+local function place_of(settings)
+  local url = settings.url or ""
+  if type(url) == "table" then url = table.concat(url, "\1") end
+  if not settings.ask then return url end
+  return "\2" .. url:gsub("(://[^:/?@\1]*):[^/?@\1]*@", "%1@")
+end
+
 local function key_of(settings)
-  local parts = { settings.url or "", settings.name or "", settings.heartbeat or "", settings.timeout or "" }
+  local parts = {
+    place_of(settings), settings.name or "", settings.heartbeat or "", settings.timeout or "", settings.order or "",
+  }
   for _, name in ipairs { "ca", "cert", "key", "server_name", "verify" } do
     table.insert(parts, tostring(settings.tls and settings.tls[name]))
   end
@@ -52,17 +63,25 @@ local function is_answered(operation, begins)
   return operation:done() or operation:awaits() ~= "prober" or begins and operation:waiting()
 end
 
+-- A copy, whose connections are opened later: where to, if there is a function, is asked again by then.
+local function own(settings)
+  local copy = {}
+  for key, value in pairs(settings) do copy[key] = value end
+  copy.addressed = nil
+  return copy
+end
+
 local function new(key, settings)
   local askers = waiting.new(events, is_answered)
   local session, driver, code = loop.session(events, settings, function() askers:call() end)
-  if not session then return nil, "there is not enough memory", code end
+  if not session then return nil, driver, code end
   driver.log = log
   local self = setmetatable({
     session = session, driver = driver, askers = askers, endings = endings.new(),
-    _key = key, _until = ngx.now() + LIFETIME,
+    _key = key, _settings = settings, _until = ngx.now() + LIFETIME,
   }, worker)
   local begun, why = events.spawn(function() look_after(self) end)
-  if not begun then return nil, why, "unreachable" end
+  if not begun then return nil, "unreachable: " .. why, "unreachable" end
   return self
 end
 
@@ -71,8 +90,9 @@ end
 function worker.of(settings)
   local key = key_of(settings)
   local old = current[key]
+  if old then old._settings.ask = settings.ask end -- the one before may know of nothing but a request that is over
   if old and ngx.now() < old._until then return old end
-  local self, why, code = new(key, settings)
+  local self, why, code = new(key, own(settings))
   if not self then return old, why, code end -- better one that is due to go than none
   current[key] = self
   return self

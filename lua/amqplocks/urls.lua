@@ -1,0 +1,100 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Where to connect: a URL, a list of URLs, or a function that is called before each connection and gives either.
+--
+-- A URL that is malformed is configuration gone wrong: a result with the code `url`. Only a value of another type
+-- throws.
+local memory = require "amqplocks.memory"
+local pcall = require("amqplocks.protected").pcall
+
+local urls = {}
+
+-- A list without holes, and nothing else in it.
+local function is_list(value)
+  local count = 0
+  for key, one in next, value do
+    if type(key) ~= "number" or type(one) ~= "string" then return false end
+    count = count + 1
+  end
+  return #value == count
+end
+
+local function is_url(value)
+  return type(value) == "string" or type(value) == "table" and is_list(value)
+end
+
+--- nil if it is something to connect to, else what it must be.
+function urls.check(value)
+  if is_url(value) or type(value) == "function" then return nil end
+  return "a string, a list of strings without holes, or a function that returns either"
+end
+
+local function text_of(problem)
+  local fine, text = pcall(tostring, problem)
+  return fine and type(text) == "string" and text or "a " .. type(problem)
+end
+
+--- Calls the function. Never throws.
+---@return string|string[]|nil url, string? why, string? code
+function urls.ask(fn)
+  local fine, url, why = pcall(fn)
+  if fine and is_url(url) then return url end
+  if not fine and url == memory.ERROR then return nil, "there is not enough memory", "no_memory" end
+  if not fine then return nil, "the function for the URL threw: " .. text_of(url), "url" end
+  if url == nil and why ~= nil then return nil, "the function for the URL gave none: " .. text_of(why), "url" end
+  return nil, ("the function for the URL gave %s, not a URL or a list of URLs"):format(
+    url == nil and "nothing" or "a " .. type(url)), "url"
+end
+
+--- What a session takes, for a URL, a list or a function; `origin` says in messages where the first two come from.
+function urls.settings(url, origin)
+  if type(url) ~= "function" then return { url = url, origin = origin } end
+  return { ask = url, rotates = true, origin = "the function for the URL gave a wrong one: " }
+end
+
+--- Asks the function, if there is one that was not asked yet: a session is made with what it gives, and begins with that.
+---@return true|nil, string? message, string? code
+function urls.begin(settings)
+  if not settings.ask or settings.url then return true end
+  local url, why, code = urls.ask(settings.ask)
+  if not url then return nil, ("%s: %s"):format(code, why), code end
+  settings.url, settings.addressed = url, true
+  return true
+end
+
+--- Asks the function where one of a session's connections is to go, as it is about to be opened. `ask` calls it. What
+-- it gives is no use is why there is no connection.
+function urls.renew(session, role, settings, ask)
+  if not session:lacks_address(role) then return end
+  local url, why, code = ask(settings.ask)
+  if not session:lacks_address(role) then return end -- it took its time, and nobody wants the connection any more
+  local done
+  if url then
+    settings.url = url
+    done, why, code = session:readdress(role, settings)
+  end
+  if not done then session:fail(role, code, why) end
+end
+
+local RECURSION = "the function for the URL waits for the connection that it is called for"
+
+local function is_running(asker)
+  if type(asker) ~= "thread" then return asker ~= nil end -- Lua 5.1's main program, which never yields
+  local status = coroutine.status(asker)
+  return status == "running" or status == "normal"
+end
+
+--- Calls a function for a session that waits where it is called, and so cannot wait for itself.
+function urls.asker()
+  local asker
+  return function(fn)
+    if is_running(asker) then return nil, RECURSION, "url" end
+    asker = coroutine.running() or true
+    local url, why, code = urls.ask(fn)
+    asker = nil
+    return url, why, code
+  end
+end
+
+return urls
