@@ -35,6 +35,10 @@ describe("a URL", function ()
     ["amqp://user:pass@host/vhost?heartbeat=5"] = { "user", "pass", "vhost" },
     ["amqp://user:pass@host?heartbeat=5"] = { "user", "pass", "/" },
     ["amqp://user:pass@host/%2f?"] = { "user", "pass", "/" },
+    ["amqp://user:p,a@host"] = { "user", "p,a", "/" },
+    ["amqp://%c3%bc:p%C3%A4ss@host"] = { "ü", "päss", "/" },
+    ["amqp://host/a:b"] = { "guest", "guest", "a:b" },
+    ["amqp://user:pass@a,b:5673,[::1]:5674/vhost"] = { "user", "pass", "vhost" },
   }
   for url, expected in pairs(good) do
     it(("%s is user, password and virtual host"):format(url), function ()
@@ -52,15 +56,50 @@ describe("a URL", function ()
     assert.is_true(Peer.new("whole", { url = "amqps://host" }).session:is_tls())
   end)
 
+  local host = "the host in the URL holds a "
+  local port = "a port in the URL is not a whole number from 1 to 65535"
+  local scheme = "the URL does not begin with amqp:// or amqps://"
   local bad = {
-    "", "host", "http://host", "amqp:/host", "amqp//host", "amqp", "AMQP://host", "amqp://user:pass:more@host",
-    "amqp://host:port", "amqp://host:65536", "amqp://host:-1", "amqp://host:5672x",
-    "amqp://[::1", "amqp://[::1]x", "amqp://host/%2", "amqp://host/%zz", "amqp://us%er@host", "amqp://host/a/b",
+    [""] = "the URL is empty",
+    ["host"] = scheme, ["http://host"] = scheme, ["amqp:/host"] = scheme, ["amqp//host"] = scheme, ["amqp"] = scheme,
+    ["AMQP://host"] = scheme,
+    ["amqp://user:pa@ss@host"] = 'the user or the password in the URL holds an "@": write it as %40',
+    ["amqp://us@er:pass@host"] = 'the user or the password in the URL holds an "@": write it as %40',
+    ["amqp://user:pa/ss@host"] = 'the URL has an "@" behind its first "/": in a password write "/" as %2F',
+    ["amqp://user:pa?ss@host"] = 'the URL has an "@" behind its first "?": in a password write "?" as %3F',
+    ["amqp://host/v@host"] = 'in a virtual host "@" as %40',
+    ["amqp://user:pass:more@host"] = 'the password in the URL holds a ":": write it as %3A',
+    ["amqp://user:pa#ss@host"] = 'the password in the URL holds a "#": write it as %23',
+    ["amqp://user:pa ss@host"] = 'the password in the URL holds a " ": write it as %20',
+    ["amqp://user:pa[ss@host"] = 'the password in the URL holds a "[": write it as %5B',
+    ["amqp://user:100%@host"] = 'the password in the URL holds a "%" without two hexadecimal digits behind it: ' ..
+      "write it as %25",
+    ["amqp://user:a%00b@host"] = "the password in the URL holds a NUL (%00)",
+    ["amqp://us%er@host"] = 'the user in the URL holds a "%" without',
+    ["amqp://us#er@host"] = 'the user in the URL holds a "#": write it as %23',
+    ["amqp://ho st"] = host .. '" ": write it as %20',
+    ["amqp://host\n"] = host .. "control character, such as the end of a line",
+    ["amqp://ho%st"] = host .. '"%" without',
+    ["amqp://user:secret"] = port, -- what is missing is an "@" and a host
+    ["amqp://host:port"] = port, ["amqp://host:65536"] = port, ["amqp://host:-1"] = port, ["amqp://host:5672x"] = port,
+    ["amqp://host:"] = port, ["amqp://host:0"] = port, ["amqp://[::1]:x"] = port,
+    ["amqp://host:5672:1"] = 'a host in the URL has more than one ":"', ["amqp://::1"] = "in brackets: [::1]",
+    ["amqp://[::1"] = 'an IPv6 address in the URL does not end in "]"', ["amqp://[::1]x"] = 'does not end in "]"',
+    ["amqp://host/%2"] = 'the virtual host in the URL holds a "%" without',
+    ["amqp://host/%zz"] = 'the virtual host in the URL holds a "%" without',
+    ["amqp://host/a/b"] = 'the virtual host in the URL holds a "/": write it as %2F',
+    ["amqp://host//"] = 'the virtual host in the URL holds a "/": write it as %2F',
+    ["amqp://a,"] = 'a host in the URL is empty, before or behind a ","', ["amqp://,a"] = "a host in the URL is empty",
+    ["amqp://a,,b"] = "a host in the URL is empty", ["amqp://a,b:x"] = port,
+    ["amqp://" .. ("h,"):rep(64) .. "h"] = "the URL names more hosts than 64",
+    ["amqp://h\0ost"] = "the URL holds a NUL",
   }
-  for _, url in ipairs(bad) do
-    it(("%q is refused"):format(url), function ()
-      assert.is_string(core.url_error(url))
-      assert.error_matches(function () core.bytes{ url = url } end, core.url_error(url), 1, true)
+  for url, words in pairs(bad) do
+    it(("%q is refused, and the cure told"):format(url), function ()
+      local why = core.url_error(url)
+      assert.is_truthy(why and why:find(words, 1, true), ("%q says nothing of %q"):format(tostring(why), words))
+      local session, message, code = core.bytes{ url = url }
+      assert.same({ nil, "url: " .. why, "url" }, { session, message, code })
     end)
   end
 
@@ -144,7 +183,8 @@ describe("a query parameter", function ()
   for _, query in ipairs(bad) do
     it(query .. " is refused, the key named", function ()
       local key = query:match("^(.-)=")
-      assert.equal(("the URL gives %s a value it cannot have"):format(key), core.url_error("amqp://host?" .. query))
+      local words = ("the URL gives %s a value it cannot have; it takes "):format(key)
+      assert.equal(words, core.url_error("amqp://host?" .. query):sub(1, #words))
     end)
   end
 
@@ -155,9 +195,48 @@ describe("a query parameter", function ()
   for _, query in ipairs{ "heartbeat", "heartbeat=1&x", "heart%xbeat=1", "heartbeat=%", "heartbeat=%0",
     "heartbeat=%00" } do
     it(("?%s is no list of pairs"):format(query), function ()
-      assert.equal("the query of the URL is not made of key=value pairs", core.url_error("amqp://host?" .. query))
+      assert.equal('the query of the URL is not made of key=value pairs, with "%" written as %25',
+        core.url_error("amqp://host?" .. query))
     end)
   end
+end)
+
+describe("a list of URLs", function ()
+  -- The hosts that a session would try, one after another.
+  local function hosts(url)
+    local session, found = assert(core.loop{ url = url }), {}
+    local op = session:open()
+    while session:due("holder") do
+      local host, port, _, tls = session:address("holder")
+      table.insert(found, (tls and "amqps " or "") .. host .. ":" .. port)
+      session:fail("holder", "unreachable", "nobody is there")
+    end
+    assert.is_true(op:done())
+    return found
+  end
+
+  it("has all hosts of all of them", function ()
+    assert.same({ "a:5672", "b:5673", "c:5672" }, hosts("amqp://u:p@a,b:5673,c/v"))
+    assert.same({ "a:5672", "b:5673", "c:5671", "::1:7" }, hosts{ "amqp://a", "amqp://u:p@b:5673" , "amqp://c:5671",
+      "amqp://[::1]:7" })
+    assert.same({ "a:5672", "b:1", "amqps c:5671" }, hosts{ "amqp://a,b:1", "amqps://c" })
+  end)
+
+  it("says which of them is wrong", function ()
+    assert.equal('URL 2 of 3: the password in the URL holds a "#": write it as %23',
+      core.url_error{ "amqp://a", "amqp://u:#@b", "c" })
+    assert.equal("the list of URLs is empty", core.url_error{})
+    assert.matches("^URL 65 of 65: the URLs name more hosts than 64$", core.url_error((function ()
+      local list = {}
+      for i = 1, 65 do list[i] = "amqp://h" .. i end
+      return list
+    end)()))
+  end)
+
+  it("is for one virtual host", function ()
+    assert.matches("their virtual hosts must be the same", core.url_error{ "amqp://a/v", "amqp://b" })
+    assert.is_nil(core.url_error{ "amqp://a/%2f", "amqp://b" })
+  end)
 end)
 
 describe("a password", function ()
@@ -165,7 +244,8 @@ describe("a password", function ()
     for _, url in ipairs{ "amqp://me:secret@host:port", "amqp://me:secret@host?x=1",
       "amqp://me:secret@host?heartbeat=0", "http://me:secret@host", "amqp://me:secret@host/%zz", "amqp://me:secret@" ..
       ("h"):rep(256), "amqp://me:" .. ("secret"):rep(50) .. "@host", "amqp://me:secret@host/a/b",
-      "amqp://me:sec?ret=secret@host/" } do
+      "amqp://me:sec?ret=secret@host/", "amqp://me:secret", "amqp://me:secret,x", "amqp://secret:x:y",
+      "amqp://me:secret@a@b", "amqp://me:/secret@b", "amqp://me:[secret]@b", "amqp://me:secret@,x" } do
       local message = core.url_error(url)
       assert.is_string(message, url)
       assert.is_nil(message:find("secret", 1, true), message)
