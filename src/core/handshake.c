@@ -77,10 +77,11 @@ static bool is_of_cluster(al_link *link) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
   bool is_listed = link->rotates || (link->nodes && link->nodes->count > 1);
   if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return true;
-  al_link_abort(link, AL_CONFLICT,
-                "the broker at %.150s:%d belongs to the cluster \"%.100s\", and the one before to \"%.100s\": "
-                "list the nodes of one cluster",
-                link->settings->host, link->settings->port, seen, expected);
+  al_link_abort(
+      link, AL_CONFLICT,
+      "the broker at %.150s:%d belongs to the cluster \"%.100s\", and the one before to \"%.100s\": "
+      "list the nodes of one cluster",
+      link->settings->host, link->settings->port, seen, expected);
   return false;
 }
 

@@ -106,9 +106,7 @@ bool al_link_is_ready(const al_link *link) {
   return al_link_is_due(link) && (link->is_addressed || !link->rotates);
 }
 
-static void pause(al_link *link) {
-  link->due_at = link->now + al_wait_next(&link->reconnect, link->random);
-}
+static void pause(al_link *link) { link->due_at = link->now + al_wait_next(&link->reconnect, link->random); }
 
 void al_link_put_off(al_link *link) {
   bool is_last = al_link_nodes_left(link) == 1;

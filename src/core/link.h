@@ -61,12 +61,12 @@ struct al_link {
 
   al_nodes *nodes; /* NULL: there is one, of which nothing is known but `settings` */
   al_cluster *cluster;
-  size_t node;                         /* of nodes->at */
-  size_t tried;                        /* nodes, in the attempt under way */
-  bool has_begun;                      /* a connection was tried before */
-  bool is_shuffled;                    /* its nodes are not in the order given */
-  bool rotates, is_addressed;          /* see al_link_is_ready */
-  char tried_words[AL_MESSAGE_SIZE];   /* what was wrong with those */
+  size_t node;                                        /* of nodes->at */
+  size_t tried;                                       /* nodes, in the attempt under way */
+  bool has_begun;                                     /* a connection was tried before */
+  bool is_shuffled;                                   /* its nodes are not in the order given */
+  bool rotates, is_addressed;                         /* see al_link_is_ready */
+  char tried_words[AL_MESSAGE_SIZE];                  /* what was wrong with those */
   char seen_cluster[sizeof(((al_cluster *)0)->name)]; /* the one whose handshake is under way */
 
   int64_t deadline;              /* of the handshake, or of closing */

@@ -149,8 +149,7 @@ static bool refuse_raw(unsigned char c, const char *part, char why[AL_MESSAGE_SI
 }
 
 /* A percent sign that begins no %XX, or begins %00, where C's text would end. */
-static bool refuse_percent(const char *text, const char *part, char why[AL_MESSAGE_SIZE]) {
-  bool is_nul = strstr(text, "%00") != NULL;
+static bool refuse_percent(bool is_nul, const char *part, char why[AL_MESSAGE_SIZE]) {
   snprintf(why, AL_MESSAGE_SIZE,
            is_nul ? "%s in the URL holds a NUL (%%00), which it cannot"
                   : "%s in the URL holds a \"%%\" without two hexadecimal digits behind it: write it as %%25",
@@ -164,8 +163,8 @@ static bool take(char *to, size_t size, char *text, const char *reserved, const 
   for (const char *c = text; *c; c++)
     if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr(reserved, *c))
       return refuse_raw((unsigned char)*c, part, why);
-  refuse_percent(text, part, why); /* decoding leaves nothing to look at */
-  return percent_decode(text) && keep(to, size, text, part, why);
+  bool is_nul = strstr(text, "%00") != NULL; /* decoding leaves nothing to look at */
+  return percent_decode(text) ? keep(to, size, text, part, why) : refuse_percent(is_nul, part, why);
 }
 
 static char *cut(char *text, char at) {

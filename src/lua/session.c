@@ -26,7 +26,8 @@ static int refuse_url(lua_State *L, const char *why) {
 
 /* Several nodes, and whether Lua is asked for them before each connection: `addressed` are those of the first one. */
 static bool list_nodes(lua_State *L, int table, al_session *session, const al_settings *all, size_t count) {
-  bool rotates = al_lua_flag_field(L, table, "rotates"), is_addressed = al_lua_flag_field(L, table, "addressed");
+  bool rotates = al_lua_flag_field(L, table, "rotates"),
+       is_addressed = al_lua_flag_field(L, table, "addressed");
   lua_getfield(L, table, "order");
   bool is_shuffled = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "random") == 0;
   lua_pop(L, 1);

@@ -75,7 +75,8 @@ static size_t hosts_most(lua_State *L, int index) {
 }
 
 /* One URL over what all[0] held before; gives how many hosts it names, 0 if it is refused. */
-static size_t read_url(lua_State *L, int index, int i, al_settings *all, size_t size, char why[AL_MESSAGE_SIZE]) {
+static size_t read_url(lua_State *L, int index, int i, al_settings *all, size_t size,
+                       char why[AL_MESSAGE_SIZE]) {
   size_t length, count = 0;
   const char *url = push_url(L, index, i, &length);
   if (strlen(url) != length)
@@ -92,8 +93,9 @@ static size_t read_url(lua_State *L, int index, int i, al_settings *all, size_t 
 static bool agree(const al_settings *all, size_t count, char why[AL_MESSAGE_SIZE]) {
   for (size_t i = 1; i < count; i++) {
     if (strcmp(all[i].vhost, all[0].vhost) == 0) continue;
-    snprintf(why, AL_MESSAGE_SIZE, "the URLs of a list name nodes of one cluster: "
-                                   "their virtual hosts must be the same");
+    snprintf(why, AL_MESSAGE_SIZE,
+             "the URLs of a list name nodes of one cluster: "
+             "their virtual hosts must be the same");
     return false;
   }
   return true;

@@ -1,0 +1,417 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Several nodes of one cluster: which is tried when, for how long, and what ends an attempt.
+local Peer = require "spec.support.peer"
+
+local LIST = { "amqp://me:secret@a", "amqp://me:secret@b:5673", "amqp://me:secret@c" }
+local A, B, C = "a:5672", "b:5673", "c:5672"
+
+for _, way in ipairs(Peer.ways) do
+  describe("a list of nodes, fed " .. way, function ()
+    local function new(settings)
+      local all = { url = LIST, timeout = 6, heartbeat = 60 }
+      for key, value in pairs(settings or {}) do all[key] = value end
+      return Peer.new(way, all)
+    end
+
+    -- The node that is to be connected now, at once.
+    local function next_of(peer, link)
+      assert.is_true(link:due(), "no connection is due")
+      local host, port = peer.session:address(link.role)
+      return host .. ":" .. port
+    end
+
+    local function fails(peer, link, code, why)
+      local node = next_of(peer, link)
+      peer.session:fail(link.role, code or "unreachable", why or "connection refused")
+      return node
+    end
+
+    -- The broker that answers belongs to this cluster.
+    local function greeted(link, cluster)
+      link:attach()
+      link:expect("protocol header")
+      local start = link.start()
+      start.server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster }
+      link:send(start)
+    end
+
+    local function tuned(link, cluster)
+      greeted(link, cluster)
+      link:expect("connection.start-ok")
+      link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
+      link:expect("connection.tune-ok")
+      link:expect("connection.open")
+    end
+
+    local function opened(link, cluster)
+      tuned(link, cluster)
+      link:send{ channel = 0, method = "connection.open-ok" }
+      assert.equal("open", link:state())
+    end
+
+    -- Waits until a connection is due.
+    local function await(peer, link)
+      local op = peer.session:open()
+      while not link:due() do peer:pass(math.max(peer:tick(), 1e-6)) end
+      return op
+    end
+
+    local function refuse(link, code, text)
+      link:send{ channel = 0, method = "connection.close", reply_code = code, reply_text = text }
+    end
+
+    it("is tried one after another, at once, until one takes the connection", function ()
+      local peer = new()
+      local op = peer.session:open()
+      assert.equal(A, fails(peer, peer.holder))
+      assert.is_false(op:done())
+      assert.equal(B, next_of(peer, peer.holder))
+      peer.holder:attach()
+      peer.holder:down("end of file")
+      assert.is_false(op:done())
+      assert.equal(C, next_of(peer, peer.holder))
+      opened(peer.holder)
+      peer:result(op)
+    end)
+
+    it("has failed when each has, once, and says why each did", function ()
+      local peer = new()
+      local op = peer.session:open()
+      for _, node in ipairs{ A, B, C } do assert.equal(node, fails(peer, peer.holder)) end
+      peer:failed(op, "unreachable", "none of 3 hosts: a:5672: connection refused; b:5673: connection refused; " ..
+        "c:5672: connection refused")
+    end)
+
+    it("tells the log of each that fails", function ()
+      local peer = new()
+      peer.session:open()
+      fails(peer, peer.holder)
+      assert.same({ "warning", "holder connection to a:5672: connection refused" }, { peer.session:news() })
+    end)
+
+    it("goes on after an end of the handshake that is the node's own affair", function ()
+      for _, close in ipairs{ { 541, "INTERNAL_ERROR" }, { 530, "node connection limit (7) is reached" } } do
+        local peer = new()
+        local op = peer.session:open()
+        tuned(peer.holder)
+        refuse(peer.holder, close[1], close[2])
+        assert.is_false(op:done())
+        assert.equal(B, next_of(peer, peer.holder))
+      end
+      local peer = new()
+      local op = peer.session:open()
+      peer.holder:attach()
+      peer.holder:feed("AMQP\0\1\0\0")
+      assert.is_false(op:done())
+      assert.equal(B, next_of(peer, peer.holder))
+    end)
+
+    it("is tried no further after wrong credentials: auth", function ()
+      local peer = new()
+      local op = peer.session:open()
+      fails(peer, peer.holder)
+      greeted(peer.holder)
+      refuse(peer.holder, 403, "ACCESS_REFUSED - Login was refused")
+      peer:failed(op, "auth", B, "Login was refused")
+      await(peer, peer.holder)
+      assert.equal(C, next_of(peer, peer.holder))
+    end)
+
+    it("is tried no further after a wrong virtual host: vhost", function ()
+      local peer = new()
+      local op = peer.session:open()
+      tuned(peer.holder)
+      refuse(peer.holder, 530, "NOT_ALLOWED - vhost / not found")
+      peer:failed(op, "vhost", A)
+    end)
+
+    it("is tried no further without TLS: tls", function ()
+      local peer = new()
+      local op = peer.session:open()
+      fails(peer, peer.holder, "tls", "the certificate is not accepted")
+      peer:failed(op, "tls", A, "not accepted")
+    end)
+
+    it("gives each its share of the time, and no more", function ()
+      local peer = new()
+      local op = peer.session:open()
+      for _, node in ipairs{ A, B, C } do
+        assert.equal(node, next_of(peer, peer.holder))
+        assert.equal(2, (select(3, peer.session:address("holder"))))
+        peer.holder:attach()
+        assert.equal(2, peer:tick())
+        peer:pass(1.999)
+        assert.equal("greeting", peer.holder:state())
+        assert.is_false(op:done())
+        peer:pass(0.001)
+      end
+      peer:failed(op, "unreachable", "none of 3 hosts", "a:5672: the broker did not finish the AMQP handshake in time")
+    end)
+
+    it("counts the time for connecting as part of that share", function ()
+      local peer = new()
+      peer.session:open()
+      peer.holder.peer.session:attach("holder", 0.5)
+      assert.equal(0.5, peer:tick())
+    end)
+
+    it("is tried again after a pause for the whole attempt, not for each node", function ()
+      local peer, expected = new(), 0.05
+      peer.session:open()
+      for _ = 1, 6 do
+        for _ = 1, 3 do fails(peer, peer.holder) end
+        local pause = peer.holder:pause()
+        assert.is_true(pause >= expected / 2 - 1e-6 and pause <= expected + 1e-6, pause)
+        expected = expected * 2
+        await(peer, peer.holder)
+      end
+    end)
+
+    it("is gone on with at the next node when a connection is lost", function ()
+      local peer = new()
+      peer.session:open()
+      opened(peer.holder)
+      for _, node in ipairs{ B, C, A } do
+        peer:pass(5)
+        peer.holder:ignore()
+        peer.holder:down()
+        peer.session:open()
+        assert.equal(node, next_of(peer, peer.holder))
+        opened(peer.holder)
+      end
+    end)
+
+    it("names the node that was lost, not the next one", function ()
+      local peer = new()
+      peer.session:open()
+      opened(peer.holder)
+      local op = peer:semaphore("images"):acquire(0)
+      peer.holder:ignore()
+      peer.holder:down()
+      peer:failed(op, "unreachable", "the connection to a:5672 was lost")
+    end)
+
+    it("leads the prober where the holder got through", function ()
+      local peer = new()
+      peer.session:open()
+      fails(peer, peer.holder)
+      opened(peer.holder)
+      peer:semaphore("images"):acquire(0)
+      assert.equal(B, next_of(peer, peer.prober))
+    end)
+
+    it("may have the holder and the prober on different nodes", function ()
+      local peer = new()
+      peer.session:open()
+      opened(peer.holder, "rabbit@a")
+      peer:semaphore("images"):acquire(0)
+      fails(peer, peer.prober)
+      opened(peer.prober, "rabbit@a")
+    end)
+
+    it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
+      local peer = new()
+      peer.session:open()
+      for _, node in ipairs{ A, B, C } do
+        assert.equal(node, next_of(peer, peer.holder))
+        peer.session:put_off("holder")
+      end
+      assert.is_true(peer.holder:wanted())
+      assert.is_true(peer.holder:pause() > 0)
+      await(peer, peer.holder)
+      assert.equal(A, next_of(peer, peer.holder))
+    end)
+
+    describe("of two clusters", function ()
+      it("is a conflict when the next connection finds the other one, before that is told the password", function ()
+        local peer = new()
+        peer.session:open()
+        opened(peer.holder, "rabbit@one")
+        peer:pass(5)
+        peer.holder:ignore()
+        peer.holder:down()
+        local op = peer.session:open()
+        greeted(peer.holder, "rabbit@two")
+        peer.holder:silent()
+        peer:failed(op, "conflict", B, '"rabbit@two"', '"rabbit@one"')
+        await(peer, peer.holder)
+        assert.equal(C, next_of(peer, peer.holder))
+        opened(peer.holder, "rabbit@one")
+      end)
+
+      it("is a conflict between holder and prober", function ()
+        local peer = new()
+        peer.session:open()
+        opened(peer.holder, "rabbit@one")
+        local op = peer:semaphore("images"):acquire(0)
+        greeted(peer.prober, "rabbit@two")
+        peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
+      end)
+
+      it("is one between two that were greeted before either was open", function ()
+        local peer = new()
+        local one, two = new{ lender = peer.core_session }, new{ lender = peer.core_session }
+        local first, second = one.session:open(), two.session:open()
+        tuned(one.holder, "rabbit@one")
+        tuned(two.holder, "rabbit@two")
+        one.holder:send{ channel = 0, method = "connection.open-ok" }
+        two.holder:send{ channel = 0, method = "connection.open-ok" }
+        one:result(first)
+        two:failed(second, "conflict", '"rabbit@one"', '"rabbit@two"')
+      end)
+
+      it("is none of what did not take the connection, nor of a broker that gives no name", function ()
+        local peer = new()
+        peer.session:open()
+        greeted(peer.holder, "rabbit@two")
+        refuse(peer.holder, 403, "ACCESS_REFUSED")
+        await(peer, peer.holder)
+        opened(peer.holder, "rabbit@one")
+        peer:pass(5)
+        peer.holder:ignore()
+        peer.holder:down()
+        peer.session:open()
+        opened(peer.holder)
+      end)
+
+      it("is nobody's affair with a single address", function ()
+        local peer = new{ url = "amqp://a" }
+        peer.session:open()
+        opened(peer.holder, "rabbit@one")
+        peer:pass(5)
+        peer.holder:ignore()
+        peer.holder:down()
+        peer.session:open()
+        opened(peer.holder, "rabbit@two")
+      end)
+    end)
+
+    describe("in random order", function ()
+      local function order(seed)
+        local peer, found = new{ order = "random", seed = seed }, {}
+        peer.session:open()
+        for i = 1, 3 do found[i] = fails(peer, peer.holder) end
+        return table.concat(found, " ")
+      end
+
+      it("has each of them once, first this one and then that one", function ()
+        local firsts, count = {}, 0
+        for seed = 1, 40 do
+          local found = order(seed)
+          for _, node in ipairs{ A, B, C } do assert.is_truthy(found:find(node, 1, true), found) end
+          firsts[found:match("^%S+")] = true
+        end
+        for _ in pairs(firsts) do count = count + 1 end
+        assert.equal(3, count)
+      end)
+
+      it("is the same for the holder and the prober of a session", function ()
+        for seed = 1, 10 do
+          local peer = new{ order = "random", seed = seed }
+          peer.session:open()
+          local node = next_of(peer, peer.holder)
+          opened(peer.holder)
+          peer:semaphore("images"):acquire(0)
+          assert.equal(node, next_of(peer, peer.prober))
+        end
+      end)
+    end)
+
+    it("is begun by the next session that asks by the same prober where that one got through", function ()
+      local peer = new()
+      peer.session:open()
+      fails(peer, peer.holder)
+      opened(peer.holder)
+      local borrower = new{ lender = peer.core_session }
+      borrower.session:open()
+      assert.equal(B, next_of(borrower, borrower.holder))
+      greeted(borrower.holder, "rabbit@one")
+      borrower.holder:expect("connection.start-ok")
+    end)
+  end)
+
+  describe("an address that is asked for before each connection, fed " .. way, function ()
+    local settings = { url = "amqp://me:first@a", rotates = true, addressed = true, heartbeat = 60 }
+    local peer
+
+    before_each(function () peer = Peer.new(way, settings) end)
+
+    local function readdress(link, url) return peer.session:readdress(link.role, { url = url, heartbeat = 60 }) end
+
+    local function password(link)
+      link:attach()
+      link:expect("protocol header")
+      link:send(link.start())
+      return link:expect("connection.start-ok").response:match("^%z%Z*%z(%Z*)$")
+    end
+
+    it("is that of the session first, and then what was told", function ()
+      local op = peer.session:open()
+      assert.is_false(peer.session:lacks_address("holder"))
+      assert.equal("first", password(peer.holder))
+      peer.holder:send{ channel = 0, method = "connection.close", reply_code = 403, reply_text = "ACCESS_REFUSED" }
+      peer:failed(op, "auth")
+      peer:pass(5)
+      peer.session:open()
+      assert.is_true(peer.session:lacks_address("holder"))
+      assert.is_true(readdress(peer.holder, "amqp://me:second@a"))
+      assert.is_false(peer.session:lacks_address("holder"))
+      assert.equal("second", password(peer.holder))
+    end)
+
+    it("is asked for once for all nodes of an attempt", function ()
+      peer.session:open()
+      peer.session:fail("holder", "unreachable", "connection refused")
+      peer:pass(5)
+      peer.session:open()
+      assert.is_true(readdress(peer.holder, { "amqp://b", "amqp://c" }))
+      assert.is_false(peer.session:lacks_address("holder"))
+      peer.session:fail("holder", "unreachable", "connection refused")
+      assert.is_true(peer.holder:due())
+      assert.is_false(peer.session:lacks_address("holder"))
+    end)
+
+    it("is the prober's own affair", function ()
+      peer.session:open()
+      peer.holder:handshake()
+      peer:semaphore("images"):acquire(0)
+      assert.is_true(peer.session:lacks_address("prober"))
+      assert.is_true(readdress(peer.prober, "amqp://me:second@a"))
+      assert.equal("second", password(peer.prober))
+    end)
+
+    it("that is none is why there is no connection", function ()
+      peer.session:open()
+      peer.session:fail("holder", "unreachable", "connection refused")
+      peer:pass(5)
+      local op = peer.session:open()
+      assert.same({ nil, 'the password in the URL holds a "#": write it as %23', "url" },
+        { readdress(peer.holder, "amqp://me:#@a") })
+      peer.session:fail("holder", "url", "it threw")
+      peer:failed(op, "url", "it threw")
+    end)
+
+    it("has the virtual host that it always had", function ()
+      local _, why, code = readdress(peer.prober, "amqp://a/other")
+      assert.equal("url", code)
+      assert.matches("another virtual host", why)
+    end)
+
+    it("leads to the cluster that it always did", function ()
+      peer.session:open()
+      peer.holder:attach()
+      local start = peer.holder.start()
+      start.server_properties.cluster_name = "rabbit@one"
+      peer.holder:send(start, { channel = 0, method = "connection.tune" }, { channel = 0, method = "connection.open-ok" })
+      assert.equal("open", peer.holder:state())
+      local op = peer:semaphore("images"):acquire(0)
+      assert.is_true(readdress(peer.prober, "amqp://b"))
+      peer.prober:attach()
+      start.server_properties.cluster_name = "rabbit@two"
+      peer.prober:send(start)
+      peer:failed(op, "conflict", "rabbit@one", "rabbit@two")
+    end)
+  end)
+end
