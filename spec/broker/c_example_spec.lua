@@ -127,7 +127,7 @@ describe("a worker in C", function()
     fails(1, "auth: ", (URL:gsub("//.-@", "//guest:wrong@")), name, "0")
     fails(1, "not_found: ", URL, name .. "-none", "0")
     fails(1, 'the name starts with "amq%."', URL, "amq.none", "0")
-    fails(1, "the URL is not of the form amqp://", "http://localhost", name, "0")
+    fails(1, "the URL does not begin with amqp://", "http://localhost", name, "0")
   end)
 
   it("is the same when all of it is linked statically", function()

@@ -624,8 +624,8 @@ describe("misuse", function()
     { function() sem:with({}) end, "with: a function must be given, not nil" },
     { function() sem:with({}, "work") end, "with: a function must be given, not string" },
     { function() sem:with({ fast = true }, print) end, "unknown option \"fast\"" },
-    { function() amqplocks.connect(5672) end, "connect: the URL must be a string, not 5672" },
-    { function() amqplocks.connect("http://localhost") end, "connect: the URL " },
+    { function() amqplocks.connect(5672) end, "connect: the URL must be a string, a list of strings without holes, " ..
+      "or a function that returns either, not 5672" },
     { function() amqplocks.connect(nil, true) end, "connect: options must be a table, not true" },
     { function() amqplocks.connect(nil, { heartbeat = 0 }) end, "connect: option heartbeat must be a whole number" },
     { function() amqplocks.connect(nil, { heartbeat = 1.5 }) end, "connect: option heartbeat must be a whole number" },

@@ -404,7 +404,8 @@ for _, way in ipairs(Peer.ways) do
       peer.holder:attach()
       local start = peer.holder.start()
       start.server_properties.cluster_name = "rabbit@one"
-      peer.holder:send(start, { channel = 0, method = "connection.tune" }, { channel = 0, method = "connection.open-ok" })
+      peer.holder:send(start, { channel = 0, method = "connection.tune" })
+      peer.holder:send{ channel = 0, method = "connection.open-ok" }
       assert.equal("open", peer.holder:state())
       local op = peer:semaphore("images"):acquire(0)
       assert.is_true(readdress(peer.prober, "amqp://b"))

@@ -1,0 +1,136 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- In nginx: lists of nodes, and functions that give URLs, for a request's own connection and for the worker's.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local scene = require "spec.broker.openresty_scene"
+local socket = require "socket"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local URL = os.getenv "AMQP_URL"
+
+after_each(scene.clear)
+teardown(stage.check)
+
+local function body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
+
+local function dead()
+  local listener = assert(socket.bind("127.0.0.1", 0))
+  local _, port = listener:getsockname()
+  listener:close()
+  return "amqp://127.0.0.1:" .. port
+end
+
+-- How many connections of this name there are at the broker.
+local function connected(name)
+  return tonumber(broker.suite:ask([[
+    length([P || [{client_properties, P}] <- rabbit_networking:connection_info_all([client_properties]),
+      lists:keyfind(<<"connection_name">>, 1, P) =:= {<<"connection_name">>, longstr, $1}]).]], name))
+end
+
+local TRY = [[
+  local function try(url, options)
+    options = options or {}
+    options.shared = $shared
+    local conn, problem, code = amqplocks.connect(url, options)
+    if not conn then ngx.say(code, " ", problem) return ngx.exit(200) end
+    local lock, message, kind = conn:semaphore(var.arg_name):try_acquire()
+    ngx.say(lock and "slot " .. lock.slot or message)
+    if lock then lock:release() end
+  end
+]]
+
+for _, shared in ipairs { false, true } do
+  describe(shared and "sharing the worker's connection," or "with a connection of its own,", function()
+    local function start(handlers)
+      local locations = {}
+      for path, code in pairs(handlers) do
+        local try = TRY:gsub("$shared", tostring(shared))
+        locations[path] = (try .. code):gsub("$url", function() return ("%q"):format(URL) end)
+          :gsub("$dead", function() return ("%q"):format(dead()) end)
+      end
+      return scene.start(shared, { locations = locations })
+    end
+
+    it("a request goes on to the next host of a list", function()
+      local name = stage.semaphore(1)
+      local server = start { ["= /list"] = "try{ $dead, $url }", ["= /random"] = "try({ $dead, $url }, { order = 'random' })" }
+      for _ = 1, 3 do
+        assert.equal("slot 1", body(server, "/list?name=" .. name))
+        assert.equal("slot 1", body(server, "/random?name=" .. name))
+      end
+    end)
+
+    it("a malformed URL is a result, from connect", function()
+      local server = start { ["= /bad"] = "try 'amqp://a@b@c'", ["= /empty"] = "try{}" }
+      assert.matches("^url url: the user or the password", body(server, "/bad"))
+      assert.matches("^url url: the list of URLs is empty", body(server, "/empty"))
+    end)
+
+    operated_it("a function of each request's own leads to one connection of the worker's", function()
+      local name, label = stage.semaphore(1), client.unique("rotating")
+      local server = start { ["= /ask"] = [[
+        local password = var.arg_password -- of the broker's, any will do for a prober that is there already
+        try(function() return (($url):gsub("//.-@", "//guest:guest@")) end, { name = var.arg_label })]] }
+      for _ = 1, 5 do
+        assert.equal("slot 1", body(server, ("/ask?name=%s&label=%s"):format(name, label)))
+        assert.equal(1, connected(label .. " prober"))
+      end
+    end)
+
+    operated_it("a function tells a password that changes", function()
+      local name, user = stage.semaphore(1), client.unique("rotating")
+      stage.undo(function() broker.suite:delete_user(user) end)
+      broker.suite:add_user(user, ".*", ".*", ".*")
+      local server = start {
+        ["= /set"] = "gates:set('password', var.arg_password) ngx.say('set')",
+        ["= /ask"] = [[
+          local user = var.arg_user
+          try(function()
+            ngx.sleep(0.001) -- it may wait, as whatever asks a vault would
+            return (($url):gsub("//.-@", function() return "//" .. user .. ":" .. gates:get("password") .. "@" end))
+          end)]],
+      }
+      local path = ("/ask?name=%s&user=%s"):format(name, user)
+      body(server, "/set?password=password")
+      assert.equal("slot 1", body(server, path))
+      broker.suite:ctl("change_password", user, "another")
+      body(server, "/set?password=another")
+      broker.suite:ctl("close_all_user_connections", user, "rotated")
+      until_true(function() -- the end of the worker's connections may be found only by the first call
+        local answer = body(server, path)
+        return answer == "slot 1", answer
+      end)
+      assert.equal("slot 1", body(server, path))
+    end)
+
+    it("a function that throws, gives rubbish or never returns is why there is no connection", function()
+      local name = stage.semaphore(1)
+      local server = start {
+        ["= /throws"] = "try(function() error('the vault is shut', 0) end)",
+        ["= /rubbish"] = "try(function() return 5672 end)",
+        ["= /later"] = [[
+          local asked = false
+          try(function()
+            if asked then error('the vault is shut', 0) end
+            asked = true
+            return $url
+          end, { name = "later" })]],
+        ["= /never"] = [[
+          local asked = false
+          try(function()
+            if asked then ngx.sleep(60) end
+            asked = true
+            return $url
+          end, { name = "never", timeout = 0.5 })]],
+      }
+      assert.equal("url url: the function for the URL threw: the vault is shut", body(server, "/throws"))
+      assert.matches("^url url: the function for the URL gave a number", body(server, "/rubbish"))
+      assert.equal("url: the function for the URL threw: the vault is shut", body(server, "/later?name=" .. name))
+      assert.equal("url: the function for the URL did not return within 0.5 s", body(server, "/never?name=" .. name))
+    end)
+  end)
+end

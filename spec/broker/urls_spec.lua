@@ -1,0 +1,283 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Where to connect: malformed URLs, the nodes of a cluster, functions. spec/unit/settings_spec and nodes_spec have the
+-- details; here are brokers.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local socket = require "socket"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local URL = os.getenv "AMQP_URL"
+
+after_each(stage.clear)
+
+-- An address at which nobody listens; and one that takes connections and never says a word.
+local function dead() return "amqp://127.0.0.1:" .. select(2, (function()
+  local listener = assert(socket.bind("127.0.0.1", 0))
+  local host, port = listener:getsockname()
+  listener:close()
+  return host, port
+end)()) end
+
+local function silent()
+  local listener = assert(socket.bind("127.0.0.1", 0))
+  stage.undo(function() listener:close() end)
+  return "amqp://127.0.0.1:" .. select(2, listener:getsockname())
+end
+
+describe("a malformed URL", function()
+  it("is a result, which tells the cure and not the password", function()
+    local message = stage.fails("url", amqplocks.connect("amqp://me:s3cr@t@127.0.0.1"))
+    assert.equal('url: the user or the password in the URL holds an "@": write it as %40', message)
+    stage.fails("url", amqplocks.connect "http://127.0.0.1")
+    stage.fails("url", amqplocks.connect "amqp://127.0.0.1\0")
+    stage.fails("url", amqplocks.connect {})
+    assert.matches("URL 2 of 2", stage.fails("url", amqplocks.connect { URL, "amqp://127.0.0.1:port" }), 1, true)
+  end)
+
+  it("is one of $AMQP_URL's, if that is what is wrong", function()
+    local words = process.start({ AMQP_URL = "amqp://127.0.0.1:port" }):run(
+      "return select(2, require('amqplocks').connect())")
+    assert.matches("^url: AMQP_URL: a port in the URL is not a whole number", words)
+  end)
+
+  it("is misuse only if it is nothing that could be a URL", function()
+    for _, value in ipairs { 5672, true, { 1 }, { URL, nil, URL }, { url = URL }, io.stdout } do
+      assert.error_matches(function() amqplocks.connect(value) end,
+        "^connect: the URL must be a string, a list of strings without holes, or a function that returns either, not ")
+    end
+    assert.error_matches(function() amqplocks.connect(URL, { order = "sorted" }) end, 'one of "listed", "random"')
+  end)
+end)
+
+-- What holds for every driver.
+local function specs(driver_it, option, until_true_there)
+  local function connect(url, options)
+    options = options or {}
+    options.driver = option
+    return amqplocks.connect(url, options)
+  end
+
+  local function works(conn)
+    local name = stage.mutex()
+    local lock = assert(conn:mutex(name):try_acquire())
+    stage.fails("busy", stage.connect():mutex(name):try_acquire())
+    assert.is_true(lock:release())
+    assert.is_true(conn:close())
+  end
+
+  driver_it("takes the second host of a list when nobody listens at the first", function()
+    works(assert(connect { dead(), URL }))
+    local place = URL:match "@([^/]*)"
+    works(assert(connect((URL:gsub("@[^/]*", function() return "@" .. dead():match "//(.*)" .. "," .. place end)))))
+    works(assert(connect({ dead(), URL }, { order = "random" })))
+  end)
+
+  driver_it("gives a host that takes the connection and never answers no more than its share", function()
+    works(assert(connect({ silent(), URL }, { timeout = 4 })))
+    local message = stage.fails("unreachable", connect({ silent(), dead() }, { timeout = 0.2 }))
+    assert.matches("unreachable: none of 2 hosts: 127.0.0.1:", message, 1, true)
+  end)
+
+  driver_it("tries no other host after wrong credentials", function()
+    local wrong = URL:gsub("//.-@", "//guest:s3cret@")
+    local message = stage.fails("auth", connect { wrong, URL })
+    assert.is_nil(message:find("s3cret", 1, true))
+  end)
+
+  driver_it("calls a function for its URL before each connection", function()
+    local asked = 0
+    local conn = assert(connect(function()
+      asked = asked + 1
+      return asked % 2 == 1 and URL or { URL }
+    end))
+    assert.equal(1, asked)
+    for _ = 1, 2 do
+      stage.fails("not_found", conn:semaphore(stage.name()):try_acquire()) -- by the prober
+      assert.equal(2, asked)
+    end
+    conn:close()
+  end)
+
+  local faults = {
+    { "throws", function() error("the vault is shut", 0) end, "the function for the URL threw: the vault is shut" },
+    { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end, "threw: a table" },
+    { "says why it has none", function() return nil, "the vault is shut" end, "gave none: the vault is shut" },
+    { "gives nothing", function() end, "gave nothing, not a URL" },
+    { "gives a number", function() return 5672 end, "gave a number, not a URL" },
+    { "gives a list with holes", function() return { URL, nil, URL } end, "gave a table, not a URL" },
+    { "gives an empty list", function() return {} end, "gave a wrong one: the list of URLs is empty" },
+    { "gives what is malformed", function() return "amqp://me:s3cr#t@h" end,
+      'gave a wrong one: the password in the URL holds a "#": write it as %23' },
+  }
+  for _, fault in ipairs(faults) do
+    driver_it("says so of a function that " .. fault[1], function()
+      assert.matches(fault[3], stage.fails("url", connect(fault[2])), 1, true)
+      local is_wrong = false
+      local conn = assert(connect(function()
+        if is_wrong then return fault[2]() end
+        return URL
+      end))
+      is_wrong = true
+      local sem = conn:semaphore(stage.name())
+      local message = stage.fails("url", sem:try_acquire()) -- by the prober
+      assert.matches(fault[3], message, 1, true)
+      assert.is_nil(message:find("s3cr", 1, true))
+      is_wrong = false
+      stage.fails("not_found", sem:acquire { timeout = 20 })
+      conn:close()
+    end)
+  end
+
+  driver_it("keeps a function from leading to another virtual host", function()
+    local url = URL
+    local conn = assert(connect(function() return url end))
+    url = URL:gsub("/$", "") .. "/elsewhere"
+    assert.matches("another virtual host", stage.fails("url", conn:semaphore(stage.name()):try_acquire()), 1, true)
+    conn:close()
+  end)
+
+  driver_it("does not hang when the function waits for the connection it is called for", function()
+    local conn, inner
+    conn = assert(connect(function()
+      if conn then inner = { conn:semaphore("any"):acquire() } end
+      return URL
+    end, { timeout = 1 }))
+    stage.fails("url", conn:semaphore(stage.name()):acquire())
+    until_true_there(function() return inner end)
+    assert.equal("url", inner[3])
+    conn:close()
+  end)
+end
+
+describe("the native driver", function() specs(it, "native", until_true) end)
+
+for _, loop in ipairs(loops) do
+  describe("a connection in " .. loop.name, function()
+    local loop_it = loop.it(it, pending)
+    specs(loop_it, loop.option, loop.until_true)
+
+    loop_it("waits no longer than its timeout for a function that does not return", function()
+      local never, asked = loop.driver.condition(), 0
+      local conn = assert(amqplocks.connect(function()
+        asked = asked + 1
+        if asked == 2 then never:wait(20) end
+        return URL
+      end, { driver = loop.option, timeout = 0.5 }))
+      local message = stage.fails("url", conn:semaphore(stage.name()):acquire())
+      assert.matches("did not return within 0.5 s", message, 1, true)
+      never:signal()
+      conn:close()
+    end)
+  end)
+end
+
+-- ---- nodes ----------------------------------------------------------------------------------------------------------
+
+describe("two nodes", function()
+  local nodes = {}
+
+  setup(function()
+    if not broker.suite then return end
+    for i = 1, 2 do nodes[i] = broker.start() end
+  end)
+  teardown(function()
+    for _, node in ipairs(nodes) do node:remove() end
+  end)
+
+  local function call(name)
+    for _, node in ipairs(nodes) do node:ctl("set_cluster_name", name or "spec-" .. node.port) end
+  end
+
+  local function list() return { nodes[1].url, nodes[2].url } end
+
+  -- Whether the mutex of this name is held at that node, as another client sees it.
+  local function is_held(node, name)
+    local other = assert(client.connect(node.url))
+    local held = other:locked(name .. "-mutex")
+    other:close()
+    return held
+  end
+
+  for _, driver in ipairs { "native", "cqueues", "luv", "select" } do
+    local loop = loops[driver]
+    local driver_it = not loop and operated_it or loop.it(operated_it, pending)
+    local option = loop and loop.option or driver
+
+    driver_it("of one cluster: what was lost with the first is had anew at the second, by " .. driver, function()
+      call("spec")
+      stage.undo(function() nodes[1]:restart() end)
+      local conn = assert(amqplocks.connect(list(), { driver = option }))
+      local db = conn:mutex("db")
+      local lock = assert(db:try_acquire())
+      assert.is_true(is_held(nodes[1], "db"))
+      nodes[1]:stop()
+      assert.is_false((lock:verify() or false))
+      local again = assert(db:acquire { timeout = 30 })
+      assert.is_true(is_held(nodes[2], "db"))
+      assert.is_true(again:verify())
+      stage.fails("lost", lock:held())
+      assert(again:release())
+      conn:close()
+    end)
+
+    driver_it("of two clusters are a conflict, which names both, by " .. driver, function()
+      call()
+      stage.undo(function() nodes[1]:restart() end)
+      local conn = assert(amqplocks.connect(list(), { driver = option }))
+      assert(conn:mutex("db"):try_acquire())
+      nodes[1]:stop()
+      local message
+      until_true(function()
+        local _, words, code = conn:mutex("db"):try_acquire()
+        message = words
+        return code == "conflict", words
+      end)
+      for _, node in ipairs(nodes) do assert.matches("spec-" .. node.port, message, 1, true) end
+      assert.is_false(is_held(nodes[2], "db"))
+      conn:close()
+    end)
+  end
+end)
+
+-- ---- passwords that change ------------------------------------------------------------------------------------------
+
+describe("a password that changes", function()
+  for _, driver in ipairs { "native", "cqueues", "luv", "select" } do
+    local loop = loops[driver]
+    local driver_it = not loop and operated_it or loop.it(operated_it, pending)
+
+    driver_it("is no matter where a function tells it, by " .. driver, function()
+      local user = client.unique "rotating"
+      stage.undo(function() broker.suite:delete_user(user) end)
+      broker.suite:add_user(user, ".*", ".*", ".*")
+      local between, password = proxy.start(), "password"
+      local function url() return (between.url:gsub("//.-@", "//" .. user .. ":" .. password .. "@")) end
+      local option = loop and loop.option or driver
+      local conn = assert(amqplocks.connect(url, { driver = option }))
+      local set = assert(amqplocks.connect(url(), { driver = option }))
+      local name = stage.mutex()
+      assert(assert(conn:mutex(name):try_acquire()):release())
+      password = "another"
+      broker.suite:ctl("change_password", user, password)
+      between:cut_all()
+      until_true(function() -- the end of the old connection may be found only by the first call
+        local lock, message = conn:mutex(name):try_acquire()
+        return lock and lock:release(), message
+      end)
+      until_true(function()
+        local _, message, code = set:mutex(name):try_acquire()
+        return code == "auth", message
+      end)
+      conn:close()
+      set:close()
+    end)
+  end
+end)
