@@ -7,7 +7,7 @@
  *     AMQP_URL=amqp://guest:guest@localhost ./worker images 10 3
  *
  * works for ten seconds, beside at most two others; SLOTS is said once, by whoever deploys. Started more than three
- * times, the others wait. Ctrl-C ends the wait, or the work. Ends with 0, or 1 when there was no lock to be had, or 2 when
+ * times, the others wait. The URL may name several nodes of a cluster: amqp://guest:guest@one,two,three. Ctrl-C ends the wait, or the work. Ends with 0, or 1 when there was no lock to be had, or 2 when
  * it was lost while working. */
 #include <amqplocks.h>
 #include <signal.h>
@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#define NODES_MOST 8
 
 static volatile sig_atomic_t interrupted;
 
@@ -50,10 +52,12 @@ static void carry_out(al_session *session, al_op *op) { al_op_drop(await(session
 
 static al_session *connect_to(const char *url) {
   char why[AL_MESSAGE_SIZE];
-  al_settings settings;
-  al_settings_init(&settings);
-  if (url && !al_settings_url(&settings, url, why)) fail(1, "%s", why);
-  al_session *session = al_native_new(&settings);
+  al_settings settings[NODES_MOST];
+  size_t count = 1;
+  al_settings_init(settings);
+  if (url) count = al_settings_urls(settings, NODES_MOST, url, why);
+  if (count == 0) fail(1, "%s: %s", al_code_name(AL_URL), why);
+  al_session *session = al_native_new_list(settings, count);
   if (!session) fail(1, "no_memory: there was none left");
   return session;
 }

@@ -54,12 +54,12 @@ end
 -- Whoever did not write a URL is told where it comes from.
 local function settings_of(url)
   if url == nil then return urls.settings(url_of_environment(), "AMQP_URL: ") end
-  options.argument(url, urls.check, "the URL", "connect")
   return urls.settings(url)
 end
 
 -- Opens nothing yet.
-local function new(settings, opts)
+local function new(url, opts)
+  local settings = settings_of(url)
   for _, name in ipairs { "name", "heartbeat", "timeout", "tls", "order" } do settings[name] = opts[name] end
   local session, driver, code = drivers.session(opts.driver, settings, opts.shared)
   if not session then return nil, driver, code end
@@ -88,7 +88,8 @@ end
 ---  "protocol", "limit", "conflict"
 function amqplocks.connect(url, opts)
   opts = options.check(opts or {}, schema, "connect")
-  local session, driver, code = memory.results(pcall(new, settings_of(url), opts))
+  if url ~= nil then options.argument(url, urls.check, "the URL", "connect") end
+  local session, driver, code = memory.results(pcall(new, url, opts))
   if not session then return nil, driver, code end
   return connection.open(session, driver)
 end

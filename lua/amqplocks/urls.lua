@@ -53,7 +53,8 @@ function urls.settings(url, origin)
   return { ask = url, rotates = true, origin = "the function for the URL gave a wrong one: " }
 end
 
---- Asks the function, if there is one that was not asked yet: a session is made with what it gives, and begins with that.
+--- Asks the function, if there is one that was not asked yet: a session is made with what it gives, and begins with
+-- that.
 ---@return true|nil, string? message, string? code
 function urls.begin(settings)
   if not settings.ask or settings.url then return true end

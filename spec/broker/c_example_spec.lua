@@ -127,7 +127,14 @@ describe("a worker in C", function()
     fails(1, "auth: ", (URL:gsub("//.-@", "//guest:wrong@")), name, "0")
     fails(1, "not_found: ", URL, name .. "-none", "0")
     fails(1, 'the name starts with "amq%."', URL, "amq.none", "0")
-    fails(1, "the URL does not begin with amqp://", "http://localhost", name, "0")
+    fails(1, "url: the URL does not begin with amqp://", "http://localhost", name, "0")
+    fails(1, "unreachable: none of 2 hosts: no broker at 127.0.0.1:1; no broker at 127.0.0.1:2\n",
+      "amqp://127.0.0.1:1,127.0.0.1:2", name, "0")
+  end)
+
+  it("goes on to the next node that its URL names", function()
+    local name = stage.semaphore(1)
+    working(name, (URL:gsub("@", "@127.0.0.1:1,")))
   end)
 
   it("is the same when all of it is linked statically", function()

@@ -23,6 +23,10 @@ static al_session *connect_with(int heartbeat) {
   char why[AL_MESSAGE_SIZE];
   al_settings settings;
   al_settings_init(&settings);
+  CHECK(!al_settings_url(&settings, "amqp://a@b@c", why) && why[0]);
+  CHECK(!al_settings_url(&settings, "amqp://a,b", why) && why[0]);
+  CHECK(!al_native_new_list(&settings, 0));
+  al_settings_init(&settings);
   CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
   if (heartbeat > 0) settings.heartbeat = heartbeat;
   al_session *session = al_native_new(&settings);
