@@ -57,7 +57,10 @@ for _, shared in ipairs { false, true } do
 
     it("a request goes on to the next host of a list", function()
       local name = stage.semaphore(1)
-      local server = start { ["= /list"] = "try{ $dead, $url }", ["= /random"] = "try({ $dead, $url }, { order = 'random' })" }
+      local server = start {
+        ["= /list"] = "try{ $dead, $url }",
+        ["= /random"] = "try({ $dead, $url }, { order = 'random' })",
+      }
       for _ = 1, 3 do
         assert.equal("slot 1", body(server, "/list?name=" .. name))
         assert.equal("slot 1", body(server, "/random?name=" .. name))

@@ -2,7 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * The fuzzing target "url": the input is a URL, as a user may have pasted it, and a name for a lock. Whatever it is,
- *   - it is taken or refused; if taken, every setting is one that a session can be made of, and the text in it has an end;
+ *   - it is taken or refused; if taken, every setting is one that a session can be made of, and the text in it has an end,
+ *     for each of its hosts; one that names several is refused where there is room for one;
  *   - if refused, the reason is given, and shows nothing of the password;
  *   - of a lock's name that is taken, every queue's name is one that AMQP can carry.
  * A session made of what was taken greets the broker with AMQP. */
@@ -16,6 +17,7 @@
 #include "wire.h"
 
 #define TEXT_MOST 20000
+#define HOSTS_MOST 3
 #define PASSWORD_LEAST 6 /* shorter ones may stand in the words about the rest by chance */
 
 static void check_text(const char *text, size_t size, const char *what) {
@@ -31,7 +33,8 @@ static void check_settings(const al_settings *s) {
   check_text(s->cert, sizeof s->cert, "the certificate");
   check_text(s->key, sizeof s->key, "the key");
   check_text(s->server_name, sizeof s->server_name, "the server's name");
-  CHECK(s->port >= 0 && s->port <= 65535, "port %d", s->port);
+  CHECK(s->host[0], "no host");
+  CHECK(s->port >= 1 && s->port <= 65535, "port %d", s->port);
   CHECK(s->heartbeat >= 1 && s->heartbeat <= 65535, "heartbeat %d", s->heartbeat);
   CHECK(s->channel_max >= 1 && s->channel_max <= 65535, "channel_max %d", s->channel_max);
   CHECK(s->timeout > 0, "no time at all");
@@ -101,19 +104,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char why[AL_MESSAGE_SIZE], text[TEXT_MOST];
-  al_settings settings;
+  al_settings settings[HOSTS_MOST];
   if (size >= sizeof text) return 0;
   if (size > 0) memcpy(text, data, size);
   text[size] = '\0';
   check_name(text, size);
-  memset(&settings, 0xaa, sizeof settings);
+  memset(settings, 0xaa, sizeof settings);
   memset(why, 0xaa, sizeof why);
-  al_settings_init(&settings);
-  if (!al_settings_url(&settings, text, why)) {
-    check_reason(text, why);
-    return 0;
-  }
-  check_settings(&settings);
-  greet(&settings);
+  al_settings_init(settings);
+  size_t count = al_settings_urls(settings, HOSTS_MOST, text, why);
+  if (count == 0) check_reason(text, why);
+  for (size_t i = 0; i < count; i++) check_settings(&settings[i]);
+  if (count > 0) greet(settings);
+  al_settings_init(settings);
+  bool is_one = al_settings_url(settings, text, why);
+  CHECK(is_one == (count == 1), "of %zu hosts one is taken", count);
+  if (!is_one) check_reason(text, why);
   return 0;
 }
