@@ -228,8 +228,8 @@ static bool port(al_settings *s, const char *text, char why[AL_MESSAGE_SIZE]) {
 static bool place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   bool is_bracketed = *text == '[';
   char *host = is_bracketed ? text + 1 : text, *behind = cut(host, is_bracketed ? ']' : ':');
-  if (is_bracketed && (!behind || (*behind != '\0' && *behind != ':')))
-    return refuse(why, "an IPv6 address in the URL does not end in \"]\", as in [::1]:5672");
+  if (is_bracketed && (!behind || *host == '\0' || (*behind != '\0' && *behind != ':')))
+    return refuse(why, "an IPv6 address in the URL is not in brackets, as in [::1]:5672");
   if (is_bracketed) behind = *behind == ':' ? behind + 1 : NULL;
   return port(s, behind, why) && take(s->host, sizeof s->host, host, "#[]", HOST, why);
 }
@@ -241,22 +241,23 @@ static bool only_place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   return true;
 }
 
+static bool listed_place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
+  if (!place(s, text, why)) return false;
+  return s->host[0] != '\0' || refuse(why, "a host in the URL is empty, before or behind a \",\"");
+}
+
 /* Every host with the first one's settings; gives how many there are, 0 if one is refused. */
 static size_t places(al_settings *all, size_t size, char *hosts, char why[AL_MESSAGE_SIZE]) {
   size_t count = 0;
   char *rest = cut(hosts, ',');
   if (!rest) return only_place(all, hosts, why) ? 1 : 0;
   for (char *host = hosts; host; host = rest, rest = cut(rest, ','), count++) {
-    if (*host == '\0') {
-      refuse(why, "a host in the URL is empty, before or behind a \",\"");
-      return 0;
-    }
     if (count == size) {
       snprintf(why, AL_MESSAGE_SIZE, "the URL names more hosts than %zu", size);
       return 0;
     }
     if (count > 0) all[count] = all[0];
-    if (!place(&all[count], host, why)) return 0;
+    if (!listed_place(&all[count], host, why)) return 0;
   }
   return count;
 }
