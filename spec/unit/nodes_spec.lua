@@ -3,6 +3,7 @@
 
 -- Several nodes of one cluster: which is tried when, for how long, and what ends an attempt.
 local Peer = require "spec.support.peer"
+local core = require "amqplocks.core"
 
 local LIST = { "amqp://me:secret@a", "amqp://me:secret@b:5673", "amqp://me:secret@c" }
 local A, B, C = "a:5672", "b:5673", "c:5672"
@@ -416,3 +417,18 @@ for _, way in ipairs(Peer.ways) do
     end)
   end)
 end
+
+describe("a native session whose address is asked for before each connection", function ()
+  it("does not connect before it is told", function ()
+    local session = core.native{ url = "amqp://127.0.0.1:1", rotates = true, timeout = 5 }
+    local op = session:open()
+    for _ = 1, 3 do
+      session:wait(op)
+      assert.is_false(op:done())
+      assert.is_true(session:lacks_address("holder"))
+    end
+    assert.is_true(session:readdress("holder", { url = "amqp://127.0.0.1:1" }))
+    while not op:done() do session:wait(op) end
+    assert.equal("unreachable", select(3, op:result()))
+  end)
+end)

@@ -91,7 +91,8 @@ describe("a URL", function ()
     ["amqp://host/a/b"] = 'the virtual host in the URL holds a "/": write it as %2F',
     ["amqp://host//"] = 'the virtual host in the URL holds a "/": write it as %2F',
     ["amqp://a,"] = 'a host in the URL is empty, before or behind a ","', ["amqp://,a"] = "a host in the URL is empty",
-    ["amqp://a,,b"] = "a host in the URL is empty", ["amqp://a,:1"] = "a host in the URL is empty", ["amqp://a,b:x"] = port,
+    ["amqp://a,,b"] = "a host in the URL is empty",
+    ["amqp://a,:1"] = "a host in the URL is empty", ["amqp://a,b:x"] = port,
     ["amqp://" .. ("h,"):rep(64) .. "h"] = "the URL names more hosts than 64",
     ["amqp://h\0ost"] = "the URL holds a NUL",
   }
