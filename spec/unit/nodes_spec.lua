@@ -405,7 +405,7 @@ for _, way in ipairs(Peer.ways) do
       peer.holder:attach()
       local start = peer.holder.start()
       start.server_properties.cluster_name = "rabbit@one"
-      peer.holder:send(start, { channel = 0, method = "connection.tune" })
+      peer.holder:send(start, { channel = 0, method = "connection.tune", frame_max = 131072 })
       peer.holder:send{ channel = 0, method = "connection.open-ok" }
       assert.equal("open", peer.holder:state())
       local op = peer:semaphore("images"):acquire(0)
