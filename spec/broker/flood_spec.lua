@@ -7,6 +7,7 @@ local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local python = require "spec.support.python"
 local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
 local url = require "socket.url"
 
 local flooder = {}
@@ -103,6 +104,7 @@ describe("a peer that never pauses", function()
         loop.run(function()
           local conn = assert(require("amqplocks").connect(url, { heartbeat = 5, timeout = 2, driver = loop.option }))
           local lock = assert(conn:mutex(mutex):try_acquire())
+          assert(io.open(mark .. ".held", "w")):close()
           loop.until_true(function()
             local file = io.open(mark)
             return file and file:close()
@@ -119,7 +121,7 @@ describe("a peer that never pauses", function()
         end)
         return code, turns
       ]], name, between.url, mutex, mark)
-      gate.until_held("mutex", mutex)
+      until_true(function() return os.remove(mark .. ".held") end)
       between:flood()
       assert(io.open(mark, "w")):close()
       local code, turns = one:finish()
