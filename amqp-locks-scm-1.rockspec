@@ -121,6 +121,7 @@ build = {
     ["amqplocks.closing"] = "lua/amqplocks/closing.lua",
     ["amqplocks.connection"] = "lua/amqplocks/connection.lua",
     ["amqplocks.drivers"] = "lua/amqplocks/drivers.lua",
+    ["amqplocks.guard"] = "lua/amqplocks/guard.lua",
     ["amqplocks"] = "lua/amqplocks/init.lua",
     ["amqplocks.lock"] = "lua/amqplocks/lock.lua",
     ["amqplocks.losses"] = "lua/amqplocks/losses.lua",

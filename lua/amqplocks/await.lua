@@ -3,9 +3,9 @@
 
 --- The only waiting loop. It is Lua's, and comes back here at least every second (opening a connection takes longer if
 -- it must), so that debug hooks, and with them Ctrl-C, get their turn, and so that no C function ever has to yield.
+local guard = require "amqplocks.guard"
 local memory = require "amqplocks.memory"
 local news = require "amqplocks.news"
-local pcall = require("amqplocks.protected").pcall
 
 -- Tells people how long they have been waiting for somebody else: at once, and about every second.
 local function report(operation, on_wait, told)
@@ -31,16 +31,10 @@ local function result(driver, operation, on_wait)
   return operation:result()
 end
 
--- What is undone by giving it back is written by whoever moves the connection. Should that fail, it has failed before.
-local function drop(driver, operation)
-  operation:drop()
-  if driver.mind then pcall(driver.mind) end
-end
-
 --- Begins an operation by begin(...), waits for it and returns its result: what it gives, or nil, message, code.
 -- Where the driver cannot wait nothing is begun: it can be tried elsewhere. An error thrown while waiting (an
--- interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does Lua when it
--- runs out of memory, which is a result like others, `no_memory`.
+-- interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does closing the
+-- coroutine that waits; and Lua when it runs out of memory, which is a result like others, `no_memory`.
 local function await(driver, on_wait, begin, ...)
   if driver.check then
     local wrong, code = driver.check()
@@ -48,9 +42,7 @@ local function await(driver, on_wait, begin, ...)
   end
   local operation, message, code = begin(...)
   if not operation then return nil, message, code end
-  -- By name: to hand on whatever there is takes memory, and what was got would be nobody's for a while.
-  local fine, first, second, third = pcall(result, driver, operation, on_wait)
-  drop(driver, operation)
+  local fine, first, second, third = guard.call(driver, operation, result, driver, operation, on_wait)
   if fine and third == nil then return first end
   if fine then return first, second, third end
   if first == memory.ERROR then return memory.none() end

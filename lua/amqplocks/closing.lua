@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The end of a session: politely, as long as its timeout lasts, and in any case. Never throws.
+--- The end of a session: politely, as long as its timeout lasts, and in any case, also when the coroutine that waits
+-- for it is closed. Never throws.
 local await = require "amqplocks.await"
+local guard = require "amqplocks.guard"
 local pcall = require("amqplocks.protected").pcall
 
 local function begin(driver, session)
@@ -11,13 +13,17 @@ local function begin(driver, session)
   return closing
 end
 
--- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case. That
--- may take long, so it comes last.
-local function close(driver, session)
-  if driver.catch_up then pcall(driver.catch_up) end
+-- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case.
+local function part(driver, session)
   pcall(await, driver, nil, begin, driver, session)
   pcall(driver.losses.close, driver.losses)
-  session:abort()
+end
+
+-- Telling may take long, so it comes last.
+local function close(driver, session)
+  if driver.catch_up then pcall(driver.catch_up) end
+  pcall(guard.call, driver, session, part, driver, session)
+  session:abort() -- that guarding it took memory, and there was none, changes nothing
   if driver.mind then pcall(driver.mind) end
   pcall(driver.losses.tell, driver.losses)
 end

@@ -5,10 +5,12 @@
 local admin = require "amqplocks.admin"
 local await = require "amqplocks.await"
 local close = require "amqplocks.closing"
+local guard = require "amqplocks.guard"
 local memory = require "amqplocks.memory"
 local methods = require "amqplocks.methods"
 local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
+local pcall = require("amqplocks.protected").pcall
 local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
 local token_semaphore = require "amqplocks.token_semaphore"
@@ -98,22 +100,23 @@ methods.check(Connection, "conn", "_session")
 
 local connection = {}
 
-local function new(session, driver)
-  return setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
+local function abort(self)
+  local mind = self._driver.mind
+  self._session:abort()
+  if mind then pcall(mind) end
+end
+
+local function open(session, driver)
+  local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
+  if driver.opens_late then return self end
+  local opened, message, code = guard.unless_closed(abort, self, await, driver, nil, session.open, session)
+  if opened then return self end
+  abort(self)
+  return nil, message, code
 end
 
 --- Opens a session's holder connection, unless its driver does so when it is first needed.
 ---@return amqplocks.Connection|nil, string? message, string? code
-function connection.open(session, driver)
-  local self, message, code = memory.results(pcall(new, session, driver))
-  if not self or driver.opens_late then return self, message, code end
-  local opened
-  opened, message, code = await(driver, nil, session.open, session)
-  if not opened then
-    session:abort()
-    return nil, message, code
-  end
-  return self
-end
+function connection.open(session, driver) return memory.results(pcall(open, session, driver)) end
 
 return connection

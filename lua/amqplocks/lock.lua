@@ -3,6 +3,7 @@
 
 --- A lock held. It belongs to its connection; this object owns it.
 local await = require "amqplocks.await"
+local guard = require "amqplocks.guard"
 local memory = require "amqplocks.memory"
 local methods = require "amqplocks.methods"
 local pcall = require("amqplocks.protected").pcall
@@ -88,6 +89,13 @@ end
 --- For those who end what it belongs to: lets it go without waiting.
 function Lock:_let_go() self._core:let_go() end
 
+local function leave(self)
+  local driver = self._connection._driver
+  driver.losses:forget(self)
+  self:_let_go()
+  if driver.mind then pcall(driver.mind) end
+end
+
 local function learn(self)
   self.ticket, self.acquired_at, self.kind = select(3, self._core:info())
 end
@@ -100,20 +108,20 @@ function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
-  local fine, done, message, code = pcall(ask, self, "downgrade")
+  local fine, done, message, code = pcall(guard.unless_closed, learn, self, ask, self, "downgrade")
   local knows = pcall(learn, self) -- also when it was interrupted
-  if not fine then error(done, 0) end
+  if not fine then return memory.results(false, done) end
   if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is
   if done and not self:held() then return self:verify() end
   return done, message, code
 end
 
 -- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept
--- the lock may go on asking it.
+-- the lock may go on asking it. In a coroutine that is being closed nothing can wait in a loop: then it is let go of
+-- without waiting.
 function metatable.__close(self)
   pcall(self.release, self)
-  self._connection._driver.losses:forget(self)
-  self:_let_go()
+  leave(self)
 end
 
 methods.check(Lock, "lock", "_connection", { held = true, revoked = true })
@@ -132,12 +140,13 @@ function lock.new(connection, core_lock)
 end
 
 --- It was certain when it was had. Whoever waited comes to it in his turn, after `on_wait` or other coroutines, and it
--- may be lost by then. What is held is his, even if its slot was removed meanwhile.
+-- may be lost by then. What is held is his, even if its slot was removed meanwhile. If his coroutine is closed while
+-- that is asked, it is nobody's.
 ---@return true|nil, string? message, string? code
 function lock.hand_over(self)
   local held, message, code = self:held()
   if not held then
-    held, message, code = self:verify()
+    held, message, code = guard.unless_closed(leave, self, self.verify, self)
     held = held or self:held()
   end
   if held then

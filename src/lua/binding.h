@@ -100,6 +100,7 @@ void al_lua_keep(lua_State *L, int child, int parent); /* parent lives as long a
 void al_lua_kept(lua_State *L, int child);             /* pushes that parent */
 void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
+void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close); /* see guard.lua */
 
 size_t al_lua_length(lua_State *L, int index); /* of a table, as it is */
 

@@ -77,6 +77,13 @@ void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods)
   lua_pop(L, 2);
 }
 
+void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close) {
+  luaL_getmetatable(L, type);
+  lua_pushcfunction(L, close);
+  lua_setfield(L, -2, "__close");
+  lua_pop(L, 1);
+}
+
 int64_t al_lua_time(lua_State *L, int index, int64_t otherwise) {
   if (lua_isnoneornil(L, index)) return otherwise;
   double seconds = luaL_checknumber(L, index);

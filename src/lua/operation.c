@@ -150,6 +150,7 @@ void al_lua_open_op(lua_State *L) {
                                      {"end_closed", op_end_closed},
                                      {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
+  al_lua_close_by(L, AL_LUA_OP, op_drop);
   luaL_getmetatable(L, AL_LUA_OP);
   lua_pushcfunction(L, make_box);
   lua_setfield(L, -2, MAKE);

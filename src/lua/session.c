@@ -558,6 +558,7 @@ void al_lua_open_session(lua_State *L) {
   static const luaL_Reg functions[] = {
       {"native", new_native}, {"loop", new_loop}, {"bytes", new_bytes}, {"now", now}, {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);
+  al_lua_close_by(L, AL_LUA_SESSION, session_abort);
   for (const luaL_Reg *function = functions; function->name; function++) {
     lua_pushcfunction(L, function->func);
     lua_setfield(L, -2, function->name);

@@ -119,6 +119,9 @@ function Condition:signal() self._raw:signal() end
 
 function loop.condition() return setmetatable({ _raw = condition.new() }, Condition) end
 
+-- Older Luas cannot tell, and throw.
+local can_yield = coroutine.isyieldable or function() return true end
+
 local OUTSIDE = "no cqueues controller runs here (cq:wrap(…), cq:loop())"
 
 local function spawn(controller, fn)
@@ -137,6 +140,7 @@ end
 
 function loop.check()
   if not cqueues.running() then return OUTSIDE, "phase" end
+  if not can_yield() then return "a coroutine that is being closed, or is in a C function, cannot wait", "phase" end
 end
 
 return loop

@@ -70,6 +70,7 @@ function loop.session(events, settings, moved)
       mind()
     end,
     mind = mind,
+    minder = setmetatable({}, { __close = function() pcall(mind) end }),
     drain = function()
       mind()
       holder:drain()

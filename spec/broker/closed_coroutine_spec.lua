@@ -1,0 +1,301 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Coroutines that are closed while they wait (coroutine.close): what they had begun is undone at once, and others get
+-- the lock, without the collector's help. On a native connection, whose waits yield as those of an event loop do;
+-- loops_spec has the loops.
+local amqplocks = require "amqplocks"
+local gate = require "spec.support.gate"
+local lfs = require "lfs"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local MANY = 100 -- more waits than anything has here
+local SECONDS = 10
+
+local closing_it = coroutine.close and it or pending
+
+before_each(function() collectgarbage "stop" end)
+
+after_each(function()
+  stage.clear()
+  collectgarbage "restart"
+end)
+
+teardown(stage.check)
+
+-- A connection on which a coroutine yields before each wait.
+local function connect()
+  local conn = stage.connect()
+  local wait = conn._driver.wait
+  conn._driver.wait = function(...)
+    if coroutine.isyieldable() then coroutine.yield "waits" end
+    wait(...)
+  end
+  return conn
+end
+
+-- Runs fn in a coroutine until it has yielded so often, and closes that. Returns whether it had come to its end.
+local function close_after(yields, fn)
+  local thread = coroutine.create(fn)
+  for _ = 1, yields do
+    if coroutine.status(thread) ~= "dead" then assert(coroutine.resume(thread)) end
+  end
+  local ended = coroutine.status(thread) == "dead"
+  assert(coroutine.close(thread))
+  return ended
+end
+
+-- Has new_fn() closed at each of its yields, and looks after each.
+local function closed_at_each(new_fn, look)
+  for yields = 1, MANY do
+    local ended = close_after(yields, new_fn())
+    look(yields)
+    if ended then return end
+  end
+  error("it never came to its end")
+end
+
+local kinds = {
+  slot = {
+    name = function() return stage.semaphore(1) end,
+    over = function(conn, name) return conn:semaphore(name) end,
+  },
+  permit = {
+    name = function()
+      local name = scene.name()
+      assert.equal(1, stage.connect():token_semaphore(name):resize(1))
+      return name
+    end,
+    over = function(conn, name) return conn:token_semaphore(name) end,
+  },
+}
+for _, kind in ipairs { "mutex", "read", "write" } do
+  kinds[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
+end
+
+-- What is kept out by one of these, on another connection.
+local function rival_of(kind, name)
+  return kinds[kind == "read" and "write" or kind].over(stage.connect(), name)
+end
+
+local function take(lockable)
+  return until_true(function()
+    local lock, message = lockable:try_acquire()
+    return lock, message
+  end, SECONDS)
+end
+
+local function give_and_take(lockable) assert(take(lockable):release()) end
+
+for kind, makes in pairs(kinds) do
+  describe("of a coroutine that is closed, " .. kind, function()
+    local name, conn, own, rival
+
+    local function open()
+      name, conn = makes.name(), connect()
+      own, rival = makes.over(conn, name), rival_of(kind, name)
+    end
+
+    closing_it("goes to others, at each wait of its acquire and its release", function()
+      open()
+      closed_at_each(function()
+        return function() assert(assert(own:acquire{ timeout = 60 }):release()) end
+      end, function() give_and_take(rival) end)
+      give_and_take(own)
+    end)
+
+    closing_it("goes to others, at each wait of a first acquire", function()
+      open()
+      closed_at_each(function()
+        local fresh = makes.over(connect(), name)
+        return function() assert(assert(fresh:acquire{ timeout = 60 }):release()) end
+      end, function() give_and_take(rival) end)
+    end)
+
+    closing_it("goes to others, at each wait of with, and in its function", function()
+      open()
+      closed_at_each(function()
+        return function()
+          own:with({ timeout = 60 }, function(lock)
+            coroutine.yield "works"
+            return lock:verify()
+          end)
+        end
+      end, function() give_and_take(rival) end)
+      give_and_take(own)
+    end)
+
+    closing_it("goes to others when it comes free, and not to the one that waited for it", function()
+      open()
+      local held = take(rival)
+      for times = 1, 2 do
+        local told = 0
+        local thread = coroutine.create(function()
+          own:acquire{ timeout = 60, poll = 0.05, on_wait = function() told = told + 1 end }
+        end)
+        until_true(function()
+          assert(coroutine.resume(thread))
+          return told == times
+        end, SECONDS)
+        assert(coroutine.close(thread))
+        assert(held:release())
+        held = take(rival)
+      end
+      assert(held:release())
+      give_and_take(own)
+    end)
+
+    closing_it("stays held while it is verified", function()
+      open()
+      local lock = assert(own:acquire())
+      closed_at_each(function()
+        return function() assert.is_true(lock:verify()) end
+      end, function()
+        assert.is_true(lock:held())
+        stage.fails("busy", rival:try_acquire())
+      end)
+      assert(lock:release())
+    end)
+  end)
+end
+
+describe("a coroutine that is closed", function()
+  closing_it("behind the door, on which it waited for a reader, opens it", function()
+    local name = gate.name()
+    local own, other = connect():rwlock(name), stage.connect():rwlock(name)
+    local reader, reason = assert(other:try_read()), nil
+    local thread = coroutine.create(function()
+      own:write{ timeout = 60, on_wait = function(_, why) reason = why end }
+    end)
+    until_true(function()
+      assert(coroutine.resume(thread))
+      return reason == "somebody reads", reason
+    end, SECONDS)
+    stage.fails("busy", stage.connect():rwlock(name):try_read())
+    assert(coroutine.close(thread))
+    local second = stage.connect():rwlock(name)
+    assert(until_true(function() return second:try_read() end, SECONDS):release())
+    assert(reader:release())
+  end)
+
+  closing_it("while it becomes a reader, knows which of the two it is", function()
+    local name = gate.name()
+    local own, others = connect():rwlock(name), stage.connect():rwlock(name)
+    local lock
+    closed_at_each(function()
+      lock = assert(own:try_write())
+      return function() assert.is_true(lock:downgrade()) end
+    end, function()
+      assert.is_true(lock:verify())
+      assert.equal(select(5, lock._core:info()), lock.kind)
+      assert.equal(select(3, lock._core:info()), lock.ticket)
+      stage.fails("busy", others:try_write())
+      if lock.kind == "read" then assert(others:try_read()):release() else stage.fails("busy", others:try_read()) end
+      assert(lock:release())
+      assert(until_true(function() return others:try_write() end, SECONDS):release())
+    end)
+    assert.equal("read", lock.kind)
+  end)
+
+  for what, makes in pairs {
+    ["a semaphore"] = {
+      name = function() return stage.semaphore(1) end,
+      over = function(conn, name) return conn:admin(name, { timeout = 10 }) end,
+    },
+    ["a token semaphore"] = {
+      name = kinds.permit.name,
+      over = function(conn, name) return conn:token_semaphore(name) end,
+    },
+  } do
+    closing_it("while it administers " .. what .. ", leaves that to others", function()
+      local name, size = makes.name(), 1
+      local own, other = makes.over(connect(), name), makes.over(stage.connect(), name)
+      closed_at_each(function()
+        return function()
+          assert(own:resize(3))
+          assert(own:resize(1))
+        end
+      end, function()
+        size = 3 - size
+        until_true(function()
+          local count, message = other:resize(size, { timeout = 10 })
+          return count == size, message
+        end, SECONDS)
+      end)
+      assert.equal(1, other:resize(1))
+    end)
+  end
+
+  -- Has fn wait until is_there(), and closes it.
+  local function close_when(is_there, fn)
+    local thread = coroutine.create(fn)
+    until_true(function()
+      assert(coroutine.resume(thread))
+      return is_there()
+    end, SECONDS)
+    assert.equal("suspended", coroutine.status(thread))
+    assert(coroutine.close(thread))
+  end
+
+  closing_it("while it waits for a permit to be taken away, lets others administer", function()
+    local name, raw = kinds.permit.name(), stage.client()
+    local own, other = connect():token_semaphore(name), stage.connect():token_semaphore(name)
+    local lock = assert(other:try_acquire())
+    close_when(function() return raw:locked(name .. "-tokenadmin") end, function() own:remove(1, { wait = 600 }) end)
+    assert.equal(2, other:add(1, { timeout = SECONDS }))
+    assert(lock:release())
+    assert.equal(1, other:remove(1, { wait = SECONDS }))
+  end)
+
+  closing_it("while it waits for another administrator, does nothing when that one has done", function()
+    local name, channel = stage.semaphore(1), stage.client():channel()
+    local mutex = { method = "queue.declare", queue = name .. "-admin", exclusive = true }
+    assert(channel:call(mutex))
+    local own, other, waits = connect():admin(name), stage.connect():admin(name), 0
+    close_when(function()
+      waits = waits + 1
+      return waits > 20
+    end, function() own:destroy{ timeout = 600 } end)
+    assert(channel:call{ method = "queue.delete", queue = mutex.queue })
+    assert.equal(2, other:add(1, { timeout = SECONDS }))
+    assert.equal(1, other:remove(1, { timeout = SECONDS }))
+  end)
+
+  local function descriptors()
+    local count = 0
+    for _ in lfs.dir "/proc/self/fd" do count = count + 1 end
+    return count
+  end
+
+  closing_it("while it closes the connection, has closed it", function()
+    local name, before = stage.semaphore(1), nil
+    local rival = stage.connect():semaphore(name)
+    give_and_take(rival)
+    closed_at_each(function()
+      before = descriptors()
+      local conn = connect()
+      assert(conn:semaphore(name):acquire())
+      return function()
+        conn:close()
+        stage.fails("closed", conn:semaphore(name):try_acquire())
+      end
+    end, function()
+      assert.equal(before, descriptors())
+      give_and_take(rival)
+    end)
+  end)
+
+  closing_it("while it connects, leaves no connection", function()
+    local before = descriptors()
+    local thread = coroutine.create(function()
+      return amqplocks.connect(nil, { log = function() coroutine.yield "logs" end })
+    end)
+    assert(coroutine.resume(thread))
+    assert.equal("suspended", coroutine.status(thread))
+    assert.is_true(descriptors() > before)
+    assert(coroutine.close(thread))
+    until_true(function() return descriptors() == before end)
+  end)
+end)
