@@ -228,39 +228,20 @@ describe("a coroutine that is closed", function()
     end)
   end
 
-  -- Has fn wait until is_there(), and closes it.
-  local function close_when(is_there, fn)
-    local thread = coroutine.create(fn)
-    until_true(function()
-      assert(coroutine.resume(thread))
-      return is_there()
-    end, SECONDS)
-    assert.equal("suspended", coroutine.status(thread))
-    assert(coroutine.close(thread))
-  end
-
   closing_it("while it waits for a permit to be taken away, lets others administer", function()
     local name, raw = kinds.permit.name(), stage.client()
     local own, other = connect():token_semaphore(name), stage.connect():token_semaphore(name)
     local lock = assert(other:try_acquire())
-    close_when(function() return raw:locked(name .. "-tokenadmin") end, function() own:remove(1, { wait = 600 }) end)
+    local thread = coroutine.create(function() own:remove(1, { wait = 600 }) end)
+    until_true(function()
+      assert(coroutine.resume(thread))
+      return raw:locked(name .. "-tokenadmin")
+    end, SECONDS)
+    assert.equal("suspended", coroutine.status(thread))
+    assert(coroutine.close(thread))
     assert.equal(2, other:add(1, { timeout = SECONDS }))
     assert(lock:release())
     assert.equal(1, other:remove(1, { wait = SECONDS }))
-  end)
-
-  closing_it("while it waits for another administrator, does nothing when that one has done", function()
-    local name, channel = stage.semaphore(1), stage.client():channel()
-    local mutex = { method = "queue.declare", queue = name .. "-admin", exclusive = true }
-    assert(channel:call(mutex))
-    local own, other, waits = connect():admin(name), stage.connect():admin(name), 0
-    close_when(function()
-      waits = waits + 1
-      return waits > 20
-    end, function() own:destroy{ timeout = 600 } end)
-    assert(channel:call{ method = "queue.delete", queue = mutex.queue })
-    assert.equal(2, other:add(1, { timeout = SECONDS }))
-    assert.equal(1, other:remove(1, { timeout = SECONDS }))
   end)
 
   local function descriptors()

@@ -388,7 +388,7 @@ local function kept_session(peer, session)
     local method = session[key]
     self[key] = function (_, ...) return peer:keep(method(session, ...)) end
     return self[key]
-  end })
+  end, __close = function(self) self:abort() end })
 end
 
 --- A session whose links are not connected. `way` is one of Peer.ways, `settings` is for core.bytes; without a URL to

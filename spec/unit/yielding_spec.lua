@@ -10,6 +10,7 @@ local losses = require "amqplocks.losses"
 local protected = require "amqplocks.protected"
 
 local unpack = table.unpack or unpack
+local closing_it = coroutine.close and it or pending
 
 -- A coroutine, at the point where it yields for the first time. It must yield `said`.
 local function begin(said, fn, ...)
@@ -239,6 +240,17 @@ describe("in a coroutine", function()
         peer:tick()
         peer.holder:delete("a-1-B", claim.channel)
       end)
+
+      closing_it("is given back if his coroutine is closed while he asks", function()
+        finally(function() collectgarbage "restart" end)
+        collectgarbage "stop"
+        comes_late()
+        assert(coroutine.close(thread))
+        peer:tick()
+        peer.holder:delete("a-1-B", claim.channel)
+        assert.same({}, expected())
+        assert.is_false(called)
+      end)
     end)
 
     for answer, says in pairs{ ["that it is held"] = is_there, ["that its slot is removed"] = is_removed } do
@@ -371,6 +383,77 @@ describe("in a coroutine", function()
     assert.equal(problem, results[2])
     peer.holder:grant(claim)
     peer.holder:expect("queue.delete", { queue = "a-1-B" })
+  end)
+
+  describe("that is closed", function()
+    before_each(function() collectgarbage "stop" end)
+    after_each(function() collectgarbage "restart" end)
+
+    closing_it("while it waits for its claim, that is undone", function()
+      local sem = conn:semaphore "a"
+      local thread = begin("waits", sem.acquire, sem)
+      peer.prober:look{ "a-1-A" }
+      local claim = peer.holder:claim("a-1-B", "a-1-A")
+      goes_on(thread, "waits")
+      assert(coroutine.close(thread))
+      peer.holder:expect("queue.delete", { queue = "a-1-B", channel = claim.channel })
+    end)
+
+    closing_it("while others wait beside it, they go on", function()
+      local function take(name) return assert(conn:semaphore(name):try_acquire()).name end
+      local one = begin("waits", take, "a")
+      peer.prober:look{ "a-1-A" }
+      local claim = peer.holder:claim("a-1-B", "a-1-A")
+      local other = begin("waits", take, "b")
+      assert(coroutine.close(one))
+      peer.holder:expect("queue.delete", { queue = "a-1-B", channel = claim.channel })
+      grant "b"
+      assert.same({ true, "b" }, ends(other))
+    end)
+
+    closing_it("in with's function, the lock is let go of; without an answer, as nothing can wait there", function()
+      local sem = conn:semaphore "a"
+      local thread = begin("waits", sem.with, sem, function() coroutine.yield "works" end)
+      grant "a"
+      goes_on(thread, "works")
+      assert(coroutine.close(thread))
+      peer.holder:delete "a-1-B"
+      assert.same({}, conn._driver.losses:watched())
+    end)
+
+    closing_it("while it is told of a loss, others are told of the next", function()
+      local told = {}
+      conn:on_lost(function(lock)
+        table.insert(told, lock.name)
+        coroutine.yield "is told"
+      end)
+      local locks = {}
+      local function take(name)
+        locks[name] = assert(conn:semaphore(name):try_acquire())
+        return true
+      end
+      local claims = {}
+      for _, name in ipairs{ "a", "b" } do
+        local thread = begin("waits", take, name)
+        claims[name] = grant(name)
+        assert.same({ true, true }, ends(thread))
+      end
+      lose(claims.a)
+      local thread = begin("is told", locks.b.verify, locks.b)
+      assert(coroutine.close(thread))
+      peer.holder:ignore()
+      lose(claims.b)
+      thread = begin("is told", take, "c")
+      assert(coroutine.close(thread))
+      assert.same({ "a", "b" }, told)
+    end)
+
+    closing_it("while it closes the connection, that is closed", function()
+      local thread = begin("waits", conn.close, conn)
+      assert.equal("closing", peer.holder:state())
+      assert(coroutine.close(thread))
+      assert.equal("down", peer.holder:state())
+    end)
   end)
 
   it("who is told of waiting may yield", function()
