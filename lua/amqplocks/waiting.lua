@@ -2,6 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Where coroutines of an event loop wait for operations, each for its own: nobody is woken by what others wait for.
+local guard = require "amqplocks.guard"
+
 local waiting = {}
 waiting.__index = waiting
 
@@ -19,11 +21,11 @@ function waiting.least(a, b)
 end
 
 --- Until called, or one of these times (seconds, nil for none) is over. With `most`, also until the operation begins
--- to wait for others.
+-- to wait for others. A coroutine that is closed meanwhile waits no longer, and the loop is told so.
 function waiting:wait(operation, left, most)
   local condition = self._condition()
   self._asleep[operation] = { condition = condition, begins = most and not operation:waiting() }
-  condition:wait(waiting.least(left, most))
+  guard.unless_closed(condition.signal, condition, condition.wait, condition, waiting.least(left, most))
   self._asleep[operation] = nil
 end
 

@@ -522,6 +522,108 @@ local function specs(loop)
     conn:close()
   end)
 
+  -- Runs fn in a coroutine of the loop: a function that closes it. cqueues does not let its own coroutines be closed:
+  -- there it is in one of those, as by a library that has coroutines within.
+  local function closable(fn)
+    local thread = coroutine.create(fn)
+    loop.driver.spawn(function()
+      local resume = loop.name == "cqueues" and require("cqueues.auxlib").resume or coroutine.resume
+      if loop.name == "cqueues" then
+        resume(thread)
+      else
+        thread = coroutine.running()
+        fn()
+      end
+    end)
+    return function() assert(coroutine.close(thread)) end
+  end
+
+  local closing_it = coroutine.close and loop_it or pending
+
+  -- The loop must end by itself after each of these: no timer is left of who has waited for ten minutes.
+  for kind, makes in pairs(kinds) do
+    closing_it("serves others when a coroutine is closed that waits or holds: " .. kind, function()
+      local name, conn, inside, reason, works = makes.name(), connect(), loop.driver.condition(), nil, nil
+      local own, theirs = makes.over(conn, name), assert(rival_of(kind, name):acquire())
+      finally(function() collectgarbage "restart" end)
+      collectgarbage "stop"
+      local close = closable(function()
+        own:acquire{ timeout = 600, poll = 300, on_wait = function(_, why) reason = why end }
+      end)
+      loop.until_true(function() return reason end)
+      loop.sleep(0.05)
+      close()
+      assert.is_true(theirs:release())
+      local rival = rival_of(kind, name)
+      loop.until_true(function()
+        theirs = rival:try_acquire()
+        return theirs
+      end)
+      assert.is_true(theirs:release())
+      close = closable(function()
+        own:with({ timeout = 600, poll = 300 }, function()
+          works = true
+          inside:wait()
+        end)
+      end)
+      loop.until_true(function() return works end)
+      stage.fails("busy", rival:try_acquire())
+      close()
+      inside:signal() -- who waited there is the program's
+      loop.until_true(function()
+        theirs = rival:try_acquire()
+        return theirs
+      end)
+      assert.is_true(theirs:release())
+      assert.is_true(assert(own:acquire{ timeout = 20 }):release())
+      conn:close()
+    end)
+  end
+
+  closing_it("serves the others when one of many that wait on a connection is closed", function()
+    local name, served = stage.semaphore(1), 0
+    local conn, theirs = connect(), stage.take(stage.connect():semaphore(name))
+    local sem, closes, waits = conn:semaphore(name), {}, 0
+    finally(function() collectgarbage "restart" end)
+    collectgarbage "stop"
+    for i = 1, 10 do
+      closes[i] = closable(function()
+        local told
+        assert(sem:with({ timeout = 600, poll = 300, on_wait = function()
+          if not told then waits = waits + 1 end
+          told = true
+        end }, function()
+          loop.sleep(0)
+          served = served + 1
+          return true
+        end))
+      end)
+    end
+    loop.until_true(function() return waits == 10, waits end)
+    for i = 1, 10, 2 do closes[i]() end
+    assert.is_true(theirs:release())
+    loop.until_true(function() return served == 5, served end)
+    loop.until_true(function() return stage.free(name, 1) end)
+    conn:close()
+  end)
+
+  closing_it("leaves no connection of a coroutine that is closed while it connects", function()
+    local peer = process.start()
+    peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
+    local port = peer:run "return (select(2, server:getsockname()))"
+    finally(function() collectgarbage "restart" end)
+    collectgarbage "stop"
+    local close = closable(function()
+      amqplocks.connect(("amqp://127.0.0.1:%d"):format(port), { driver = loop.option, timeout = 600 })
+    end)
+    loop.sleep(0.05)
+    peer:run "guest = assert(server:accept())"
+    close()
+    peer:begin "guest:settimeout(10) local why repeat why = select(2, guest:receive(1)) until why return why"
+    loop.until_true(function() return peer:finished() end, 20)
+    assert.equal("closed", peer:finish())
+  end)
+
   loop_it("has a connection that ends when everybody has forgotten it", function()
     local name, seen = stage.semaphore(1), setmetatable({}, { __mode = "k" })
     loop.together { function()

@@ -4,6 +4,7 @@
 --- luv, libuv for Lua, as sessions over bytes need an event loop (docs/drivers.md). Who waits yields, and is resumed by
 -- the loop. An error of a coroutine that was resumed here is one of a callback, which ends the program. No TLS: luv has
 -- none.
+local guard = require "amqplocks.guard"
 local running = require "amqplocks.protected".running
 local uv = require "luv"
 
@@ -140,14 +141,19 @@ local function start_timer(waiter, seconds)
   return rest
 end
 
+local function leave(waiter)
+  local rest = waiter.rest
+  asleep[waiter], waiter.thread, waiter.rest = nil, nil, nil
+  if rest then rest() end
+end
+
 -- Returns when `waiter` was woken, or the time is over.
 local function wait(waiter, seconds)
   prepare()
   asleep[waiter], waiter.thread = true, running()
-  local rest = seconds and start_timer(waiter, seconds)
-  coroutine.yield()
-  asleep[waiter], waiter.thread = nil, nil -- also when it was somebody else who resumed us
-  if rest then rest() end
+  waiter.rest = seconds and start_timer(waiter, seconds)
+  guard.unless_closed(leave, waiter, coroutine.yield)
+  leave(waiter) -- also when it was somebody else who resumed us
 end
 
 local function deadline_of(seconds) return seconds and uv.hrtime() + seconds * 1e9 end
