@@ -547,11 +547,13 @@ local function specs(loop)
       local own, theirs = makes.over(conn, name), assert(rival_of(kind, name):acquire())
       finally(function() collectgarbage "restart" end)
       collectgarbage "stop"
+      local close_untold = closable(function() own:acquire{ timeout = 600, poll = 300 } end)
       local close = closable(function()
         own:acquire{ timeout = 600, poll = 300, on_wait = function(_, why) reason = why end }
       end)
       loop.until_true(function() return reason end)
       loop.sleep(0.05)
+      close_untold()
       close()
       assert.is_true(theirs:release())
       local rival = rival_of(kind, name)
