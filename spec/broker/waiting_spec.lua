@@ -4,6 +4,7 @@
 -- Waiting at the doorbell, on good days: who is woken, in which order, and that nothing is left behind there. Those who
 -- wait here look by themselves only every ten minutes: whoever gets a slot was woken.
 local broker = require "spec.support.broker"
+local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
@@ -85,6 +86,44 @@ describe("those who wait", function()
   end)
 end)
 
+describe("the only one that waits", function()
+  local kinds = { slot = { new = function(conn, name) return conn:semaphore(name) end, begin = "acquire" } }
+  kinds.mutex = { new = function(conn, name) return conn:mutex(name) end, begin = "acquire" }
+  for _, side in ipairs{ "read", "write" } do
+    kinds[side] = { new = function(conn, name) return conn:rwlock(name) end, begin = side }
+  end
+
+  for kind, makes in pairs(kinds) do
+    for _, sign in ipairs{ "a sign", "no sign" } do
+      it(("is told how things stand, and of no others, up to the lock: %s, left with %s"):format(kind, sign), function()
+        local name = kind == "slot" and line.semaphore(1) or gate.name()
+        local conn, gated = stage.connect(), kind == "read" and "write" or kind
+        local function hold()
+          if sign == "no sign" then return kind == "slot" and stage.occupy(name, 1) or gate.occupy(gated, name) end
+          local other = makes.new(stage.connect(), name)
+          return assert(other[gated == "write" and "write" or "acquire"](other))
+        end
+        local held = hold()
+        local core = makes.new(conn, name)._core
+        local operation, reasons = core[makes.begin](core, 60, false, 0, sign == "a sign" and 600 or 0.05), {}
+        until_true(function()
+          conn._session:wait(operation)
+          local seconds, reason = operation:waiting()
+          if reason then reasons[reason] = true end
+          if seconds and held then
+            held:release()
+            held = nil
+          end
+          return operation:done()
+        end, 20)
+        assert.is_truthy(next(reasons))
+        for reason in pairs(reasons) do assert.is_nil(reason:find("others", 1, true), reason) end
+        assert.is_true(stage.finish(conn, operation):held())
+      end)
+    end
+  end
+end)
+
 describe("a newcomer", function()
   -- One that takes every token there is or will be, as those at the head of an endless line.
   local function the_rest_of_the_world(name)
@@ -101,7 +140,7 @@ describe("a newcomer", function()
     local message = stage.times_out(function(seconds)
       return sem:acquire{ timeout = seconds, fair = true, poll = 600 }
     end, function() return world:delivered() end) -- it rang for them
-    assert.matches("a slot is free, but others were first", message, 1, true)
+    assert.matches("a slot is free, and left to waiters that may have come first", message, 1, true)
     stage.fails("busy", sem:acquire{ timeout = 0, fair = true })
     assert.equal(0, line.at(name))
     assert(stage.take(sem, { timeout = 20, poll = 600 }):release())

@@ -356,14 +356,14 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal("open", peer.prober:state())
       end)
 
-      it("lets a fair one be told: timeout, as others came before", function ()
+      it("lets a fair one be told: timeout, as others may have come before", function ()
         local op = begin(3, true)
         peer.prober:look(ONE)
         for _ = 1, 30 do
           if peer.prober:next() == "basic.publish" then peer.prober:look{ "images-1-A", "images-bell" } end
           peer:pass(0.1)
         end
-        peer:failed(op, "timeout", "a slot is free, but others were first")
+        peer:failed(op, "timeout", "a slot is free, and left to waiters that may have come first")
       end)
 
       it("lets a fair one that looks once be busy", function ()
@@ -645,6 +645,22 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(math.abs(seconds - 3) < 1e-6)
         assert.equal("1 of 1 held", reason)
         assert.is_nil((begin(5)):waiting())
+      end)
+
+      it("says that a slot is free, and what becomes of that; who was first, nobody knows", function ()
+        local op = wait(60)
+        local function assert_says(reason) assert.equal(reason, select(2, op:waiting())) end
+        peer:pass(5)
+        for _, seconds in ipairs{ 0.035, 0.008, 0.008 } do
+          peer.prober:look(ONE)
+          assert_says "a slot is free, and left to waiters that may have come first"
+          peer:pass(seconds)
+          assert_says "a slot was free at the last look"
+        end
+        peer.prober:look(ONE)
+        assert_says "a slot is free, and being claimed"
+        peer.holder:refuse(claims().channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        assert_says "a slot was free, and could not be claimed"
       end)
 
       it("claims a slot that came free without a sign, gives nobody's token back, and rings in the end", function ()

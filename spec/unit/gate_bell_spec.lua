@@ -503,6 +503,36 @@ for _, way in ipairs(Peer.all_ways) do
           assert.equal(reasons[kind.name], reason)
         end)
 
+        it("says that it is free, and what becomes of that, and nothing of others where there are none", function ()
+          local op, bell = arrives(60)
+          scene.welcome(peer, bell, true)
+          sees("held")
+          scene.deliver(peer, bell)
+          sees("free")
+          local reasons = { mutex = "it is free, and being claimed", writer = "the door is open, and being claimed",
+            reader = "the door is open, and being entered" }
+          assert.equal(reasons[kind.name], select(2, op:waiting()))
+          local claim = claims()
+          if kind.name == "writer" then
+            assert.equal("the door is shut behind this writer, and readers are being looked for",
+              select(2, op:waiting()))
+          end
+          gets(op, claim)
+        end)
+
+        it("says that it leaves it to others, where there may be any", function ()
+          if kind.is_shared then return end -- nobody is left anything
+          local op = wait(60)
+          peer:pass(5)
+          sees("free")
+          local subject = kind.name == "mutex" and "it" or "the door"
+          local state = kind.name == "mutex" and "free" or "open"
+          assert.equal(("%s is %s, and left to waiters that may have come first"):format(subject, state),
+            select(2, op:waiting()))
+          peer:pass(0.035)
+          assert.equal(("%s was %s at the last look"):format(subject, state), select(2, op:waiting()))
+        end)
+
         for text, give_up in pairs{
           ["is abandoned"] = function (op) op:drop() end,
           ["has no more time"] = function (op)

@@ -327,7 +327,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("at its deadline: timeout, and deleted", function ()
           local op, claim = claimed(2)
           peer:pass(2)
-          peer:failed(op, "timeout", 'mutex "db" did not come free within 2 s (it is free, but others were first)')
+          peer:failed(op, "timeout", 'mutex "db" did not come free within 2 s (it is free, and being claimed)')
           peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
           late(claim)
           peer.holder:deleted(claim.channel)

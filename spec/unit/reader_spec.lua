@@ -402,7 +402,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("at its deadline: timeout, and out", function ()
           local op, claim = stepping(2)
           peer:pass(2)
-          peer:failed(op, "timeout", '"db" could not be read within 2 s (the door opens and shuts all the time)')
+          peer:failed(op, "timeout", '"db" could not be read within 2 s (the door is open, and being entered)')
           goes_late(claim)
           assert_free()
         end)

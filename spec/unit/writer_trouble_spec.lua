@@ -106,11 +106,11 @@ for _, way in ipairs(Peer.all_ways) do
         counting(door)()
         return nothing
       end },
-      { text = "asleep", late = true, reach = function (door)
+      { text = "asleep", late = true, has_met_readers = true, reach = function (door)
         scene.makes_sure(peer, door, "reader")
         return nothing
       end },
-      { text = "while it counts again", late = true, reach = function (door)
+      { text = "while it counts again", late = true, has_met_readers = true, reach = function (door)
         wakes(door)
         return counting()
       end },
@@ -157,7 +157,9 @@ for _, way in ipairs(Peer.all_ways) do
         it("at its deadline: timeout, and the door is opened", function ()
           local op, door = reach(0.002)
           peer:pass(0.002)
-          peer:failed(op, "timeout", '"db" could not be written within 0.002 s (somebody reads)')
+          local standing = moment.has_met_readers and "somebody reads"
+            or "the door is shut behind this writer, and readers are being looked for"
+          peer:failed(op, "timeout", ('"db" could not be written within 0.002 s (%s)'):format(standing))
           if peer.prober:next() == "channel.close" then peer.prober:closes() end
           goes(door)
         end)

@@ -319,6 +319,15 @@ static void waiting(al_op *op) {
     look_from_the_start(self);
 }
 
+void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
+                              char out[AL_MESSAGE_SIZE]) {
+  const char *format = self->own                  ? "%s is %s, and being claimed"
+                       : self->attempts > 0       ? "%s was %s, and could not be claimed"
+                       : self->op.step == waiting ? "%s is %s, and left to waiters that may have come first"
+                                                  : "%s was %s at the last look";
+  snprintf(out, AL_MESSAGE_SIZE, format, subject, state);
+}
+
 static void wait_until(al_acquire *self, int64_t wake) {
   self->op.step = waiting;
   self->op.wake = wake;

@@ -102,6 +102,11 @@ void al_acquire_hand_over(al_acquire *self);
 /* The claim is not HELD any more: another look, or the operation ends. */
 void al_acquire_missed(al_acquire *self);
 
+/* Words for what the last look has seen free, or open, while it waits: "it", "a slot". Whether others came first, only the
+ * broker knows. */
+void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
+                              char out[AL_MESSAGE_SIZE]);
+
 /* Waiting with the claim in hand, for others to leave. False: it does not wait, and the operation has failed with AL_BUSY. */
 bool al_acquire_may_wait(al_acquire *self);
 

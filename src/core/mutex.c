@@ -20,11 +20,11 @@ typedef struct mutex_acquire {
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
-  const al_view *last = &((const al_acquire *)op)->last;
-  if (last->found == 0)
-    snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
+  const al_acquire *self = (const al_acquire *)op;
+  if (self->last.found > 0 && !self->last.busy)
+    al_acquire_describe_free(self, "it", "free", out);
   else
-    snprintf(out, AL_MESSAGE_SIZE, last->busy ? "it is held" : "it is free, but others were first");
+    snprintf(out, AL_MESSAGE_SIZE, self->last.busy ? "it is held" : "the broker had not answered yet");
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {

@@ -8,12 +8,17 @@
 #include "core/rwlock.h"
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
-  const al_view *last = &((const al_acquire *)op)->last;
-  if (last->found == 0)
-    snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
-  else
-    snprintf(out, AL_MESSAGE_SIZE, "%s",
-             last->busy ? "somebody writes, or waits to write" : "the door opens and shuts all the time");
+  const al_acquire *self = (const al_acquire *)op;
+  const char *how = "the door was open at the last look";
+  if (self->last.found == 0)
+    how = "the broker had not answered yet";
+  else if (self->last.busy)
+    how = "somebody writes, or waits to write";
+  else if (self->attempts > 0)
+    how = "the door opens and shuts all the time";
+  else if (self->own)
+    how = "the door is open, and being entered";
+  snprintf(out, AL_MESSAGE_SIZE, "%s", how);
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {

@@ -37,6 +37,7 @@ typedef struct al_rw_acquire {
   al_probes readers;
   al_wait wait;
   bool is_sure;        /* the barrier lies before the questions under way */
+  bool met_readers;    /* by the last count */
   int64_t blind_since; /* since then nobody could be asked; AL_NEVER */
   int woken;           /* what our door had been told when they were asked */
 } al_rw_acquire;

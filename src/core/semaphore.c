@@ -18,14 +18,15 @@ static al_semaphore *semaphore_of(const al_acquire *self) { return (al_semaphore
 /* ---- words ------------------------------------------------------------------------------------------------------ */
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
-  const al_view *last = &((const al_acquire *)op)->last;
+  const al_acquire *self = (const al_acquire *)op;
+  const al_view *last = &self->last;
   char refusing[64] = "";
   if (last->unavailable > 0)
     snprintf(refusing, sizeof refusing, ", %d refused by the broker", last->unavailable);
   if (last->found == 0)
     snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
   else if (last->busy + last->unavailable < last->found)
-    snprintf(out, AL_MESSAGE_SIZE, "a slot is free, but others were first");
+    al_acquire_describe_free(self, "a slot", "free", out);
   else
     snprintf(out, AL_MESSAGE_SIZE, "%d of %d held%s", last->busy, last->found, refusing);
 }

@@ -25,14 +25,19 @@ static bool is_behind_door(const al_acquire *self) {
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
-  const char *how = "the door is open, but others were first";
+  const char *how = "the broker had not answered yet";
   if (is_behind_door(self))
-    how = "somebody reads";
-  else if (self->last.found == 0)
-    how = "the broker had not answered yet";
+    how = ((const al_rw_acquire *)self)->met_readers
+              ? "somebody reads"
+              : "the door is shut behind this writer, and readers are being looked for";
   else if (self->last.busy)
     how = "somebody else writes, or waits to write";
-  snprintf(out, AL_MESSAGE_SIZE, "%s", how);
+  else if (self->last.found > 0)
+    how = NULL;
+  if (how)
+    snprintf(out, AL_MESSAGE_SIZE, "%s", how);
+  else
+    al_acquire_describe_free(self, "the door", "open", out);
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
@@ -143,8 +148,9 @@ static void count(al_op *op) {
 }
 
 static void decide(al_op *op) {
-  const al_rw_acquire *rw = rw_of(op);
+  al_rw_acquire *rw = rw_of(op);
   bool nobody = rw->readers.answers[READERS] == AL_ANSWER_ABSENT;
+  rw->met_readers = !nobody;
   if (rw->readers.answers[NOBODY] != AL_ANSWER_ABSENT)
     al_op_fail(op, AL_CONFLICT,
                "whatever is sent to " AL_READERS_EXCHANGE
@@ -152,7 +158,7 @@ static void decide(al_op *op) {
                "alternate-exchange?",
                rw->acquire.resource->name);
   else if (nobody && rw->is_sure)
-    al_acquire_hand_over(&rw_of(op)->acquire);
+    al_acquire_hand_over(&rw->acquire);
   else if (nobody)
     al_op_next(op, make_sure);
   else
@@ -190,7 +196,7 @@ static al_exclusive *claim(al_acquire *self) {
 static void claimed(al_acquire *self) {
   al_rw_acquire *rw = (al_rw_acquire *)self;
   rw->wait = AL_WAIT_READERS;
-  rw->is_sure = false;
+  rw->is_sure = rw->met_readers = false;
   rw->blind_since = AL_NEVER;
   al_op_next(&self->op, make_sure);
 }
