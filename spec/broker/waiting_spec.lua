@@ -98,12 +98,12 @@ describe("the only one that waits", function()
       it(("is told how things stand, and of no others, up to the lock: %s, left with %s"):format(kind, sign), function()
         local name = kind == "slot" and line.semaphore(1) or gate.name()
         local conn, gated = stage.connect(), kind == "read" and "write" or kind
-        local function hold()
+        local function occupy()
           if sign == "no sign" then return kind == "slot" and stage.occupy(name, 1) or gate.occupy(gated, name) end
           local other = makes.new(stage.connect(), name)
           return assert(other[gated == "write" and "write" or "acquire"](other))
         end
-        local held = hold()
+        local held = occupy()
         local core = makes.new(conn, name)._core
         local operation, reasons = core[makes.begin](core, 60, false, 0, sign == "a sign" and 600 or 0.05), {}
         until_true(function()
