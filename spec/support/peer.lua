@@ -74,17 +74,20 @@ local function note(self, frame)
 end
 
 --- Takes the next frame, which must be a `method` (or "heartbeat", "header", "protocol header") with these fields.
+-- luassert is asked only about what differs, or may: most of the time of the specs would be its own.
 function Link:expect(method, fields)
-  assert.equal(method, self:next(), self.role .. " wrote something else")
+  if self:next() ~= method then assert.equal(method, self:next(), self.role .. " wrote something else") end
   local frame = table.remove(self.frames, 1)
-  for key, value in pairs(fields or {}) do assert.same(value, frame[key], method .. "." .. key) end
+  for key, value in pairs(fields or {}) do
+    if value ~= frame[key] then assert.same(value, frame[key], method .. "." .. key) end
+  end
   note(self, frame)
   return frame
 end
 
 --- Nothing more was written.
 function Link:silent()
-  assert.equal("nothing", self:next(), self.role .. " wrote something")
+  if self:next() ~= "nothing" then assert.equal("nothing", self:next(), self.role .. " wrote something") end
 end
 
 --- Throws away what was written: for scenarios that look elsewhere.

@@ -14,8 +14,8 @@ local World = {}
 World.__index = World
 
 function World.new(seed, traced)
-  return setmetatable({ now = 1000, random = Random.new(seed), events = {}, times = {}, size = 0, spare = {},
-    spares = 0, soon = {}, last = 0, steps = 0, trace = traced and {} or nil }, World)
+  return setmetatable({ now = 1000, random = Random.new(seed), events = {}, times = {}, size = 0, far = {}, fars = 0,
+    asked = 0, spare = {}, spares = 0, soon = {}, last = 0, steps = 0, trace = traced and {} or nil }, World)
 end
 
 --- One line of the trace, if there is one.
@@ -26,10 +26,49 @@ end
 
 -- Events stand in a row, the next one last, those of one time in the order in which they were asked for. Most are for
 -- very soon, and have few to go past. An event is a list, as there are so many, and mostly one that was used before.
-local FN, A, B, C, TIME, IS_KEPT = 1, 2, 3, 4, 5, 6
+--
+-- One that would have to go past more than NEAR of them stands in a heap instead, the next one first: of timers, most of
+-- which are cancelled, there may be thousands.
+local FN, A, B, C, TIME, IS_KEPT, NUMBER = 1, 2, 3, 4, 5, 6, 7
+local NEAR = 16
+
+local function is_before(event, other)
+  local time, other_time = event[TIME], other[TIME]
+  return time < other_time or time == other_time and event[NUMBER] < other[NUMBER]
+end
+
+local function insert_far(self, event)
+  local far, place = self.far, self.fars + 1
+  self.fars = place
+  while place > 1 do
+    local above = (place - place % 2) / 2
+    local other = far[above]
+    if is_before(other, event) then break end
+    far[place], place = other, above
+  end
+  far[place] = event
+end
+
+local function take_far(self)
+  local far, last, place = self.far, self.fars, 1
+  local first, event = far[1], far[last]
+  far[last], self.fars = nil, last - 1
+  if last == 1 then return first end
+  while 2 * place < last do
+    local below = 2 * place
+    if below + 1 < last and is_before(far[below + 1], far[below]) then below = below + 1 end
+    if is_before(event, far[below]) then break end
+    far[place], place = far[below], below
+  end
+  far[place] = event
+  return first
+end
 
 local function insert(self, event, time)
   local events, times, place = self.events, self.times, self.size
+  self.asked = self.asked + 1
+  event[TIME], event[NUMBER] = time, self.asked
+  if place > NEAR and times[place - NEAR] <= time then return insert_far(self, event) end
   self.size = place + 1
   while place > 0 and times[place] <= time do
     events[place + 1], times[place + 1] = events[place], times[place]
@@ -38,9 +77,21 @@ local function insert(self, event, time)
   events[place + 1], times[place + 1] = event, time
 end
 
+-- Takes the next event, unless it is later than `stop`.
+local function take(self, stop)
+  local size, far = self.size, self.far[1]
+  local near = self.events[size]
+  if far and (size == 0 or is_before(far, near)) then
+    return far[TIME] <= stop and take_far(self) or nil
+  end
+  if size == 0 or near[TIME] > stop then return nil end
+  self.size = size - 1
+  return near
+end
+
 local function new_event(self, fn, a, b, c)
   local spares = self.spares
-  if spares == 0 then return { fn, a, b, c, 0, false } end
+  if spares == 0 then return { fn, a, b, c, 0, false, 0 } end
   local event = self.spare[spares]
   self.spares = spares - 1
   event[FN], event[A], event[B], event[C] = fn, a, b, c
@@ -55,7 +106,7 @@ end
 --- The same, for who may want to cancel it. Gives the event.
 function World:timer(time, fn, a, b)
   if time < self.now then time = self.now end
-  local event = { fn, a, b, nil, time, true }
+  local event = { fn, a, b, nil, time, true, 0 }
   insert(self, event, time)
   return event
 end
@@ -99,11 +150,9 @@ end
 --- The next thing happens, unless it is later than `stop`. False: there was none.
 function World:step(stop)
   if self.last > 0 then self:settle() end
-  local size = self.size
-  local time = self.times[size]
-  if size == 0 or time > stop then return false end
-  local event = self.events[size]
-  self.now, self.steps, self.size = time, self.steps + 1, size - 1
+  local event = take(self, stop)
+  if not event then return false end
+  self.now, self.steps = event[TIME], self.steps + 1
   local fn, a, b, c = event[FN], event[A], event[B], event[C]
   if not event[IS_KEPT] then reuse(self, event) end
   if fn then
