@@ -3,14 +3,17 @@
 
 -- An output handler for busted: a line for each spec file, what failed in full, and at the end, alone on its line,
 -- "N passed, N failed". A spec that could not be run counts as failed. With $SUMMARY_FILE the two numbers go there
--- instead, and after them what failed, for spec/support/suite to put together.
+-- instead, and after them what failed, for spec/support/suite to put together; a file's line is then written when it
+-- ends, all of it at once, since several processes write to the same place. With $PROGRESS_FILE "passed failed" of the
+-- file under way stands there.
 
 local pretty = require "pl.pretty"
 
 return function(options)
   local busted = require "busted"
   local handler = require "busted.outputHandlers.base"()
-  local file, before
+  local summary, progress = os.getenv "SUMMARY_FILE", os.getenv "PROGRESS_FILE"
+  local file, began, before
 
   local function write(...)
     io.stdout:write(...)
@@ -34,16 +37,26 @@ return function(options)
   end
 
   local function file_start(element)
-    file, before = element.name, { counts() }
-    write(file, " ... ")
+    file, began, before = element.name, busted.monotime(), { counts() }
+    if not summary then write(file, " ... ") end
+    return nil, true
+  end
+
+  local function test_end()
+    local out = progress and before and io.open(progress, "w")
+    if out then
+      local passed, failed = counts()
+      out:write(passed - before[1], " ", failed - before[2], "\n")
+      out:close()
+    end
     return nil, true
   end
 
   local function file_end()
     local passed, failed, pending = counts()
     passed, failed, pending = passed - before[1], failed - before[2], pending - before[3]
-    write(passed, " passed", failed > 0 and ", " .. failed .. " FAILED" or "",
-      pending > 0 and ", " .. pending .. " pending" or "", "\n")
+    write((summary and file .. " ... " or "") .. passed .. " passed" .. (failed > 0 and ", " .. failed .. " FAILED" or "")
+      .. (pending > 0 and ", " .. pending .. " pending" or "") .. (", %.1f s\n"):format(busted.monotime() - began))
     return nil, true
   end
 
@@ -52,7 +65,6 @@ return function(options)
     if options.verbose then
       for _, entry in ipairs(handler.pendings) do write("pending: ", entry.name, "\n") end
     end
-    local summary = os.getenv "SUMMARY_FILE"
     local out = summary and assert(io.open(summary, "w")) or io.stdout
     if summary then out:write(passed, " ", failed, "\n") end
     for _, entry in ipairs(handler.failures) do describe(out, "failed", entry) end
@@ -66,6 +78,7 @@ return function(options)
     subscribe(self, given or options)
     busted.subscribe({ "file", "start" }, file_start)
     busted.subscribe({ "file", "end" }, file_end)
+    busted.subscribe({ "test", "end" }, test_end)
     busted.subscribe({ "suite", "end" }, suite_end)
   end
 

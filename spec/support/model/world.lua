@@ -27,8 +27,8 @@ end
 -- Events stand in a row, the next one last, those of one time in the order in which they were asked for. Most are for
 -- very soon, and have few to go past. An event is a list, as there are so many, and mostly one that was used before.
 --
--- One that would have to go past more than NEAR of them stands in a heap instead, the next one first: of timers, most of
--- which are cancelled, there may be thousands.
+-- An event that would have to go past more than NEAR others stands in a heap instead, the next one first: there may be
+-- thousands of timers, most of them cancelled.
 local FN, A, B, C, TIME, IS_KEPT, NUMBER = 1, 2, 3, 4, 5, 6, 7
 local NEAR = 16
 
