@@ -55,8 +55,11 @@ return function(options)
   local function file_end()
     local passed, failed, pending = counts()
     passed, failed, pending = passed - before[1], failed - before[2], pending - before[3]
-    write((summary and file .. " ... " or "") .. passed .. " passed" .. (failed > 0 and ", " .. failed .. " FAILED" or "")
-      .. (pending > 0 and ", " .. pending .. " pending" or "") .. (", %.1f s\n"):format(busted.monotime() - began))
+    local words = { passed .. " passed" }
+    if failed > 0 then table.insert(words, failed .. " FAILED") end
+    if pending > 0 then table.insert(words, pending .. " pending") end
+    table.insert(words, ("%.1f s\n"):format(busted.monotime() - began))
+    write((summary and file .. " ... " or "") .. table.concat(words, ", "))
     return nil, true
   end
 

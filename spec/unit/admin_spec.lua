@@ -152,7 +152,9 @@ for _, way in ipairs(Peer.all_ways) do
       end
     end)
 
-    it("makes no more slots than there can be", function ()
+    -- It looks at 65,536 slots for that: in the other ways only where there is time.
+    local soak_it = (way == "whole" or os.getenv "AMQPLOCKS_SOAK") and it or pending
+    soak_it("makes no more slots than there can be", function ()
       local peer = open()
       local op, mutex = begin(peer, "add", 65535, {}, slots(1))
       leaves(peer, mutex)
