@@ -5,7 +5,13 @@
 
 LUA ?= lua5.4
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
 CFLAGS ?= -O2 -g
+CPPFLAGS ?=
+LDFLAGS ?=
+PKG_CONFIG ?= pkg-config
+INSTALL ?= install
 SANITIZE ?=
 WERROR ?=
 V ?=
@@ -24,7 +30,7 @@ LUA_SUFFIX := $(subst .,_,$(LUA_VERSION))
 # Asked when a recipe runs, not before: `prepare` may just have installed what is asked for.
 PACKAGES = librabbitmq libssl libcrypto
 LUA_PACKAGE = $$(for p in $(LUA) lua-$(LUA_VERSION) lua$(subst .,,$(LUA_VERSION)); do \
-	pkg-config --exists $$p && echo $$p && break; done)
+	$(PKG_CONFIG) --exists $$p && echo $$p && break; done)
 
 # nodelete: a module that was unloaded has no names left for the report of its leaks.
 # libubsan is linked in and hidden: next to the address sanitizer, a shared one does not find its way to the file for its
@@ -37,14 +43,25 @@ else ifneq ($(SANITIZE),)
   SANITIZER_LIBS := -static-libubsan -Wl,--exclude-libs,libubsan.a
   SANITIZER_PRELOAD := libasan.so
 endif
-ALL_CFLAGS := $(CFLAGS) -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
-	-D_GNU_SOURCE -Isrc $(SANITIZER) $(if $(SANITIZE),-fno-omit-frame-pointer)
+# -fno-lto: the archives hide names in an object of all objects, which takes their code, not what a link might make of it.
+ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
+	-D_GNU_SOURCE -Isrc $(CPPFLAGS) $(SANITIZER) $(if $(SANITIZE),-fno-omit-frame-pointer)
 
-# What this run needs from the system, for spec/support/prepare.
-GOALS := $(or $(MAKECMDGOALS),all)
+# What is to be made, as far as it decides what this run needs from the system, for spec/support/prepare.
+GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages)
+
+# These install what they miss. All others, a build or an install, never do: they say what is missing.
+INSTALLING := deps demo test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
+LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))
+READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
+
+# One after the other, in the order given, where the order matters.
+ifneq ($(filter clean deps uninstall,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
 
 Q := $(if $(V),,@)
 
@@ -52,7 +69,7 @@ export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
+.PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
 
@@ -61,23 +78,51 @@ all: build
 help: ## this list
 	@echo "make [TARGET] [LUA=lua5.4|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1	\2/p' Makefile | expand -t 20
+	@sed -n 's/^#: \{0,1\}//p' Makefile
+
+#:
+#: From the environment or the command line, for building and installing:
+#:   CC CPPFLAGS CFLAGS LDFLAGS AR LD OBJCOPY PKG_CONFIG INSTALL
+#:   DESTDIR           in front of everything that is installed (none)
+#:   PREFIX            /usr/local
+#:   LIBDIR            C libraries, and pkgconfig/ ($PREFIX/lib)
+#:   INCLUDEDIR        amqplocks.h ($PREFIX/include)
+#:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
+#:   LUA_CDIR          the C module ($LIBDIR/lua/5.4); $LUA_LDIR and $LUA_CDIR get amqplocks/ each
+#: Building and installing need no network, and install no packages; deps, and the targets above that run or check
+#: something (demo, test, check, bench, prove, fuzz and their like), do: with apt-get, on Debian and its kin.
 
 # ---- building ----
 
 prepare:
 	@LUA=$(LUA) spec/support/prepare $(NEEDS)
 
-build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: install what is missing, build the C module in build/
+# Looked for before the first thing is built, and where something cannot be: not each time, as what is built already can be
+# installed without a compiler.
+$(LOOKED):
+	@LUA=$(LUA) spec/support/prepare --look $(NEEDS)
+	@mkdir -p $(@D) && touch $@
+
+LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
+
+DEPS_FOR := all lib install-lib demo test test-unit soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages
+
+deps: ## install what building needs; FOR=lib, for the C library alone; FOR=test, demo, bench, check, prove-cluster ...
+	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
+	@LUA=$(LUA) spec/support/prepare $(NEEDS)
+	@echo "everything that $(strip make $(FOR)) needs is installed"
+
+build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: build the C module in build/; what is missing is named
 
 $(CORE): $(OBJECTS) src/lua/exports.map
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--version-script=src/lua/exports.map $(LDFLAGS) -o $@ $(OBJECTS) $(SANITIZER_LIBS) $$(pkg-config --libs $(PACKAGES))
+	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,--version-script=src/lua/exports.map $(LDFLAGS) -o $@ $(OBJECTS) $(SANITIZER_LIBS) $$($(PKG_CONFIG) --libs $(PACKAGES))
 
-$(BUILD)/objects/%.o: src/%.c Makefile | prepare
+$(BUILD)/objects/%.o: src/%.c Makefile | $(READY)
 	@echo "compiling $<"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $$(pkg-config --cflags $(LUA_PACKAGE) $(PACKAGES)) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) -MMD -MP -c -o $@ $< || $(LOOK)
 
 -include $(OBJECTS:.o=.d)
 
@@ -100,13 +145,23 @@ env: ## print the settings that make this checkout's module loadable: eval "$(ma
 # The rest of the line runs with this checkout's module, and $$LUA is the Lua to run it with.
 WITH_ENV = eval "$$($(PRINT_ENV))" && LUA=$(RUN_LUA)
 
-LUA_DIR := $(DESTDIR)$(PREFIX)/share/lua/$(LUA_VERSION)
-LUA_CDIR := $(DESTDIR)$(PREFIX)/lib/lua/$(LUA_VERSION)
+LUA_LDIR ?= $(PREFIX)/share/lua/$(LUA_VERSION)
+LUA_CDIR ?= $(LIBDIR)/lua/$(LUA_VERSION)
 
-install: build ## install to $(DESTDIR)$(PREFIX) for $(LUA)
-	@echo "installing to $(DESTDIR)$(PREFIX)"
-	$(Q)for file in $(LUA_FILES:lua/%=%); do install -D -m 644 "lua/$$file" "$(LUA_DIR)/$$file" || exit; done
-	$(Q)install -D -m 755 $(CORE) "$(LUA_CDIR)/amqplocks/core.so"
+# src/place notes in build/ which directories it has made, so that uninstall knows which of them to take away.
+PLACE = DESTDIR="$(DESTDIR)" INSTALL="$(INSTALL)" src/place
+
+install: build ## install the module for $(LUA)
+	@echo "installing to $(DESTDIR)$(LUA_LDIR) and $(DESTDIR)$(LUA_CDIR)"
+	$(Q)for file in $(LUA_FILES:lua/%=%); do $(PLACE) file 644 "lua/$$file" "$(LUA_LDIR)/$$file" || exit; done
+	$(Q)$(PLACE) file 755 $(CORE) "$(LUA_CDIR)/amqplocks/core.so"
+
+uninstall: ## remove what install, install-lib and install-lib-lua have installed there
+	@echo "removing what was installed to $(DESTDIR)$(PREFIX)"
+	$(Q)$(PLACE) away $(LUA_FILES:lua/%="$(LUA_LDIR)/%") "$(LUA_CDIR)/amqplocks/core.so" \
+	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
+	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" \
+	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
 
 # ---- the library ----
 #
@@ -114,7 +169,6 @@ install: build ## install to $(DESTDIR)$(PREFIX) for $(LUA)
 # is made of, in build/lib, from where pkg-config finds them with PKG_CONFIG_PATH=build/lib.
 
 OBJCOPY ?= objcopy
-LIBDIR ?= $(PREFIX)/lib
 LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
 VERSION := $(shell sed -n 's/^.define AL_VERSION "\(.*\)"/\1/p' src/amqplocks.h)
 # While the first number is 0, the second one tells what programs can rely on.
@@ -141,7 +195,7 @@ $(LIB)/$(SHARED): $(C_OBJECTS)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-Bsymbolic-functions $(LDFLAGS) \
-	  -o $@ $(C_OBJECTS) $(SANITIZER_LIBS) $$(pkg-config --libs $(PACKAGES))
+	  -o $@ $(C_OBJECTS) $(SANITIZER_LIBS) $$($(PKG_CONFIG) --libs $(PACKAGES))
 
 $(LIB)/libamqplocks.so: $(LIB)/$(SHARED)
 	@ln -sf $(SHARED) $(LIB)/$(SONAME) && ln -sf $(SONAME) $@
@@ -168,8 +222,9 @@ $(PARTS): always
 	@src/embed/pack $(LUA_FILES) >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# $(call PC,libdir,includedir): where things are, here or as installed.
-PC = sed -e '/^\#/d' -e 's|@libdir@|$(1)|' -e 's|@includedir@|$(2)|' -e 's|@version@|$(VERSION)|' -e 's|@lua@|$(LUA)|g' \
+# $(call PC,libdir,includedir): where things are, here or as installed; pkg-config wants a backslash before a blank.
+BLANK := $() $()
+PC = sed -e '/^\#/d' -e 's|@libdir@|$(subst $(BLANK),\\ ,$(1))|' -e 's|@includedir@|$(subst $(BLANK),\\ ,$(2))|' -e 's|@version@|$(VERSION)|' -e 's|@lua@|$(LUA)|g' \
 	-e 's| *@flags@|$(SANITIZER:%= %)|'
 
 $(LIB)/amqplocks.pc: src/amqplocks.pc.in src/amqplocks.h Makefile
@@ -178,20 +233,20 @@ $(LIB)/amqplocks.pc: src/amqplocks.pc.in src/amqplocks.h Makefile
 $(LIB)/amqplocks-$(LUA).pc: src/embed/amqplocks-lua.pc.in src/amqplocks.h Makefile
 	@mkdir -p $(@D) && $(call PC,$(CURDIR)/$(LIB),) $< >$@
 
-install-lib: lib ## install the C library to $(DESTDIR)$(PREFIX)
-	@echo "installing to $(DESTDIR)$(PREFIX)"
-	$(Q)install -D -m 644 $(LIB)/amqplocks.h "$(DESTDIR)$(PREFIX)/include/amqplocks.h"
-	$(Q)install -D -m 644 $(LIB)/libamqplocks.a "$(DESTDIR)$(LIBDIR)/libamqplocks.a"
-	$(Q)install -D -m 755 $(LIB)/$(SHARED) "$(DESTDIR)$(LIBDIR)/$(SHARED)"
-	$(Q)ln -sf $(SHARED) "$(DESTDIR)$(LIBDIR)/$(SONAME)" && ln -sf $(SONAME) "$(DESTDIR)$(LIBDIR)/libamqplocks.so"
-	$(Q)mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
-	$(Q)$(call PC,$(LIBDIR),$(PREFIX)/include) src/amqplocks.pc.in >"$(DESTDIR)$(LIBDIR)/pkgconfig/amqplocks.pc"
+install-lib: lib ## install the C library
+	@echo "installing to $(DESTDIR)$(LIBDIR) and $(DESTDIR)$(INCLUDEDIR)"
+	$(Q)$(PLACE) file 644 $(LIB)/amqplocks.h "$(INCLUDEDIR)/amqplocks.h"
+	$(Q)$(PLACE) file 644 $(LIB)/libamqplocks.a "$(LIBDIR)/libamqplocks.a"
+	$(Q)$(PLACE) file 755 $(LIB)/$(SHARED) "$(LIBDIR)/$(SHARED)"
+	$(Q)$(PLACE) link $(SHARED) "$(LIBDIR)/$(SONAME)"
+	$(Q)$(PLACE) link $(SONAME) "$(LIBDIR)/libamqplocks.so"
+	$(Q)$(call PC,$(LIBDIR),$(INCLUDEDIR)) src/amqplocks.pc.in | $(PLACE) text 644 "$(LIBDIR)/pkgconfig/amqplocks.pc"
 
 install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
-	@echo "installing to $(DESTDIR)$(PREFIX)"
-	$(Q)install -D -m 644 $(LIB)/libamqplocks-$(LUA).a "$(DESTDIR)$(LIBDIR)/libamqplocks-$(LUA).a"
-	$(Q)mkdir -p "$(DESTDIR)$(LIBDIR)/pkgconfig"
-	$(Q)$(call PC,$(LIBDIR),) src/embed/amqplocks-lua.pc.in >"$(DESTDIR)$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
+	@echo "installing to $(DESTDIR)$(LIBDIR)"
+	$(Q)$(PLACE) file 644 $(LIB)/libamqplocks-$(LUA).a "$(LIBDIR)/libamqplocks-$(LUA).a"
+	$(Q)$(call PC,$(LIBDIR),) src/embed/amqplocks-lua.pc.in | \
+	  $(PLACE) text 644 "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
 
 # ---- running ----
 
@@ -202,8 +257,8 @@ test: prepare build build-for-nginx lib lib-lua replays ## all specs, or SPEC=pa
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
 
 # nginx runs LuaJIT, whatever runs the specs.
-build-for-nginx: prepare
-	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory LUA=luajit SANITIZE= WERROR= build
+build-for-nginx: | $(READY)
+	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory $(if $(V),,-s) LUA=luajit SANITIZE= WERROR= build
 
 test-unit: prepare build build-for-nginx replays ## the specs that need no broker
 	@$(WITH_ENV) spec/support/suite spec/unit
@@ -229,11 +284,11 @@ prove: prepare build ## processes on a real broker while faults strike: SECONDS=
 # What the bench compares with: Lua modules of its own, found only by it.
 BENCH_MODULES := $(patsubst spec/bench/%.c,$(BUILD)/bench/%.so,$(wildcard spec/bench/*.c))
 
-$(BUILD)/bench/%.so: spec/bench/%.c Makefile | prepare
+$(BUILD)/bench/%.so: spec/bench/%.c Makefile | $(READY)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $$(pkg-config --cflags $(LUA_PACKAGE) $(PACKAGES)) \
-	  -o $@ $< $$(pkg-config --libs $(PACKAGES))
+	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $(LDFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) \
+	  -o $@ $< $$($(PKG_CONFIG) --libs $(PACKAGES))
 
 bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios, budgets, rivals; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
@@ -254,11 +309,11 @@ endif
 # The core and the bytes transport: all there is to a session that has no sockets.
 FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c input.c output.c),$(SOURCES))
 
-build/prove/million: spec/prove/million.c spec/fuzz/peer.c spec/fuzz/wire.c $(FUZZED) | prepare
+build/prove/million: spec/prove/million.c spec/fuzz/peer.c spec/fuzz/wire.c $(FUZZED) | $(READY)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Ispec/fuzz $$(pkg-config --cflags librabbitmq) \
-	  -o $@ $^ $$(pkg-config --libs librabbitmq)
+	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Ispec/fuzz $$($(PKG_CONFIG) --cflags librabbitmq) \
+	  -o $@ $^ $$($(PKG_CONFIG) --libs librabbitmq)
 
 prove-memory: prepare build $(BENCH_MODULES) build/prove/million ## a million operations, memory flat; [OPERATIONS=50000] on a broker
 	@build/prove/million
@@ -281,13 +336,13 @@ REPLAYS := $(FUZZ_TARGETS:%=$(BUILD)/fuzz/replay-%)
 
 export AMQPLOCKS_REPLAY = $(CURDIR)/$(BUILD)/fuzz/replay-
 
-build/fuzz/objects/%.o: src/%.c Makefile | prepare
+build/fuzz/objects/%.o: src/%.c Makefile | $(READY)
 	@mkdir -p $(@D)
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $(FUZZ_COVERAGE) $$(pkg-config --cflags librabbitmq) -MMD -MP -c -o $@ $<
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $(FUZZ_COVERAGE) $$($(PKG_CONFIG) --cflags librabbitmq) -MMD -MP -c -o $@ $<
 
-build/fuzz/objects/fuzz/%.o: spec/fuzz/%.c Makefile | prepare
+build/fuzz/objects/fuzz/%.o: spec/fuzz/%.c Makefile | $(READY)
 	@mkdir -p $(@D)
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $$(pkg-config --cflags librabbitmq) -MMD -MP -c -o $@ $<
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $$($(PKG_CONFIG) --cflags librabbitmq) -MMD -MP -c -o $@ $<
 
 # The broker that they play is not what is looked for faults in, and most of the work.
 $(FUZZ_HELPERS): FUZZ_CFLAGS := -O2 -g -std=c11 -Wall -Wextra -D_GNU_SOURCE
@@ -296,7 +351,7 @@ build/fuzz/session: build/fuzz/objects/fuzz/mutate.o
 
 $(FUZZ_TARGETS:%=build/fuzz/%): build/fuzz/%: build/fuzz/objects/fuzz/%.o $(FUZZ_HELPERS) $(FUZZ_OBJECTS)
 	@echo "building $@"
-	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer -o $@ $^ $$(pkg-config --libs librabbitmq)
+	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer -o $@ $^ $$($(PKG_CONFIG) --libs librabbitmq)
 
 -include $(wildcard build/fuzz/objects/*/*.d)
 
@@ -304,8 +359,8 @@ $(REPLAYS): $(BUILD)/fuzz/replay-%: spec/fuzz/replay.c spec/fuzz/%.c spec/fuzz/p
 		$(FUZZED:src/%.c=$(BUILD)/objects/%.o) spec/fuzz/peer.h spec/fuzz/wire.h
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $$(pkg-config --cflags librabbitmq) -o $@ $(filter %.c %.o,$^) $(SANITIZER_LIBS) \
-	  $$(pkg-config --libs librabbitmq)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$($(PKG_CONFIG) --cflags librabbitmq) -o $@ $(filter %.c %.o,$^) $(SANITIZER_LIBS) \
+	  $$($(PKG_CONFIG) --libs librabbitmq)
 
 replays: $(REPLAYS)
 

@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Every way in which the module gets to where a program finds it, from a copy of the tree. Each time the program does
--- its work on the broker, and says where it found what it loaded.
+-- its work on the broker, and says where it found what it loaded. Then: what make does where something is missing,
+-- which settings of packagers it takes, and how what was installed goes away again.
 local client = require "spec.support.client"
 local process = require "spec.support.process"
 local scene = require "spec.broker.facts.scene"
@@ -134,5 +135,160 @@ describe("the module", function ()
     -- In a program that is linked with the C library it must not call the functions of that one.
     assert.equal("", run("/rocks", "nm -D lib/lua/" .. VERSION .. "/amqplocks/core.so | grep -w al_op_drop || true"))
     assert.is_true(has_worked())
+  end)
+
+  -- ---- where something is missing ----
+
+  local function write_program(path, text)
+    process.shell("mkdir", "-p", path:match "^(.*)/")
+    local file = assert(io.open(path, "w"))
+    file:write("#!/bin/sh\n" .. text)
+    file:close()
+    process.shell("chmod", "+x", path)
+  end
+
+  local function contents(path)
+    local file = io.open(path)
+    if not file then return nil end
+    local text = file:read "*a"
+    file:close()
+    return text
+  end
+
+  -- A tree that was never built, and a system on which no package is installed and pkg-config finds nothing; its
+  -- apt-get only notes what it is called with. Gives the environment for run().
+  local function bare_system()
+    process.shell("rm", "-rf", place .. "/tree/build", place .. "/called")
+    for _, tool in ipairs { "apt-get", "apt", "apt-cache" } do
+      write_program(place .. "/bare/" .. tool, ('echo "%s $*" >>%s\n'):format(tool, quote(place .. "/called")))
+    end
+    write_program(place .. "/bare/sudo", 'exec "$@"\n')
+    write_program(place .. "/bare/dpkg-query", "exit 1\n")
+    return ("PATH=%s:\"$PATH\" PKG_CONFIG_LIBDIR=/nonexistent"):format(quote(place .. "/bare"))
+  end
+
+  local function make_fails(goal, environment)
+    local fine, output = pcall(run, "/tree", ("make LUA=%s %s"):format(quote(LUA), goal), environment)
+    assert.is_false(fine, goal)
+    return output
+  end
+
+  for _, goal in ipairs { "", "build", "lib", "lib-lua", "install DESTDIR=../none", "install-lib DESTDIR=../none",
+    "install-lib-lua DESTDIR=../none", "-j4 install install-lib DESTDIR=../none", "-s env" } do
+    it(("names what make %s lacks and the line that installs it, and installs nothing"):format(goal), function ()
+      local said = make_fails(goal, bare_system())
+      assert.matches("\n  rabbitmq%-c %(", said)
+      assert.matches("\n`make deps[^\n]*` installs it, by: apt%-get install [^\n]*librabbitmq%-dev", said)
+      assert.is_nil(contents(place .. "/called"))
+      assert.is_nil(contents(place .. "/none"))
+      assert.not_matches("export", said)
+    end)
+  end
+
+  it("names a compiler that is not there, and only that", function ()
+    process.shell("rm", "-rf", place .. "/tree/build")
+    local said = make_fails("", "CC='no-such-cc -m64'")
+    assert.matches("\n  a C compiler %(no%-such%-cc%)\n", said)
+    assert.not_matches("rabbitmq%-c", said)
+  end)
+
+  it("names the Luas that there are when asked for another", function ()
+    local fine, said = pcall(run, "/tree", "make LUA=lua5.9")
+    assert.is_false(fine)
+    assert.matches("LUA=lua5%.9: this builds for lua5%.4, lua5%.3, lua5%.1 or luajit", said)
+  end)
+
+  it("installs packages by make deps, those for building unless it is told what else they are for", function ()
+    local environment = bare_system()
+    run("/tree", "make deps", environment)
+    local called = contents(place .. "/called")
+    assert.matches("apt%-get install [^\n]*librabbitmq%-dev", called)
+    assert.matches("liblua5%.4%-dev", called)
+    assert.not_matches("rabbitmq%-server", called)
+    process.shell("rm", place .. "/called")
+    run("/tree", "make deps FOR=lib", environment)
+    assert.not_matches("lua", contents(place .. "/called"))
+    local said = make_fails("deps FOR=tset", environment)
+    assert.matches("FOR=tset: ", said)
+  end)
+
+  -- ---- what packagers set ----
+
+  it("is built by the tools and with the flags that are set, in the environment or on the command line", function ()
+    for _, tool in ipairs { "cc", "ar" } do
+      write_program(place .. "/tools/" .. tool, ('echo "%s $*" >>%s\nexec %s "$@"\n'):format(tool,
+        quote(place .. "/calls"), tool))
+    end
+    local tools = quote(place .. "/tools")
+    local set = ("CC=%s/cc AR=%s/ar CPPFLAGS='-D_FORTIFY_SOURCE=2 -Wdate-time' CFLAGS='-O1 -fstack-protector-strong' "
+      .. "LDFLAGS='-Wl,-z,relro -Wl,-z,now'"):format(tools, tools)
+    for _, way in ipairs { { set, "all" }, { "", "lib " .. set } } do
+      process.shell("rm", "-rf", place .. "/tree/build", place .. "/calls")
+      run("/tree", ("make LUA=%s %s"):format(LUA, way[2]), way[1])
+      local compiled, linked = 0, 0
+      for call in contents(place .. "/calls"):gmatch "cc ([^\n]*)\n" do
+        if call:find(" -c ", 1, true) then
+          compiled = compiled + 1
+          assert.matches("-D_FORTIFY_SOURCE=2 -Wdate-time", call, 1, true)
+          assert.matches("-O1 -fstack-protector-strong", call, 1, true)
+        elseif call:find("-shared", 1, true) then
+          linked = linked + 1
+          assert.matches("-Wl,-z,relro -Wl,-z,now", call, 1, true)
+        end
+      end
+      assert.is_true(compiled > 50)
+      assert.equal(1, linked)
+    end
+    assert.matches("ar rcs build/lib/libamqplocks.a", contents(place .. "/calls"), 1, true)
+  end)
+
+  it("goes below DESTDIR where LIBDIR, LUA_LDIR and LUA_CDIR say, in the environment or as arguments", function ()
+    local usr = place .. "/staged here/usr"
+    run("/tree", ("make LUA=%s install DESTDIR='../staged here'"):format(LUA),
+      "PREFIX=/usr LIBDIR=/usr/lib/multi LUA_LDIR=/usr/share/modules")
+    local lib = ("%s/lib/multi/lua/%s"):format(usr, VERSION)
+    assert.same({ usr .. "/share/modules/amqplocks/init.lua", lib .. "/amqplocks/core.so" },
+      program(usr .. "/share/modules/?.lua;" .. usr .. "/share/modules/?/init.lua", lib .. "/?.so"))
+    run("/tree", ("make LUA=%s install DESTDIR='../staged here' LUA_CDIR=/opt/c LUA_LDIR=/opt/lua"):format(LUA))
+    assert.is_string(contents(place .. "/staged here/opt/c/amqplocks/core.so"))
+    assert.is_string(contents(place .. "/staged here/opt/lua/amqplocks/init.lua"))
+  end)
+
+  -- ---- going away again ----
+
+  local function list(path) return process.shell("sh", "-c", 'cd "$1" && find . | LC_ALL=C sort', "sh", path) end
+
+  local ALL = "install install-lib install-lib-lua"
+
+  it("goes away by make uninstall, all of it, with the directories that were made for it", function ()
+    local where = "PREFIX=/usr LIBDIR=/usr/lib/multi DESTDIR='../to go/away'"
+    make("-j4 " .. ALL .. " " .. where)
+    assert.matches("libamqplocks%.a", list(place .. "/to go"))
+    make("uninstall " .. where)
+    assert.is_false((pcall(list, place .. "/to go")))
+    make("uninstall " .. where)  -- there is nothing to be removed, and that is no error
+  end)
+
+  it("goes away when what was made is not known any more, but for DESTDIR itself", function ()
+    make(ALL .. " DESTDIR='../to go'")
+    process.shell("rm", "-rf", place .. "/tree/build")
+    make("uninstall DESTDIR='../to go'")
+    assert.equal(".\n", list(place .. "/to go"))
+    process.shell("rmdir", place .. "/to go")
+  end)
+
+  it("leaves what was there before, or came from others, when it goes", function ()
+    local prefix = place .. "/prefix"
+    for _, directory in ipairs { "include", "lib/pkgconfig", "share/lua/" .. VERSION .. "/other" } do
+      process.shell("mkdir", "-p", prefix .. "/" .. directory)
+    end
+    local before = list(prefix)
+    make(ALL .. " PREFIX=" .. quote(prefix))
+    process.shell("touch", prefix .. "/share/lua/" .. VERSION .. "/amqplocks/foreign.lua")
+    make("uninstall PREFIX=" .. quote(prefix))
+    assert.equal(("./share/lua/%s/amqplocks\n./share/lua/%s/amqplocks/foreign.lua\n"):format(VERSION, VERSION),
+      (list(prefix):gsub("[^\n]+\n", function (line) return before:find(line, 1, true) and "" or nil end)))
+    process.shell("rm", "-r", prefix .. "/share/lua/" .. VERSION .. "/amqplocks")
+    assert.equal(before, list(prefix))
   end)
 end)

@@ -165,6 +165,20 @@ describe("the libraries, once they are installed", function()
     assert.matches("^%-L/opt/lib %-l" .. archive:gsub("%p", "%%%0") .. " ", flags("--libs", archive))
   end)
 
+  it("are where pkg-config says, also where LIBDIR and INCLUDEDIR, with a blank in them, say so", function()
+    local other = program.place() .. "/other root"
+    program.make("install-lib", "install-lib-lua", "DESTDIR=" .. other, "PREFIX=/opt", "LIBDIR=/opt/lib 64/multi",
+      "INCLUDEDIR=/opt/headers")
+    local function said(...)
+      return process.shell("env", "PKG_CONFIG_PATH=" .. other .. "/opt/lib 64/multi/pkgconfig", "pkg-config", ...)
+    end
+    assert.matches("^%-I/opt/headers ", said("--cflags", "amqplocks"))
+    assert.matches("^%-L/opt/lib\\ 64/multi %-lamqplocks", said("--libs", "amqplocks"))
+    assert.matches("^%-L/opt/lib\\ 64/multi %-lamqplocks%-", said("--libs", "amqplocks-" .. program.LUA))
+    read(other .. "/opt/headers/amqplocks.h")
+    read(other .. "/opt/lib 64/multi/libamqplocks.so")
+  end)
+
   it("are what a program uses", function()
     local path = program.place() .. "/uses.c"
     local file = assert(io.open(path, "w"))
