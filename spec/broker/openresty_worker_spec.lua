@@ -4,6 +4,7 @@
 -- In nginx: what belongs to a request and what to its worker, where locks may be used at all, and TLS.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local line = require "spec.support.line"
 local scene = require "spec.broker.openresty_scene"
 local socket = require "socket"
 local stage = require "spec.support.stage"
@@ -159,6 +160,34 @@ for _, shared in ipairs{ false, true } do
       occupant:release()
       scene.assert_all_there(name, 1)
     end)
+
+    -- Whichever of them reads for both.
+    for i = 1, 2 do
+      it(("of two light threads that wait the other goes on when number %d is killed"):format(i), function()
+        local names = { stage.semaphore(1), stage.semaphore(1) }
+        local server = scene.start(shared, { locations = { ["= /kill"] = [[
+          local conn, threads = connect(), {}
+          for i = 1, 2 do
+            threads[i] = ngx.thread.spawn(function()
+              conn:semaphore(var["arg_name" .. i]):acquire{ poll = 600 }
+            end)
+          end
+          await_gate("go")
+          local i = tonumber(var.arg_i)
+          ngx.thread.kill(threads[i])
+          ngx.thread.wait(threads[3 - i])
+          ngx.say("over")]] } })
+        local locks = {}
+        for k, name in ipairs(names) do locks[k] = stage.take(stage.connect():semaphore(name)) end
+        local request = server:begin(("/kill?name1=%s&name2=%s&i=%d"):format(names[1], names[2], i))
+        for _, name in ipairs(names) do line.until_at(name, 0, 2) end -- its holder, which keeps its token, and a waiter
+        scene.open(server, "go")
+        assert(locks[3 - i]:release())
+        assert.equal("200 over\n", scene.answer(request))
+        assert(locks[i]:release())
+        for _, name in ipairs(names) do scene.assert_all_there(name, 1) end
+      end)
+    end
 
     it("a light thread that is killed, and collected, leaves others what they hold", function()
       local name = stage.semaphore(2)

@@ -14,6 +14,8 @@ local losses = require "amqplocks.losses"
 local stream = require "amqplocks.stream"
 local waiting = require "amqplocks.waiting"
 
+local LONGEST = 1 -- seconds without a look at who reads: nobody is told when a light thread is killed
+
 local request = {}
 
 -- What belongs to the request we are in, until it is over: its locks, too, whether or not anybody refers to them.
@@ -80,7 +82,7 @@ local function wait(self, operation, most)
   if operation:awaits() == "prober" then
     self.worker.askers:wait(operation, left, most)
   elseif is_alive(self.leader) then
-    self.followers:wait(operation, left, most)
+    self.followers:wait(operation, waiting.least(left, LONGEST), most)
   else
     lead(self, left, most)
     self.followers:call() -- another one leads from here on
