@@ -10,6 +10,7 @@ local line = require "spec.support.line"
 local loops = require "spec.support.loops"
 local permits = require "spec.broker.token_scene"
 local scene = require "spec.broker.facts.scene"
+local lua53 = require "spec.support.lua53"
 local stage = require "spec.support.stage"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
@@ -53,8 +54,20 @@ local function strike(queue, delivery_mode)
   return channel
 end
 
+-- Messages whose flags say that more flags follow: RabbitMQ does not read that bit, and hands them on as they are.
+local function strike_with_flags(queue)
+  local raw = stranger()
+  local channel = raw:channel():confirm()
+  for _, properties in ipairs{ "\0\1", "\0\3", "\0\33\1t", "\32\1\0\0\0\0" } do
+    channel:send{ method = "basic.publish", routing_key = queue, mandatory = true }
+    raw:write(lua53.pack(">I1I2s4I1", 2, channel.number, lua53.pack(">I2I2I8", 60, 0, 0) .. properties, 206))
+    assert.equal("basic.ack", assert(channel:next(20)).method)
+  end
+end
+
 -- The same, to what a lock is held by. The request behind them is read when all of them were.
 local function strike_holder(queue, lock, until_it_is)
+  strike_with_flags(queue)
   local channel = strike(queue)
   channel:publish{ routing_key = queue, properties = { type = REVOKE } }
   assert.equal("basic.ack", assert(channel:next()).method)

@@ -79,6 +79,21 @@ for _, way in ipairs(Peer.ways) do
       assert.is_true(lock:revoked())
     end)
 
+    -- RabbitMQ reads one word of flags, whatever its two lowest bits say, and hands on what the publisher wrote.
+    for _, bits in ipairs{ 1, 2, 3 } do
+      it("with the flag bits " .. bits .. ", which RabbitMQ does not read, is passed over", function ()
+        peer.holder:send(deliver, header(claim.channel, bits, ""))
+        peer.holder:send(deliver, header(claim.channel, HEADERS + bits, deep_table(3)))
+        peer.holder:send(deliver, header(claim.channel, TYPE + bits, "\1t"))
+        goes_on()
+      end)
+    end
+
+    it("is read for its type whatever the lowest bits of its flags are", function ()
+      peer.holder:send(deliver, header(claim.channel, HEADERS + TYPE + 3, deep_table(3) .. REVOKE))
+      assert.is_true(lock:revoked())
+    end)
+
     it("with a body in parts of any size is passed over", function ()
       for _, size in ipairs{ 1, 8184, 8185, 131064, 500000 } do
         peer.holder:send(deliver, header(claim.channel, 0, "", 2 * size + 1),

@@ -4,7 +4,7 @@
  * A frame is type (1), channel (2), size (4), so many bytes, and an end mark. What is thrown away of it is cut out of the
  * bytes as they come, and its size is written anew, so that rabbitmq-c sees a frame that is small and whole:
  *
- *   a message's header   class (2) weight (2) body size (8) flags (2, or more) [content type] [encoding] [table] others
+ *   a message's header   class (2) weight (2) body size (8) flags (2) [content type] [encoding] [table] others
  *                        the table becomes an empty one
  *   a body               becomes empty, and its length is kept beside it */
 #include "transport/input.h"
@@ -15,7 +15,7 @@
 #define END 1
 #define PROTOCOL_HEADER 8
 #define FLAGS (HEAD + 12) /* where the flags of a message's properties begin */
-#define FLAGS_MOST 4      /* words of them; AMQP's messages need one */
+#define MORE_FLAGS 1      /* the bit that says that another word of flags follows */
 
 static uint32_t number(const uint8_t *at, int bytes) {
   uint32_t number = 0;
@@ -41,15 +41,10 @@ static void cut(al_input *input, size_t place, uint32_t omit, uint32_t size) {
 
 /* Where the length of the table stands in the header of a message; 0: there is no table; -1: not enough has come to tell. */
 static int find_table(const uint8_t *at, size_t there, uint32_t size) {
-  size_t place = FLAGS, end = HEAD + (size_t)size;
-  uint32_t flags = 0, word;
-  do {
-    if (place + 2 > end || place > FLAGS + 2 * FLAGS_MOST) return 0;
-    if (place + 2 > there) return -1;
-    word = number(at + place, 2);
-    if (place == FLAGS) flags = word;
-    place += 2;
-  } while (word & 1);
+  size_t place = FLAGS + 2, end = HEAD + (size_t)size;
+  if (place > end) return 0;
+  if (place > there) return -1;
+  uint32_t flags = number(at + FLAGS, 2);
   if (number(at + HEAD, 2) != AMQP_BASIC_CLASS || !(flags & AMQP_BASIC_HEADERS_FLAG)) return 0;
   for (uint32_t flag = AMQP_BASIC_CONTENT_TYPE_FLAG; flag > AMQP_BASIC_HEADERS_FLAG; flag >>= 1) {
     if (!(flags & flag)) continue;
@@ -60,11 +55,18 @@ static int find_table(const uint8_t *at, size_t there, uint32_t size) {
   return place + 4 > there ? -1 : (int)place;
 }
 
+/* RabbitMQ reads one word of flags whatever this bit says, and hands on what a publisher wrote. rabbitmq-c would read what
+ * follows as flags, fail at what is left, and the connection be lost. */
+static void end_flags(al_input *input, uint32_t size) {
+  if (HEAD + (size_t)size >= FLAGS + 2) frame_at(input)[FLAGS + 1] &= (uint8_t)~MORE_FLAGS;
+}
+
 /* False: not enough has come to tell. */
 static bool measure_header(al_input *input, uint32_t size) {
   uint8_t *at = frame_at(input);
   int place = find_table(at, there(input), size);
   if (place < 0) return false;
+  end_flags(input, size);
   uint32_t table = place > 0 ? number(at + place, 4) : 0;
   if (place == 0 || place + 4 + (uint64_t)table > HEAD + (uint64_t)size) {
     cut(input, HEAD, 0, size); /* what is wrong with it is rabbitmq-c's to say */
