@@ -212,10 +212,8 @@ describe("luaopen_amqplocks", function()
   it("has errors name the module and the line", function()
     local output = run [[
       local amqplocks = (...)()
-      local conn = assert(amqplocks.connect())
-      print(debug.getinfo(conn.close, "S").short_src)
-      conn:close()
+      print(debug.getinfo(amqplocks.connect, "S").short_src)
     ]]
-    assert.equal("amqplocks/connection.lua\n", output)
+    assert.equal("amqplocks/init.lua\n", output)
   end)
 end)
