@@ -47,7 +47,11 @@ local function ask(self, fn)
     is_over = true
     done:signal()
   end)
-  while not is_over and core.now() < deadline do done:wait(deadline - core.now()) end
+  local left = self._timeout
+  while not is_over and left > 0 do
+    done:wait(left)
+    left = deadline - core.now()
+  end
   if is_over then return url, why, code end
   if loop.abandon then loop.abandon(thread) end
   return nil, LATE:format(self._timeout), "url"
