@@ -64,8 +64,7 @@ describe("the suite", function ()
     write("go1", "")
     await "slow_spec%.lua %(2 passed in"
     write("go2", "")
-    await "\n3 passed, 0 failed\n$"
-    assert.matches("\n[^\n]*slow_spec%.lua %.%.%. 3 passed, [%d.]+ s\n3 passed, 0 failed\n$", read "output")
+    await "\n[^\n]*slow_spec%.lua %.%.%. 3 passed, [%d.]+ s\n.*\n?3 passed, 0 failed\n$"
   end
 
   it("tells what it is at before a slow file ends, into a file", function ()
