@@ -352,4 +352,16 @@ describe("a permit that came while its process was stopped for longer than it wa
     peer.holder:declared(question.channel, question.queue)
     assert.is_true(peer:result(op):held())
   end)
+
+  it("is said to have come while it is asked for", function()
+    local peer = permits.open("whole", { heartbeat = 10, timeout = 30 })
+    local op, taker = permits.waiting(peer, 600)
+    assert.equal("every permit is taken", select(2, op:waiting()))
+    peer.now = peer.now + 19.51
+    permits.deliver(peer, taker)
+    assert.equal("a permit has come, and is being made sure of", select(2, op:waiting()))
+    local question = asked(peer)
+    peer.holder:declared(question.channel, question.queue)
+    assert.is_true(peer:result(op):held())
+  end)
 end)

@@ -49,8 +49,9 @@ void al_token_semaphore_drop(al_token_semaphore *semaphore) {
 /* ---- the end of an acquire -------------------------------------------------------------------------------------- */
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
-  (void)op;
-  snprintf(out, AL_MESSAGE_SIZE, "every permit is taken");
+  bool has_come = op->step == handing_over;
+  snprintf(out, AL_MESSAGE_SIZE,
+           has_come ? "a permit has come, and is being made sure of" : "every permit is taken");
 }
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
