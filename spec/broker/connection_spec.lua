@@ -5,6 +5,7 @@ local socket = require "socket"
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local frames = require "spec.support.frames"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
@@ -72,24 +73,37 @@ describe("connect", function()
     ["zeros"] = ("\0"):rep(100),
     ["nothing, and hangs up"] = "",
   }
+  -- A peer that answers our greeting with these words; where it is.
+  local function stranger(words, waits)
+    local peer = process.start()
+    peer:run("server = assert(require('socket').bind('127.0.0.1', 0))")
+    local port = peer:run("return (select(2, server:getsockname()))")
+    peer:begin([[
+      local words, waits = ...
+      local guest = server:accept()
+      guest:receive(8)
+      guest:send(words)
+      if waits then guest:receive("*a") end
+      guest:close()
+    ]], words, waits)
+    return "amqp://127.0.0.1:" .. port
+  end
+
   for what, words in pairs(strangers) do
     it("knows that a peer that speaks " .. what .. " is no broker", function()
-      local peer = process.start()
-      peer:run("server = assert(require('socket').bind('127.0.0.1', 0))")
-      local port = peer:run("return (select(2, server:getsockname()))")
-      peer:begin([[
-        local words, waits = ...
-        local guest = server:accept()
-        guest:receive(8)
-        guest:send(words)
-        if waits then guest:receive("*a") end
-        guest:close()
-      ]], words, #words > 0)
-      -- Who says nothing may be a proxy, whose broker is down.
+      -- A peer that says nothing may be a proxy whose broker is down.
       stage.fails(words == "" and "unreachable" or "protocol",
-        amqplocks.connect("amqp://127.0.0.1:" .. port, { timeout = 5 }))
+        amqplocks.connect(stranger(words, #words > 0), { timeout = 5 }))
     end)
   end
+
+  -- 0x15 is how a TLS alert begins. The greeting is longer than what is read at once, and whatever read follows the
+  -- first one begins within these bytes.
+  it("does not take the middle of a broker's greeting for TLS", function()
+    local greeting = frames.encode { channel = 0, method = "connection.start", version_major = 0, version_minor = 9,
+      server_properties = { motd = ("\21"):rep(40000) }, mechanisms = "NONE", locales = "en_US" }
+    stage.fails("auth", amqplocks.connect(stranger(greeting, true), { timeout = 5 }))
+  end)
 
   it("says that the password is wrong, and not which it was", function()
     for _, user in ipairs{ "guest:s3cret", client.unique("nobody") .. ":s3cret" } do

@@ -26,7 +26,7 @@
 #endif
 
 #define READ_AT_ONCE 16384 /* as much as a TLS record holds */
-#define TLS_ALERT 0x15     /* how its bytes begin */
+#define TLS_ALERT 0x15     /* the first byte of one */
 
 typedef struct socket_port {
   al_frames frames;
@@ -56,7 +56,7 @@ static void broken(socket_port *self, int error) {
 }
 
 static void hung_up(socket_port *self) {
-  /* So does a proxy whose broker is down, as well as whoever is no broker. */
+  /* A proxy whose broker is down does so, and so does a peer that is no broker. */
   al_frames_down(&self->frames, AL_UNREACHABLE,
                  self->has_heard ? "the broker closed the connection without a word"
                                  : "the peer closed the connection instead of speaking AMQP 0-9-1");
@@ -65,13 +65,15 @@ static void hung_up(socket_port *self) {
 /* Whether bytes came, or the news that there will be none. */
 static bool read_some(socket_port *self) {
   uint8_t bytes[READ_AT_ONCE];
+  const al_output *in = &self->frames.in.bytes;
+  bool begins = !self->has_heard && in->start == in->end; /* nothing came before */
   ssize_t length = receive(self, bytes, sizeof bytes);
   if (length < 0 && is_for_later(errno)) return false;
   if (length < 0)
     broken(self, errno);
   else if (length == 0)
     hung_up(self);
-  else if (!self->has_heard && !self->is_tls && bytes[0] == TLS_ALERT)
+  else if (begins && !self->is_tls && bytes[0] == TLS_ALERT)
     al_frames_down(&self->frames, AL_TLS, "the peer speaks TLS on this port: use amqps://");
   else
     al_frames_feed(&self->frames, bytes, (size_t)length);
