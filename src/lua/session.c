@@ -24,17 +24,27 @@ static int refuse_url(lua_State *L, const char *why) {
   return 3;
 }
 
-/* Several nodes, and whether Lua is asked for them before each connection: `addressed` are those of the first one. */
-static bool list_nodes(lua_State *L, int table, al_session *session, const al_settings *all, size_t count) {
-  bool rotates = al_lua_flag_field(L, table, "rotates"),
-       is_addressed = al_lua_flag_field(L, table, "addressed");
+/* How the nodes are used: whether Lua is asked for them before each connection; if so, whether those given are the first
+ * one's. */
+typedef struct usage {
+  bool rotates, is_addressed, is_shuffled;
+} usage;
+
+static usage read_usage(lua_State *L, int table) {
+  usage usage = {.rotates = al_lua_flag_field(L, table, "rotates"),
+                 .is_addressed = al_lua_flag_field(L, table, "addressed")};
   lua_getfield(L, table, "order");
-  bool is_shuffled = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "random") == 0;
+  usage.is_shuffled = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "random") == 0;
   lua_pop(L, 1);
-  if (count == 1 && !rotates) return true;
-  if (!al_session_list_nodes(session, all, count, is_shuffled)) return false;
-  al_link_rotate(&session->holder, rotates, is_addressed);
-  if (session->prober->owner == session) al_link_rotate(&session->prober->link, rotates, false);
+  return usage;
+}
+
+/* Calls no Lua, which may throw: nobody else would free the session. */
+static bool list_nodes(al_session *session, usage usage, const al_settings *all, size_t count) {
+  if (count == 1 && !usage.rotates) return true;
+  if (!al_session_list_nodes(session, all, count, usage.is_shuffled)) return false;
+  al_link_rotate(&session->holder, usage.rotates, usage.is_addressed);
+  if (session->prober->owner == session) al_link_rotate(&session->prober->link, usage.rotates, false);
   return true;
 }
 
@@ -67,6 +77,7 @@ static al_lua_session *new_session(lua_State *L, al_lua_transport transport, mak
   int seed = 1;
   al_lua_number_field(L, 1, "seed", &seed);
   al_session *lender = lender_field(L, 1);
+  usage usage = read_usage(L, 1);
   al_lua_session *box = al_lua_new_box(L, sizeof *box, AL_LUA_SESSION);
   box->transport = transport;
   al_settings *all = al_lua_push_settings(L, 1, &count, why);
@@ -75,7 +86,7 @@ static al_lua_session *new_session(lua_State *L, al_lua_transport transport, mak
     return NULL;
   }
   al_session *session = make(all, seed, lender);
-  bool is_made = session && list_nodes(L, 1, session, all, count);
+  bool is_made = session && list_nodes(session, usage, all, count);
   explicit_bzero(all, count * sizeof *all);
   lua_pop(L, 1);
   if (is_made) {
