@@ -56,11 +56,11 @@ bool al_link_readdress(al_link *link, const al_settings *settings, size_t count)
       al_nodes_new(settings, count, link->settings, link->is_shuffled ? &link->cluster->seed : NULL);
   if (!nodes) return false;
   size_t node = link->node;
-  const al_nodes *old = link->nodes;
+  al_nodes *old = link->nodes;
   link->nodes = nodes;
   use_node(link, node);
   link->is_addressed = true;
-  al_nodes_unref((al_nodes *)old);
+  al_nodes_free(old);
   return true;
 }
 
@@ -164,7 +164,7 @@ static void part(al_link *link) {
 
 void al_link_free(al_link *link) {
   forget_parted(link);
-  al_nodes_unref(link->nodes);
+  al_nodes_free(link->nodes);
   link->nodes = NULL;
 }
 

@@ -21,7 +21,6 @@ al_nodes *al_nodes_new(const al_settings *settings, size_t count, const al_setti
                        const uint64_t *seed) {
   al_nodes *nodes = malloc(sizeof *nodes + count * sizeof *settings);
   if (!nodes) return NULL;
-  nodes->refs = 1;
   nodes->count = count;
   memcpy(nodes->at, settings, count * sizeof *settings);
   for (size_t i = 0; i < count; i++) {
@@ -33,8 +32,8 @@ al_nodes *al_nodes_new(const al_settings *settings, size_t count, const al_setti
   return nodes;
 }
 
-void al_nodes_unref(al_nodes *nodes) {
-  if (!nodes || --nodes->refs > 0) return;
+void al_nodes_free(al_nodes *nodes) {
+  if (!nodes) return;
   explicit_bzero(nodes->at, nodes->count * sizeof *nodes->at);
   free(nodes);
 }

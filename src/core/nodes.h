@@ -11,9 +11,8 @@
 
 #include "amqplocks.h"
 
-/* Never changed once it is made, and counted. */
+/* Never changed once it is made. */
 typedef struct al_nodes {
-  int refs;
   size_t count;
   al_settings at[];
 } al_nodes;
@@ -31,7 +30,7 @@ al_nodes *al_nodes_new(const al_settings *settings, size_t count, const al_setti
                        const uint64_t *seed);
 
 /* Takes NULL. */
-void al_nodes_unref(al_nodes *nodes);
+void al_nodes_free(al_nodes *nodes);
 
 /* Whether another node may take the connection that one has failed with this. */
 bool al_nodes_go_on(al_code code);
