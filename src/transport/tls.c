@@ -84,10 +84,9 @@ static bool has_hung_up(int error, int system) {
   return error == SSL_ERROR_SYSCALL && system == 0;
 }
 
-/* What `result`, of reading or writing, means to those who know recv() and send(). */
-static ssize_t told(al_tls *tls, int result) {
+/* Translates the result of SSL_read() or SSL_write() to that of recv() or send(). */
+static ssize_t told(const al_tls *tls, int result) {
   int system = errno, error = SSL_get_error(tls->ssl, result);
-  tls->awaits_input = error == SSL_ERROR_WANT_READ;
   if (result > 0) return result;
   errno = EAGAIN;
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return -1;
@@ -105,7 +104,9 @@ ssize_t al_tls_read(al_tls *tls, void *bytes, size_t room) {
 ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length) {
   ERR_clear_error();
   errno = 0;
-  return told(tls, SSL_write(tls->ssl, bytes, length < INT_MAX ? (int)length : INT_MAX));
+  ssize_t sent = told(tls, SSL_write(tls->ssl, bytes, length < INT_MAX ? (int)length : INT_MAX));
+  tls->awaits_input = sent < 0 && SSL_want_read(tls->ssl);
+  return sent;
 }
 
 const char *al_tls_complaint(const al_tls *tls) {

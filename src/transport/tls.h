@@ -15,7 +15,7 @@
 typedef struct al_tls {
   struct ssl_st *ssl; /* of rabbitmq-c's socket, known from its handshake on */
   long complaint;     /* what verification found wrong; 0: nothing */
-  bool awaits_input;  /* TLS itself has to read before it writes on, as when keys are agreed on anew */
+  bool awaits_input;  /* the last write waits for TLS to read, as when keys are agreed on anew */
 } al_tls;
 
 /* A TLS socket of `state`, set up by `settings`; `tls` belongs to it and lasts as long. NULL: `why` names the file that is
