@@ -76,7 +76,6 @@ for _, shared in ipairs { false, true } do
     operated_it("a function of each request's own leads to one connection of the worker's", function()
       local name, label = stage.semaphore(1), client.unique("rotating")
       local server = start { ["= /ask"] = [[
-        local password = var.arg_password -- of the broker's, any will do for a prober that is there already
         try(function() return (($url):gsub("//.-@", "//guest:guest@")) end, { name = var.arg_label })]] }
       for _ = 1, 5 do
         assert.equal("slot 1", body(server, ("/ask?name=%s&label=%s"):format(name, label)))
@@ -95,13 +94,15 @@ for _, shared in ipairs { false, true } do
           try(function()
             ngx.sleep(0.001) -- it may wait, as whatever asks a vault would
             return (($url):gsub("//.-@", function() return "//" .. user .. ":" .. gates:get("password") .. "@" end))
-          end)]],
+          end, { name = user })]],
       }
       local path = ("/ask?name=%s&user=%s"):format(name, user)
       body(server, "/set?password=password")
       assert.equal("slot 1", body(server, path))
       broker.suite:ctl("change_password", user, "another")
       body(server, "/set?password=another")
+      assert.equal("slot 1", body(server, path))
+      assert.equal(1, connected(user .. " prober"), "another password needs no other connection of the worker's")
       broker.suite:ctl("close_all_user_connections", user, "rotated")
       until_true(function() -- the end of the worker's connections may be found only by the first call
         local answer = body(server, path)
