@@ -129,14 +129,14 @@ void al_settings_init(al_settings *settings);
  * password; `settings` is then undefined. */
 bool al_settings_url(al_settings *settings, const char *url, char why[AL_MESSAGE_SIZE]);
 
-/* Whether the broker can take `name`, which is UTF-8 without control characters, and `vhost`, which is UTF-8. False: `why`
- * says what is wrong. Whatever connects with such settings fails with AL_PROTOCOL. */
-bool al_settings_check(const al_settings *settings, char why[AL_MESSAGE_SIZE]);
-
-/* The same for a URL that may name several hosts, amqp://user:password@a,b:5673,c/vhost: settings[0] is what was there
- * before, and settings[0] to settings[n - 1] differ in nothing but host and port. `size`: how many there is room for, at
- * least 1. Gives n; 0 as al_settings_url() gives false, also where there is not that much room. */
+/* The same for a URL that may name several hosts, amqp://user:password@a,b:5673,c/vhost: it is read over what
+ * settings[0] held before, and settings[0] to settings[n - 1] then differ in nothing but host and port. `size`: how many
+ * there is room for, at least 1. Gives n; 0 as al_settings_url() gives false, also where there is not that much room. */
 size_t al_settings_urls(al_settings *settings, size_t size, const char *url, char why[AL_MESSAGE_SIZE]);
+
+/* Whether the broker can take `name`, which is UTF-8 without control characters, and `vhost`, which is UTF-8. False: `why`
+ * says what is wrong. Connecting with such settings fails with AL_PROTOCOL. */
+bool al_settings_check(const al_settings *settings, char why[AL_MESSAGE_SIZE]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
@@ -294,8 +294,8 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
 
 /* One token semaphore as seen by this session. Asks the broker nothing. `quorum`: its queue is a quorum queue; those who
  * hold a permit then ask to be left it for ten years, where the broker lets consumers ask (from 4.3). A quorum queue that
- * has lost its majority ends the connection of whoever takes a permit, with every lock on it: let a session that takes
- * quorum permits hold nothing else. */
+ * has lost its majority ends the connection of a client that takes a permit, with every lock on it: let a session that
+ * takes quorum permits hold nothing else. */
 al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum);
 void al_token_semaphore_drop(al_token_semaphore *semaphore);
 
@@ -392,8 +392,8 @@ void al_admin_options_init(al_admin_options *options);
 /* Each takes the administration mutex, acts, and lets it go. al_op_count() is then the number of slots. Fails with
  * AL_TIMEOUT (another administrator, or the action took too long), AL_EXISTS (create), AL_NOT_FOUND (add, remove,
  * destroy, repair), AL_BUSY (repair: its bell is a quorum queue, which is replaced only while no slot is held and nobody
- * waits; the slots are in order), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE (what stands in the place of the
- * mutex is on a node that is down), AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
+ * waits; the slots are in order), AL_CONFLICT, AL_SQUATTED, AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE (the queue in the
+ * place of the mutex is on a node that is down), AL_LOST (the mutex), AL_LIMIT, AL_CLOSED.
  * A message about an action cut short names the count that al_admin_resize() finishes it with.
  *
  * With `revoke`, those that remove slots then ask the holders of these slots to let go: with `wait` again and again until

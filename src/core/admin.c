@@ -287,15 +287,14 @@ static void replace_bell(admin *self) {
   al_exclusive_delete_other(self->mutex.own, self->bell.sight.queue);
 }
 
-/* RabbitMQ may end the connection of whoever uses it in that moment, with all that it holds. */
+/* It is in use: RabbitMQ may end the connection of a client that uses a bell while it is replaced. */
 static void keep_bell(admin *self) {
   self->verdict = AL_BUSY;
-  snprintf(
-      self->words, sizeof self->words,
-      "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, and is "
-      "in use "
-      "(%d slots held, %d consumers at the bell): run repair() again while no slot is held and nobody waits",
-      self->name, slots_held(self), self->bell.sight.consumers);
+  snprintf(self->words, sizeof self->words,
+           "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, "
+           "and is in use (%d slots held, %d consumers at the bell): "
+           "run repair() again while no slot is held and nobody waits",
+           self->name, slots_held(self), self->bell.sight.consumers);
   declare_all(self);
 }
 

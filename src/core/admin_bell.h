@@ -3,8 +3,10 @@
  *
  * The doorbell as administrators keep it: declared before the first slot, given a token for each slot, deleted after the
  * last. It is a classic queue, whatever the slots are: one of quorum type that has lost its majority ends the connection of
- * each client that consumes there. Version 0.1.0 made such ones beside quorum slots; a repair replaces them. It only wakes, so nothing here may keep a semaphore from being administered: tokens that cannot be published are
- * done without, and those who wait find free slots by their own looks. */
+ * each client that consumes there. Version 0.1.0 made such ones beside quorum slots; a repair replaces them.
+ *
+ * It only wakes, so nothing here may keep a semaphore from being administered: tokens that cannot be published are done
+ * without, and waiters find free slots by their own looks. */
 #ifndef AL_CORE_ADMIN_BELL_H
 #define AL_CORE_ADMIN_BELL_H
 

@@ -173,7 +173,7 @@ static char *cut(char *text, char at) {
   return end;
 }
 
-/* Before the first "/" stands who and where. The rest of a password that holds a "/" or a "?" stands behind it. */
+/* Before the first "/" stand user, password and hosts. The rest of a password that holds a "/" or a "?" stands behind it. */
 static bool split(char *text, al_url *url, char why[AL_MESSAGE_SIZE]) {
   bool is_plain = strncmp(text, "amqp://", 7) == 0, is_tls = strncmp(text, "amqps://", 8) == 0;
   if (*text == '\0') return refuse(why, "the URL is empty");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by whoever waits. */
+ * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by the thread that waits. */
 #include "transport/native.h"
 
 #include <poll.h>
@@ -27,8 +27,8 @@
 struct al_transport {
   al_fork fork;
   pthread_mutex_t turn;  /* recursive */
-  int turns;             /* taken by whoever has it, one within another */
-  _Atomic int claimants; /* those who want the turn and do not have it yet */
+  int turns;             /* taken by the thread that has it, one within another */
+  _Atomic int claimants; /* threads that want the turn and do not have it yet */
   al_keeper keeper;
   int alarm;          /* an eventfd, made when first asked for: there are alerts; -1 */
   bool is_alarm_due;  /* to be raised at the end of the turn, when what it is about can be seen */
@@ -150,7 +150,7 @@ al_keeper *al_native_keeper(const al_session *session) { return &session->transp
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
-/* How long connecting may take: no longer than whoever waits has time for this node and those behind it. */
+/* How long connecting may take: no longer than the waiting operation has time for this node and those behind it. */
 static int64_t patience(al_session *session, const al_link *link) {
   AL_TURN(session);
   int64_t deadline = al_session_deadline(session);
