@@ -33,14 +33,21 @@ local MESSAGES = {
   { type = ("t"):rep(255), app_id = ("a"):rep(255), headers = deep(120), body = "b" },
 }
 
--- Another user, who may do what the guide lets those do who lock a semaphore: publish.
-local function stranger()
-  if not scene.operated then return stage.client() end
-  local user = client.unique("stranger")
+-- Another user, with the permission that the guide gives to lock a semaphore: to publish.
+local user = client.unique("stranger")
+
+setup(function()
+  if not scene.operated then return end
   scene.ctl("add_user", user, "secret")
-  stage.undo(function() scene.ctl("delete_user", user) end)
   scene.ctl("set_permissions", user, "^$", "^amq\\.default$", "^$")
-  return stage.client(nil, { user = user, password = "secret" })
+end)
+
+teardown(function()
+  if scene.operated then scene.ctl("delete_user", user) end
+end)
+
+local function stranger()
+  return stage.client(nil, scene.operated and { user = user, password = "secret" } or nil)
 end
 
 -- Publishes a message of each kind, and waits until the broker has taken it.
