@@ -12,7 +12,8 @@
 -- While it runs it is not called again, however deep in it somebody waits: whoever called it goes on when it has
 -- returned. What a throw left untold, the next call that waits tells; there is none after close, which ignores throws.
 local plain_pcall = pcall
-local pcall = require("amqplocks.protected").pcall
+local protected = require "amqplocks.protected"
+local is_inside, pcall = protected.is_inside, protected.pcall
 
 local losses = {}
 losses.__index = losses
@@ -105,17 +106,9 @@ local function tell_all(self)
   end
 end
 
--- Whether we are called from inside the function; not so when its coroutine waits to be resumed, or never will be.
-local function is_telling(self)
-  local teller = self._teller
-  if type(teller) ~= "thread" then return teller ~= nil end -- Lua 5.1's main program, which never yields
-  local status = coroutine.status(teller)
-  return status == "running" or status == "normal"
-end
-
 --- Tells of all there is to tell.
 function losses:tell()
-  if is_telling(self) then return end
+  if is_inside(self._teller) then return end -- a call from inside the function
   self._teller = coroutine.running() or true
   local fine, problem = pcall(tell_all, self)
   self._teller = nil

@@ -37,4 +37,13 @@ if _VERSION == "Lua 5.1" and not package.loaded.jit then
   if found then use(coxpcall) end
 end
 
+--- Whether the caller is inside a call that `thread` began: coroutine.running() as it was then, or true where that gave
+-- nothing, in Lua 5.1's main program, which never yields. It is not when that coroutine waits to be resumed, or has
+-- ended.
+function protected.is_inside(thread)
+  if type(thread) ~= "thread" then return thread ~= nil end
+  local status = coroutine.status(thread)
+  return status == "running" or status == "normal"
+end
+
 return protected

@@ -6,7 +6,9 @@
 -- A URL that is malformed is configuration gone wrong: a result with the code `url`. Only a value of another type
 -- throws.
 local memory = require "amqplocks.memory"
-local pcall = require("amqplocks.protected").pcall
+local protected = require "amqplocks.protected"
+
+local is_inside, pcall = protected.is_inside, protected.pcall
 
 local urls = {}
 
@@ -80,17 +82,11 @@ end
 
 local RECURSION = "the function for the URL waits for the connection that it is called for"
 
-local function is_running(asker)
-  if type(asker) ~= "thread" then return asker ~= nil end -- Lua 5.1's main program, which never yields
-  local status = coroutine.status(asker)
-  return status == "running" or status == "normal"
-end
-
 --- Calls a function for a session that waits where it is called, and so cannot wait for itself.
 function urls.asker()
   local asker
   return function(fn)
-    if is_running(asker) then return nil, RECURSION, "url" end
+    if is_inside(asker) then return nil, RECURSION, "url" end
     asker = coroutine.running() or true
     local url, why, code = urls.ask(fn)
     asker = nil
