@@ -37,28 +37,40 @@ end
 
 local LATE = "the function for the URL did not return within %g s"
 
--- Where to connect, from a function that may wait as others do in this loop. It runs in a coroutine of its own, so that
--- one that never returns is waited for no longer than a broker is.
-local function ask(self, fn)
-  local loop, done, deadline = self._loop, self._loop.condition(), core.now() + self._timeout
-  local url, why, code, is_over
-  local thread = (loop.beside or loop.spawn)(function()
-    url, why, code = urls.ask(fn)
-    is_over = true
-    done:signal()
+-- Calls the function in a coroutine of its own, where it may wait as others do in this loop.
+local function question(self, fn)
+  local loop = self._loop
+  local asked = { done = loop.condition() }
+  self._asked = asked
+  asked.thread = (loop.beside or loop.spawn)(function()
+    asked.url, asked.why, asked.code = urls.ask(fn)
+    asked.is_over, self._asked = true, nil
+    asked.done:signal()
   end)
-  local left = self._timeout
-  while not is_over and left > 0 do
-    done:wait(left)
+  return asked
+end
+
+-- Where to connect, from the function; nil alone if the caller's own time ends before the function returns. A function
+-- that never returns is waited for no longer than a broker is. Where it cannot be killed, it is not called again until
+-- it has returned: each call would leave one coroutine more.
+local function ask(self, fn, patience)
+  local loop, most = self._loop, math.min(self._timeout, patience or math.huge)
+  local asked, left, deadline = self._asked or question(self, fn), most, core.now() + most
+  while not asked.is_over and left > 0 do
+    asked.done:wait(left)
     left = deadline - core.now()
   end
-  if is_over then return url, why, code end
-  if loop.abandon then loop.abandon(thread) end
+  if asked.is_over then return asked.url, asked.why, asked.code end
+  if loop.abandon then
+    loop.abandon(asked.thread)
+    self._asked = nil
+  end
+  if most < self._timeout then return nil end
   return nil, LATE:format(self._timeout), "url"
 end
 
-local function renew(self)
-  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn) end)
+local function renew(self, patience)
+  urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, patience) end)
 end
 
 --- Opens the connection, unless it is not wanted any more once it is there. Who has only so many seconds himself breaks
@@ -66,8 +78,8 @@ end
 function stream:open(patience)
   local session, role = self._session, self._role
   local deadline = patience and core.now() + patience
-  renew(self)
-  if not session:due(role) then return end
+  renew(self, patience)
+  if not session:due(role) or session:lacks_address(role) then return end
   local host, port, share, tls, left = session:address(role)
   local begun = core.now()
   local seconds = deadline and math.min(share, math.max(0.001, (deadline - begun) / left)) or share

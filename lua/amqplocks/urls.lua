@@ -66,8 +66,8 @@ function urls.begin(settings)
   return true
 end
 
---- Asks the function where one of a session's connections is to go, as it is about to be opened. `ask` calls it. What
--- it gives is no use is why there is no connection.
+--- Asks the function where one of a session's connections is to go, as it is about to be opened. `ask` calls it, and
+-- gives nil alone if its caller can wait no longer. An answer that is no use is why there is no connection.
 function urls.renew(session, role, settings, ask)
   if not session:lacks_address(role) then return end
   local url, why, code = ask(settings.ask)
@@ -77,7 +77,7 @@ function urls.renew(session, role, settings, ask)
     settings.url = url
     done, why, code = session:readdress(role, settings)
   end
-  if not done then session:fail(role, code, why) end
+  if not done and why then session:fail(role, code, why) end
 end
 
 local RECURSION = "the function for the URL waits for the connection that it is called for"

@@ -138,3 +138,22 @@ for _, shared in ipairs { false, true } do
     end)
   end)
 end
+
+it("a function that never returns holds a request's acquire no longer than the acquire's own timeout", function()
+  local name = stage.semaphore(1)
+  local server = scene.start(false, { locations = { ["= /hasty"] = ([[
+    local url, hangs = %q, false
+    local conn = assert(amqplocks.connect(function()
+      if hangs and ngx.get_phase() ~= "timer" then ngx.sleep(60) end
+      return url
+    end, { name = "hasty", timeout = 50 }))
+    local semaphore = conn:semaphore(var.arg_name)
+    local _, unreachable = semaphore:acquire{ timeout = 0.3 }
+    url, hangs = %q, true
+    local _, timeout = semaphore:acquire{ timeout = 3 }
+    hangs = false
+    local lock, problem = semaphore:acquire{ timeout = 10 }
+    ngx.say(unreachable, ", ", timeout, ", ", lock and "slot " .. lock.slot or problem)]]):format(dead(), URL) } })
+  local answer = body(server, "/hasty?name=" .. name)
+  assert.matches("^unreachable: .*, timeout: .*, slot 1$", answer)
+end)

@@ -190,6 +190,8 @@ for _, loop in ipairs(loops) do
       end, { driver = loop.option, timeout = 0.5 }))
       local message = stage.fails("url", conn:semaphore(stage.name()):acquire())
       assert.matches("did not return within 0.5 s", message, 1, true)
+      stage.fails("url", conn:semaphore(stage.name()):acquire())
+      assert.equal(2, asked, "it is not called again while it has not returned")
       never:signal()
       conn:close()
     end)
