@@ -260,8 +260,8 @@ test: prepare build build-for-nginx lib lib-lua replays ## all specs, or SPEC=pa
 build-for-nginx: | $(READY)
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory $(if $(V),,-s) LUA=luajit SANITIZE= WERROR= build
 
-test-unit: prepare build build-for-nginx replays ## the specs that need no broker
-	@$(WITH_ENV) spec/support/suite spec/unit
+test-unit: prepare build build-for-nginx replays ## the specs that need no broker, or SPEC=path
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit)
 
 # The Luas that the module is for.
 LUAS := lua5.4 lua5.3 lua5.1 luajit

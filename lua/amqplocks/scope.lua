@@ -45,8 +45,9 @@ end
 
 local function hold(lock, fn, ...) return finish(lock, pcall(fn, lock, ...)) end
 
--- A coroutine that is closed while fn yields never comes back here: where Lua has scopes, the lock is bound to one.
-if _VERSION == "Lua 5.4" then
+-- A coroutine that is closed while fn yields never comes back here: where Lua can close coroutines it has scopes, too,
+-- and the lock is bound to one.
+if coroutine.close then
   hold = load [[
     local hold = ...
     return function(lock, fn, ...)

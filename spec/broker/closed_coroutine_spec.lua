@@ -6,8 +6,8 @@
 -- loops_spec has the loops.
 local amqplocks = require "amqplocks"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
 local lfs = require "lfs"
-local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -57,29 +57,6 @@ local function closed_at_each(new_fn, look)
   error("it never came to its end")
 end
 
-local kinds = {
-  slot = {
-    name = function() return stage.semaphore(1) end,
-    over = function(conn, name) return conn:semaphore(name) end,
-  },
-  permit = {
-    name = function()
-      local name = scene.name()
-      assert.equal(1, stage.connect():token_semaphore(name):resize(1))
-      return name
-    end,
-    over = function(conn, name) return conn:token_semaphore(name) end,
-  },
-}
-for _, kind in ipairs { "mutex", "read", "write" } do
-  kinds[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
-end
-
--- What is kept out by one of these, on another connection.
-local function rival_of(kind, name)
-  return kinds[kind == "read" and "write" or kind].over(stage.connect(), name)
-end
-
 local function take(lockable)
   return until_true(function()
     local lock, message = lockable:try_acquire()
@@ -89,13 +66,13 @@ end
 
 local function give_and_take(lockable) assert(take(lockable):release()) end
 
-for kind, makes in pairs(kinds) do
+for kind, makes in pairs(kinds.all) do
   describe("of a coroutine that is closed, " .. kind, function()
     local name, conn, own, rival
 
     local function open()
       name, conn = makes.name(), connect()
-      own, rival = makes.over(conn, name), rival_of(kind, name)
+      own, rival = makes.over(conn, name), kinds.rival(kind, name)
     end
 
     closing_it("goes to others, at each wait of its acquire and its release", function()
@@ -205,7 +182,7 @@ describe("a coroutine that is closed", function()
       over = function(conn, name) return conn:admin(name, { timeout = 10 }) end,
     },
     ["a token semaphore"] = {
-      name = kinds.permit.name,
+      name = kinds.all.permit.name,
       over = function(conn, name) return conn:token_semaphore(name) end,
     },
   } do
@@ -230,7 +207,7 @@ describe("a coroutine that is closed", function()
   end
 
   closing_it("while it waits for a permit to be taken away, lets others administer", function()
-    local name, raw = kinds.permit.name(), stage.client()
+    local name, raw = kinds.all.permit.name(), stage.client()
     local own, other = connect():token_semaphore(name), stage.connect():token_semaphore(name)
     local lock = assert(other:try_acquire())
     local thread = coroutine.create(function() own:remove(1, { wait = 600 }) end)

@@ -5,11 +5,11 @@
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
 local loops = require "spec.support.loops"
 local pcall = require "amqplocks.protected".pcall
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
-local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -19,31 +19,6 @@ local unpack = table.unpack or unpack
 after_each(stage.clear)
 teardown(stage.check)
 teardown(process.remove_modules)
-
--- The kinds of locks: a name of something that can be locked, and try_acquire, acquire and with over it.
-
-local kinds = {
-  slot = {
-    name = function() return stage.semaphore(1) end,
-    over = function(conn, name) return conn:semaphore(name) end,
-  },
-  permit = {
-    name = function()
-      local name = scene.name()
-      assert.equal(1, stage.connect():token_semaphore(name):resize(1))
-      return name
-    end,
-    over = function(conn, name) return conn:token_semaphore(name) end,
-  },
-}
-for _, kind in ipairs { "mutex", "read", "write" } do
-  kinds[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
-end
-
--- What is to be kept out by one of these, on a connection of its own that no loop knows.
-local function rival_of(kind, name)
-  return kinds[kind == "read" and "write" or kind].over(stage.connect(), name)
-end
 
 -- ---- in each loop ---------------------------------------------------------------------------------------------------
 
@@ -100,11 +75,11 @@ local function specs(loop)
 
   -- ---- what they do -------------------------------------------------------------------------------------------------
 
-  for kind, makes in pairs(kinds) do
+  for kind, makes in pairs(kinds.all) do
     loop_it("takes, keeps from others and gives back: " .. kind, function()
       local name = makes.name()
       local conn = connect()
-      local own, other = makes.over(conn, name), rival_of(kind, name)
+      local own, other = makes.over(conn, name), kinds.rival(kind, name)
       local function is_busy() stage.fails("busy", other:try_acquire()) end
       local function until_free()
         loop.until_true(function()
@@ -145,7 +120,7 @@ local function specs(loop)
     loop_it("waits, and the others run: " .. kind, function()
       local name = makes.name()
       local conn, turns, told = connect(), 0, {}
-      local theirs, lock = assert(rival_of(kind, name):acquire()), nil
+      local theirs, lock = assert(kinds.rival(kind, name):acquire()), nil
       loop.together {
         function()
           lock = assert(makes.over(conn, name):acquire{ timeout = 20, on_wait = function(seconds, reason)
@@ -177,7 +152,7 @@ local function specs(loop)
       assert.is_true(conn:close())
       assert.is_false((lock:held()))
       stage.fails("closed", makes.over(conn, name):try_acquire())
-      local other = rival_of(kind, name)
+      local other = kinds.rival(kind, name)
       loop.until_true(function() return other:try_acquire() end):release()
     end)
   end
@@ -240,7 +215,7 @@ local function specs(loop)
     conn:close()
   end)
 
-  for kind, makes in pairs(kinds) do
+  for kind, makes in pairs(kinds.all) do
     if kind ~= "read" then
       loop_it("hands on from one coroutine to the next, on one connection: " .. kind, function()
         local name = makes.name()
@@ -541,10 +516,10 @@ local function specs(loop)
   local closing_it = coroutine.close and loop_it or pending
 
   -- The loop must end by itself after each of these: no timer is left of who has waited for ten minutes.
-  for kind, makes in pairs(kinds) do
+  for kind, makes in pairs(kinds.all) do
     closing_it("serves others when a coroutine is closed that waits or holds: " .. kind, function()
       local name, conn, inside, reason, works = makes.name(), connect(), loop.driver.condition(), nil, nil
-      local own, theirs = makes.over(conn, name), assert(rival_of(kind, name):acquire())
+      local own, theirs = makes.over(conn, name), assert(kinds.rival(kind, name):acquire())
       finally(function() collectgarbage "restart" end)
       collectgarbage "stop"
       local close_untold = closable(function() own:acquire{ timeout = 600, poll = 300 } end)
@@ -556,7 +531,7 @@ local function specs(loop)
       close_untold()
       close()
       assert.is_true(theirs:release())
-      local rival = rival_of(kind, name)
+      local rival = kinds.rival(kind, name)
       loop.until_true(function()
         theirs = rival:try_acquire()
         return theirs

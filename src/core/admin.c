@@ -283,6 +283,7 @@ static void replacing_bell(al_op *op) {
 
 static void replace_bell(admin *self) {
   self->op.step = replacing_bell;
+  self->under_way[0] = BELL;
   al_op_ask(&self->op);
   al_exclusive_delete_other(self->mutex.own, self->bell.sight.queue);
 }

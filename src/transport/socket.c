@@ -106,9 +106,10 @@ static void socket_flush(al_port *port) {
 }
 
 /* The number comes off the list before it is free for others. Another thread that forks in between leaves its child a copy,
- * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say. */
+ * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say; before that where no descriptor is left for a copy. */
 static void disconnect(socket_port *self) {
   int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
+  if (copy < 0) shutdown(self->fd, SHUT_RDWR);
   al_descriptors_remove(self->fd);
   al_frames_free(&self->frames);
   if (copy < 0) return;

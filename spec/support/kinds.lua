@@ -1,0 +1,36 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The kinds of locks by name: slot, permit, mutex, read, write. Of each: name(), the name of a new lock of that kind
+-- with one place, and over(conn, name), on which try_acquire, acquire and `with` are called.
+local assert = require "luassert"
+local gate = require "spec.support.gate"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+
+local kinds = {}
+
+kinds.all = {
+  slot = {
+    name = function() return stage.semaphore(1) end,
+    over = function(conn, name) return conn:semaphore(name) end,
+  },
+  permit = {
+    name = function()
+      local name = scene.name()
+      assert.equal(1, stage.connect():token_semaphore(name):resize(1))
+      return name
+    end,
+    over = function(conn, name) return conn:token_semaphore(name) end,
+  },
+}
+for _, kind in ipairs { "mutex", "read", "write" } do
+  kinds.all[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
+end
+
+--- What a held lock of this kind keeps out, on a connection of its own that no loop knows.
+function kinds.rival(kind, name)
+  return kinds.all[kind == "read" and "write" or kind].over(stage.connect(), name)
+end
+
+return kinds
