@@ -45,19 +45,26 @@ local function look_at_all(self, seat)
   for _, wait in ipairs(self.waiting) do look_at_patience(self, seat, wait) end
 end
 
-local function note_free(self, seat, queue)
+-- Who left it, if a connection's own queue was in the way. Its bolt may be the last to open, and that is nobody's.
+local function owner_of(self, queue)
+  if queue.owner then self.owners[queue.name] = queue.owner end
+  return queue.owner or self.owners[(queue.name:gsub("%-bolt$", ""))]
+end
+
+local function note_free(self, seat, left_by)
   local free = seat.is_free()
   if not free and seat.free_since then
     look_at_all(self, seat)
     seat.free_since = nil
   elseif free and not seat.free_since then
-    seat.free_since, seat.left_by = self.world.now, queue and queue.owner
+    seat.free_since, seat.left_by = self.world.now, left_by
   end
 end
 
 --- Something may be free that was not, or the other way round: because of a queue, if one is given.
 function Watch:note(queue)
-  for _, seat in ipairs(self.kind.seats) do note_free(self, seat, queue) end
+  local left_by = queue and owner_of(self, queue)
+  for _, seat in ipairs(self.kind.seats) do note_free(self, seat, left_by) end
 end
 
 --- A process waits, by an operation that is to give it what it wishes, from now until that is done.
@@ -323,7 +330,7 @@ end
 --- Watches locks of a kind. Counts `grants`, and knows the `longest` that anybody slept beside a free one.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, doubtful = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 }, Watch)
+    beliefs = {}, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 }, Watch)
   broker:watch(function (queue)
     kind:changed(queue)
     self:note(queue)
