@@ -66,8 +66,12 @@ acquiring.resource_schema = {
 }
 
 --- Now or not at all.
+---@param opts? {} there are none: one that is given throws
 ---@return amqplocks.Lock|nil, string? message, string? code
-function acquiring.try(self, method) return acquire(self, method, ONCE) end
+function acquiring.try(self, method, opts)
+  if opts ~= nil then options.check(opts, NONE, "try_" .. method) end
+  return acquire(self, method, ONCE)
+end
 
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code

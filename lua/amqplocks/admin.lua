@@ -126,7 +126,7 @@ function Admin:revoke(slot, opts)
   return begin(self, "revoke", self.name, options.merge(self._options, opts), slot)
 end
 
-methods.check(Admin, "admin", "_connection")
+methods.check(Admin, "admin")
 
 local admin = {}
 

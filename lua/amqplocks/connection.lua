@@ -96,7 +96,7 @@ function Connection:mutex(name, opts) return mutex.new(self, options.name(name, 
 ---@return amqplocks.RWLock
 function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name, "rwlock"), opts) end
 
-methods.check(Connection, "conn", "_session")
+methods.check(Connection, "conn")
 
 local connection = {}
 

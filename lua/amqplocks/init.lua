@@ -87,6 +87,9 @@ end
 ---@return amqplocks.Connection|nil, string? message, string? code "url", "auth", "vhost", "unreachable", "tls",
 ---  "protocol", "limit", "conflict"
 function amqplocks.connect(url, opts)
+  if url == amqplocks then
+    error("connect: must be called with a dot, amqplocks.connect(…), not with a colon", 0)
+  end
   opts = options.check(opts or {}, schema, "connect")
   if url ~= nil then options.argument(url, urls.check, "the URL", "connect") end
   local session, driver, code = memory.results(pcall(new, url, opts))

@@ -26,9 +26,8 @@ end
 --- Is it still ours, as far as this process can know without asking? No I/O.
 ---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
 function Lock:held()
-  local core = self and self._core
-  if not core then methods.misused("lock", "held") end
-  return core:held()
+  if not self or self._class ~= Lock then methods.misused("lock", "held") end
+  return self._core:held()
 end
 
 --- Did an administrator ask for it back? Nobody takes it away: it is held until it is released, which is what a holder
@@ -38,9 +37,8 @@ end
 --     while lock:held() and not lock:revoked() and work_is_left() do work_a_little() end
 ---@return boolean revoked
 function Lock:revoked()
-  local core = self and self._core
-  if not core then methods.misused("lock", "revoked") end
-  return core:revoked()
+  if not self or self._class ~= Lock then methods.misused("lock", "revoked") end
+  return self._core:revoked()
 end
 
 --- For who tells of losses: what held() says of a lock that was lost, also once it was released; nil: it was not, or it
@@ -124,7 +122,7 @@ function metatable.__close(self)
   leave(self)
 end
 
-methods.check(Lock, "lock", "_connection", { held = true, revoked = true })
+methods.check(Lock, "lock", { held = true, revoked = true })
 
 local lock = {}
 

@@ -9,19 +9,20 @@ function methods.misused(what, name)
   error(("%s: must be called with a colon, %s:%s(…), not with a dot"):format(name, what, name), 0)
 end
 
-local function checked(what, key, name, method)
+local function checked(class, what, name, method)
   return function(self, ...)
-    if type(self) ~= "table" or self[key] == nil then methods.misused(what, name) end
+    if type(self) ~= "table" or self._class ~= class then methods.misused(what, name) end
     return method(self, ...)
   end
 end
 
 --- Puts a check before each public method of a class, but for those in `but`, which are too fast for that and check
--- themselves. Of its objects each has a field `key`, and an options table has none.
-function methods.check(class, what, key, but)
+-- themselves. Objects have their class as `_class`; what passes calls on to an object has it, too.
+function methods.check(class, what, but)
+  class._class = class
   for name, method in pairs(class) do
     local is_public = name:sub(1, 1) ~= "_"
-    if is_public and not (but and but[name]) then class[name] = checked(what, key, name, method) end
+    if is_public and not (but and but[name]) then class[name] = checked(class, what, name, method) end
   end
 end
 

@@ -22,9 +22,10 @@ function metatable.__tostring(self)
 end
 
 --- Takes it, or returns at once.
+---@param opts? {} there are none: one that is given throws
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "refused", "unreachable", "squatted",
 ---  "limit", "closed", "lost" or "suspect" (before it could be handed over); persistent: "not_found", "unavailable"
-function Mutex:try_acquire() return acquiring.try(self, "acquire") end
+function Mutex:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes it, waiting as semaphore:acquire does.
 ---@param opts? amqplocks.AcquireOptions
@@ -65,7 +66,7 @@ function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 ---@return true|nil, string? message, string? code "not_held", and those of admin:revoke
 function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end
 
-methods.check(Mutex, "mutex", "_connection")
+methods.check(Mutex, "mutex")
 
 local mutex = {}
 

@@ -80,10 +80,11 @@ options.checks = checks
 
 local SHOWN = 60 -- bytes
 
--- A value in words, for errors: on one line, and not all of what is long.
+-- A value in words, for errors: on one line, not all of what is long, and of a URL neither user nor password.
 local function show(value)
   local fine, text = pcall(tostring, value)
   if not fine or type(text) ~= "string" then return "a " .. type(value) end
+  text = text:gsub("://.*@", "://…@")
   if #text > SHOWN then text = text:sub(1, SHOWN):gsub("[\192-\255][\128-\191]*$", "") .. "…" end
   text = text:gsub("%c", function(control) return "\\" .. control:byte() end)
   return type(value) == "string" and '"' .. text .. '"' or text

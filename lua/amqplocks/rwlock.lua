@@ -18,10 +18,11 @@ local metatable = { __index = RWLock, __name = "amqplocks.rwlock" }
 function metatable.__tostring(self) return ('amqplocks.rwlock ("%s")'):format(self.name) end
 
 --- Reads, or returns at once.
+---@param opts? {} there are none: one that is given throws
 ---@return amqplocks.Lock|nil, string? message, string? code "busy" (somebody writes, or waits to), "deadlock",
 ---  "contended", "refused", "unreachable", "conflict", "squatted", "limit", "closed", "lost" or "suspect" (before it
 ---  could be handed over)
-function RWLock:try_read() return acquiring.try(self, "read") end
+function RWLock:try_read(opts) return acquiring.try(self, "read", opts) end
 
 --- Reads, waiting until nobody writes or waits to write. Readers do not wait for one another, so `fair` and `priority`
 -- matter only while somebody writes.
@@ -30,9 +31,10 @@ function RWLock:try_read() return acquiring.try(self, "read") end
 function RWLock:read(opts) return acquiring.acquire(self, "read", opts) end
 
 --- Writes, or returns at once.
+---@param opts? {} there are none: one that is given throws
 ---@return amqplocks.Lock|nil, string? message, string? code "busy" (somebody reads, writes or waits to), "blocked" (the
 ---  broker reads no publishers, so nobody can tell who reads), and those of try_read
-function RWLock:try_write() return acquiring.try(self, "write") end
+function RWLock:try_write(opts) return acquiring.try(self, "write", opts) end
 
 --- Writes, waiting for whoever writes, and then, with the door shut to others, for whoever reads. `lock:downgrade()`
 -- turns it into reading.
@@ -50,7 +52,7 @@ function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", 
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end
 
-methods.check(RWLock, "rwlock", "_connection")
+methods.check(RWLock, "rwlock")
 
 local rwlock = {}
 

@@ -18,9 +18,10 @@ local metatable = { __index = Semaphore, __name = "amqplocks.semaphore" }
 function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format(self.name) end
 
 --- Takes a free slot, or returns at once ("Acquiring a Lock").
+---@param opts? {} there are none: one that is given throws
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "not_found", "refused", "unreachable",
 ---  "unavailable", "blocked", "squatted", "limit", "closed", "lost" or "suspect" (before it could be handed over)
-function Semaphore:try_acquire() return acquiring.try(self, "acquire") end
+function Semaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes a free slot, waiting for one. Whoever waits is woken when a slot comes free: in the order of arrival, those of
 -- a higher priority first; but who has just come may be faster, unless it is `fair`.
@@ -38,7 +39,7 @@ function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts)
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function Semaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
-methods.check(Semaphore, "semaphore", "_connection")
+methods.check(Semaphore, "semaphore")
 
 local semaphore = {}
 

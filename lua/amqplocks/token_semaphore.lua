@@ -37,10 +37,11 @@ function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):
 -- For those who lock ------------------------------------------------------------------------------------------------
 
 --- Takes a permit, or returns at once.
+---@param opts? {} there are none: one that is given throws
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "not_found", "refused", "unreachable",
 ---  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`), "limit", "closed",
 ---  "lost" or "suspect" (before it could be handed over)
-function TokenSemaphore:try_acquire() return acquiring.try(self, "acquire") end
+function TokenSemaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes a permit, waiting for one. Those who wait are served in the order of arrival, those of a higher priority
 -- first; as nobody can be faster, and nobody looks for anything, the options `fair` and `poll` change nothing here.
@@ -119,7 +120,7 @@ function TokenSemaphore:repair(opts) return administer(self, "repair", opts) end
 ---@return true|nil, string? message, string? code "not_found", "timeout", …
 function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) end
 
-methods.check(TokenSemaphore, "token_semaphore", "_connection")
+methods.check(TokenSemaphore, "token_semaphore")
 
 local token_semaphore = {}
 

@@ -114,8 +114,11 @@ local PROGRAM = [[
     if conn and CLOSES then call("close", conn.close, conn) end
   end
 
+  -- What goes wrong in a call is noted there. Between two of them Lua may have no memory for the frame of the next,
+  -- depending on when it has last made its stack smaller: that is its own affair, too.
   arm()
-  go()
+  local fine, problem = pcall(go)
+  if not fine and problem ~= "not enough memory" then error(problem, 0) end
 ]]
 
 -- What may wait says so; only what makes an object throws.

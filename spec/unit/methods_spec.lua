@@ -4,6 +4,7 @@
 -- Public methods, all of them: called with a dot instead of a colon they say so, and each of their parameters and
 -- results is annotated. Which there are is read from the sources, so that none is left out.
 local Peer = require "spec.support.peer"
+local amqplocks = require "amqplocks"
 local connection = require "amqplocks.connection"
 local lfs = require "lfs"
 local lock = require "amqplocks.lock"
@@ -105,13 +106,47 @@ describe("public methods", function()
       throws("db")
       throws({})
       for _, first in ipairs(CHECKS_ITSELF[method.name] and {} or WRONG) do throws(first, 2) end
+      for class, object in pairs(objects()) do
+        if class ~= method.class then throws(object, 2) end
+      end
     end)
   end
+
+  it("that try take no option, and say so of one", function()
+    local count = 0
+    for _, method in ipairs(METHODS) do
+      if method.name:find "^try_" then
+        count = count + 1
+        local object = objects()[method.class]
+        local fine, problem = pcall(object[method.name], object, { timeout = 1 })
+        assert.same({ false, method.name .. ': unknown option "timeout"' }, { fine, problem })
+      end
+    end
+    assert.equal(5, count)
+  end)
 
   it("take for an object what passes calls on to one", function()
     local own = setmetatable({}, { __index = objects().Lock })
     assert.is_true(own:held())
     assert.is_false(own:revoked())
+  end)
+end)
+
+describe("connect", function()
+  local URL = "amqp://user:se/cret@host/vhost"
+
+  it("says that it wants a dot", function()
+    local fine, problem = pcall(amqplocks.connect, amqplocks, URL)
+    assert.same({ false, "connect: must be called with a dot, amqplocks.connect(…), not with a colon" },
+      { fine, problem })
+  end)
+
+  it("shows no password of a URL that stands where something else should", function()
+    for _, arguments in ipairs { { URL, URL }, { URL, { timeout = URL } }, { URL, { [URL] = 1 } }, { { URL, 5 } } } do
+      local fine, problem = pcall(amqplocks.connect, arguments[1], arguments[2])
+      assert.is_false(fine)
+      assert.is_nil(problem:find("cret", 1, true), problem)
+    end
   end)
 end)
 
