@@ -18,7 +18,7 @@ V ?=
 
 BUILD := build/$(LUA)$(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
 CORE := $(BUILD)/amqplocks/core.so
-SOURCES := $(sort $(wildcard src/core/*.c src/transport/*.c src/lua/*.c))
+SOURCES := $(sort $(wildcard src/core/*/*.c src/transport/*.c src/lua/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/objects/%.o)
 LUA_FILES := $(sort $(wildcard lua/amqplocks/*.lua lua/amqplocks/*/*.lua))
 # Lua, as the specs run it: the sanitizer has to be in the process before the module is loaded.
@@ -70,8 +70,8 @@ export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo test test-unit matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
-	lib lib-lua install-lib install-lib-lua always check check-lua check-format check-warnings check-rockspec format rockspec
+.PHONY: all build build-for-nginx prepare help env demo test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
+	lib lib-lua install-lib install-lib-lua always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
 
@@ -105,7 +105,7 @@ $(LOOKED):
 
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all lib install-lib demo test test-unit soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages
+DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages
 
 deps: ## install what building needs; FOR=lib, for the C library alone; FOR=test, demo, bench, check, prove-cluster ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -254,7 +254,7 @@ demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
 test: prepare build build-for-nginx lib lib-lua replays ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
-	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/broker)
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, whatever runs the specs.
 build-for-nginx: | $(READY)
@@ -262,6 +262,9 @@ build-for-nginx: | $(READY)
 
 test-unit: prepare build build-for-nginx replays ## the specs that need no broker, or SPEC=path
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit)
+
+test-sim: prepare build build-for-nginx replays ## the specs against a model of the broker, or SPEC=path
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
 # The Luas that the module is for.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
@@ -279,12 +282,12 @@ soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
 
 prove: prepare build ## processes on a real broker while faults strike: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
-	@$(WITH_ENV) $(RUN_LUA) spec/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
+	@$(WITH_ENV) $(RUN_LUA) tools/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
 
 # What the bench compares with: Lua modules of its own, found only by it.
-BENCH_MODULES := $(patsubst spec/bench/%.c,$(BUILD)/bench/%.so,$(wildcard spec/bench/*.c))
+BENCH_MODULES := $(patsubst tools/bench/%.c,$(BUILD)/bench/%.so,$(wildcard tools/bench/*.c))
 
-$(BUILD)/bench/%.so: spec/bench/%.c Makefile | $(READY)
+$(BUILD)/bench/%.so: tools/bench/%.c Makefile | $(READY)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $(LDFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) \
@@ -292,14 +295,14 @@ $(BUILD)/bench/%.so: spec/bench/%.c Makefile | $(READY)
 
 bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios, budgets, rivals; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
-	  spec/bench/run $(or $(BENCH),spec/bench/*.lua)
+	  tools/bench/run $(or $(BENCH),tools/bench/*.lua)
 
 # In a room for other Debians' RabbitMQ; SUITE=host takes this machine's, whatever that is.
 prove-cluster: prepare ## three nodes that are cut off, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
 ifeq ($(SUITE),host)
 	@$(MAKE) --no-print-directory build
 	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) STORY="$(STORY)" KINDS="$(KINDS)" PROVE=$(or $(PROVE),build/prove) \
-	  spec/support/cluster with $(RUN_LUA) spec/prove/cluster.lua
+	  spec/support/cluster with $(RUN_LUA) tools/prove/cluster.lua
 else
 	@mkdir -p build/prove
 	@spec/support/room -b build/prove $(or $(SUITE),sid) make prove-cluster SUITE=host SECONDS=$(SECONDS) SEED=$(SEED) \
@@ -309,16 +312,16 @@ endif
 # The core and the bytes transport: all there is to a session that has no sockets.
 FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c input.c output.c),$(SOURCES))
 
-build/prove/million: spec/prove/million.c spec/fuzz/peer.c spec/fuzz/wire.c $(FUZZED) | $(READY)
+build/prove/million: tools/prove/million.c tools/fuzz/peer.c tools/fuzz/wire.c $(FUZZED) | $(READY)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Ispec/fuzz $$($(PKG_CONFIG) --cflags librabbitmq) \
+	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Itools/fuzz $$($(PKG_CONFIG) --cflags librabbitmq) \
 	  -o $@ $^ $$($(PKG_CONFIG) --libs librabbitmq)
 
 prove-memory: prepare build $(BENCH_MODULES) build/prove/million ## a million operations, memory flat; [OPERATIONS=50000] on a broker
 	@build/prove/million
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" OPERATIONS=$(OPERATIONS) SESSIONS=$(SESSIONS) \
-	  spec/support/broker with $(RUN_LUA) spec/prove/memory.lua
+	  spec/support/broker with $(RUN_LUA) tools/prove/memory.lua
 
 # ---- hostile bytes ----
 #
@@ -340,7 +343,7 @@ build/fuzz/objects/%.o: src/%.c Makefile | $(READY)
 	@mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $(FUZZ_COVERAGE) $$($(PKG_CONFIG) --cflags librabbitmq) -MMD -MP -c -o $@ $<
 
-build/fuzz/objects/fuzz/%.o: spec/fuzz/%.c Makefile | $(READY)
+build/fuzz/objects/fuzz/%.o: tools/fuzz/%.c Makefile | $(READY)
 	@mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $$($(PKG_CONFIG) --cflags librabbitmq) -MMD -MP -c -o $@ $<
 
@@ -353,10 +356,10 @@ $(FUZZ_TARGETS:%=build/fuzz/%): build/fuzz/%: build/fuzz/objects/fuzz/%.o $(FUZZ
 	@echo "building $@"
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) -fsanitize=fuzzer -o $@ $^ $$($(PKG_CONFIG) --libs librabbitmq)
 
--include $(wildcard build/fuzz/objects/*/*.d)
+-include $(wildcard build/fuzz/objects/*/*.d build/fuzz/objects/*/*/*.d)
 
-$(REPLAYS): $(BUILD)/fuzz/replay-%: spec/fuzz/replay.c spec/fuzz/%.c spec/fuzz/peer.c spec/fuzz/wire.c \
-		$(FUZZED:src/%.c=$(BUILD)/objects/%.o) spec/fuzz/peer.h spec/fuzz/wire.h
+$(REPLAYS): $(BUILD)/fuzz/replay-%: tools/fuzz/replay.c tools/fuzz/%.c tools/fuzz/peer.c tools/fuzz/wire.c \
+		$(FUZZED:src/%.c=$(BUILD)/objects/%.o) tools/fuzz/peer.h tools/fuzz/wire.h
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) $$($(PKG_CONFIG) --cflags librabbitmq) -o $@ $(filter %.c %.o,$^) $(SANITIZER_LIBS) \
@@ -365,23 +368,23 @@ $(REPLAYS): $(BUILD)/fuzz/replay-%: spec/fuzz/replay.c spec/fuzz/%.c spec/fuzz/p
 replays: $(REPLAYS)
 
 fuzz: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## hostile bytes, coverage-guided: SECONDS=3600 [TARGET=session|url]
-	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) spec/fuzz/run fuzz $$target $(or $(SECONDS),3600) || exit; done
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) tools/fuzz/run fuzz $$target $(or $(SECONDS),3600) || exit; done
 
 fuzz-show: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## what one input does: TARGET=session|url INPUT=file
-	@spec/fuzz/run show $(TARGET) $(INPUT)
+	@tools/fuzz/run show $(TARGET) $(INPUT)
 
-fuzz-keep: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## keep the smallest corpus that reaches as much, in spec/fuzz/corpus
-	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) spec/fuzz/run keep $$target || exit; done
+fuzz-keep: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## keep the smallest corpus that reaches as much, in tools/fuzz/corpus
+	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) tools/fuzz/run keep $$target || exit; done
 
 # LuaJIT is the fastest, unless another one is named.
 PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))
 
 ifeq ($(LUA),$(PROVE_LUA))
 prove-sim: prepare build ## stories against a model broker, [SECONDS=60] [STORY=name] [SEED=number]
-	@$(WITH_ENV) SECONDS=$(SECONDS) STORY="$(STORY)" SEED=$(SEED) $(RUN_LUA) spec/prove/simulation.lua
+	@$(WITH_ENV) SECONDS=$(SECONDS) STORY="$(STORY)" SEED=$(SEED) $(RUN_LUA) tools/prove/simulation.lua
 
 prove-breakages: prepare build ## break the library on purpose, and see these stories catch it: [BREAKAGE=name] [SECONDS=60] [SEED=number]
-	@$(WITH_ENV) LUA=$(LUA) SECONDS_EACH=$(SECONDS) SEED=$(SEED) spec/prove/breakages/run $(BREAKAGE)
+	@$(WITH_ENV) LUA=$(LUA) SECONDS_EACH=$(SECONDS) SEED=$(SEED) tools/prove/breakages/run $(BREAKAGE)
 else
 prove-sim prove-breakages:
 	+@$(MAKE) --no-print-directory LUA=$(PROVE_LUA) $@
@@ -390,11 +393,15 @@ endif
 # ---- looking after it ----
 
 ROCKSPEC := amqp-locks-scm-1.rockspec
-C_FILES := $(wildcard src/*.h src/*/*.[ch] examples/*/*.c spec/fuzz/*.[ch] spec/prove/*.c)
-LUACHECKED := $(wildcard lua spec examples) .busted
+C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
+LUACHECKED := $(wildcard lua spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
 check: check-rockspec check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: all of it
+
+check-includes:
+	@echo "checking which files of src include which"
+	$(Q)tools/check-includes
 
 check-lua: prepare
 	@echo "checking $(LUACHECKED) with luacheck"

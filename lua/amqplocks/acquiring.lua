@@ -4,11 +4,11 @@
 --- Acquiring, whatever it is: the same options, the same waiting, the same lock object, the same `with`. What is
 -- acquired is an object with a `_connection` and a `_core`; `method` is the core object's method that begins the
 -- operation, and also what people call.
-local await = require "amqplocks.await"
+local await = require "amqplocks.waiting.await"
 local lock = require "amqplocks.lock"
-local memory = require "amqplocks.memory"
+local memory = require "amqplocks.compat.no_memory"
 local options = require "amqplocks.options"
-local pcall = require("amqplocks.protected").pcall
+local pcall = require("amqplocks.compat.pcall").pcall
 local scope = require "amqplocks.scope"
 
 local checks = options.checks

@@ -3,7 +3,7 @@
 
 --- The administration of a persistent semaphore. Every change is made under the semaphore's administration mutex; a
 -- second administrator waits for the first, within its `timeout`.
-local await = require "amqplocks.await"
+local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"

@@ -3,14 +3,14 @@
 
 --- A connection to a broker, on which locks live.
 local admin = require "amqplocks.admin"
-local await = require "amqplocks.await"
-local close = require "amqplocks.closing"
-local guard = require "amqplocks.guard"
-local memory = require "amqplocks.memory"
+local await = require "amqplocks.waiting.await"
+local close = require "amqplocks.waiting.close"
+local guard = require "amqplocks.waiting.guard"
+local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local mutex = require "amqplocks.mutex"
 local options = require "amqplocks.options"
-local pcall = require("amqplocks.protected").pcall
+local pcall = require("amqplocks.compat.pcall").pcall
 local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
 local token_semaphore = require "amqplocks.token_semaphore"

@@ -14,7 +14,7 @@
 local connection = require "amqplocks.connection"
 local core = require "amqplocks.core"
 local drivers = require "amqplocks.drivers"
-local memory = require "amqplocks.memory"
+local memory = require "amqplocks.compat.no_memory"
 local options = require "amqplocks.options"
 local urls = require "amqplocks.urls"
 

@@ -2,11 +2,11 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A lock held. It belongs to its connection; this object owns it.
-local await = require "amqplocks.await"
-local guard = require "amqplocks.guard"
-local memory = require "amqplocks.memory"
+local await = require "amqplocks.waiting.await"
+local guard = require "amqplocks.waiting.guard"
+local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
-local pcall = require("amqplocks.protected").pcall
+local pcall = require("amqplocks.compat.pcall").pcall
 
 ---@class amqplocks.Lock
 ---@field kind "slot"|"mutex"|"permit"|"read"|"write" what is held

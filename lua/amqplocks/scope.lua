@@ -3,7 +3,7 @@
 
 --- What `with` does, for every kind of lock: it returns true and then fn's results, so that whatever they are, they are
 -- not taken for a failure of the lock.
-local pcall = require("amqplocks.protected").pcall
+local pcall = require("amqplocks.compat.pcall").pcall
 
 local scope = {}
 

@@ -4,7 +4,7 @@
 --- The token semaphore: one message for every permit, in the queue `name.semaphore`. Fast, with priorities, and shared
 -- with whatever other software takes messages from that queue.
 local acquiring = require "amqplocks.acquiring"
-local await = require "amqplocks.await"
+local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"

@@ -5,8 +5,8 @@
 --
 -- A URL that is malformed is configuration gone wrong: a result with the code `url`. Only a value of another type
 -- throws.
-local memory = require "amqplocks.memory"
-local protected = require "amqplocks.protected"
+local memory = require "amqplocks.compat.no_memory"
+local protected = require "amqplocks.compat.pcall"
 
 local is_inside, pcall = protected.is_inside, protected.pcall
 

@@ -53,7 +53,7 @@ local function use(name)
   conn:close()
 end
 
--- As in spec/unit/memory_spec.lua.
+-- As in spec/sim/memory_spec.lua.
 describe("without memory for the C module", function ()
   for how, on in pairs{ ["once"] = false, ["for good"] = true } do
     it(("a mutex is got or not, %s, and nothing is left of it"):format(how), function ()

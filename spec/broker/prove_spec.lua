@@ -2,10 +2,10 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The short form of `make prove`: some seconds of each kind of lock under the faults that strike quickly. See
--- spec/prove/real.lua, and docs/proving.md for the long form.
+-- tools/prove/real.lua, and docs/proving.md for the long form.
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
-local real = require "spec.prove.real"
+local real = require "tools.prove.real"
 local stage = require "spec.support.stage"
 
 local SECONDS = 6

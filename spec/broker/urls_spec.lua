@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Where to connect: malformed URLs, the nodes of a cluster, functions. spec/unit/settings_spec and nodes_spec have the
+-- Where to connect: malformed URLs, the nodes of a cluster, functions. spec/unit/base/url_spec and nodes_spec have the
 -- details; here are brokers.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"

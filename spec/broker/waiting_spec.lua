@@ -571,7 +571,7 @@ describe("eight processes", function()
 
   -- No token is lost. Who claims without one, as its slot's is on its way to one who is slow, rings in the end: one too
   -- many, which whoever is woken by it in vain throws away. How many that are depends on how slow the broker is just
-  -- now: what they may be at most is for spec/unit/surplus_spec.lua to say; here, that it is not one for each lock.
+  -- now: what they may be at most is for spec/sim/surplus_spec.lua to say; here, that it is not one for each lock.
   for tries, how in pairs{ [false] = "or not for long", [true] = "or not at all" } do
     operated_it("that wait, " .. how .. ", lose no token, and throw away those too many", function()
       local name, rounds, got, refused = line.semaphore(3), soak(40, 2000), 0, 0

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- What `with` returns, for every kind of lock: true and its function's results, or nil, message, code of the lock's own
--- failure. spec/unit/scope_spec.lua has the orders of events that a broker does not offer.
+-- failure. spec/unit/lua/scope_spec.lua has the orders of events that a broker does not offer.
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
 local stage = require "spec.support.stage"

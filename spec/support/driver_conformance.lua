@@ -14,7 +14,7 @@
 -- It takes LuaSocket, and `make test SPEC=…` or the settings of `make env`. The other side of each socket is another
 -- process, that does as it is told.
 local assert = require "luassert"
-local protected = require "amqplocks.protected"
+local protected = require "amqplocks.compat.pcall"
 local process = require "spec.support.process"
 local socket = require "socket"
 

@@ -14,7 +14,7 @@
 --         end)
 --
 -- In another process: require("spec.support.loops").luv.run(function() … end).
-local pcall = require "amqplocks.protected".pcall
+local pcall = require "amqplocks.compat.pcall".pcall
 local socket = require "socket"
 
 local pack = table.pack or function(...) return { n = select("#", ...), ... } end

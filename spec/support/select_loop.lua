@@ -8,7 +8,7 @@
 --     local loop = require "spec.support.select_loop"
 --     loop.spawn(function() … end)
 --     loop.run()                      -- until nobody is left who could go on
-local running = require "amqplocks.protected".running
+local running = require "amqplocks.compat.pcall".running
 local socket = require "socket"
 
 local loop = {}

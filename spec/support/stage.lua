@@ -11,7 +11,7 @@
 --     local lock = assert(stage.connect():semaphore(name):try_acquire())
 --     assert.is_true(stage.held(name, lock.slot))       -- as a client without this library sees it
 local amqplocks = require "amqplocks"
-local await = require "amqplocks.await"
+local await = require "amqplocks.waiting.await"
 local assert = require "luassert"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -2,8 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Locks held. */
-#include "core/lock.h"
-#include "core/session.h"
+#include "core/hold/lock.h"
+#include "core/session/session.h"
 #include "lua/binding.h"
 #include "transport/native.h"
 #include "transport/system.h"

@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * require "amqplocks.core" */
-#include "core/text.h"
+#include "core/base/text.h"
 #include "lua/binding.h"
 
 /* core.text_error(text) -> nil if it can be shown by the broker's tools, else what is wrong with it. */

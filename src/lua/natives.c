@@ -5,7 +5,7 @@
  * 5.1 and LuaJIT forget a finalizer that they have no memory to call. Its session, which nobody can reach any more, would
  * hold its locks for as long as the process lives. So it is ended at the end of the state: what has finalizers ends in the
  * reverse order in which it was made, and this was made before all sessions. */
-#include "core/session.h"
+#include "core/session/session.h"
 #include "lua/binding.h"
 #include "transport/native.h"
 

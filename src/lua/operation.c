@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Operations under way. Lua waits; a box that is collected, or dropped, abandons what is not done. */
-#include "core/op.h"
+#include "core/session/op.h"
 #include "lua/binding.h"
 
 typedef struct op_box {

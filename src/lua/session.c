@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/session.h"
-#include "core/turn.h"
-#include "core/wait.h"
+#include "core/base/backoff.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
 #include "lua/binding.h"
 #include "transport/bytes.h"
 #include "transport/loop.h"

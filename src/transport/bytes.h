@@ -6,7 +6,7 @@
 #ifndef AL_TRANSPORT_BYTES_H
 #define AL_TRANSPORT_BYTES_H
 
-#include "core/port.h"
+#include "core/wire/port.h"
 
 /* NULL: no memory. Owned by the link it is attached to. */
 al_port *al_bytes_port(void);

@@ -6,7 +6,7 @@
 #ifndef AL_TRANSPORT_FRAMES_H
 #define AL_TRANSPORT_FRAMES_H
 
-#include "core/port.h"
+#include "core/wire/port.h"
 #include "transport/input.h"
 #include "transport/output.h"
 

@@ -9,8 +9,8 @@
 #ifndef AL_TRANSPORT_INPUT_H
 #define AL_TRANSPORT_INPUT_H
 
-#include "core/amqp.h"
-#include "core/port.h"
+#include "core/base/amqp.h"
+#include "core/wire/port.h"
 #include "transport/output.h"
 
 typedef struct al_input {

@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "core/session.h"
-#include "core/turn.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
 #include "transport/descriptors.h"
 #include "transport/native.h"
 #include "transport/system.h"

@@ -4,8 +4,8 @@
 
 #include <stdlib.h>
 
-#include "core/op.h"
-#include "core/session.h"
+#include "core/session/op.h"
+#include "core/session/session.h"
 #include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/system.h"

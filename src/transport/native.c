@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "core/op.h"
-#include "core/session.h"
-#include "core/turn.h"
-#include "core/wait.h"
+#include "core/base/backoff.h"
+#include "core/session/op.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
 #include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/socket.h"

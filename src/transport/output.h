@@ -6,8 +6,8 @@
 #ifndef AL_TRANSPORT_OUTPUT_H
 #define AL_TRANSPORT_OUTPUT_H
 
-#include "core/amqp.h"
-#include "core/port.h"
+#include "core/base/amqp.h"
+#include "core/wire/port.h"
 
 typedef struct al_output {
   uint8_t *bytes;

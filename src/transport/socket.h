@@ -5,7 +5,7 @@
 #ifndef AL_TRANSPORT_SOCKET_H
 #define AL_TRANSPORT_SOCKET_H
 
-#include "core/port.h"
+#include "core/wire/port.h"
 #include "transport/fork.h"
 
 /* Connects, for at most `patience` nanoseconds besides what the resolver takes, and gives a port; NULL: `code` and `why`

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/text.h"
+#include "core/base/text.h"
 
 /* Counts while the system sleeps: a lock may have been lost meanwhile. */
 int64_t al_system_now(void) {

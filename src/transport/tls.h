@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "amqplocks.h"
-#include "core/amqp.h"
+#include "core/base/amqp.h"
 
 typedef struct al_tls {
   struct ssl_st *ssl; /* of rabbitmq-c's socket, known from its handshake on */

@@ -4,11 +4,11 @@
 --- Sessions in an event loop, whichever it is: what they need of it stands in docs/drivers.md. The loop's own
 -- coroutines read and write; whoever waits for an operation sleeps until it has ended, and the others run.
 local core = require "amqplocks.core"
-local losses = require "amqplocks.losses"
-local news = require "amqplocks.news"
-local stream = require "amqplocks.stream"
+local losses = require "amqplocks.waiting.losses"
+local news = require "amqplocks.waiting.notify"
+local stream = require "amqplocks.drivers.stream"
 local urls = require "amqplocks.urls"
-local waiting = require "amqplocks.waiting"
+local waiting = require "amqplocks.waiting.sleepers"
 
 local loop = {}
 

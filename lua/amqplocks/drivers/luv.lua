@@ -4,8 +4,8 @@
 --- luv, libuv for Lua, as sessions over bytes need an event loop (docs/drivers.md). Who waits yields, and is resumed by
 -- the loop. An error of a coroutine that was resumed here is one of a callback, which ends the program. No TLS: luv has
 -- none.
-local guard = require "amqplocks.guard"
-local running = require "amqplocks.protected".running
+local guard = require "amqplocks.waiting.guard"
+local running = require "amqplocks.compat.pcall".running
 local uv = require "luv"
 
 -- ---- waiting --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 
 --- The native driver: rabbitmq-c's own sockets. Waiting blocks the process, a second at most at a time.
 local core = require "amqplocks.core"
-local losses = require "amqplocks.losses"
+local losses = require "amqplocks.waiting.losses"
 local urls = require "amqplocks.urls"
 
 local native = {}

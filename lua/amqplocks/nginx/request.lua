@@ -6,13 +6,13 @@
 -- By default a request has a holder of its own, on a cosocket that dies with it. Nobody else may read that one, so it
 -- is read by whoever waits; what comes from the worker's prober he is told by the worker. Who shares the worker's
 -- holder only waits, and the worker lets go of what he leaves.
-local close_session = require "amqplocks.closing"
+local close_session = require "amqplocks.waiting.close"
 local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
-local losses = require "amqplocks.losses"
-local stream = require "amqplocks.stream"
-local waiting = require "amqplocks.waiting"
+local losses = require "amqplocks.waiting.losses"
+local stream = require "amqplocks.drivers.stream"
+local waiting = require "amqplocks.waiting.sleepers"
 
 local LONGEST = 1 -- seconds without a look at who reads: nobody is told when a light thread is killed
 

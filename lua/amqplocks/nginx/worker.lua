@@ -7,12 +7,12 @@
 --
 -- After a while it retires: requests that come later get a new one, and with the last of its own it goes, as it does
 -- when nginx shuts the worker down.
-local close = require "amqplocks.closing"
+local close = require "amqplocks.waiting.close"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
 local loop = require "amqplocks.drivers.loop"
-local news = require "amqplocks.news"
-local waiting = require "amqplocks.waiting"
+local news = require "amqplocks.waiting.notify"
+local waiting = require "amqplocks.waiting.sleepers"
 
 local LIFETIME = 600 -- seconds: what a timer allocates is only given back with it
 

@@ -3,7 +3,7 @@
 
 --- A model of a RabbitMQ broker, as far as the library uses one: enough for thousands of stories in simulated time,
 -- each decided by a seed, with the orders that a real broker shows once in a thousand runs. What it knows of RabbitMQ
--- is what spec/broker/facts asserts, and the same specs are run against it (spec/unit/model_spec.lua).
+-- is what spec/broker/facts asserts, and the same specs are run against it (spec/sim/model_spec.lua).
 --
 --     local broker = Broker.new(world, { version = "3.10.8" })
 --     local socket = broker:connect(arrived, ended)          -- bytes come back to arrived(), the end to ended()

@@ -3,7 +3,7 @@
 
 --- The frames of spec/support/frames.lua for the model broker, which reads and writes hundreds of thousands a second: a
 -- function for each method, made of its fields, in the place of a loop over them. Slips of the pen are not found here.
--- It is held to frames.lua by spec/unit/codec_spec.lua.
+-- It is held to frames.lua by spec/sim/codec_spec.lua.
 local frames = require "spec.support.frames"
 
 local byte, char, sub, floor = string.byte, string.char, string.sub, math.floor

@@ -7,7 +7,7 @@
 --     local crowd, err = stories.play(story, 17)     -- err: what was wrong; nil if it ended well
 --
 -- A story's other fields are the options of crowd.lua; `seeds` is how many of them the specs play, from 1 on,
--- `often` how many spec/prove/breakages plays in a turn (1), as what it is about is rare. What must hold in each
+-- `often` how many tools/prove/breakages plays in a turn (1), as what it is about is rare. What must hold in each
 -- story is in watch.lua and at the end of crowd.lua.
 local Crowd = require "spec.support.model.crowd"
 

@@ -1,9 +1,0 @@
--- SPDX-License-Identifier: MIT
--- SPDX-FileCopyrightText: the amqp-locks authors
-
--- One node of three is stopped in good order and started again.
-local nodes = require "spec.prove.cluster_nodes"
-
-return nodes.fault("node_stop", 6, function(node)
-  return function() node:stop() end, function() node:restart() end
-end)

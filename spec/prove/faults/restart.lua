@@ -1,7 +1,0 @@
--- SPDX-License-Identifier: MIT
--- SPDX-FileCopyrightText: the amqp-locks authors
-
--- The broker is stopped and started again.
-local node_end = require "spec.prove.node_end"
-
-return node_end.fault("restart", "the broker was stopped", function(node) node:restart() end)

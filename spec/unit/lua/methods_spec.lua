@@ -1,0 +1,172 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Public methods, all of them: called with a dot instead of a colon they say so, and each of their parameters and
+-- results is annotated. Which there are is read from the sources, so that none is left out.
+local Peer = require "spec.support.peer"
+local amqplocks = require "amqplocks"
+local connection = require "amqplocks.connection"
+local lfs = require "lfs"
+local lock = require "amqplocks.lock"
+local losses = require "amqplocks.waiting.losses"
+
+-- Sources -----------------------------------------------------------------------------------------------------------
+
+local function lines_of(path)
+  local lines = {}
+  for line in io.lines(path) do table.insert(lines, line) end
+  return lines
+end
+
+-- The comment that ends above a line.
+local function comment_above(lines, number)
+  local first = number
+  while lines[first - 1]:find "^%-%-" do first = first - 1 end
+  return table.concat(lines, "\n", first, number - 1)
+end
+
+-- What is documented in a file: { class =, name =, parameters =, comment =, returns = }, and the annotated classes.
+local function read(path)
+  local lines, methods, class = lines_of(path), {}, nil
+  for number, line in ipairs(lines) do
+    local annotated = line:match "^%-%-%-@class amqplocks%.(%u%w*)$"
+    if annotated and lines[number + 1] and not annotated:find "Options$" then class = annotated end
+    local object, name, parameters = line:match "^function (%u%w*)[.:](%l[%w_]*)(%b())"
+    if object then
+      assert(object == class, path .. ": the methods of " .. object .. " are not those of an annotated class")
+      table.insert(methods, { class = class, name = name, parameters = parameters, where = path .. ":" .. number,
+        comment = comment_above(lines, number) })
+    end
+  end
+  return methods, class
+end
+
+local METHODS, CLASSES = {}, {}
+for file in lfs.dir "lua/amqplocks" do
+  if file:find "%.lua$" then
+    local methods, class = read("lua/amqplocks/" .. file)
+    if class then table.insert(CLASSES, class) end
+    for _, method in ipairs(methods) do table.insert(METHODS, method) end
+  end
+end
+table.sort(CLASSES)
+
+-- Objects -----------------------------------------------------------------------------------------------------------
+
+-- One of each class, over a broker that says nothing.
+local function objects()
+  local peer = Peer.open "whole"
+  local session = peer.session
+  local conn = assert(connection.open(session, {
+    wait = function() error "waits" end,
+    news = function() return session:news() end,
+    losses = losses.new(function() return session:alerts() end),
+  }))
+  return {
+    Connection = conn, Semaphore = conn:semaphore "a", Admin = conn:admin "a", Mutex = conn:mutex "a",
+    RWLock = conn:rwlock "a", TokenSemaphore = conn:token_semaphore "a", Lock = lock.new(conn, (peer:acquire "a")),
+  }
+end
+
+describe("public methods", function()
+  it("are those of these classes", function()
+    local names = {}
+    for name in pairs(objects()) do table.insert(names, name) end
+    table.sort(names)
+    assert.same(names, CLASSES)
+    assert.is_true(#METHODS > 40, #METHODS)
+  end)
+
+  it("are all found in the sources, whatever an object has", function()
+    local known = {}
+    for _, method in ipairs(METHODS) do known[method.class .. "." .. method.name] = true end
+    for class, object in pairs(objects()) do
+      for key in pairs(getmetatable(object).__index) do
+        local name = class .. "." .. key
+        assert.is_truthy(key:find "^_" or known[name], name)
+      end
+    end
+  end)
+
+  -- What may come first where nothing else is meant to.
+  local WRONG = { "db", 5, {}, { timeout = 1 }, print, true }
+  local CHECKS_ITSELF = { held = true, revoked = true } -- with nothing to come first, and no time to lose
+
+  for _, method in ipairs(METHODS) do
+    it(("say that they want a colon: %s.%s"):format(method.class, method.name), function()
+      local fn = objects()[method.class][method.name]
+      local function throws(...)
+        local fine, problem = pcall(fn, ...)
+        assert.is_false(fine)
+        assert.matches("^" .. method.name .. ": must be called with a colon, [%l_]+:" .. method.name ..
+          "%(.*%), not with a dot$", problem)
+      end
+      throws()
+      throws(nil, "more")
+      throws("db")
+      throws({})
+      for _, first in ipairs(CHECKS_ITSELF[method.name] and {} or WRONG) do throws(first, 2) end
+      for class, object in pairs(objects()) do
+        if class ~= method.class then throws(object, 2) end
+      end
+    end)
+  end
+
+  it("that try take no option, and say so of one", function()
+    local count = 0
+    for _, method in ipairs(METHODS) do
+      if method.name:find "^try_" then
+        count = count + 1
+        local object = objects()[method.class]
+        local fine, problem = pcall(object[method.name], object, { timeout = 1 })
+        assert.same({ false, method.name .. ': unknown option "timeout"' }, { fine, problem })
+      end
+    end
+    assert.equal(5, count)
+  end)
+
+  it("take for an object what passes calls on to one", function()
+    local own = setmetatable({}, { __index = objects().Lock })
+    assert.is_true(own:held())
+    assert.is_false(own:revoked())
+  end)
+end)
+
+describe("connect", function()
+  local URL = "amqp://user:se/cret@host/vhost"
+
+  it("says that it wants a dot", function()
+    local fine, problem = pcall(amqplocks.connect, amqplocks, URL)
+    assert.same({ false, "connect: must be called with a dot, amqplocks.connect(…), not with a colon" },
+      { fine, problem })
+  end)
+
+  it("shows no password of a URL that stands where something else should", function()
+    for _, arguments in ipairs { { URL, URL }, { URL, { timeout = URL } }, { URL, { [URL] = 1 } }, { { URL, 5 } } } do
+      local fine, problem = pcall(amqplocks.connect, arguments[1], arguments[2])
+      assert.is_false(fine)
+      assert.is_nil(problem:find("cret", 1, true), problem)
+    end
+  end)
+end)
+
+describe("annotations", function()
+  local NOTHING = { ["Connection.on_lost"] = true } -- what it returns
+
+  for _, method in ipairs(METHODS) do
+    local name = method.class .. "." .. method.name
+
+    it("tell of each parameter and of the results: " .. name, function()
+      assert.is_truthy(method.comment:find "^%-%-%- ?%S", method.where .. " has no comment")
+      for parameter in method.parameters:gmatch "[%w_%.]+" do
+        assert.is_truthy(method.comment:find("---@param " .. parameter .. "%??" .. " %S"),
+          ("%s: %s is not annotated"):format(method.where, parameter))
+      end
+      for parameter in method.comment:gmatch "%-%-%-@param ([%w_%.]+)" do
+        assert.is_truthy(method.parameters:find(parameter, 1, true),
+          ("%s: there is no parameter %s"):format(method.where, parameter))
+      end
+      assert.equal(not NOTHING[name], method.comment:find "%-%-%-@return %S" ~= nil, method.where .. ": @return")
+    end)
+  end
+end)

@@ -1,0 +1,53 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Where coroutines wait for operations, and what becomes of those who never come back.
+local Peer = require "spec.support.peer"
+local waiting = require "amqplocks.waiting.sleepers"
+
+describe("a coroutine that waits for an operation", function()
+  local peer, room, signals
+  local events = {
+    condition = function()
+      return { wait = function() coroutine.yield() end, signal = function() signals = signals + 1 end }
+    end,
+  }
+
+  before_each(function()
+    peer, signals = Peer.open("whole"), 0
+    room = waiting.new(events, function(operation) return operation:done() end)
+  end)
+
+  local function wait()
+    local operation = peer.session:semaphore("a", "ascending", 8, "auto", true):acquire()
+    local thread = coroutine.create(function() room:wait(operation) end)
+    coroutine.resume(thread)
+    return operation, thread
+  end
+
+  it("is woken when it is called, and not before", function()
+    local operation = wait()
+    room:call()
+    assert.equal(0, signals)
+    operation:end_closed()
+    room:call()
+    assert.equal(1, signals)
+  end)
+
+  it("is not asked for any more when the collector has had it, and what it waited for", function()
+    wait()
+    for _ = 1, 3 do
+      collectgarbage() -- its finalizer runs in one cycle, and weak tables are rid of it in the next
+      room:call()
+    end
+    assert.equal(0, signals)
+  end)
+
+  it("is not asked for any more when its operation was given back", function()
+    local operation = wait()
+    operation:drop()
+    room:call()
+    assert.equal(0, signals)
+    operation:end_closed()
+  end)
+end)

@@ -1,0 +1,338 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- How claims end: the rest of the state table in src/core/session/claim.h.
+
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.session.claim_scene"
+
+local DENIED = scene.DENIED
+local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, scene.assert_taken
+
+for _, way in ipairs(Peer.all_ways) do
+  describe("a claim, fed " .. way, function ()
+    local function open(settings, limits) return Peer.open(way, settings, limits) end
+
+    describe("HELD", function ()
+      it("is lost and GONE when its queue is deleted by somebody else: its channel is closed", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+        local held, message, code = lock:held()
+        assert.same({ false, "lost" }, { held, code })
+        assert.matches("deleted by somebody else", message)
+        peer.holder:expect("channel.close", { channel = claim.channel })
+        assert.are_not.equal(claim.channel, assert_free(peer).channel)
+      end)
+
+      it("is not lost by a late notice about the consumer that had its channel before", function ()
+        local peer = open()
+        local lock, old = peer:acquire("images")
+        lock:release()
+        peer.holder:delete("images-1-B", old.channel)
+        local again, claim = peer:acquire("images")
+        assert.equal(old.channel, claim.channel)
+        assert.are_not.equal(old.tag, claim.tag)
+        peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = old.tag, no_wait = true }
+        assert.is_true(again:held())
+        peer.holder:silent()
+      end)
+
+      it("keeps its channel, whatever is said there of a consumer without a name", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = "", no_wait = true }
+        assert.is_true(lock:held())
+        assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
+      end)
+
+      it("is lost and UNDOING when the broker closes its channel", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        peer.holder:refuse(claim.channel, 406, "PRECONDITION_FAILED - consumer ack timed out")
+        local held, message, code = lock:held()
+        assert.same({ false, "lost" }, { held, code })
+        assert.matches("consumer ack timed out", message)
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+        assert_taken(peer)
+        peer.holder:deleted(channel)
+        assert_free(peer)
+        assert.is_false(lock:held())
+      end)
+
+      it("is lost for a reason, also when the broker has no words for it", function ()
+        for _, words in ipairs{ "", "\0" } do
+          local peer = open()
+          local lock, claim = peer:acquire("images")
+          peer.holder:refuse(claim.channel, 541, words)
+          assert.matches("^lost: .*closed the channel, with code 541", (select(2, lock:held())))
+        end
+      end)
+
+      it("is lost and GONE when the connection is", function ()
+        local peer = open()
+        local lock = peer:acquire("images")
+        peer.holder:down("timed out")
+        assert.same("lost", select(3, lock:held()))
+        peer.session:open()
+        peer.holder:handshake()
+        assert_free(peer)
+        assert.same("lost", select(3, lock:held()))
+      end)
+
+      it("takes messages, and answers none", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        for size = 0, 2 do
+          peer.holder:send({ channel = claim.channel, method = "basic.deliver", consumer_tag = claim.tag },
+            { channel = claim.channel, header = true, class = 60, size = size },
+            size > 0 and { channel = claim.channel, body = ("x"):rep(size) } or "")
+        end
+        assert.is_true(lock:held())
+        peer.holder:silent()
+      end)
+
+      it("is released when its lock is collected", function ()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        lock:drop()
+        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
+        assert_taken(peer)
+        peer.holder:deleted(claim.channel)
+        assert_free(peer)
+      end)
+
+      it("is released when nobody took the lock that was got", function ()
+        local peer = open()
+        local op, claim = claiming(peer)
+        peer.holder:grant(claim)
+        op:drop()
+        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
+      end)
+    end)
+
+    describe("RELEASING", function ()
+      local function releasing()
+        local peer = open()
+        local lock, claim = peer:acquire("images")
+        local op = lock:release()
+        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B", if_unused = false,
+          if_empty = false })
+        peer.holder:silent()
+        return peer, op, claim
+      end
+
+      it("is GONE with delete-ok, not before, and the channel is used again", function ()
+        local peer, op, claim = releasing()
+        assert.is_false(op:done())
+        assert_taken(peer)
+        peer.holder:cancelled(claim)
+        peer.holder:deleted(claim.channel)
+        assert.is_true(peer:result(op))
+        assert.equal(claim.channel, assert_free(peer).channel)
+      end)
+
+      -- RabbitMQ says delete-ok before the queue has ended. Until then its channel would cancel what consumes there by
+      -- the same name; and whoever stops consuming may let it end, and take its namesake along.
+      it("keeps its channel neither used nor closed until its consumer was cancelled", function ()
+        local peer, op, claim = releasing()
+        peer.holder:deleted(claim.channel, true)
+        assert.is_true(peer:result(op))
+        local again, other = peer:acquire("images")
+        assert.are_not.equal(claim.channel, other.channel)
+        assert.are_not.equal(claim.channel, select(2, peer:acquire("others")).channel)
+        peer.holder:silent()
+        peer.holder:cancelled(claim)
+        assert.equal(claim.channel, select(2, peer:acquire("more")).channel)
+        again:release()
+        peer.holder:delete(other.queue, other.channel)
+        assert.equal(other.channel, assert_free(peer).channel)
+      end)
+
+      it("keeps it also where it was let go of while claiming, and delete-ok overtakes consume-ok", function ()
+        local peer = open()
+        local op, claim = claiming(peer)
+        op:drop()
+        peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
+        peer.holder:declared(claim.channel, "images-1-B")
+        peer.holder:declared(claim.channel, "images-1-A")
+        peer.holder:deleted(claim.channel, true)
+        assert.are_not.equal(claim.channel, assert_free(peer).channel)
+        peer.holder:consumed(claim)
+        peer.holder:silent()
+        peer.holder:cancelled(claim)
+        assert.equal(claim.channel, select(2, peer:acquire("others")).channel)
+      end)
+
+      it("is told of its consumer's end once, and of no other's", function ()
+        local peer, op, claim = releasing()
+        peer.holder:deleted(claim.channel, true)
+        assert.is_true(peer:result(op))
+        peer.holder:cancelled{ channel = claim.channel, tag = claim.tag:sub(1, -2) }
+        peer.holder:cancelled{ channel = claim.channel, tag = "" }
+        local _, other = peer:acquire("others")
+        assert.are_not.equal(claim.channel, other.channel)
+        peer.holder:cancelled(claim)
+        peer.holder:cancelled(claim)
+        assert.equal(claim.channel, select(2, peer:acquire("images")).channel)
+        assert.are_not.equal(claim.channel, select(2, peer:acquire("more")).channel)
+      end)
+
+      it("keeps a channel that the broker closes meanwhile no longer", function ()
+        local peer, op, claim = releasing()
+        peer.holder:deleted(claim.channel, true)
+        assert.is_true(peer:result(op))
+        peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
+        assert.equal(claim.channel, assert_free(peer).channel)
+      end)
+
+      it("is not disturbed by the notice of its own deletion, before or after delete-ok", function ()
+        local peer, op, claim = releasing()
+        local notice = { channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+        peer.holder:send(notice)
+        peer.holder:silent()
+        peer.holder:deleted(claim.channel, true)
+        peer.holder:send(notice)
+        assert.is_true(peer:result(op))
+        peer.holder:silent()
+      end)
+
+      it("is UNDOING when the broker closes its channel", function ()
+        local peer, op, claim = releasing()
+        peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR", "queue.delete")
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+        assert.is_false(op:done())
+        assert_taken(peer)
+        peer.holder:deleted(channel)
+        assert.is_true(peer:result(op))
+        assert_free(peer)
+      end)
+
+      it("is GONE when the connection is", function ()
+        local peer, op = releasing()
+        peer.holder:down()
+        peer:failed(op, "unreachable", "nobody said so")
+      end)
+
+      it("unanswered is unreachable, and stays RELEASING", function ()
+        local peer, op, claim = releasing()
+        peer:pass(5)
+        peer:failed(op, "unreachable", "within 5 s")
+        assert_taken(peer)
+        peer.holder:deleted(claim.channel)
+        assert_free(peer)
+      end)
+    end)
+
+    describe("UNDOING", function ()
+      local function undoing(limits)
+        local peer = open(nil, limits)
+        local _, claim = claiming(peer)
+        peer.holder:declared(claim.channel, "images-1-B")
+        peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+        return peer, channel
+      end
+
+      for reply, why in pairs{ [404] = "it is going away", [405] = "it is another's by now" } do
+        it(("is GONE when the deletion is refused with %d: %s"):format(reply, why), function ()
+          local peer, channel = undoing()
+          peer.holder:refuse(channel, reply, "no", "queue.delete")
+          assert_free(peer)
+        end)
+      end
+
+      it("deletes it by a third channel when the broker closes the second for reasons of its own", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
+        assert_taken(peer)
+        peer:live(0.1)
+        channel = peer.holder:opened()
+        peer.holder:expect("queue.delete", { channel = channel, queue = "images-1-B" })
+        peer.holder:deleted(channel)
+        assert_free(peer)
+      end)
+
+      it("deletes it as soon as there is a channel again", function ()
+        local peer, channel = undoing{ channel_max = 1 }
+        peer.holder:refuse(channel, 406, "PRECONDITION_FAILED - a delivery was not acknowledged")
+        local lock, other = peer:acquire("others")
+        peer:live(1)
+        peer.holder:silent()
+        assert.is_true(peer:tick() > 1)
+        lock:release()
+        peer.holder:delete("others-1-B", other.channel)
+        peer.holder:expect("queue.delete", { channel = other.channel, queue = "images-1-B" })
+        peer.holder:deleted(other.channel)
+        assert_free(peer)
+      end)
+
+      it("keeps the name when the deletion is denied", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        peer:pass(1)
+        assert_taken(peer)
+      end)
+
+      it("and denied looks until it is seen to be gone: GONE", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        peer:pass(0.01)
+        channel = peer.holder:opened()
+        local look = { queue = "images-1-B", passive = true, channel = channel }
+        peer.holder:expect("queue.declare", look)
+        peer.holder:declared(channel, "images-1-B")
+        peer:pass(0.02)
+        peer.holder:expect("queue.declare", look)
+        peer.holder:refuse(channel, 404, "NOT_FOUND - no queue", "queue.declare")
+        assert_free(peer)
+      end)
+
+      it("and denied looks less and less often, without anybody else having to stir", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        channel = nil
+        local last = 0
+        for _ = 1, 8 do
+          local pause = peer:tick()
+          assert.is_true(pause > last and pause <= math.max(2 * 2 * last, 0.01))
+          peer:pass(pause)
+          channel = channel or peer.holder:opened()
+          peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
+          peer.holder:declared(channel, "images-1-B")
+          last = pause
+        end
+        peer:live(60)
+        peer.holder:expect("queue.declare", { queue = "images-1-B", passive = true, channel = channel })
+      end)
+
+      it("is GONE when the connection is", function ()
+        local peer = undoing()
+        peer.holder:down()
+        peer.session:open()
+        peer.holder:handshake()
+        assert_free(peer)
+      end)
+
+      it("and denied is GONE when the connection is", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        peer.holder:down()
+        peer.session:open()
+        peer.holder:handshake()
+        assert_free(peer)
+      end)
+
+      it("and denied does not keep the session from being closed", function ()
+        local peer, channel = undoing()
+        peer.holder:refuse(channel, 403, DENIED, "queue.delete")
+        peer.session:close()
+        peer.holder:expect("connection.close")
+        peer.prober:expect("connection.close")
+      end)
+    end)
+  end)
+end

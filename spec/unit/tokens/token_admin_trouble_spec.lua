@@ -1,0 +1,833 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- What becomes of an action on a token semaphore that is cut short, at every step of it. Whatever the trouble: what was
+-- collected goes back, nothing is published or thrown away from then on, the mutex is left, and the message names what
+-- finishes what was begun.
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.tokens.token_admin_scene"
+
+local PERMITS, MARKS, MUTEX = scene.PERMITS, scene.MARKS, scene.MUTEX
+
+local unpack = table.unpack or unpack
+
+-- Stories -----------------------------------------------------------------------------------------------------------
+-- Each is told up to one of its stops: the core has asked for something, and the peer has not answered yet. A stop has:
+--   finish    what the message says would finish what was begun; false: nothing was
+--   waits     the link on which an answer is waited for
+--   undo      what is undone besides the mutex: a list of frames on the holder, or on the prober
+--   mints     the messages under way
+--   queue     the queue that is declared or deleted
+--   collector
+
+local stop = coroutine.yield
+
+local RESIZE, BOTH = "; resize(%d) finishes what was begun", "; repair() and then resize(%d) finish what was begun"
+local REPAIR, DESTROY = "; repair() finishes what was begun", "; destroy() finishes what was begun"
+local DONE = "; all else was done"
+
+-- Up to the answers of both looks.
+local function begin(peer, action, amount, options, seen)
+  local s = { op = peer.session:administer_tokens(action, "images", options or {}, amount) }
+  s.mutex = peer.holder:claim(MUTEX)
+  stop(s, { at = "taking the mutex", finish = false, waits = "holder" })
+  peer.holder:grant(s.mutex)
+  local one = peer.holder:opened()
+  peer.holder:expect("queue.declare", { passive = true, queue = PERMITS, channel = one })
+  local two = peer.holder:opened()
+  peer.holder:expect("queue.declare", { passive = true, queue = MARKS, channel = two })
+  stop(s, { at = "reading the ledger", finish = false, waits = "holder",
+    undo = { { "channel.close", one }, { "channel.close", two } } })
+  for i, channel in ipairs{ one, two } do
+    local queue, ready = i == 1 and PERMITS or MARKS, i == 1 and seen.permits or i == 2 and seen.marks
+    if ready then
+      peer.holder:send{ channel = channel, method = "queue.declare-ok", queue = queue, message_count = ready,
+        consumer_count = i == 1 and seen.consumers or 0 }
+    else
+      peer.holder:refuse(channel, 404, ("NOT_FOUND - no queue '%s'"):format(queue), "queue.declare")
+    end
+  end
+  return s
+end
+
+local function tries(peer, s, finish, undo)
+  local probes = peer.prober:probes()
+  stop(s, { at = "trying to publish", finish = finish, waits = "prober", mints = probes, tries = true, undo = undo })
+  peer.prober:answer(probes, { MUTEX })
+end
+
+local function barrier(peer, s, finish, undo)
+  local opened = peer.prober:next() == "channel.open" and peer.prober:opened()
+  local channel = peer.prober:expect("queue.declare", { exclusive = true, channel = opened or nil }).channel
+  peer.prober:expect("queue.delete", { channel = channel })
+  stop(s, { at = "passing the barrier", finish = finish, waits = "prober", undo = undo,
+    prober_undo = { { "channel.close", channel } } })
+  peer.prober:declared(channel, "scratch")
+  peer.prober:deleted(channel)
+end
+
+local function marks(peer, s, count, finish, undo)
+  local confirm, messages = scene.publishes_marks(peer, count)
+  stop(s, { at = "publishing marks", finish = finish, waits = "prober", mints = messages, undo = undo })
+  confirm()
+end
+
+local function permits(peer, s, count, undo)
+  local confirm, messages = scene.publishes_permits(peer, count)
+  stop(s, { at = "publishing permits", finish = REPAIR, waits = "prober", mints = messages, undo = undo })
+  confirm()
+end
+
+local function on_mutex(peer, s, verb, queue, finish, undo, refused)
+  local _, answer = scene[verb](peer, s.mutex, queue)
+  answer = answer or _
+  stop(s, { at = verb .. " " .. queue, finish = finish, refused = refused, waits = "holder", queue = queue,
+    asked = verb == "declares" and "queue.declare" or "queue.delete", undo = undo })
+  answer()
+end
+
+-- What is undone of a collector, by its state.
+local function closes(one) return { { "channel.close", one.channel } } end
+
+local function gives_back(one)
+  local undo = { { "basic.cancel", one.channel }, { "basic.nack", one.channel }, { "channel.close", one.channel } }
+  if one.other then table.insert(undo, 1, { "basic.cancel", one.channel }) end
+  return undo
+end
+
+-- Leaves the mutex, and then a collector that has thrown something away.
+local function leaves(peer, s, finish, one)
+  peer.holder:expect("queue.delete", { queue = MUTEX, channel = s.mutex.channel })
+  stop(s, { at = "leaving", finish = finish, waits = "holder", is_left = true, undo = one and closes(one) })
+  peer.holder:deleted(s.mutex.channel)
+  if not one then return end
+  stop(s, { at = "staying", finish = finish, is_left = true, stays = true, undo = closes(one) })
+  one:lingers()
+end
+
+-- Collects so many; another look is under way then. It may have some from another queue in hand.
+local function collects(peer, s, queue, room, count, finish, hand)
+  local one = hand and hand:goes_on(queue) or scene.collects(peer, queue, room)
+  if hand then one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 1 } end
+  stop(s, { at = "beginning to collect from " .. queue, finish = finish, waits = "holder", undo = closes(one),
+    collector = one, consuming = true })
+  one:consumes()
+  peer.holder:expect("queue.declare", { passive = true, queue = queue, channel = one.channel })
+  for i = 1, count do
+    stop(s, { at = ("collecting, with %d in hand, from %s"):format(i - 1, queue), finish = finish, waits = "holder",
+      undo = gives_back(one), collector = one })
+    one:deliver_some(1)
+  end
+  return one
+end
+
+-- The answers to the look that is under way.
+local function looked(peer, one, ready, others, again)
+  one:say{ method = "queue.declare-ok", queue = one.queue, message_count = ready, consumer_count = others + 1 }
+  if again then return end
+  peer.holder:expect("basic.qos", { channel = one.channel })
+  one:say{ method = "basic.qos-ok" }
+end
+
+local function acknowledges(peer, s, one, finish)
+  one:ends("basic.ack", { delivery_tag = one.delivered, multiple = true })
+  peer.holder:expect("basic.qos")
+  stop(s, { at = "acknowledging in " .. one.queue, finish = finish, waits = "holder", undo = closes(one),
+    collector = one })
+  looked(peer, one, 0, 0, true)
+  one:say{ method = "basic.qos-ok" }
+end
+
+local stories = {}
+
+function stories.create(peer)
+  local s = begin(peer, "create", 2, {}, { marks = 1 })
+  tries(peer, s, false)
+  on_mutex(peer, s, "deletes", MARKS, false)
+  on_mutex(peer, s, "declares", MARKS, RESIZE:format(2))
+  barrier(peer, s, RESIZE:format(2))
+  marks(peer, s, 2, RESIZE:format(2))
+  on_mutex(peer, s, "declares", PERMITS, BOTH:format(2), nil, RESIZE:format(2))
+  barrier(peer, s, BOTH:format(2))
+  permits(peer, s, 2)
+  leaves(peer, s, DONE)
+end
+
+function stories.add(peer)
+  local s = begin(peer, "add", 2, {}, { permits = 1, marks = 3, consumers = 2 })
+  tries(peer, s, false)
+  barrier(peer, s, false)
+  marks(peer, s, 2, BOTH:format(5))
+  permits(peer, s, 2)
+  leaves(peer, s, DONE)
+end
+
+function stories.remove(peer)
+  local s = begin(peer, "remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
+  local one = collects(peer, s, PERMITS, 2, 2, false)
+  acknowledges(peer, s, collects(peer, s, MARKS, 2, 2, false, one), BOTH:format(3))
+  leaves(peer, s, BOTH:format(3), one)
+end
+
+function stories.remove_too_many(peer)
+  local s = begin(peer, "remove", 2, {}, { permits = 1, marks = 5, consumers = 4 })
+  local one = collects(peer, s, PERMITS, 2, 1, false)
+  looked(peer, one, 0, 4)
+  one:ends("basic.nack", { delivery_tag = 0, multiple = true, requeue = true })
+  peer.holder:expect("basic.qos")
+  stop(s, { at = "giving back", finish = false, waits = "holder", undo = closes(one), collector = one })
+  one:say{ method = "basic.qos-ok" }
+  peer.holder:expect("channel.close", { channel = one.channel })
+  leaves(peer, s, false)
+end
+
+function stories.empty(peer)
+  local s = begin(peer, "resize", 0, {}, { permits = 2, marks = 2 })
+  local one = collects(peer, s, PERMITS, 2, 2, false)
+  on_mutex(peer, s, "deletes", PERMITS, DESTROY, closes(one))
+  peer.holder:expect("channel.close", { channel = one.channel })
+  on_mutex(peer, s, "deletes", MARKS, DESTROY)
+  leaves(peer, s, DONE)
+end
+
+function stories.repair(peer)
+  local s = begin(peer, "repair", nil, {}, { permits = 1, marks = 2 })
+  local one = collects(peer, s, PERMITS, 3, 1, false)
+  looked(peer, one, 0, 0)
+  one:keeps_looking(2, 0, 0)
+  tries(peer, s, false, gives_back(one))
+  barrier(peer, s, false, gives_back(one))
+  permits(peer, s, 1, gives_back(one))
+  one:returns()()
+  leaves(peer, s, DONE)
+end
+
+function stories.adopt(peer)
+  local s = begin(peer, "resize", 2, {}, { permits = 1 })
+  tries(peer, s, false)
+  local one = collects(peer, s, PERMITS, 65535, 1, false)
+  looked(peer, one, 0, 0)
+  one:keeps_looking(2, 0, 0)
+  one:ends("basic.ack", { delivery_tag = 1, multiple = true })
+  peer.holder:expect("basic.qos")
+  stop(s, { at = "acknowledging", finish = RESIZE:format(2), waits = "holder", undo = closes(one), collector = one })
+  one:say{ method = "basic.qos-ok" }
+  on_mutex(peer, s, "declares", MARKS, BOTH:format(2), closes(one), RESIZE:format(2))
+  barrier(peer, s, BOTH:format(2), closes(one))
+  marks(peer, s, 2, BOTH:format(2), closes(one))
+  permits(peer, s, 2, closes(one))
+  leaves(peer, s, REPAIR, one)
+end
+
+-- Telling them ------------------------------------------------------------------------------------------------------
+
+-- Tells a story up to its n-th stop; nil: it is over before.
+local function tell(way, story, n)
+  local peer = scene.open(way)
+  local teller, s, at = coroutine.create(stories[story]), nil, nil
+  for _ = 1, n do
+    local fine
+    fine, s, at = coroutine.resume(teller, peer)
+    if not fine then error(debug.traceback(teller, tostring(s)), 0) end
+    if coroutine.status(teller) == "dead" then return nil end
+  end
+  at.story, at.n = story, n
+  return peer, s, at
+end
+
+local ALL = { "create", "add", "remove", "remove_too_many", "empty", "repair", "adopt" }
+
+-- A test for each stop at which `matters` says so.
+local function at_every_stop(way, what, matters, test)
+  for _, story in ipairs(ALL) do
+    it(("%s, at every step of: %s"):format(what, story), function ()
+      local n = 0
+      while true do
+        n = n + 1
+        local peer, s, at = tell(way, story, n)
+        if not peer then break end
+        if matters(at) then
+          local fine, problem = pcall(test, peer, s, at)
+          if not fine then error(("%s: %s"):format(at.at, tostring(problem)), 0) end
+        end
+      end
+      assert.is_true(n > 4)
+    end)
+  end
+end
+
+local function undone(link, frames)
+  for _, frame in ipairs(frames or {}) do
+    local undo = link:expect(frame[1], { channel = frame[2] })
+    if frame[1] == "basic.nack" then
+      assert.same({ 0, true, true }, { undo.delivery_tag, undo.multiple, undo.requeue })
+    end
+  end
+end
+
+-- Whatever was under way is undone, and nothing else is written, then or later.
+local function ends(peer, s, at, mutex_is_gone)
+  undone(peer.prober, at.prober_undo)
+  undone(peer.holder, at.undo)
+  if not mutex_is_gone and not at.is_left then
+    peer.holder:expect("queue.delete", { queue = MUTEX, channel = s.mutex.channel })
+  end
+  for _, link in ipairs{ peer.holder, peer.prober } do
+    link:silent()
+    if link:state() == "open" and at.mints and link.role == "prober" then
+      for _, message in ipairs(at.mints) do link:send(link.ack(message)) end
+    end
+  end
+  peer:pass(1)
+  peer.holder:silent()
+  peer.prober:silent()
+end
+
+local function fails(peer, s, at, code, ...)
+  local message = peer:failed(s.op, code, ...)
+  if at.finish then
+    assert.equal(at.finish, message:sub(-#at.finish))
+  else
+    assert.is_nil(message:find("; [a-z]+%(", 1), message)
+  end
+end
+
+for _, way in ipairs(Peer.all_ways) do
+  describe("an administrator of permits in trouble, fed " .. way, function ()
+    local function any() return true end
+    local function has_mutex(at) return at.at ~= "taking the mutex" and not at.is_left end
+
+    at_every_stop(way, "loses the mutex", has_mutex, function (peer, s, at)
+      peer.holder:send{ channel = s.mutex.channel, method = "basic.cancel", consumer_tag = s.mutex.tag, no_wait = true }
+      peer.holder:expect("channel.close", { channel = s.mutex.channel })
+      fails(peer, s, at, "lost", 'the administration mutex of "images"', "deleted by somebody else")
+      ends(peer, s, at, true)
+    end)
+
+    at_every_stop(way, "loses the connection that holds", any, function (peer, s, at)
+      peer.holder:down("timed out")
+      if at.is_left and not at.stays then return end
+      fails(peer, s, at, has_mutex(at) and "lost" or "unreachable", "timed out")
+      undone(peer.prober, at.prober_undo)
+      peer.prober:silent()
+    end)
+
+    at_every_stop(way, "loses the connection that publishes",
+      function (at) return at.waits == "prober" end, function (peer, s, at)
+        peer.prober:down("timed out")
+        fails(peer, s, at, "unreachable", "timed out")
+        at.prober_undo = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "meets an alarm", function (at) return at.mints end, function (peer, s, at)
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      fails(peer, s, at, "blocked", "reads no publishers")
+      ends(peer, s, at)
+    end)
+
+    at_every_stop(way, "is denied publishing", function (at) return at.mints end, function (peer, s, at)
+      peer.prober:refuse(at.mints[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
+      fails(peer, s, at, "refused", "write access")
+      at.mints = nil
+      ends(peer, s, at)
+    end)
+
+    at_every_stop(way, "publishes what the broker does not take", function (at) return at.mints and not at.tries end,
+      function (peer, s, at)
+        for i, message in ipairs(at.mints) do
+          peer.prober:send(i == #at.mints and peer.prober.nack(message) or peer.prober.ack(message))
+        end
+        fails(peer, s, at, "unavailable", at.mints[1].queue, "did not take")
+        at.mints = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "publishes to a queue that somebody deleted",
+      function (at) return at.mints and not at.tries end, function (peer, s, at)
+        for _, message in ipairs(at.mints) do peer.prober:send(scene.returned(message), peer.prober.ack(message)) end
+        fails(peer, s, at, "not_found", at.mints[1].queue, "deleted")
+        at.mints = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "gets one of two confirms, and no other",
+      function (at) return at.mints and #at.mints > 1 end, function (peer, s, at)
+        peer.prober:send(peer.prober.ack(at.mints[2]))
+        assert.is_false(s.op:done())
+        table.remove(at.mints, 2)
+        peer:pass(5)
+        fails(peer, s, at, "unreachable", "did not answer within 5 s")
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "gets no answer in time", function (at) return not at.stays end, function (peer, s, at)
+      peer:pass(4.9)
+      assert.is_false(s.op:done())
+      peer:pass(0.2)
+      fails(peer, s, at, "unreachable", "did not answer within 5 s")
+      ends(peer, s, at)
+    end)
+
+    at_every_stop(way, "is given up", any, function (peer, s, at)
+      s.op:drop()
+      ends(peer, s, at)
+    end)
+
+    at_every_stop(way, "is refused a queue", function (at) return at.queue end, function (peer, s, at)
+      for i, case in ipairs{
+        { 403, "ACCESS_REFUSED - configure access refused", "refused" },
+        { 405, "RESOURCE_LOCKED - cannot obtain exclusive access", "squatted" },
+        { 406, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type'", "conflict" },
+        { 406, "PRECONDITION_FAILED - cannot declare queue: queue limit in vhost '/' (1) is reached", "limit" },
+      } do
+        local reply, text, code = unpack(case)
+        if i > 1 then peer, s, at = tell(way, at.story, at.n) end
+        at.finish = at.refused or at.finish
+        peer.holder:refuse(s.mutex.channel, reply, text, at.asked)
+        fails(peer, s, at, code, ('queue "%s": %s'):format(at.queue, text))
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        peer.holder:delete(MUTEX) -- its channel is gone, but maybe not itself
+        undone(peer.holder, at.undo)
+        peer.holder:silent()
+      end
+    end)
+
+    at_every_stop(way, "has the queue deleted under it", function (at)
+      return at.collector and not at.consuming end, function (peer, s, at)
+        local one = at.collector
+        one:say{ method = "basic.cancel", consumer_tag = one.tag, no_wait = true }
+        peer.holder:expect("channel.close", { channel = one.channel })
+        fails(peer, s, at, "lost", one.queue, "deleted")
+        at.undo = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "has the other queue deleted under it, too", function (at)
+      return at.collector and at.collector.other and not at.consuming end, function (peer, s, at)
+        local one = at.collector
+        one:say{ method = "basic.cancel", consumer_tag = one.other, no_wait = true }
+        peer.holder:expect("channel.close", { channel = one.channel })
+        fails(peer, s, at, "lost", PERMITS, "deleted")
+        at.undo = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "has what it collected taken by the broker", function (at)
+      return at.collector and not at.consuming end, function (peer, s, at)
+        peer.holder:refuse(at.collector.channel, 406, "PRECONDITION_FAILED - delivery acknowledgement timed out")
+        local longest_held = at.collector.other and PERMITS or at.collector.queue
+        fails(peer, s, at, "lost", ('queue "%s"'):format(longest_held), "timed out")
+        at.undo = nil
+        ends(peer, s, at)
+      end)
+
+    at_every_stop(way, "may not read", function (at) return at.consuming end, function (peer, s, at)
+      for code, reply in pairs{ refused = 403, squatted = 405, not_found = 404, conflict = 406 } do
+        if s.op:done() then peer, s, at = tell(way, at.story, at.n) end
+        peer.holder:refuse(at.collector.channel, reply, "for a reason", "basic.consume")
+        fails(peer, s, at, code, at.collector.queue, "for a reason")
+        at.undo = nil
+        ends(peer, s, at)
+      end
+    end)
+
+    it("has the queue deleted under it, and sees that when it looks", function ()
+      local peer = scene.open(way)
+      local op = scene.begin(peer, "remove", 2, { wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+      peer.holder:refuse(one.channel, 404, "NOT_FOUND - no queue", "queue.declare")
+      peer:failed(op, "lost", PERMITS, "no queue")
+    end)
+
+    it("is out of time, and says how to finish", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "add", 2, { timeout = 2 }, { permits = 1, marks = 3 })
+      scene.tries(peer)
+      peer.prober:barrier()
+      scene.publishes_marks(peer, 2)
+      peer:pass(2)
+      peer:failed(op, "timeout", 'add of "images" took longer than 2 s', BOTH:format(5))
+      peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
+    end)
+
+    it("is out of time while it waits for holders, both of which it was given", function ()
+      local peer = scene.open(way)
+      local op = scene.begin(peer, "remove", 2, { timeout = 2, wait = 3 }, { permits = 1, marks = 3, consumers = 1 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+      peer:pass(4.9)
+      assert.is_false(op:done())
+      peer:pass(0.1)
+      local message = peer:failed(op, "timeout", 'remove of "images" took longer than 5 s')
+      assert.is_nil(message:find("finish", 1, true))
+      one:drops()
+    end)
+
+    -- Its marks may be there already, or come yet: a second time they would be too many.
+    it("publishes nothing again that was behind a question which is not answered: unreachable", function ()
+      local peer = scene.open(way)
+      local other = peer.session:administer("status", "others", {})
+      local stuck = peer.prober:probes()
+      peer:pass(3)
+      local op, mutex = scene.begin(peer, "add", 2, {}, { permits = 3, marks = 3 })
+      scene.tries(peer)
+      peer.prober:barrier()
+      scene.publishes_marks(peer, 2)
+      peer:pass(2.001)
+      peer:failed(other, "unreachable", "within 5 s")
+      peer.prober:expect("channel.close", { channel = stuck[1].channel })
+      peer.prober:silent()
+      peer:failed(op, "unreachable")
+      scene.leaves(peer, mutex)
+    end)
+
+    it("meets an alarm at the barrier, before it has changed anything: blocked", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "add", 1, {}, { permits = 0, marks = 7 })
+      scene.tries(peer)
+      if peer.prober:next() == "channel.open" then peer.prober:opened() end
+      peer.prober:expect("queue.declare", { exclusive = true })
+      peer.prober:expect("queue.delete")
+      peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+      local message = peer:failed(op, "blocked", "reads no publishers")
+      assert.is_nil(message:find("finish", 1, true))
+      peer.prober:expect("channel.close")
+      scene.leaves(peer, mutex)
+    end)
+
+    describe("finding another administrator", function ()
+      local function late(peer, options)
+        local op = peer.session:administer_tokens("add", "images", options or {}, 1)
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        local channel = peer.holder:opened() -- is it a lock at all?
+        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
+        peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        return op
+      end
+
+      it("tries again, and acts by what there is then", function ()
+        local peer = scene.open(way)
+        local op = late(peer)
+        peer:pass(0.005)
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:grant(mutex)
+        scene.looks(peer, { permits = 0, marks = 7 })
+        scene.tries(peer)
+        peer.prober:barrier()
+        scene.adds(peer, 1)
+        scene.leaves(peer, mutex)
+        assert.equal(8, peer:result(op))
+      end)
+
+      -- As it died while its queue stood still, and the queue goes under our claim.
+      it("tries again where that is just going away, whatever is asked of it by then", function ()
+        for _, method in ipairs{ "queue.declare", "basic.consume" } do
+          local peer = scene.open(way)
+          local op = peer.session:administer_tokens("add", "images", {}, 1)
+          local mutex = peer.holder:claim(MUTEX)
+          if method == "basic.consume" then peer.holder:declared(mutex.channel, MUTEX) end
+          peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX), method)
+          if method == "basic.consume" then
+            local channel = peer.holder:opened()
+            peer:pass(0.005)
+            peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+            peer.holder:deleted(channel)
+          end
+          peer:pass(0.05)
+          mutex = peer.holder:claim(MUTEX)
+          peer.holder:grant(mutex)
+          scene.looks(peer, { permits = 0, marks = 7 })
+          op:drop()
+        end
+      end)
+
+      it("does not wait for a node that is down", function ()
+        local peer = scene.open(way)
+        local op = peer.session:administer_tokens("add", "images", {}, 1)
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:refuse(mutex.channel, 404, ("NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost "
+          .. "'/' is down or inaccessible"):format(MUTEX), "queue.declare")
+        peer:failed(op, "unavailable", 'the administration mutex of "images"', "home node 'rabbit@other'")
+      end)
+
+      it("does not take what is left of its own last try for another's", function ()
+        local peer = scene.open(way)
+        local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:declared(mutex.channel, MUTEX)
+        local absent = ("NOT_FOUND - no queue '%s' in vhost '/'"):format(MUTEX)
+        peer.holder:refuse(mutex.channel, 404, absent, "basic.consume")
+        local channel = peer.holder:opened()
+        peer:pass(0.005)
+        peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+        peer:live(2)
+        peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
+      end)
+
+      it("gives up in time", function ()
+        local peer = scene.open(way)
+        local op = late(peer, { timeout = 3, wait = 5 })
+        peer:live(3, function ()
+          if peer.holder:next() ~= "channel.open" then return end
+          local mutex = peer.holder:claim(MUTEX)
+          peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+        end)
+        peer:failed(op, "timeout", 'another administrator was at work on "images" for all of 3 s')
+      end)
+
+      it("does not blame one that nobody has seen, when the broker says nothing", function ()
+        local peer = scene.open(way)
+        local op = peer.session:administer_tokens("add", "images", { timeout = 2 }, 1)
+        peer.holder:claim(MUTEX)
+        peer:live(2)
+        peer:failed(op, "timeout", 'add of "images" took longer than 2 s')
+      end)
+
+      it("in its own session, waits without asking the broker", function ()
+        local peer = scene.open(way)
+        local _, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 3, marks = 3 })
+        peer.holder:expect("queue.delete", { queue = PERMITS })
+        local second = peer.session:administer_tokens("add", "images", {}, 1)
+        peer:pass(1)
+        peer.holder:silent()
+        peer.holder:deleted(mutex.channel)
+        scene.deletes(peer, mutex, MARKS)()
+        peer.holder:delete(MUTEX, mutex.channel)
+        peer:pass(1)
+        peer.holder:claim(MUTEX)
+        assert.is_false(second:done())
+      end)
+
+      it("of a persistent semaphore by the same name, is not kept from anything", function ()
+        local peer = scene.open(way)
+        local op = peer.session:administer("create", "images", {}, 1)
+        peer.holder:grant(peer.holder:claim("images-admin"))
+        peer.session:administer_tokens("create", "images", {}, 1)
+        peer.holder:claim(MUTEX)
+        assert.is_false(op:done())
+      end)
+    end)
+
+    it("finds too few marks to remove: conflict, and gives all back", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+      one:deliver_some(2)
+      one:goes_on(MARKS)
+      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
+      one:consumes()
+      one:deliver_some(1)
+      one:looks(0, 0)
+      assert.is_true(one:keeps_looking(6, 0, 0) > 1)
+      local message = peer:failed(op, "conflict", MARKS, "of 2", "only 1")
+      assert.is_nil(message:find("finish", 1, true))
+      one:drops()
+      peer.holder:expect("queue.delete", { queue = MUTEX, channel = mutex.channel })
+    end)
+
+    it("does not count while a dead administrator is seen to have marks", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "resize", 3, {}, { permits = 1, marks = 1, takers = 1 })
+      peer.holder:silent()
+      for _ = 1, 3 do
+        peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
+        scene.looks(peer, { permits = 1, marks = 1, takers = 1 })
+        peer.holder:silent()
+      end
+      peer:live(0.2, function () return peer.holder:next() ~= "nothing" end)
+      scene.looks(peer, { permits = 3, marks = 3 })
+      scene.leaves(peer, mutex)
+      assert.equal(3, peer:result(op))
+    end)
+
+    it("does not wait longer than it may for the end of somebody who takes marks, and names the queue", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "repair", nil, { timeout = 2 }, { permits = 1, marks = 1, takers = 1 })
+      peer:live(2, function ()
+        if peer.holder:next() ~= "nothing" then scene.looks(peer, { permits = 1, marks = 1, takers = 1 }) end
+      end)
+      peer:failed(op, "timeout", ('somebody consumes from queue "%s"'):format(MARKS))
+      scene.leaves(peer, mutex)
+    end)
+
+    it("deletes the marks, whoever takes them", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "destroy", nil, {}, { permits = 1, marks = 1, takers = 1 })
+      scene.deletes(peer, mutex, PERMITS)()
+      scene.deletes(peer, mutex, MARKS)()
+      scene.leaves(peer, mutex)
+      peer:result(op)
+    end)
+
+    it("gives back what comes too late, and keeps nothing from others while it stays", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "repair", nil, {}, { permits = 2, marks = 2, consumers = 1 })
+      local one = scene.collects(peer, PERMITS, 3):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = one.channel })
+      for _ = 1, 2 do one:deliver(scene.permit(1)) end
+      one:throws(2)
+      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 2 }
+      peer.holder:expect("basic.qos", { channel = one.channel })
+      one:say{ method = "basic.qos-ok" }
+      local settled = one:returns()
+      one:deliver_some(1) -- behind the nack, or before it
+      peer.holder:silent()
+      settled()
+      local function returned()
+        local frame = peer.holder:expect("basic.nack", { channel = one.channel, multiple = true, requeue = true })
+        assert.equal(0, frame.delivery_tag)
+      end
+      returned()
+      peer.holder:delete(MUTEX, mutex.channel)
+      one:deliver_some(1)
+      returned()
+      one:lingers()
+      peer:failed(op, "busy")
+    end)
+
+    it("is not out of time while it stays, however late its turn", function ()
+      local peer = scene.open(way)
+      local op, mutex = scene.begin(peer, "remove", 2, { timeout = 2 }, { permits = 3, marks = 3 })
+      local one = scene.takes(peer, 2)
+      peer.holder:delete(MUTEX, mutex.channel)
+      peer:pass(7)
+      one:closes()
+      assert.equal(1, peer:result(op))
+    end)
+
+    -- The prober does not end with the mutex; so whoever was stopped could publish what another has by now.
+    -- What comes byte by byte is late as long as it is not whole.
+    local BATCHES = { [2] = { 2 }, [600] = { 512, 88 } }
+    for _, case in ipairs(way ~= "byte by byte" and {
+      { 2, "is there" }, { 2, "is not" }, { 600, "is there" }, { 600, "is not" } } or {}) do
+      local amount, outcome = unpack(case)
+      it(("publishes nothing of %d while it is not certain of the mutex: asks for that, which %s"):format(amount,
+        outcome), function ()
+        local peer, batches = scene.open(way), BATCHES[amount]
+        local op, mutex = scene.begin(peer, "add", amount, { timeout = 600 }, { permits = 1, marks = 1 })
+        scene.tries(peer)
+        peer.prober:barrier()
+        local answers = scene.publishes_marks(peer, batches[1])
+        peer.reads_at = peer.now + 200 -- heartbeats are 60
+        answers()
+        peer.now, peer.reads_at = peer.reads_at, nil
+        peer.prober:pull()
+        for _, frame in ipairs(peer.prober.frames) do assert.not_equal("basic.publish", frame.method) end
+        peer.prober:ignore()
+        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = mutex.channel })
+        peer.holder:ignore() -- the pulse, too
+        peer.holder:send{ channel = 0, heartbeat = true }
+        if outcome == "is there" then
+          peer.holder:declared(mutex.channel, MUTEX)
+          for i = 2, #batches do scene.publishes_marks(peer, batches[i])() end
+          for _, count in ipairs(batches) do scene.publishes_permits(peer, count)() end
+          if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse once more
+          peer.holder:delete(MUTEX)
+          assert.equal(1 + amount, peer:result(op))
+        else
+          peer.holder:down("timed out")
+          peer:failed(op, "lost", 'the administration mutex of "images"',
+            ("; repair() and then resize(%d) finish"):format(1 + amount))
+          peer.prober:silent()
+        end
+      end)
+    end
+
+    it("does not take the pulse's answer for the mutex's", function ()
+      local peer = scene.open(way)
+      local op = scene.begin(peer, "remove", 2, {}, { permits = 3, marks = 3 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+      one:deliver_some(2)
+      one:goes_on(MARKS):consumes()
+      one:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 1 }
+      peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+      one:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
+      peer.holder:expect("basic.qos")
+      one:deliver_some(2)
+      local settled = one:acknowledges()
+      one:say{ method = "basic.qos-ok" } -- the look's
+      settled()
+      peer.holder:expect("queue.delete", { queue = MUTEX })
+      one:say{ method = "basic.qos-ok" } -- the pulse's
+      peer:pass(5)
+      peer:failed(op, "unreachable", "did not answer within 5 s")
+    end)
+
+    it("knows nothing of the time that an answer took: a later question must say the same", function ()
+      local peer = scene.open(way)
+      scene.begin(peer, "repair", nil, {}, { permits = 1, marks = 3 })
+      local one = scene.collects(peer, PERMITS, 4):consumes()
+      one:deliver_some(1)
+      one:looks(0, 0)
+      peer:live(1, function () return peer.holder:next() ~= "nothing" end)
+      peer:pass(0.6) -- longer than it must be alone
+      one:looks(0, 0)
+      peer.prober:silent()
+      assert.is_true(one:keeps_looking(3, 0, 0) > 0)
+      scene.tries(peer)
+    end)
+
+    it("leaves what comes too late to the end of its channel: it may have been given back with the rest", function ()
+      local peer = scene.open(way)
+      local _ = scene.begin(peer, "remove", 2, {}, { permits = 1, marks = 3, consumers = 2 })
+      local one = scene.collects(peer, PERMITS, 2):consumes()
+      one:deliver_some(1)
+      one:looks(0, 2)
+      local settled = one:returns()
+      one:deliver_some(1)
+      peer.holder:silent()
+      settled()
+    end)
+
+    it("is not shaken by answers to what it did not ask", function ()
+      for _, action in ipairs{ "add", "remove", "repair" } do
+        local peer = scene.open(way)
+        local op = peer.session:administer_tokens(action, "images", {}, 1)
+        local mutex = peer.holder:claim(MUTEX)
+        peer.holder:grant(mutex)
+        peer.holder:declared(mutex.channel, "images")
+        peer.holder:deleted(mutex.channel)
+        scene.looks(peer, { permits = 2, marks = 2 })
+        peer.holder:declared(mutex.channel, "images")
+        peer.holder:deleted(mutex.channel)
+        if action == "add" then
+          scene.tries(peer)
+        else
+          local one = scene.collects(peer, PERMITS, action == "remove" and 1 or 3)
+          one:say{ method = "queue.declare-ok", queue = PERMITS }
+          one:say{ method = "basic.cancel", consumer_tag = "another", no_wait = true }
+          one:consumes()
+          one:say{ method = "basic.qos-ok" }
+          one:say{ method = "basic.consume-ok", consumer_tag = one.tag }
+          one:looks(0, 3)
+          one:say{ method = "basic.qos-ok" }
+          one:say{ method = "basic.qos-ok" }
+        end
+        op:drop()
+      end
+    end)
+
+    it("has no channel left", function ()
+      for most, action in pairs{ [1] = "add", [2] = "add", [3] = "slots" } do
+        local peer = Peer.new(way)
+        peer.holder:handshake{ channel_max = most }
+        peer.prober:handshake()
+        if action == "add" then
+          local op = peer.session:administer_tokens(action, "images", {}, 1)
+          local mutex = peer.holder:claim(MUTEX)
+          peer.holder:grant(mutex)
+          if most == 2 then peer.holder:expect("channel.open") peer.holder:expect("queue.declare") end
+          peer:failed(op, "limit", "no channel is left")
+          if most == 2 then peer.holder:expect("channel.close") end
+          peer.holder:delete(MUTEX)
+          peer.holder:silent()
+        end
+      end
+    end)
+  end)
+end

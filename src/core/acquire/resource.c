@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/acquire/resource.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/session/session.h"
+#include "core/session/turn.h"
+
+#define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
+#define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
+
+void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,
+                      al_probing probing) {
+  resource->refs = 1;
+  resource->session = session;
+  resource->max_attempts = max_attempts;
+  resource->probing = probing;
+  resource->squat_checked = -SQUAT_EVERY;
+  resource->bell_missed = resource->awaited_at = -BELL_EVERY;
+  snprintf(resource->name, sizeof resource->name, "%s", name);
+  al_session_ref(session);
+}
+
+void al_resource_drop(al_resource *resource) {
+  if (!resource || al_session_forked(resource->session) || --resource->refs > 0) return;
+  al_session *session = resource->session;
+  {
+    AL_TURN(session);
+    if (resource->former) al_claim_leave(&resource->former->claim);
+  }
+  free(resource);
+  al_session_unref(session);
+}
+
+static bool is_past(const al_resource *resource, int64_t since, int64_t time) {
+  return resource->session->now - since >= time;
+}
+
+void al_resource_miss_bell(al_resource *resource) { resource->bell_missed = resource->session->now; }
+
+bool al_resource_may_have_bell(const al_resource *resource) {
+  return !resource->is_silent && is_past(resource, resource->bell_missed, BELL_EVERY);
+}
+
+/* We ourselves, or who told our last claim. */
+static int64_t last_awaited(const al_resource *resource) {
+  const al_exclusive *former = resource->former;
+  bool is_later = former && former->is_awaited && former->awaited_at > resource->awaited_at;
+  return is_later ? former->awaited_at : resource->awaited_at;
+}
+
+bool al_resource_was_awaited(const al_resource *resource) {
+  return !is_past(resource, last_awaited(resource), BELL_EVERY);
+}
+
+void al_resource_note_awaited(al_resource *resource) { resource->awaited_at = resource->session->now; }
+
+void al_resource_remember(al_resource *resource, al_exclusive *claim) {
+  resource->awaited_at = last_awaited(resource);
+  if (resource->former) al_claim_leave(&resource->former->claim);
+  al_claim_use(&claim->claim);
+  resource->former = claim;
+}
+
+bool al_resource_may_be_squatted(const al_resource *resource) {
+  return is_past(resource, resource->squat_checked, SQUAT_EVERY);
+}
+
+void al_resource_note_squat_check(al_resource *resource) { resource->squat_checked = resource->session->now; }

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Administering: the specification's "Lock Administration".
+ *
+ *   wanting_links ─> taking_mutex ─> passing_barrier ─> surveying ─> checking ─> deleting ─> finding_bell ─> declaring
+ *                                                        │ not to be done             nothing │               │
+ *                                                        │                            is left │               │
+ *                                                        └────────> leaving <─────────────────┴── ringing <───┘
+ *                                                                     │
+ *                                                       done <────────┴──────> waiting for holders
+ *
+ * Every declare and delete is asked on the mutex's own channel: who loses the mutex loses the means to go on. An error
+ * there would end both, so it is avoided: what is absent is declared, what is present is not declared again, and what
+ * is to be deleted is looked at elsewhere first.
+ *
+ * The doorbell is declared before the first slot and deleted after the last: whoever waits there and sees it go counts the
+ * slots again, and must find none. A repair replaces one that is a quorum queue, between finding_bell and declaring:
+ *
+ *   finding_bell ─> checking_bell ─┬─ in use: it stays, and the end is `busy` ─> declaring
+ *                                  └─> replacing_bell ─────────────────────────> declaring
+ *
+ * What is to be done is computed once, as an absolute number of slots; an action cut short names it, and a resize to it
+ * finishes the work, whatever gaps there are. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/admin/admin_bell.h"
+#include "core/admin/admin_mutex.h"
+#include "core/admin/holder_wait.h"
+#include "core/admin/slot_count.h"
+#include "core/admin/slot_plan.h"
+#include "core/base/backoff.h"
+#include "core/base/field.h"
+#include "core/base/name.h"
+#include "core/queue/barrier.h"
+#include "core/session/op.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+
+#define DECLARES_AT_ONCE 16
+#define BELL 0 /* the doorbell, where slots are numbered */
+
+typedef struct admin {
+  al_op op;
+  char name[AL_NAME_SIZE];
+  al_admin_options options;
+  al_change change;
+
+  al_admin_mutex mutex;
+  al_barrier barrier;
+  al_survey survey;
+  al_admin_bell bell;
+  al_channel *check; /* on which the queues to be deleted are looked at */
+
+  int checked, deleted;       /* of change.deletes, and of the bell behind them */
+  int declare_next, declared; /* slot, BELL before the first; how many slots were made */
+  int under_way[DECLARES_AT_ONCE], declares_under_way; /* slots, in the order of their answers */
+
+  al_code verdict; /* what to end with once the mutex is let go */
+  char words[AL_MESSAGE_SIZE];
+  al_released released;
+} admin;
+
+void al_admin_options_init(al_admin_options *options) {
+  *options = (al_admin_options){.timeout = 30 * AL_SECOND};
+}
+
+/* ---- ending ----------------------------------------------------------------------------------------------------- */
+
+/* With holders, once their slots are removed. */
+static int64_t patience(const admin *self) {
+  return self->options.wait > 0 ? self->options.wait : self->options.timeout;
+}
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const admin *self = (const admin *)op;
+  if (self->released.count > 0)
+    al_released_explain(&self->released, patience(self), out); /* what was to be removed is */
+  else if (!al_admin_mutex_explain(&self->mutex, self->options.timeout, out))
+    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
+             self->name, (double)self->options.timeout / (double)AL_SECOND);
+}
+
+static void admin_stop(al_op *op) {
+  admin *self = (admin *)op;
+  size_t used = strlen(op->message);
+  bool halfway = self->change.target >= 0 && self->released.count == 0;
+  if (halfway)
+    snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
+             self->change.target);
+  else if (self->released.count > 0)
+    snprintf(op->message + used, sizeof op->message - used, "; what was to be removed is removed");
+  al_probes_cancel(&self->survey.probes);
+  al_barrier_cancel(&self->barrier);
+  al_admin_bell_cancel(&self->bell);
+  al_released_cancel(&self->released);
+  if (self->check) al_channel_close(self->check);
+  self->check = NULL;
+  al_admin_mutex_drop(&self->mutex);
+}
+
+static void admin_free(al_op *op) {
+  admin *self = (admin *)op;
+  al_survey_free(&self->survey);
+  al_admin_bell_free(&self->bell);
+  al_released_free(&self->released);
+  al_change_free(&self->change);
+}
+
+static void ended(admin *self) {
+  al_op *op = &self->op;
+  if (self->verdict != AL_OK) {
+    self->change.target = -1;
+    al_op_fail(op, self->verdict, "%s", self->words);
+    return;
+  }
+  op->count = (size_t)self->change.target;
+  bool waits = self->options.wait > 0, revokes = self->options.revoke;
+  if ((waits || revokes) && self->change.delete_count > 0) {
+    al_request asking = waits ? AL_REQUEST_REVOKE : AL_REQUEST_ONCE;
+    op->deadline = al_wait_until(op->session->now, patience(self));
+    al_released_begin(&self->released, op, self->name, self->change.deletes,
+                      (size_t)self->change.delete_count, revokes ? asking : AL_REQUEST_NOTHING);
+  } else {
+    al_op_finish(op);
+  }
+}
+
+static void leaving(al_op *op) {
+  admin *self = (admin *)op;
+  if (al_admin_mutex_released(&self->mutex)) ended(self);
+}
+
+static void leave(admin *self) {
+  al_admin_mutex_release(&self->mutex);
+  al_op_next(&self->op, leaving);
+}
+
+__attribute__((format(printf, 3, 4))) static void leave_with(admin *self, al_code code, const char *format,
+                                                             ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(self->words, sizeof self->words, format, arguments);
+  va_end(arguments);
+  self->verdict = code;
+  leave(self);
+}
+
+/* ---- on the mutex's channel ------------------------------------------------------------------------------------- */
+
+static void queue_name(const admin *self, int slot, char out[AL_NAME_SIZE]) {
+  if (slot == BELL)
+    al_name_bell(out, self->name);
+  else
+    al_name_slot(out, self->name, slot);
+}
+
+/* With the last slot goes the bell. */
+static int deletes(const admin *self) { return self->change.delete_count + (self->change.target == 0); }
+
+static int delete_at(const admin *self, int index) {
+  return index < self->change.delete_count ? self->change.deletes[index] : BELL;
+}
+
+static int slot_in_hand(const admin *self) {
+  return self->deleted < deletes(self) ? delete_at(self, self->deleted) : self->under_way[0];
+}
+
+static al_code refusal(const al_event *event) {
+  switch (event->reply_code) {
+    case AMQP_RESOURCE_LOCKED: /* another client's exclusive queue */
+      return AL_SQUATTED;
+    case AMQP_NOT_FOUND: /* its node is down: what is absent is declared, and deleted, without an error */
+      return AL_UNAVAILABLE;
+    default:
+      return al_event_refusal(event);
+  }
+}
+
+/* The broker refused a declare or a delete. */
+static void action_refused(admin *self, const al_event *event) {
+  char queue[AL_NAME_SIZE];
+  queue_name(self, slot_in_hand(self), queue);
+  al_op_fail(&self->op, refusal(event), "queue \"%s\": %s", queue, event->text);
+}
+
+static void declaring(al_op *op);
+static void deleting(al_op *op);
+
+static void declare_answered(admin *self) {
+  if (self->declares_under_way == 0) return; /* nobody asked */
+  self->declares_under_way--;
+  memmove(self->under_way, self->under_way + 1, (size_t)self->declares_under_way * sizeof *self->under_way);
+}
+
+static void mutex_event(al_op *op, const al_event *event) {
+  admin *self = (admin *)op;
+  if (event->kind == AL_EVENT_CLOSED && event->method != 0)
+    action_refused(self, event);
+  else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD)
+    self->deleted++;
+  else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
+    declare_answered(self);
+  /* The claim's watchers are stepped next, and this operation is one. */
+}
+
+static void declare_slot(admin *self, int slot) {
+  char queue[AL_NAME_SIZE];
+  if (slot == BELL) {
+    al_admin_bell_declare(&self->bell, self->mutex.own->channel);
+    return;
+  }
+  self->declared++;
+  al_name_slot(queue, self->name, slot);
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", self->options.quorum ? "quorum" : "classic"),
+                                  al_field_text("x-overflow", "drop-head"),
+                                  al_field_number("x-max-length", 0)};
+  amqp_queue_declare_t declare = {
+      .queue = amqp_cstring_bytes(queue), .durable = 1, .arguments = {.num_entries = 3, .entries = entries}};
+  al_channel_call(self->mutex.own->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+}
+
+static bool makes_up(const admin *self) {
+  return self->change.action == AL_REPAIR || self->change.action == AL_RESIZE;
+}
+
+static int slots_held(const admin *self) {
+  int held = 0;
+  for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
+  return held;
+}
+
+/* Repairing and resizing finish what another began, and make up for what was lost: as many tokens as slots are free, but
+ * for those that lie in the bell. What waiters have in hand cannot be seen; who is woken in vain throws it away. */
+static int tokens_lacking(const admin *self) {
+  int target = self->change.target, ready = al_admin_bell_ready(&self->bell);
+  if (!al_admin_bell_exists(&self->bell)) return target;
+  if (self->survey.highest == 0) return target - ready;
+  if (!makes_up(self)) return self->declared;
+  return target - slots_held(self) - ready;
+}
+
+static void ringing(al_op *op) {
+  admin *self = (admin *)op;
+  if (al_admin_mutex_held(&self->mutex) && al_admin_bell_rung(&self->bell)) leave(self);
+}
+
+/* Ascending, so that at every moment what exists is a whole semaphore; a few ahead of their answers. */
+static void declaring(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex)) return;
+  while (self->declare_next <= self->change.target && self->declares_under_way < DECLARES_AT_ONCE) {
+    int slot = self->declare_next++;
+    if (slot == BELL ? al_admin_bell_exists(&self->bell) : al_survey_exists(&self->survey, slot)) continue;
+    self->under_way[self->declares_under_way++] = slot;
+    declare_slot(self, slot);
+  }
+  if (self->declares_under_way > 0) {
+    al_op_ask(op);
+    return;
+  }
+  al_op_answered(op);
+  al_admin_bell_ring(&self->bell, tokens_lacking(self));
+  if (!op->done) al_op_next(op, ringing);
+}
+
+static void declare_all(admin *self) {
+  self->declare_next = BELL;
+  al_op_next(&self->op, declaring);
+}
+
+/* It is on its way out by now. */
+static void replacing_bell(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || self->deleted == deletes(self)) return;
+  al_op_answered(op);
+  al_admin_bell_deleted(&self->bell);
+  declare_all(self);
+}
+
+static void replace_bell(admin *self) {
+  self->op.step = replacing_bell;
+  self->under_way[0] = BELL;
+  al_op_ask(&self->op);
+  al_exclusive_delete_other(self->mutex.own, self->bell.sight.queue);
+}
+
+/* It is in use: RabbitMQ may end the connection of a client that uses a bell while it is replaced. */
+static void keep_bell(admin *self) {
+  self->verdict = AL_BUSY;
+  snprintf(self->words, sizeof self->words,
+           "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, "
+           "and is in use (%d slots held, %d consumers at the bell): "
+           "run repair() again while no slot is held and nobody waits",
+           self->name, slots_held(self), self->bell.sight.consumers);
+  declare_all(self);
+}
+
+static void checking_bell(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_checked(&self->bell)) return;
+  if (!self->bell.is_other_kind)
+    declare_all(self);
+  else if (slots_held(self) > 0 || self->bell.sight.consumers > 0)
+    keep_bell(self);
+  else
+    replace_bell(self);
+}
+
+static void finding_bell(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_found(&self->bell)) return;
+  if (self->change.action != AL_REPAIR || !self->bell.sight.exists || self->bell.sight.is_down) {
+    declare_all(self);
+    return;
+  }
+  op->step = checking_bell;
+  al_admin_bell_check(&self->bell);
+}
+
+/* What is to be deleted is. */
+static void deletes_done(admin *self) {
+  if (self->change.target == 0) {
+    leave(self);
+    return;
+  }
+  self->op.step = finding_bell;
+  al_admin_bell_find(&self->bell, &self->op, self->name);
+}
+
+/* One at a time, each answer awaited. */
+static void deleting(al_op *op) {
+  admin *self = (admin *)op;
+  char queue[AL_NAME_SIZE];
+  if (!al_admin_mutex_held(&self->mutex)) return;
+  if (self->deleted < self->checked) return;
+  if (self->deleted == deletes(self)) {
+    deletes_done(self);
+    return;
+  }
+  self->checked = self->deleted + 1;
+  queue_name(self, delete_at(self, self->deleted), queue);
+  al_op_ask(op);
+  al_exclusive_delete_other(self->mutex.own, queue);
+}
+
+/* ---- looking before deleting ------------------------------------------------------------------------------------ */
+
+static void begin_deleting(admin *self) {
+  self->checked = 0;
+  al_op_next(&self->op, deleting);
+}
+
+static void check_event(void *owner, al_channel *channel, const al_event *event) {
+  admin *self = owner;
+  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD) self->checked++;
+  al_op_ask(&self->op); /* each answer is one: the rest has its own time */
+  bool all = self->checked == self->change.delete_count;
+  if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !all)) return;
+  self->check = NULL;
+  if (event->kind == AL_EVENT_DOWN) return; /* the mutex is gone with it, and says so */
+  if (event->kind == AL_EVENT_METHOD) al_channel_give(channel);
+  if (event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_RESOURCE_LOCKED)
+    leave_with(self, AL_SQUATTED, "queue \"%s-%d-A\" is another client's exclusive queue, not a slot",
+               self->name, self->change.deletes[self->checked]);
+  else
+    begin_deleting(self); /* what is missing or down will be told by the deletion itself */
+}
+
+static void checking(al_op *op) { al_admin_mutex_held(&((admin *)op)->mutex); }
+
+/* An exclusive queue by the name of an A cannot be deleted, and trying costs the mutex: asked for elsewhere first. */
+static void check(admin *self) {
+  self->op.step = checking;
+  if (self->change.delete_count == 0) {
+    begin_deleting(self);
+    return;
+  }
+  self->check = al_channel_take(&self->op.session->holder, check_event, self);
+  if (!self->check) {
+    bool lacks_memory = self->op.session->holder.lacks_memory;
+    leave_with(self, lacks_memory ? AL_NO_MEMORY : AL_LIMIT, "no channel is left on the connection%s",
+               lacks_memory ? ", nor memory for another" : "");
+    return;
+  }
+  al_op_ask(&self->op);
+  for (int i = 0; i < self->change.delete_count; i++) {
+    char queue[AL_NAME_SIZE];
+    al_name_slot(queue, self->name, self->change.deletes[i]);
+    al_channel_look(self->check, queue);
+  }
+}
+
+/* ---- deciding --------------------------------------------------------------------------------------------------- */
+
+static void surveying(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || !al_survey_done(&self->survey)) return;
+  self->verdict = al_change_plan(&self->change, &self->survey, self->words);
+  if (self->verdict == AL_OK)
+    check(self);
+  else
+    leave(self);
+}
+
+static void passing_barrier(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_held(&self->mutex) || !al_barrier_passed(&self->barrier)) return;
+  op->step = surveying;
+  /* As far as this change may reach: what stands there already must not be declared, nor become part of the row. */
+  al_action action = self->change.action;
+  int amount = self->change.amount, overshoot = self->options.overshoot;
+  int beyond = action == AL_ADD && amount > overshoot ? amount : overshoot;
+  int least = al_action_makes(action) ? amount + 1 : 0;
+  al_survey_begin(&self->survey, op, self->name, makes_up(self), beyond, least);
+}
+
+/* ---- the mutex -------------------------------------------------------------------------------------------------- */
+
+static void taking_mutex(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_admin_mutex_taken(&self->mutex)) return;
+  self->mutex.own->on = mutex_event;
+  self->mutex.own->on_op = op;
+  op->step = passing_barrier;
+  al_barrier_begin(&self->barrier, op, AL_PROBE_AUTO, self->name);
+}
+
+static void wanting_links(al_op *op) {
+  admin *self = (admin *)op;
+  if (!al_action_is_possible(self->change.action, self->change.amount, op)) return;
+  if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
+  char queue[AL_NAME_SIZE];
+  op->step = taking_mutex;
+  al_name_admin(queue, self->name);
+  al_admin_mutex_begin(&self->mutex, op, self->name, queue);
+}
+
+/* ---- beginning -------------------------------------------------------------------------------------------------- */
+
+static al_op *admin_begin(al_session *session, al_action action, const char *name, int amount,
+                          const al_admin_options *options) {
+  AL_TURN(session);
+  admin *self = (admin *)al_op_new(session, sizeof *self);
+  if (!self) return NULL;
+  al_admin_options_init(&self->options);
+  if (options) self->options = *options;
+  snprintf(self->name, sizeof self->name, "%s", name);
+  self->change = (al_change){.action = action,
+                             .amount = amount,
+                             .overshoot = self->options.overshoot,
+                             .ascending = self->options.ascending,
+                             .target = -1};
+  self->op.stop = admin_stop;
+  self->op.free = admin_free;
+  self->op.explain = explain;
+  return al_op_start(&self->op, wanting_links, al_wait_until(session->now, self->options.timeout));
+}
+
+al_op *al_admin_create(al_session *session, const char *name, int slots, const al_admin_options *options) {
+  return admin_begin(session, AL_CREATE, name, slots, options);
+}
+
+al_op *al_admin_add(al_session *session, const char *name, int slots, const al_admin_options *options) {
+  return admin_begin(session, AL_ADD, name, slots, options);
+}
+
+al_op *al_admin_remove(al_session *session, const char *name, int slots, const al_admin_options *options) {
+  return admin_begin(session, AL_REMOVE, name, slots, options);
+}
+
+al_op *al_admin_resize(al_session *session, const char *name, int slots, const al_admin_options *options) {
+  return admin_begin(session, AL_RESIZE, name, slots, options);
+}
+
+al_op *al_admin_destroy(al_session *session, const char *name, const al_admin_options *options) {
+  return admin_begin(session, AL_DESTROY, name, 0, options);
+}
+
+al_op *al_admin_repair(al_session *session, const char *name, const al_admin_options *options) {
+  return admin_begin(session, AL_REPAIR, name, 0, options);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/admin/admin_bell.h"
+
+#include <string.h>
+
+#include "core/base/name.h"
+#include "core/queue/declare.h"
+#include "core/session/session.h"
+
+void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name) {
+  char queue[AL_NAME_SIZE];
+  bell->op = op;
+  al_name_bell(queue, name);
+  al_sight_begin(&bell->sight, op, queue);
+}
+
+bool al_admin_bell_found(const al_admin_bell *bell) { return al_sight_caught(&bell->sight); }
+
+bool al_admin_bell_exists(const al_admin_bell *bell) { return bell->sight.exists; }
+
+int al_admin_bell_ready(const al_admin_bell *bell) { return bell->sight.ready; }
+
+void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel) {
+  al_durable_declare(channel, bell->sight.queue, false, false);
+}
+
+/* ---- of what kind? ---------------------------------------------------------------------------------------------- */
+
+/* Other differences, such as a length, are its maker's business. */
+static bool is_kind_refused(const al_event *event) {
+  return event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_PRECONDITION_FAILED &&
+         strstr(event->text, "'x-queue-type'");
+}
+
+static void check_event(void *owner, al_channel *channel, const al_event *event) {
+  al_admin_bell *bell = owner;
+  bool is_declared = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD;
+  if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !is_declared)) return;
+  bell->check = NULL;
+  bell->is_other_kind = is_kind_refused(event);
+  if (event->kind == AL_EVENT_DOWN) return; /* the mutex is gone with it, and says so */
+  if (is_declared) al_channel_give(channel);
+  al_op_answered(bell->op);
+  bell->op->step(bell->op);
+}
+
+void al_admin_bell_check(al_admin_bell *bell) {
+  al_op *op = bell->op;
+  bell->check = al_channel_take(&op->session->holder, check_event, bell);
+  if (!bell->check) {
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
+    return;
+  }
+  al_op_ask(op);
+  al_admin_bell_declare(bell, bell->check);
+}
+
+bool al_admin_bell_checked(const al_admin_bell *bell) { return !bell->check && !bell->op->done; }
+
+void al_admin_bell_deleted(al_admin_bell *bell) {
+  bell->sight.exists = bell->is_other_kind = false;
+  bell->sight.ready = bell->sight.consumers = 0;
+}
+
+/* ---- its tokens ------------------------------------------------------------------------------------------------- */
+
+static void do_without(const al_admin_bell *bell, const char *why) {
+  al_session_note(bell->op->session, true, "\"%s\" lacks tokens (%s): those who wait look by themselves",
+                  bell->sight.queue, why);
+}
+
+void al_admin_bell_ring(al_admin_bell *bell, int tokens) {
+  bool is_denied = tokens > 0 && bell->op->session->prober->denied;
+  if (is_denied) do_without(bell, "this user may not publish them");
+  al_mint_begin(&bell->tokens, bell->op, bell->sight.queue, AL_MESSAGE_TOKEN, is_denied ? 0 : tokens);
+}
+
+bool al_admin_bell_rung(al_admin_bell *bell) {
+  if (!al_mint_over(&bell->tokens)) return false;
+  if (bell->tokens.code != AL_OK) do_without(bell, bell->tokens.why);
+  return true;
+}
+
+void al_admin_bell_cancel(al_admin_bell *bell) {
+  al_sight_cancel(&bell->sight);
+  if (bell->check) al_channel_close(bell->check);
+  bell->check = NULL;
+  al_mint_cancel(&bell->tokens);
+}
+
+void al_admin_bell_free(al_admin_bell *bell) { al_mint_free(&bell->tokens); }

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/admin/admin_mutex.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/session/session.h"
+
+static void look_again_later(al_admin_mutex *mutex) {
+  al_session *session = mutex->op->session;
+  mutex->op->wake = session->now + al_wait_next(&mutex->wait, &session->random);
+}
+
+static void claim(al_admin_mutex *mutex) {
+  const al_exclusive *other = al_exclusive_find(mutex->op->session, mutex->queue);
+  if (other) { /* another caller on this very connection, or what is left of our own last try */
+    mutex->is_anothers |= other->claim.state != AL_CLAIM_UNDOING;
+    look_again_later(mutex);
+    return;
+  }
+  if (!al_op_has(mutex->op, &mutex->op->session->holder)) return;
+  al_op_ask(mutex->op);
+  mutex->own = al_exclusive_begin(mutex->op, &(al_exclusive_plan){.queue = mutex->queue});
+}
+
+void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name, const char *queue) {
+  *mutex = (al_admin_mutex){.op = op, .name = name, .wait = AL_WAIT_ADMIN};
+  snprintf(mutex->queue, sizeof mutex->queue, "%s", queue);
+  claim(mutex);
+}
+
+static void forget(al_admin_mutex *mutex) {
+  al_claim_leave(&mutex->own->claim);
+  mutex->own = NULL;
+  al_op_watch(mutex->op, NULL);
+}
+
+static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  snprintf(out, AL_NAME_SIZE, "%s", ((const al_admin_mutex *)context)->queue);
+}
+
+/* By another administrator, or by a plain queue that will never go. */
+static void found_taken(al_admin_mutex *mutex) {
+  mutex->is_anothers = true;
+  look_again_later(mutex);
+  if (mutex->is_suspected) return;
+  mutex->is_suspected = true;
+  al_squat_begin(&mutex->squat, mutex->op, 1, mutex_name, mutex);
+}
+
+static void missed(al_admin_mutex *mutex) {
+  al_code code = mutex->own->claim.code;
+  char why[sizeof mutex->own->claim.why];
+  memcpy(why, mutex->own->claim.why, sizeof why);
+  forget(mutex);
+  if (al_link_is_lost(&mutex->op->session->holder))
+    al_op_fail_link(mutex->op, &mutex->op->session->holder);
+  else if (code == AL_CONTENDED)
+    found_taken(mutex);
+  else if (code == AL_REMOVED) /* one that was just going away: its administrator has died, say */
+    look_again_later(mutex);
+  else
+    al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
+}
+
+bool al_admin_mutex_taken(al_admin_mutex *mutex) {
+  al_op *op = mutex->op;
+  if (mutex->own && mutex->own->claim.state == AL_CLAIM_CLAIMING) return false;
+  if (mutex->own) {
+    al_op_answered(op);
+    mutex->is_anothers = false;
+    if (mutex->own->claim.state == AL_CLAIM_HELD) return true;
+    missed(mutex);
+  } else if (al_link_is_lost(&op->session->holder)) {
+    al_op_fail_link(op, &op->session->holder);
+  } else if (op->wake == AL_NEVER && !mutex->squat.channel) {
+    claim(mutex);
+  }
+  return false;
+}
+
+bool al_admin_mutex_held(al_admin_mutex *mutex) {
+  if (mutex->op->done) return false;
+  if (mutex->own->claim.state == AL_CLAIM_HELD) return true;
+  al_op_fail(mutex->op, AL_LOST, "the administration mutex of \"%s\": %s", mutex->name,
+             mutex->own->claim.why);
+  return false;
+}
+
+void al_admin_mutex_release(al_admin_mutex *mutex) {
+  al_op_ask(mutex->op);
+  mutex->own->on = NULL;
+  al_claim_release(&mutex->own->claim);
+}
+
+bool al_admin_mutex_released(al_admin_mutex *mutex) {
+  if (mutex->own->claim.state != AL_CLAIM_GONE && !mutex->own->claim.is_denied)
+    return false; /* it goes with its channel */
+  al_op_answered(mutex->op);
+  forget(mutex);
+  return true;
+}
+
+bool al_admin_mutex_explain(const al_admin_mutex *mutex, int64_t time, char out[AL_MESSAGE_SIZE]) {
+  if (!mutex->is_anothers) return false;
+  snprintf(out, AL_MESSAGE_SIZE, "another administrator was at work on \"%s\" for all of %g s", mutex->name,
+           (double)time / (double)AL_SECOND);
+  return true;
+}
+
+void al_admin_mutex_drop(al_admin_mutex *mutex) {
+  al_squat_cancel(&mutex->squat);
+  if (!mutex->own) return;
+  mutex->own->on = NULL;
+  al_claim_release(&mutex->own->claim);
+  forget(mutex);
+}

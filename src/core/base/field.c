@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/base/field.h"
+
+#include <string.h>
+
+amqp_table_entry_t al_field_text(const char *key, const char *text) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_UTF8;
+  entry.value.value.bytes = amqp_cstring_bytes(text);
+  return entry;
+}
+
+amqp_table_entry_t al_field_number(const char *key, int64_t number) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_I64;
+  entry.value.value.i64 = number;
+  return entry;
+}
+
+amqp_table_entry_t al_field_yes(const char *key) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_BOOLEAN;
+  entry.value.value.boolean = 1;
+  return entry;
+}
+
+amqp_table_entry_t al_field_table(const char *key, int count, amqp_table_entry_t *entries) {
+  amqp_table_entry_t entry = {.key = amqp_cstring_bytes(key)};
+  entry.value.kind = AMQP_FIELD_KIND_TABLE;
+  entry.value.value.table = (amqp_table_t){.num_entries = count, .entries = entries};
+  return entry;
+}
+
+bool al_field_is(amqp_bytes_t bytes, const char *text) {
+  return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/hold/bolt.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/field.h"
+#include "core/session/session.h"
+#include "core/wire/link.h"
+
+#define EXPIRES_MS 10000
+#define DENIED_FOR (60 * AL_SECOND)
+#define REPLY_TEXT_MOST 255
+#define TAG_SIZE (AL_TICKET_SIZE + 8)
+
+static int find_denied(const al_denied_bolts *denied, const char *bolt) {
+  for (unsigned i = 0; i < denied->count && i < AL_DENIED_MOST; i++)
+    if (strcmp(denied->list[i].name, bolt) == 0) return (int)i;
+  return -1;
+}
+
+static bool is_denied(const al_session *session, const char *bolt) {
+  int index = find_denied(&session->denied_bolts, bolt);
+  return index >= 0 && session->now < session->denied_bolts.list[index].until;
+}
+
+bool al_bolt_is_needed(const al_session *session, const char *bolt) {
+  return al_link_ends_by_name(&session->holder) && !is_denied(session, bolt);
+}
+
+static void declare(al_channel *channel, const char *bolt, bool is_asked) {
+  amqp_table_entry_t entries[] = {
+      al_field_text("x-queue-type", "classic"), al_field_number("x-expires", EXPIRES_MS),
+      al_field_number("x-max-length", 0), al_field_text("x-overflow", "drop-head")};
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bolt),
+                                  .durable = 1,
+                                  .nowait = !is_asked,
+                                  .arguments = {.num_entries = 4, .entries = entries}};
+  if (is_asked)
+    al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  else
+    al_link_method(channel->link, channel->number, AMQP_QUEUE_DECLARE_METHOD, &declare);
+}
+
+/* One channel has one bolt and one claim: and tags are the channel's own. */
+static amqp_bytes_t bolt_tag(char out[TAG_SIZE], const char *tag) {
+  snprintf(out, TAG_SIZE, "%s-bolt", tag);
+  return amqp_cstring_bytes(out);
+}
+
+void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag) {
+  char text[TAG_SIZE];
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(bolt),
+                                  .consumer_tag = bolt_tag(text, tag),
+                                  .no_ack = 1,
+                                  .exclusive = 1,
+                                  .nowait = 1};
+  declare(channel, bolt, false);
+  al_link_method(channel->link, channel->number, AMQP_BASIC_CONSUME_METHOD, &consume);
+}
+
+void al_bolt_open(al_channel *channel, const char *tag) {
+  char text[TAG_SIZE];
+  amqp_basic_cancel_t cancel = {.consumer_tag = bolt_tag(text, tag)};
+  al_channel_call(channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
+}
+
+bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag) {
+  char text[TAG_SIZE];
+  bolt_tag(text, tag);
+  return al_field_is(consumer_tag, text);
+}
+
+void al_bolt_look(al_channel *channel, const char *bolt) { declare(channel, bolt, true); }
+
+/* The broker tells no more than 255 bytes, the last three of them dots then: and so of a long name how it begins. What the
+ * claim's own queue is refused with where that is another's must not be taken for it: there the name counts in full. */
+static bool is_named(const char *text, const char *bolt, bool in_full) {
+  char words[AL_NAME_SIZE + 16];
+  snprintf(words, sizeof words, "queue '%s'", bolt);
+  size_t length = strlen(text), most = strlen(words);
+  const char *at = strstr(text, "queue '");
+  if (!at) return false;
+  if (!in_full && length == REPLY_TEXT_MOST && strcmp(text + length - 3, "...") == 0) {
+    size_t told = length - 3 - (size_t)(at - text);
+    if (told < most) most = told;
+  }
+  return strncmp(at, words, most) == 0;
+}
+
+/* Other 403s begin with the permission that is missing: "access to queue", "configure access to queue". */
+static bool is_in_use(const char *text) {
+  static const char words[] = "ACCESS_REFUSED - queue '";
+  return strncmp(text, words, sizeof words - 1) == 0;
+}
+
+al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
+  bool is_request = event->method == AMQP_QUEUE_DECLARE_METHOD || event->method == AMQP_BASIC_CONSUME_METHOD;
+  bool is_locked = event->reply_code == AMQP_RESOURCE_LOCKED;
+  if (!is_request || !is_named(event->text, bolt, is_locked)) return AL_BOLT_OTHER;
+  return al_event_is_absent(event) || is_in_use(event->text) ? AL_BOLT_LOST : AL_BOLT_REFUSED;
+}
+
+void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
+  al_denied_bolts *denied = &session->denied_bolts;
+  int index = find_denied(denied, bolt);
+  if (index < 0) index = (int)(denied->count++ % AL_DENIED_MOST);
+  snprintf(denied->list[index].name, AL_NAME_SIZE, "%s", bolt);
+  denied->list[index].until = session->now + DENIED_FOR;
+  if (session->now < denied->told_until) return;
+  denied->told_until = session->now + DENIED_FOR;
+  al_session_note(session, true, "locks do without \"%s\", as before RabbitMQ 4.3 they should not: %s", bolt,
+                  text);
+}

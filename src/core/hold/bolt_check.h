@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Whether any of some queues that are absent is held all the same, as its bolt is shut (bolt.h). Which bolts exist is asked for
+ * all of them at once; then those that do are looked at, one after the other. Neither needs a permission that asking for the
+ * queues themselves did not. A part of an operation, for those who decide by *absent* and claim nothing then. */
+#ifndef AL_CORE_HOLD_BOLT_CHECK_H
+#define AL_CORE_HOLD_BOLT_CHECK_H
+
+#include "core/queue/inspect.h"
+#include "core/session/op.h"
+#include "core/session/probe.h"
+
+typedef struct al_bolts {
+  al_op *op;
+  al_answer *answers; /* about the queues themselves, the owner's: one that is held comes to be UNAVAILABLE */
+  size_t count, next;
+  al_probe_name *name; /* of the queues */
+  const void *context;
+  al_probes probes;
+  al_sight sight;
+} al_bolts;
+
+/* The links must be open. al_bolts_seen() is then looked at in every step of `op`. */
+void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,
+                    const void *context);
+
+/* True when all are seen. False: not yet, or the operation has failed. */
+bool al_bolts_seen(al_bolts *bolts);
+
+void al_bolts_cancel(al_bolts *bolts);
+void al_bolts_free(al_bolts *bolts);
+
+#endif

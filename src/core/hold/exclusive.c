@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/hold/exclusive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/field.h"
+#include "core/base/name.h"
+#include "core/hold/bolt.h"
+#include "core/session/op.h"
+#include "core/session/probe.h"
+#include "core/session/session.h"
+#include "core/wire/link.h"
+
+/* ---- the table of names ----------------------------------------------------------------------------------------- */
+
+static al_exclusive **bucket(al_session *session, const char *queue) {
+  uint32_t hash = 2166136261u; /* FNV-1a */
+  for (const char *c = queue; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+  return &session->holder.names[hash % AL_NAME_BUCKETS];
+}
+
+al_exclusive *al_exclusive_find(al_session *session, const char *queue) {
+  al_exclusive *own = *bucket(session, queue);
+  while (own && strcmp(own->claim.queue, queue) != 0) own = own->next_name;
+  return own;
+}
+
+static void name_enter(al_exclusive *own) {
+  al_exclusive **first = bucket(own->claim.session, own->claim.queue);
+  own->next_name = *first;
+  *first = own;
+}
+
+static void name_remove(al_exclusive *own) {
+  al_exclusive **at = bucket(own->claim.session, own->claim.queue);
+  while (*at && *at != own) at = &(*at)->next_name;
+  if (*at) *at = own->next_name;
+}
+
+static bool is_bolted(const al_exclusive *own) { return own->bolt[0]; }
+
+/* The one that has not been answered for; NULL: there is none, or it has. */
+static const char *awaited_bolt(const al_exclusive *own) {
+  if (is_bolted(own)) return own->is_declared ? NULL : own->bolt;
+  return own->saw_bolt_open ? NULL : own->door_bolt;
+}
+
+static al_bolt_verdict judge(const al_exclusive *own, const al_event *event) {
+  const char *bolt = awaited_bolt(own);
+  return bolt ? al_bolt_judge(event, bolt) : AL_BOLT_OTHER;
+}
+
+/* ---- what is sent ----------------------------------------------------------------------------------------------- */
+
+static void send_declare(al_exclusive *own) {
+  al_session *session = own->claim.session;
+  int64_t wall = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
+  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
+                                  al_field_number("x-max-length", 0),
+                                  al_field_text("x-overflow", "drop-head"),
+                                  al_field_text("x-amqplocks-ticket", own->claim.ticket),
+                                  al_field_text("x-amqplocks-holder", session->settings.name),
+                                  al_field_number("x-amqplocks-acquired-at", wall)};
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(own->claim.queue),
+                                  .exclusive = 1,
+                                  .auto_delete = 1,
+                                  .arguments = {.num_entries = 6, .entries = entries}};
+  al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+}
+
+static void send_bind(al_exclusive *own) {
+  amqp_queue_bind_t bind = {.queue = amqp_cstring_bytes(own->claim.queue),
+                            .exchange = amqp_cstring_bytes(AL_READERS_EXCHANGE),
+                            .routing_key = amqp_cstring_bytes(own->key)};
+  al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
+}
+
+/* As al_channel_look(), but it has no answer: only, the channel is closed if the queue is not there. */
+static void send_check(al_exclusive *own) {
+  amqp_queue_declare_t check = {.queue = amqp_cstring_bytes(own->claim.queue), .passive = 1, .nowait = 1};
+  al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
+}
+
+/* Never anything but another's exclusive queue: one that is in use, or holds messages, is not deleted; and what else may
+ * stand there has been looked for before. */
+static void go_through(al_exclusive *own) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->door), .if_unused = 1, .if_empty = 1};
+  own->other_deletes++;
+  al_channel_call(own->channel, AMQP_QUEUE_DELETE_METHOD, &request);
+}
+
+static void send_claim(al_exclusive *own) {
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(own->claim.queue),
+                                  .consumer_tag = amqp_cstring_bytes(own->claim.ticket),
+                                  .no_ack = 1};
+  if (is_bolted(own)) al_bolt_shut(own->channel, own->bolt, own->claim.ticket);
+  send_declare(own);
+  al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
+  if (own->key[0]) send_bind(own);
+  if (own->door[0]) go_through(own);
+  if (!own->saw_bolt_open) al_bolt_look(own->channel, own->door_bolt);
+  if (own->beside[0]) al_channel_look(own->channel, own->beside);
+}
+
+static void exclusive_release(al_claim *claim);
+static void exclusive_event(void *owner, al_channel *channel, const al_event *event);
+
+/* ---- events of the claim's own channel -------------------------------------------------------------------------- */
+
+static void settle(al_exclusive *own) {
+  if (own->claim.state != AL_CLAIM_CLAIMING) return;
+  bool is_made = own->is_declared && own->is_consumed && own->is_bound;
+  if (is_made && own->is_through && own->saw_bolt_open && own->has_beside) al_claim_got(&own->claim);
+}
+
+static void cancelled(al_exclusive *own) {
+  al_channel *channel = own->channel;
+  own->is_cancelled = true;
+  if (own->claim.state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows */
+  own->channel = NULL;
+  al_channel_close(channel);
+  al_claim_lose(&own->claim, "its queue was deleted by somebody else");
+  al_claim_enter(&own->claim, AL_CLAIM_GONE);
+}
+
+/* What is told of ours may mean one before it that has expired: from 4.0 to 4.2 a channel that has consumed from both then
+ * forgets the consumer of the second, which stays as long as the channel. And if ours it is, whoever was robbed of its queue
+ * has nothing left. */
+static void bolt_ended(al_exclusive *own) {
+  own->channel->is_spoilt = true;
+  if (own->claim.state == AL_CLAIM_HELD) al_claim_confirm(&own->claim);
+}
+
+static void consumer_ended(al_exclusive *own, const amqp_basic_cancel_t *cancel) {
+  if (al_field_is(cancel->consumer_tag, own->claim.ticket))
+    cancelled(own);
+  else if (is_bolted(own) && al_bolt_is_tag(cancel->consumer_tag, own->claim.ticket))
+    bolt_ended(own);
+}
+
+/* The door's own queue was not there; but that proves nothing while its bolt is shut. */
+static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
+  own->saw_bolt_open = true;
+  if (ok->consumer_count == 0 || own->claim.state != AL_CLAIM_CLAIMING) return;
+  al_claim_blame(&own->claim, AL_CONTENDED, "somebody is behind the door");
+  exclusive_release(&own->claim);
+}
+
+static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
+  bool ours = al_field_is(ok->queue, own->claim.queue);
+  if (!own->saw_bolt_open && al_field_is(ok->queue, own->door_bolt))
+    looked_at_bolt(own, ok);
+  else if (own->claim.state == AL_CLAIM_HELD)
+    own->claim.confirmed++;
+  else if (ours)
+    own->is_declared = true;
+  else
+    own->has_beside = true;
+  settle(own);
+}
+
+/* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. Whoever
+ * comes next finds the bolt open, too, but for that of a spoilt channel, which ends with it. */
+static void let_go(al_exclusive *own) {
+  if (!own->is_deleted || (is_bolted(own) && !own->is_open)) return;
+  if (own->is_cancelled)
+    al_channel_give(own->channel);
+  else
+    al_channel_give_after(own->channel, own->claim.ticket);
+  own->channel = NULL;
+  al_claim_enter(&own->claim, AL_CLAIM_GONE);
+}
+
+static bool delete_answered(al_exclusive *own) {
+  bool was_through = own->is_through, is_other = own->other_deletes > 0;
+  if (is_other) {
+    own->other_deletes--;
+    own->is_through = true;
+    settle(own);
+  } else if (own->claim.state == AL_CLAIM_RELEASING) {
+    own->is_deleted = true;
+    let_go(own);
+  }
+  return !is_other || !was_through;
+}
+
+/* True if the method was the claim's own business. */
+static bool method_arrived(al_exclusive *own, const al_event *event) {
+  switch (event->method) {
+    case AMQP_CHANNEL_OPEN_OK_METHOD:
+      return true;
+    case AMQP_QUEUE_DECLARE_OK_METHOD: {
+      const amqp_queue_declare_ok_t *ok = event->decoded;
+      if (own->claim.state == AL_CLAIM_HELD && !al_field_is(ok->queue, own->claim.queue)) return false;
+      declared(own, ok);
+      return true;
+    }
+    case AMQP_BASIC_CONSUME_OK_METHOD:
+      own->is_consumed = true;
+      settle(own);
+      return true;
+    case AMQP_QUEUE_BIND_OK_METHOD:
+      own->is_bound = true;
+      settle(own);
+      return true;
+    case AMQP_BASIC_CANCEL_METHOD:
+      consumer_ended(own, event->decoded);
+      return true;
+    case AMQP_BASIC_CANCEL_OK_METHOD:
+      own->is_open = true;
+      let_go(own);
+      return true;
+    case AMQP_QUEUE_DELETE_OK_METHOD:
+      return delete_answered(own);
+    default:
+      return false;
+  }
+}
+
+/* What the broker's words mean for a claim that was not yet held. */
+static void refused(al_exclusive *own, const al_event *event) {
+  al_code code = al_event_refusal(event);
+  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_CONTENDED;
+  if (event->reply_code == AMQP_NOT_FOUND) code = al_event_is_absent(event) ? AL_REMOVED : AL_UNAVAILABLE;
+  /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
+  if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
+    code = AL_CONTENDED;
+  if (judge(own, event) != AL_BOLT_OTHER) code = AL_CONTENDED;
+  al_claim_blame(&own->claim, code, event->text);
+}
+
+/* The bolt cannot be had. A claim that has made nothing yet is begun anew, without; a reader looks anew. */
+static bool goes_on_without(al_exclusive *own, const al_event *event) {
+  al_session *session = own->claim.session;
+  if (judge(own, event) != AL_BOLT_REFUSED) return false;
+  al_bolt_deny(session, awaited_bolt(own), event->text);
+  own->looks_anew = !is_bolted(own);
+  if (!is_bolted(own) || own->claim.state != AL_CLAIM_CLAIMING) return false;
+  own->channel = al_channel_take(&session->holder, exclusive_event, own);
+  if (!own->channel) return false;
+  own->bolt[0] = '\0';
+  send_claim(own);
+  return true;
+}
+
+/* By our release it was found that another's end has taken the queue away. What was left of it went with the channel. */
+static bool was_robbed(const al_exclusive *own, const al_event *event) {
+  bool has_checked = own->claim.state == AL_CLAIM_RELEASING && is_bolted(own);
+  return has_checked && own->is_declared && own->has_beside && event->method == AMQP_QUEUE_DECLARE_METHOD &&
+         al_event_is_absent(event);
+}
+
+static void channel_closed(al_exclusive *own, const al_event *event) {
+  if (goes_on_without(own, event)) return;
+  bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
+  /* Our own queue was not declared: what was refused is its declare, or its bolt, which comes before. */
+  bool made_nothing = !own->is_declared && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
+                                            event->method == AMQP_BASIC_CONSUME_METHOD);
+  bool is_gone = made_nothing || was_robbed(own, event);
+  own->channel = NULL;
+  if (was_claiming) refused(own, event);
+  if (was_held) al_claim_lose(&own->claim, event->text);
+  if (is_gone)
+    al_claim_enter(&own->claim, AL_CLAIM_GONE);
+  else
+    al_undo_begin(&own->undo, &own->claim);
+  /* What is absent is our own queue: whoever else asks on this channel declares, or deletes, whether it is there or not. */
+  if (own->on && was_held && !al_event_is_absent(event))
+    own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
+}
+
+static void awaited(al_exclusive *own) {
+  own->is_awaited = true;
+  own->awaited_at = own->claim.session->now;
+  al_bell_keep(own->bell);
+}
+
+/* Mostly a probe, by other software or by us, or for the channel's last owner. */
+static void message_arrived(al_exclusive *own, const al_content *content) {
+  if (strcmp(content->consumer_tag, own->claim.ticket) != 0) return;
+  if (strcmp(content->type, AL_TYPE_REVOKE) == 0) al_claim_revoke(&own->claim);
+  if (strcmp(content->type, AL_TYPE_WAITING) == 0) awaited(own);
+  if (strcmp(content->type, AL_TYPE_TOKEN) != 0) return;
+  own->woken++;
+  al_claim_notify(&own->claim);
+}
+
+static void exclusive_event(void *owner, al_channel *channel, const al_event *event) {
+  al_exclusive *own = owner;
+  (void)channel;
+  switch (event->kind) {
+    case AL_EVENT_METHOD:
+      if (!method_arrived(own, event) && own->on) own->on(own->on_op, event);
+      break;
+    case AL_EVENT_CONTENT:
+      message_arrived(own, event->content);
+      return;
+    case AL_EVENT_CLOSED:
+      channel_closed(own, event);
+      break;
+    case AL_EVENT_DOWN:
+      own->channel = NULL;
+      al_claim_lose(&own->claim, own->claim.session->holder.why);
+      al_claim_enter(&own->claim, AL_CLAIM_GONE);
+      break;
+  }
+  al_claim_notify(&own->claim);
+}
+
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
+
+/* Behind whatever is still under way on this channel: it is taken in order. If the queue was taken away its check closes the
+ * channel, and so ends what is left of it: where the bolt is on the same node, before others find that open. */
+static void exclusive_release(al_claim *claim) {
+  al_exclusive *own = (al_exclusive *)claim;
+  if (is_bolted(own)) send_check(own);
+  al_channel_delete(own->channel, claim->queue);
+  if (is_bolted(own)) al_bolt_open(own->channel, claim->ticket);
+  al_claim_enter(claim, AL_CLAIM_RELEASING);
+}
+
+static bool exclusive_confirm(al_claim *claim) {
+  al_channel_look(((al_exclusive *)claim)->channel, claim->queue);
+  return true;
+}
+
+static int64_t exclusive_sweep(al_claim *claim) { return al_undo_sweep(&((al_exclusive *)claim)->undo); }
+
+static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)claim)->undo); }
+
+static void exclusive_gone(al_claim *claim) {
+  al_exclusive *own = (al_exclusive *)claim;
+  name_remove(own);
+  if (own->is_declared) memcpy(claim->session->left, claim->queue, sizeof claim->queue);
+  al_bell_leave(own->bell, own->is_declared);
+  own->bell = NULL;
+  if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session->prober, own->wakes);
+}
+
+static void exclusive_free(al_claim *claim) {
+  al_bell_leave(((al_exclusive *)claim)->bell, false);
+  free(claim);
+}
+
+static const al_claim_kind exclusive_kind = {.release = exclusive_release,
+                                             .confirm = exclusive_confirm,
+                                             .sweep = exclusive_sweep,
+                                             .down = exclusive_down,
+                                             .gone = exclusive_gone,
+                                             .free = exclusive_free};
+
+/* A reader's queue is nobody else's: it looks at the door's bolt. A writer that becomes a reader has shut that one itself. */
+static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
+  char bolt[AL_NAME_SIZE];
+  if (plan->key && !plan->door) return;
+  al_name_bolt(bolt, plan->door ? plan->door : plan->queue);
+  if (!al_bolt_is_needed(own->claim.session, bolt)) return;
+  memcpy(plan->door ? own->door_bolt : own->bolt, bolt, sizeof bolt);
+}
+
+static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan *plan) {
+  al_exclusive *own = calloc(1, sizeof *own);
+  if (!own) return NULL;
+  al_claim_init(&own->claim, &exclusive_kind, session, plan->queue);
+  if (plan->ticket) memcpy(own->claim.ticket, plan->ticket, sizeof own->claim.ticket);
+  if (plan->beside) snprintf(own->beside, sizeof own->beside, "%s", plan->beside);
+  if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);
+  if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
+  if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
+  own->has_beside = !plan->beside;
+  own->is_bound = !plan->key;
+  own->is_through = !plan->door;
+  plan_bolt(own, plan);
+  own->saw_bolt_open = !own->door_bolt[0];
+  return own;
+}
+
+al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
+  al_session *session = op->session;
+  al_exclusive *own = exclusive_new(session, plan);
+  if (!own) {
+    al_op_fail(op, AL_NO_MEMORY, "claiming \"%s\"", plan->queue);
+    return NULL;
+  }
+  own->channel = al_channel_take(&session->holder, exclusive_event, own);
+  if (!own->channel) {
+    free(own);
+    al_op_fail_channel(
+        op, &session->holder,
+        "all %d channels of the connection are in use; a lock takes one, and one more where it is waited for",
+        session->holder.channel_max);
+    return NULL;
+  }
+  al_claim_list(&own->claim);
+  name_enter(own);
+  al_op_watch(op, &own->claim);
+  send_claim(own);
+  al_origins_ask(session);
+  return own;
+}
+
+void al_exclusive_delete_other(al_exclusive *own, const char *queue) {
+  own->other_deletes++;
+  al_channel_delete(own->channel, queue);
+}
+
+void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
+  al_bell_stay(bell, was_quick);
+  if (own->claim.state == AL_CLAIM_GONE)
+    al_bell_leave(bell, own->is_declared);
+  else
+    own->bell = bell;
+  if (own->bell && own->is_awaited) al_bell_keep(bell);
+}
+
+bool al_exclusive_is_any(const al_session *session) {
+  for (int i = 0; i < AL_NAME_BUCKETS; i++)
+    if (session->holder.names[i]) return true;
+  return false;
+}
+
+al_exclusive *al_exclusive_find_bound(al_session *session, const char *key) {
+  for (al_claim *claim = session->claims; claim; claim = claim->next) {
+    al_exclusive *own = (al_exclusive *)claim;
+    bool is_ours = claim->state == AL_CLAIM_CLAIMING || claim->state == AL_CLAIM_HELD;
+    if (claim->kind == &exclusive_kind && is_ours && strcmp(own->key, key) == 0) return own;
+  }
+  return NULL;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/hold/lock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/name.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+
+al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int slot, al_probing probing) {
+  al_lock *lock = calloc(1, sizeof *lock);
+  if (!lock) return NULL;
+  lock->refs = 1;
+  lock->session = claim->session;
+  lock->claim = claim;
+  lock->kind = kind;
+  lock->slot = slot;
+  lock->probing = probing;
+  snprintf(lock->name, sizeof lock->name, "%s", name);
+  al_claim_use(claim);
+  al_session_ref(lock->session);
+  return lock;
+}
+
+void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind) {
+  al_claim_leave(lock->former);
+  lock->former = lock->claim;
+  al_claim_use(claim);
+  lock->claim = claim;
+  lock->kind = kind;
+}
+
+al_lock *al_lock_ref(al_lock *lock) {
+  lock->refs++;
+  return lock;
+}
+
+void al_lock_unref(al_lock *lock) {
+  if (--lock->refs > 0) return;
+  al_session *session = lock->session;
+  al_claim_leave(lock->claim);
+  al_claim_leave(lock->former);
+  free(lock);
+  al_session_unref(session);
+}
+
+/* Asks the broker, and leaves it at that. */
+static void let_go(al_lock *lock) {
+  al_claim_release(lock->claim);
+  al_claim_notify(lock->claim);
+  al_session_flush(lock->session);
+}
+
+void al_lock_drop(al_lock *lock) {
+  if (!lock || al_session_forked(lock->session)) return;
+  al_session *session = lock->session;
+  al_session_ref(session); /* beyond the lock's own */
+  {
+    AL_TURN(session);
+    let_go(lock);
+    al_lock_unref(lock);
+  }
+  al_session_unref(session);
+}
+
+/* ---- what it says ----------------------------------------------------------------------------------------------- */
+
+void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {
+  static const char *const words[] = {[AL_LOCK_MUTEX] = "mutex",
+                                      [AL_LOCK_PERMIT] = "a permit of",
+                                      [AL_LOCK_READ] = "the read lock on",
+                                      [AL_LOCK_WRITE] = "the write lock on"};
+  if (lock->kind == AL_LOCK_SLOT)
+    snprintf(out, AL_LOCK_WORDS, "slot %d of \"%s\"", lock->slot, lock->name);
+  else
+    snprintf(out, AL_LOCK_WORDS, "%s \"%s\"", words[lock->kind], lock->name);
+}
+
+al_lock_kind al_lock_kind_of(const al_lock *lock) { return lock->kind; }
+int al_lock_slot(const al_lock *lock) { return lock->slot; }
+const char *al_lock_name(const al_lock *lock) { return lock->name; }
+const char *al_lock_ticket(const al_lock *lock) { return lock->claim->ticket; }
+double al_lock_acquired_at(const al_lock *lock) { return lock->claim->acquired_at; }
+const char *al_lock_reason(const al_lock *lock) { return lock->claim->why; }
+
+/* By its owner, or with everything else when the session was closed. */
+static bool is_let_go(const al_lock *lock) { return lock->released || lock->claim->was_let_go; }
+
+/* With the turn, so that a loss of which the keeper is just taking note is not called a doubt. */
+static al_code why_not(const al_lock *lock) {
+  AL_TURN(lock->session);
+  if (!lock->released && lock->claim->state == AL_CLAIM_HELD) return AL_SUSPECT;
+  return is_let_go(lock) ? AL_NOT_HELD : AL_LOST;
+}
+
+/* What it reads without the turn is atomic: the answer costs no more than looking at the clock. */
+al_code al_lock_held(const al_lock *lock, int64_t now) {
+  if (al_session_forked(lock->session)) return AL_FORKED;
+  bool is_certain = !lock->released && lock->claim->state == AL_CLAIM_HELD &&
+                    now < al_link_certain_until(&lock->session->holder);
+  return is_certain ? AL_OK : why_not(lock);
+}
+
+bool al_lock_was_lost(const al_lock *lock) {
+  if (al_session_forked(lock->session)) return false;
+  AL_TURN(lock->session);
+  return lock->claim->state != AL_CLAIM_HELD && !lock->claim->was_let_go;
+}
+
+bool al_lock_revoked(const al_lock *lock) { return lock->claim->is_revoked; }
+
+/* ---- operations on it ------------------------------------------------------------------------------------------- */
+
+typedef struct lock_op {
+  al_op op;
+  al_lock *lock;
+  al_probes probes;
+  bool is_sure;    /* the question was asked by passive declare */
+  bool is_removed; /* the slot */
+} lock_op;
+
+static void lock_op_stop(al_op *op) { al_probes_cancel(&((lock_op *)op)->probes); }
+
+static void lock_op_free(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  al_probes_free(&self->probes);
+  al_lock_unref(self->lock);
+}
+
+static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
+  AL_TURN(lock->session);
+  lock_op *self = (lock_op *)al_op_new(lock->session, sizeof *self);
+  if (!self) return NULL;
+  self->lock = al_lock_ref(lock);
+  al_op_watch(&self->op, lock->claim);
+  self->op.stop = lock_op_stop;
+  self->op.free = lock_op_free;
+  bool closed =
+      lock->session->closed && is_let_go(lock); /* it went with everything else: say that of the lock */
+  lock->session->closed = lock->session->closed && !closed;
+  al_op_start(&self->op, step, AL_NEVER);
+  lock->session->closed = lock->session->closed || closed;
+  if (self->op.done) al_session_flush(lock->session); /* nobody waits for it */
+  return &self->op;
+}
+
+bool al_lock_is_still_held(al_op *op, const al_lock *lock) {
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
+  if (is_let_go(lock))
+    al_op_fail(op, AL_NOT_HELD, "%s was released before", words);
+  else if (lock->claim->state != AL_CLAIM_HELD)
+    al_op_fail(op, AL_LOST, "%s: %s", words, lock->claim->why);
+  return !op->done;
+}
+
+/* "Relinquishing a Lock": delete B, and know that it is gone. */
+static void releasing(al_op *op) {
+  const al_lock *lock = ((lock_op *)op)->lock;
+  const al_claim *claim = lock->claim;
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
+  if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK) /* the connection went, and the answer with it */
+    al_op_fail(op, AL_UNREACHABLE, "%s was let go, but nobody said so: %s", words, claim->why);
+  else if (claim->state == AL_CLAIM_GONE)
+    al_op_finish(op);
+  else if (claim->is_denied)
+    al_op_fail(op, AL_REFUSED, "\"%s\" may not be deleted; it goes with its channel: %s", claim->queue,
+               claim->denial);
+}
+
+static void release_begin(al_op *op) {
+  al_lock *lock = ((lock_op *)op)->lock;
+  bool held = al_lock_is_still_held(op, lock);
+  lock->released = true;
+  if (!held) return;
+  al_op_ask(op);
+  op->step = releasing;
+  al_claim_release(lock->claim);
+  al_claim_notify(lock->claim); /* it may be gone already, and somebody be verifying it */
+}
+
+al_op *al_lock_release(al_lock *lock) {
+  al_op *op = lock_op_begin(lock, release_begin);
+  if (!op) al_lock_let_go(lock);
+  return op;
+}
+
+void al_lock_let_go(al_lock *lock) {
+  if (al_session_forked(lock->session)) return;
+  AL_TURN(lock->session);
+  lock->released = true;
+  let_go(lock);
+}
+
+/* "Verifying a Held Lock". B is asked for on the lock's own channel, where only its loss can close it. A is asked for
+ * elsewhere: the 404 of a missing A would release the lock under its holder. That A is absent is asked once more by passive
+ * declare, as its node may be down instead (see survey.h). */
+static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_lock *lock = context;
+  (void)index;
+  al_name_slot(out, lock->name, lock->slot);
+}
+
+static void ask_for_slot(lock_op *self, al_probing probing) {
+  self->is_sure = !al_probes_publish(self->op.session, probing);
+  al_op_ask(&self->op);
+  al_probes_begin(&self->probes, &self->op, probing, 1, slot_name, self->lock);
+}
+
+static void verify_begin(al_op *op);
+
+/* What it asks about is still what is held. Otherwise the operation has failed, or begins anew with the claim for which the
+ * other was exchanged. */
+static bool is_same(lock_op *self) {
+  al_op *op = &self->op;
+  if (!al_lock_is_still_held(op, self->lock)) return false;
+  if (op->claim == self->lock->claim) return true;
+  al_op_watch(op, self->lock->claim);
+  al_op_next(op, verify_begin);
+  return false;
+}
+
+static void making_sure(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  if (!is_same(self) || !al_op_ascertain(op)) return;
+  if (self->is_removed)
+    al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
+               self->lock->name);
+  else
+    al_op_finish(op);
+}
+
+/* What a late answer says may be over by now. */
+static void make_sure(lock_op *self) {
+  al_op_answered(&self->op);
+  al_op_next(&self->op, making_sure);
+}
+
+static void verifying(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  if (!is_same(self) || !al_op_is_confirmed(op)) return;
+  if (self->lock->kind != AL_LOCK_SLOT) {
+    make_sure(self);
+    return;
+  }
+  if (self->probes.pending > 0 || al_probes_undecided(&self->probes, 0)) return;
+  self->is_removed = self->probes.answers[0] == AL_ANSWER_ABSENT;
+  if (self->is_removed && !self->is_sure)
+    ask_for_slot(self, AL_PROBE_PASSIVE);
+  else
+    make_sure(self);
+}
+
+static void verify_begin(al_op *op) {
+  lock_op *self = (lock_op *)op;
+  al_lock *lock = self->lock;
+  bool is_slot = lock->kind == AL_LOCK_SLOT; /* the others need nothing beside themselves */
+  if (!al_lock_is_still_held(op, lock)) return;
+  if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
+  al_op_ask(op);
+  if (!al_op_confirm(op)) return;
+  op->step = verifying;
+  if (is_slot) ask_for_slot(self, lock->probing);
+}
+
+al_op *al_lock_verify(al_lock *lock) { return lock_op_begin(lock, verify_begin); }

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The origin of a quorum queue of permits: this library made it if a queue of marks (N.semaphore-count) stands beside it.
+ *
+ * The release of a quorum permit depends on it (permit.h), and must not wait for an answer. So it is asked for ahead, in the
+ * background, by a passive declare on a channel that holds nothing, once for each queue and connection: as soon as the
+ * connection both takes permits from the queue and has or claims any other lock, in whichever order that comes about. A
+ * connection that only takes permits never asks.
+ *
+ *   NOTED ─ other locks ─> ASKED ─ declare-ok, or 404 as its node is down ─> OURS
+ *                            └──── 404, or any refusal ────────────────────> FOREIGN ─ a minute later ─> ASKED
+ *
+ * A queue that went is forgotten, as another may come by its name; so is everything with the connection. At most sixteen
+ * queues are remembered, the latest. An origin that is not known counts as foreign. */
+#ifndef AL_CORE_HOLD_ORIGIN_H
+#define AL_CORE_HOLD_ORIGIN_H
+
+#include "amqplocks.h"
+
+typedef struct al_origin al_origin;
+
+/* The session takes quorum permits from this queue. The holder must be open. */
+void al_origin_note(al_session *session, const char *queue);
+
+/* The session claims another lock: asks for what was noted. */
+void al_origins_ask(al_session *session);
+
+/* True only if the broker has said so. */
+bool al_origin_is_ours(const al_session *session, const char *queue);
+
+/* The queue went. */
+void al_origin_forget(al_session *session, const char *queue);
+
+/* The connection is over, or the session. */
+void al_origins_forget(al_session *session);
+
+#endif

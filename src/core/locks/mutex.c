@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The true mutex: one exclusive queue, there as long as it is held, and nothing otherwise. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/name.h"
+#include "core/locks/queue_search.h"
+
+struct al_mutex {
+  al_resource resource; /* first */
+};
+
+typedef struct mutex_acquire {
+  al_acquire acquire;
+  al_gate gate;
+} mutex_acquire;
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_acquire *self = (const al_acquire *)op;
+  if (self->last.found > 0 && !self->last.busy)
+    al_acquire_describe_free(self, "it", "free", out);
+  else
+    snprintf(out, AL_MESSAGE_SIZE, self->last.busy ? "it is held" : "the broker had not answered yet");
+}
+
+static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
+  const char *format = code == AL_TIMEOUT    ? "mutex \"%s\" did not come free"
+                       : code == AL_DEADLOCK ? "mutex \"%s\" is held by this very connection"
+                       : self->view.busy     ? "mutex \"%s\" is held"
+                                             : "mutex \"%s\" is free, but others came before";
+  snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
+}
+
+/* ---- the look, and the claim ------------------------------------------------------------------------------------ */
+
+static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  al_name_mutex(out, ((const al_acquire *)context)->resource->name);
+}
+
+static void look(al_acquire *self) {
+  al_gate *gate = &((mutex_acquire *)self)->gate;
+  mutex_name(self, 0, gate->queue);
+  al_gate_look(gate, self);
+}
+
+static al_sight sight(al_acquire *self) { return al_gate_sight(&((mutex_acquire *)self)->gate, self); }
+
+static void cancel(al_acquire *self) { al_probes_cancel(&((mutex_acquire *)self)->gate.probes); }
+
+static void gate_free(al_acquire *self) { al_probes_free(&((mutex_acquire *)self)->gate.probes); }
+
+static al_exclusive *claim(al_acquire *self) {
+  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((mutex_acquire *)self)->gate.queue});
+}
+
+static const al_acquire_kind mutex_kind = {.look = look,
+                                           .sight = sight,
+                                           .cancel = cancel,
+                                           .free = gate_free,
+                                           .claim = claim,
+                                           .lock = AL_LOCK_MUTEX,
+                                           .makes_bell = true,
+                                           .suspect = mutex_name,
+                                           .describe = describe,
+                                           .words = words};
+
+/* ---- for the outside -------------------------------------------------------------------------------------------- */
+
+al_mutex *al_mutex_new(al_session *session, const char *name, int max_attempts, al_probing probing) {
+  al_mutex *mutex = calloc(1, sizeof *mutex);
+  if (!mutex) return NULL;
+  al_resource_init(&mutex->resource, session, name, max_attempts, probing);
+  al_name_mutex_bell(mutex->resource.bell, name);
+  return mutex;
+}
+
+void al_mutex_drop(al_mutex *mutex) {
+  if (mutex) al_resource_drop(&mutex->resource);
+}
+
+al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options) {
+  return al_acquire_begin(&mutex->resource, &mutex_kind, sizeof(mutex_acquire), options);
+}

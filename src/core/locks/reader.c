@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Reading: in, unless the door is shut. Nobody who reads keeps another reader out, or a writer from shutting the door, so
+ * nobody is to be left anything, and the bell's token is passed on as soon as we are inside. */
+#include <stdio.h>
+
+#include "core/locks/rwlock.h"
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_acquire *self = (const al_acquire *)op;
+  const char *how = "the door was open at the last look";
+  if (self->last.found == 0)
+    how = "the broker had not answered yet";
+  else if (self->last.busy)
+    how = "somebody writes, or waits to write";
+  else if (self->attempts > 0)
+    how = "the door opens and shuts all the time";
+  else if (self->own)
+    how = "the door is open, and being entered";
+  snprintf(out, AL_MESSAGE_SIZE, "%s", how);
+}
+
+static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
+  const char *format = code == AL_TIMEOUT    ? "\"%s\" could not be read"
+                       : code == AL_DEADLOCK ? AL_RW_DEADLOCK
+                                             : "somebody writes \"%s\", or waits to write it";
+  snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
+}
+
+static al_exclusive *claim(al_acquire *self) {
+  if (!al_rw_may_enter(self)) return NULL;
+  return al_rw_claim_reader(&self->op, self->resource->name, ((al_rw_acquire *)self)->gate.queue);
+}
+
+const al_acquire_kind al_rw_reader = {.look = al_rw_look,
+                                      .sight = al_rw_sight,
+                                      .cancel = al_rw_cancel,
+                                      .free = al_rw_free,
+                                      .claim = claim,
+                                      .lock = AL_LOCK_READ,
+                                      .makes_bell = true,
+                                      .is_shared = true,
+                                      .suspect = al_rw_door_name,
+                                      .describe = describe,
+                                      .words = words};

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/locks/rwlock.h"
+
+#include <stdlib.h>
+
+#include "core/base/name.h"
+#include "core/session/session.h"
+
+void al_rw_door_name(const void *acquire, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  al_name_door(out, ((const al_acquire *)acquire)->resource->name);
+}
+
+static bool is_ours(const al_exclusive *own) {
+  return own && (own->claim.state == AL_CLAIM_CLAIMING || own->claim.state == AL_CLAIM_HELD);
+}
+
+/* Whoever reads, and waits to read once more behind a writer that waits for it, would wait for ever. So that this shows at
+ * once, and not only when there is a writer, nobody gets in twice. */
+bool al_rw_may_enter(al_acquire *self) {
+  al_session *session = self->op.session;
+  const char *name = self->resource->name;
+  char key[AL_NAME_SIZE], door[AL_NAME_SIZE];
+  if (session->is_shared) return true;
+  al_name_readers(key, name);
+  al_name_door(door, name);
+  if (is_ours(al_exclusive_find(session, door)) || is_ours(al_exclusive_find_bound(session, key)))
+    al_op_fail(&self->op, AL_DEADLOCK, AL_RW_DEADLOCK, name);
+  return !self->op.done;
+}
+
+void al_rw_look(al_acquire *self) {
+  al_gate *gate = &((al_rw_acquire *)self)->gate;
+  al_rw_door_name(self, 0, gate->queue);
+  if (al_rw_may_enter(self)) al_gate_look(gate, self);
+}
+
+al_sight al_rw_sight(al_acquire *self) { return al_gate_sight(&((al_rw_acquire *)self)->gate, self); }
+
+void al_rw_cancel(al_acquire *self) {
+  al_rw_acquire *rw = (al_rw_acquire *)self;
+  al_probes_cancel(&rw->gate.probes);
+  al_probes_cancel(&rw->readers);
+  al_barrier_cancel(&rw->barrier);
+}
+
+void al_rw_free(al_acquire *self) {
+  al_rw_acquire *rw = (al_rw_acquire *)self;
+  al_probes_free(&rw->gate.probes);
+  al_probes_free(&rw->readers);
+}
+
+al_exclusive *al_rw_claim_reader(al_op *op, const char *name, const char *door) {
+  char ticket[AL_TICKET_SIZE], queue[AL_NAME_SIZE], key[AL_NAME_SIZE], told[AL_NAME_SIZE];
+  al_session_ticket(op->session, ticket);
+  al_name_reader(queue, name, ticket);
+  al_name_readers(key, name);
+  al_name_door(told, name);
+  return al_exclusive_begin(
+      op, &(al_exclusive_plan){.queue = queue, .ticket = ticket, .key = key, .door = door, .wakes = told});
+}
+
+/* ---- for the outside -------------------------------------------------------------------------------------------- */
+
+al_rwlock *al_rwlock_new(al_session *session, const char *name, int max_attempts, al_probing probing) {
+  al_rwlock *rwlock = calloc(1, sizeof *rwlock);
+  if (!rwlock) return NULL;
+  al_resource_init(&rwlock->resource, session, name, max_attempts, probing);
+  al_name_rw_bell(rwlock->resource.bell, name);
+  return rwlock;
+}
+
+void al_rwlock_drop(al_rwlock *rwlock) {
+  if (rwlock) al_resource_drop(&rwlock->resource);
+}
+
+al_op *al_rwlock_read(al_rwlock *rwlock, const al_acquire_options *options) {
+  return al_acquire_begin(&rwlock->resource, &al_rw_reader, sizeof(al_rw_acquire), options);
+}
+
+al_op *al_rwlock_write(al_rwlock *rwlock, const al_acquire_options *options) {
+  return al_acquire_begin(&rwlock->resource, &al_rw_writer, sizeof(al_rw_acquire), options);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/locks/semaphore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/name.h"
+#include "core/locks/slot_search.h"
+
+typedef struct slot_acquire {
+  al_acquire acquire;
+  al_look look;
+} slot_acquire;
+
+static al_semaphore *semaphore_of(const al_acquire *self) { return (al_semaphore *)self->resource; }
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_acquire *self = (const al_acquire *)op;
+  const al_view *last = &self->last;
+  char refusing[64] = "";
+  if (last->unavailable > 0)
+    snprintf(refusing, sizeof refusing, ", %d refused by the broker", last->unavailable);
+  if (last->found == 0)
+    snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
+  else if (last->busy + last->unavailable < last->found)
+    al_acquire_describe_free(self, "a slot", "free", out);
+  else
+    snprintf(out, AL_MESSAGE_SIZE, "%d of %d held%s", last->busy, last->found, refusing);
+}
+
+static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
+  const char *name = self->resource->name;
+  const al_view *view = &self->view;
+  if (code == AL_TIMEOUT)
+    snprintf(out, AL_ACQUIRE_WORDS, "no slot of \"%s\" came free", name);
+  else if (code == AL_DEADLOCK)
+    snprintf(out, AL_ACQUIRE_WORDS, "all %d slots of \"%s\" are held by this very connection", view->found,
+             name);
+  else if (code == AL_UNAVAILABLE)
+    snprintf(out, AL_ACQUIRE_WORDS,
+             "%d of %d slots of \"%s\" are refused by the broker; is a node down, or a policy in the way?",
+             view->unavailable, view->found, name);
+  else if (view->slot)
+    snprintf(out, AL_ACQUIRE_WORDS, "a slot of \"%s\" is free, but others came before", name);
+  else
+    snprintf(out, AL_ACQUIRE_WORDS, "all %d slots of \"%s\" are held", view->found, name);
+}
+
+/* ---- the search, and the claim ---------------------------------------------------------------------------------- */
+
+static void look(al_acquire *self) {
+  al_look_begin(&((slot_acquire *)self)->look, &self->op, semaphore_of(self), &self->view);
+}
+
+static al_sight sight(al_acquire *self) { return al_look_sight(&((slot_acquire *)self)->look); }
+
+static void cancel(al_acquire *self) { al_look_cancel(&((slot_acquire *)self)->look); }
+
+static void look_free(al_acquire *self) { al_look_free(&((slot_acquire *)self)->look); }
+
+/* Looks at A[slot] behind the claim: it may have been taken away since. */
+static al_exclusive *claim(al_acquire *self) {
+  char holder[AL_NAME_SIZE], slot[AL_NAME_SIZE];
+  al_name_holder(holder, self->resource->name, self->view.slot);
+  al_name_slot(slot, self->resource->name, self->view.slot);
+  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
+}
+
+static void missed(al_acquire *self) { al_look_avoid(&((slot_acquire *)self)->look, self->view.slot); }
+
+static void claimed(al_acquire *self) {
+  semaphore_of(self)->last = self->view.slot;
+  al_acquire_hand_over(self);
+}
+
+static void suspect_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_acquire *self = context;
+  al_name_holder(out, self->resource->name, self->view.suspects[index]);
+}
+
+static const al_acquire_kind slot_kind = {.look = look,
+                                          .sight = sight,
+                                          .cancel = cancel,
+                                          .free = look_free,
+                                          .claim = claim,
+                                          .claimed = claimed,
+                                          .missed = missed,
+                                          .lock = AL_LOCK_SLOT,
+                                          .suspect = suspect_name,
+                                          .describe = describe,
+                                          .words = words};
+
+/* ---- for the outside -------------------------------------------------------------------------------------------- */
+
+al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options) {
+  al_semaphore_options given =
+      options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO, false, 0};
+  al_semaphore *semaphore = calloc(1, sizeof *semaphore);
+  if (!semaphore) return NULL;
+  al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
+  al_name_bell(semaphore->resource.bell, name);
+  semaphore->resource.is_silent = given.silent;
+  semaphore->strategy = given.strategy;
+  semaphore->most = given.most > 0 ? given.most : AL_SLOTS_MAX;
+  return semaphore;
+}
+
+void al_semaphore_drop(al_semaphore *semaphore) {
+  if (semaphore) al_resource_drop(&semaphore->resource);
+}
+
+al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options) {
+  return al_acquire_begin(&semaphore->resource, &slot_kind, sizeof(slot_acquire), options);
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/locks/slot_search.h"
+
+#include <string.h>
+
+#include "core/base/name.h"
+#include "core/base/random.h"
+#include "core/hold/exclusive.h"
+#include "core/session/session.h"
+
+#define WINDOW_FIRST 16
+#define WINDOW_MOST 512
+
+/* Where A[1] is asked for behind a window that begins elsewhere. */
+static size_t first_index(const al_look *look) { return (size_t)look->width * 2; }
+
+static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_look *look = context;
+  int slot = index < first_index(look) ? look->first + (int)(index / 2) : 1;
+  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->semaphore->resource.name, slot);
+}
+
+/* Not past the last slot there can be, nor past where the look began. */
+static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : look->semaphore->most; }
+
+/* Asks for A and B of a window of slots; and for A[1] with the first window, if that begins elsewhere: the semaphore may be
+ * gone while a stray slot is not. */
+static void ask(al_look *look, int first, int width) {
+  al_op *op = look->op;
+  al_probing probing = look->semaphore->resource.probing;
+  int last = last_slot(look);
+  if (!al_op_has(op, &op->session->holder)) return;
+  if (al_probes_publish(op->session, probing) && !al_link_is_open(&op->session->prober->link)) {
+    look->view->sight = AL_SIGHT_LOST; /* also if somebody has wanted it again */
+    return;
+  }
+  look->first = first;
+  look->width = width <= last - first + 1 ? width : last - first + 1;
+  look->before = *look->view;
+  look->asks_first = first > 1 && first == look->start;
+  look->sure = al_probes_publish(op->session, probing) ? 0 : first + look->width - 1;
+  al_op_ask(op);
+  al_probes_begin(&look->probes, op, probing, first_index(look) + look->asks_first, probe_name, look);
+}
+
+static int start_slot(const al_look *look) {
+  const al_semaphore *semaphore = look->semaphore;
+  if (semaphore->strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
+  if (semaphore->strategy == AL_RANDOM)
+    return 1 + (int)al_random_below(&look->op->session->random, semaphore->known);
+  return 1;
+}
+
+void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *view) {
+  int highest = semaphore->highest;
+  look->op = op;
+  look->semaphore = semaphore;
+  look->view = view;
+  look->start = start_slot(look);
+  look->wrapped = false;
+  look->spare = 0;
+  /* Likely to see all slots and the end of the row in one window. */
+  ask(look, look->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
+}
+
+/* How many were avoided longer ago; -1 if it was not. */
+static int rank(const al_look *look, int slot) {
+  int i = 0;
+  while (i < look->avoided_count && look->avoided[i] != slot) i++;
+  return i < look->avoided_count ? i : -1;
+}
+
+void al_look_avoid(al_look *look, int slot) {
+  int at = rank(look, slot);
+  if (at < 0) at = look->avoided_count < AL_AVOIDED_MOST ? look->avoided_count++ : 0;
+  memmove(look->avoided + at, look->avoided + at + 1,
+          (size_t)(look->avoided_count - at - 1) * sizeof *look->avoided);
+  look->avoided[look->avoided_count - 1] = slot;
+}
+
+/* ---- a window of answers ---------------------------------------------------------------------------------------- */
+
+/* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
+static const al_exclusive *find_ours(const al_look *look, int slot) {
+  char holder[AL_NAME_SIZE];
+  al_name_holder(holder, look->semaphore->resource.name, slot);
+  return al_exclusive_find(look->op->session, holder);
+}
+
+/* Counts one slot that exists; true if it may be claimed. */
+static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
+  const al_exclusive *ours = find_ours(look, slot);
+  look->view->found++;
+  look->view->mine += ours && ours->claim.state == AL_CLAIM_HELD;
+  if (a == AL_ANSWER_UNAVAILABLE) {
+    look->view->unavailable++;
+    return false;
+  }
+  if (b == AL_ANSWER_ABSENT && !ours) return true;
+  look->view->busy++;
+  if (!ours && look->view->suspect_count < AL_SUSPECTS_MOST)
+    look->view->suspects[look->view->suspect_count++] = slot;
+  return false;
+}
+
+/* By the whole window: how many slots there are, or are at least, and which is the highest. A return may mean a node that is
+ * down, so there is none above it only if that is sure. */
+static void learn(const al_look *look) {
+  al_semaphore *semaphore = look->semaphore;
+  bool is_row = true;
+  for (int i = 0; i < look->width; i++) {
+    int slot = look->first + i;
+    al_answer a = look->probes.answers[i * 2];
+    if (a == AL_ANSWER_ABSENT) {
+      if (is_row) semaphore->known = slot - 1;
+      is_row = false;
+      if (slot > look->sure) continue;
+      semaphore->highest = slot - 1;
+      return;
+    }
+    if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
+    if (is_row && semaphore->known < slot) semaphore->known = slot;
+    if (semaphore->highest < slot) semaphore->highest = slot;
+  }
+}
+
+static int next_width(const al_look *look) {
+  return look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST;
+}
+
+/* It has been read, from where the look began and back to there. What was free in an earlier window may have been claimed on
+ * this connection since: then the look begins anew. */
+static void row_read(al_look *look) {
+  if (look->spare && find_ours(look, look->spare)) {
+    *look->view = (al_view){.sight = AL_SIGHT_PENDING};
+    al_look_begin(look, look->op, look->semaphore, look->view);
+    return;
+  }
+  look->view->slot = look->spare;
+  look->view->sight = look->spare ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+}
+
+/* The row ends before this slot. */
+static void end_of_row(al_look *look, int slot) {
+  if (slot == 1) {
+    al_op_fail(look->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
+               look->semaphore->resource.name);
+  } else if (look->view->slot) {
+    look->view->sight = AL_SIGHT_FREE;
+  } else if (look->start == 1 || look->wrapped) {
+    row_read(look);
+  } else {
+    look->wrapped = true;
+    ask(look, 1, next_width(look));
+  }
+}
+
+static void look_on(al_look *look) {
+  int next = look->first + look->width;
+  if (look->view->slot)
+    look->view->sight = AL_SIGHT_FREE;
+  else if (next > last_slot(look))
+    row_read(look);
+  else
+    ask(look, next, next_width(look));
+}
+
+/* ---- doubts ----------------------------------------------------------------------------------------------------- */
+
+/* Of a slot in the window, or of the first. */
+static al_answer *answer_at(const al_look *look, int slot) {
+  return &look->probes.answers[slot < look->first ? first_index(look) : (size_t)(slot - look->first) * 2];
+}
+
+/* The highest slot of the window that exists, or this one, which does not; before the window no gap begins. */
+static int highest_from(const al_look *look, int slot) {
+  if (slot < look->first) return slot;
+  int highest = look->first + look->width - 1;
+  while (highest > slot && *answer_at(look, highest) == AL_ANSWER_ABSENT) highest--;
+  return highest;
+}
+
+/* With none free, the end of the row before this slot would say that there is no semaphore, that nobody else can let go of a
+ * slot, or that what lies behind a gap is no slot. */
+static bool decides(const al_look *look, int slot) {
+  const al_view *view = look->view;
+  if (slot <= look->sure || view->slot) return false;
+  bool is_own = view->found > 0 && view->mine == view->found && !look->op->session->is_shared;
+  return slot == 1 || is_own || highest_from(look, slot) > slot;
+}
+
+/* The slot that question `index` is about: those that are present are not asked for. */
+static int again_slot(const al_look *look, size_t index) {
+  int slot = look->again_from;
+  while (*answer_at(look, slot) != AL_ANSWER_ABSENT || index-- > 0) slot++;
+  return slot;
+}
+
+static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_look *look = context;
+  al_name_slot(out, look->semaphore->resource.name, again_slot(look, index));
+}
+
+/* For this slot, and for what else is missing below the highest. */
+static void ask_again(al_look *look, int slot) {
+  int highest = highest_from(look, slot);
+  size_t count = 1;
+  look->again_from = slot;
+  look->sure = highest > slot ? highest - 1 : slot;
+  for (int other = slot + 1; other <= look->sure; other++)
+    count += *answer_at(look, other) == AL_ANSWER_ABSENT;
+  al_op_ask(look->op);
+  al_probes_begin(&look->again, look->op, AL_PROBE_PASSIVE, count, again_name, look);
+}
+
+/* What only a passive declare finds is there. False: an answer decides nothing. */
+static bool believe(al_look *look) {
+  size_t index = 0;
+  for (int slot = look->again_from; index < look->again.count; slot++) {
+    al_answer *a = answer_at(look, slot);
+    if (*a != AL_ANSWER_ABSENT) continue;
+    if (al_probes_undecided(&look->again, index)) return false;
+    *a = look->again.answers[index++];
+  }
+  look->again_from = 0;
+  *look->view = look->before;
+  return true;
+}
+
+/* ---- the window, read ------------------------------------------------------------------------------------------- */
+
+static void absent(al_look *look, int slot) { (decides(look, slot) ? ask_again : end_of_row)(look, slot); }
+
+/* Where it was asked for behind the window. */
+static bool has_first(al_look *look) {
+  if (!look->asks_first) return true;
+  bool is_there = *answer_at(look, 1) != AL_ANSWER_ABSENT;
+  if (!is_there) absent(look, 1);
+  return is_there && !al_probes_undecided(&look->probes, first_index(look));
+}
+
+/* In order, up to a slot that is free; the first that is absent is the end of the semaphore. */
+static void read_window(al_look *look) {
+  if (!has_first(look)) return;
+  for (int i = 0; i < look->width && look->view->slot == 0; i++) {
+    size_t index = (size_t)i * 2;
+    al_answer a = look->probes.answers[index], b = look->probes.answers[index + 1];
+    int slot = look->first + i;
+    if (a == AL_ANSWER_ABSENT) {
+      absent(look, slot);
+      return;
+    }
+    if (al_probes_undecided(&look->probes, index) || al_probes_undecided(&look->probes, index + 1)) return;
+    if (!consider(look, slot, a, b)) continue;
+    if (rank(look, slot) < 0)
+      look->view->slot = slot;
+    else if (!look->spare || rank(look, slot) < rank(look, look->spare))
+      look->spare = slot;
+  }
+  look_on(look);
+}
+
+/* False: there is nothing to be read, and the look, or the operation, knows why. */
+static bool is_answered(al_look *look) {
+  if (look->again_from > 0) return believe(look);
+  bool is_lost = !look->probes.is_passive && al_op_lost_prober(look->op);
+  if (is_lost) look->view->sight = AL_SIGHT_LOST;
+  return !is_lost;
+}
+
+al_sight al_look_sight(al_look *look) {
+  if (look->op->done || look->view->sight != AL_SIGHT_PENDING) return look->view->sight;
+  if (look->probes.pending > 0 || look->again.pending > 0) return AL_SIGHT_PENDING;
+  al_op_answered(look->op);
+  if (is_answered(look)) {
+    learn(look);
+    read_window(look);
+  }
+  return look->view->sight;
+}
+
+void al_look_cancel(al_look *look) {
+  al_probes_cancel(&look->probes);
+  al_probes_cancel(&look->again);
+}
+
+void al_look_free(al_look *look) {
+  al_probes_free(&look->probes);
+  al_probes_free(&look->again);
+}

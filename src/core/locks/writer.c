@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Writing: shut the door, then wait behind it until nobody reads.
+ *
+ *   claimed ─> passing_barrier ─> counting ─> nobody, and the barrier lies before the question: done, with a lock
+ *                      ^              │ ^
+ *                      └── nobody ────┤ └───────────────────────┐
+ *                                     └─ somebody: sleeping ────┘ a message to the door, or the time */
+#include <stdio.h>
+
+#include "core/base/name.h"
+#include "core/locks/rwlock.h"
+#include "core/session/session.h"
+
+enum { READERS, NOBODY, QUESTIONS };
+
+static al_rw_acquire *rw_of(al_op *op) { return (al_rw_acquire *)op; }
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+static bool is_behind_door(const al_acquire *self) {
+  return self->own && self->own->claim.state == AL_CLAIM_HELD;
+}
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_acquire *self = (const al_acquire *)op;
+  const char *how = "the broker had not answered yet";
+  if (is_behind_door(self))
+    how = ((const al_rw_acquire *)self)->met_readers
+              ? "somebody reads"
+              : "the door is shut behind this writer, and readers are being looked for";
+  else if (self->last.busy)
+    how = "somebody else writes, or waits to write";
+  else if (self->last.found > 0)
+    how = NULL;
+  if (how)
+    snprintf(out, AL_MESSAGE_SIZE, "%s", how);
+  else
+    al_acquire_describe_free(self, "the door", "open", out);
+}
+
+static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
+  const char *format = code == AL_TIMEOUT     ? "\"%s\" could not be written"
+                       : code == AL_DEADLOCK  ? AL_RW_DEADLOCK
+                       : is_behind_door(self) ? "somebody reads \"%s\""
+                       : self->view.busy      ? "somebody else writes \"%s\", or waits to write it"
+                                              : "the door of \"%s\" is open, but others came before";
+  snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
+}
+
+/* ---- behind the door -------------------------------------------------------------------------------------------- */
+
+static void count(al_op *op);
+static void counting(al_op *op);
+static void wait_for_readers(al_op *op);
+
+/* False: the door is not ours any more, or readers cannot be counted; the operation goes its way. */
+static bool may_go_on(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  if (!is_behind_door(self)) {
+    al_rw_cancel(self);
+    al_acquire_missed(self);
+    return false;
+  }
+  if (op->session->prober->link.blocked)
+    al_op_fail(op, AL_BLOCKED,
+               "nobody can tell who reads \"%s\" while the broker reads no publishers (memory or disk alarm)",
+               self->resource->name);
+  return !op->done;
+}
+
+/* The prober holds nothing: whoever waits anyway goes on with another one. But a door is not kept shut for long where nobody
+ * can tell who reads. */
+static void lost_prober(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  const al_session *session = op->session;
+  if (rw->blind_since == AL_NEVER) rw->blind_since = session->now;
+  if (rw->acquire.waits && session->now - rw->blind_since < session->settings.timeout)
+    wait_for_readers(op);
+  else
+    al_op_fail_link(op, &session->prober->link);
+}
+
+static void passing_barrier(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  if (!may_go_on(op)) return;
+  if (rw->barrier.is_lost) {
+    lost_prober(op);
+  } else if (al_barrier_passed(&rw->barrier)) {
+    rw->is_sure = true;
+    al_op_next(op, count);
+  }
+}
+
+static bool has_prober(al_op *op) {
+  if (!al_op_lost_prober(op)) return al_op_needs_probing(op, AL_PROBE_PUBLISH);
+  lost_prober(op);
+  return false;
+}
+
+/* Where nobody seems to read, that is looked at once more, behind a write of our own. */
+static void make_sure(al_op *op) {
+  if (!may_go_on(op) || !has_prober(op)) return;
+  op->step = passing_barrier;
+  al_barrier_begin(&rw_of(op)->barrier, op, AL_PROBE_PUBLISH, rw_of(op)->acquire.resource->name);
+}
+
+static void sleeping(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  if (!may_go_on(op)) return;
+  if (op->wake != AL_NEVER && rw->acquire.own->woken == rw->woken) return;
+  al_link_forget(&op->session->prober->link);
+  al_op_next(op, count);
+}
+
+static void wait_for_readers(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  al_session *session = op->session;
+  if (!al_acquire_may_wait(&rw->acquire)) return;
+  al_op_answered(op);
+  int64_t delay = al_wait_next(&rw->wait, &session->random), poll = rw->acquire.options.poll;
+  rw->is_sure = false;
+  op->step = sleeping;
+  op->wake = session->now + (delay < poll ? delay : poll);
+  /* It may have been told while it was asking. A lost prober is forgotten when everybody has heard of it. */
+  if (!al_op_lost_prober(op)) sleeping(op);
+}
+
+static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  const al_acquire *self = context;
+  if (index == READERS)
+    al_name_readers(out, self->resource->name);
+  else
+    al_name_scratch(out, self->resource->name, self->own->claim.ticket);
+}
+
+/* The last question goes along with one about the door: it may have been shut long ago. */
+static void count(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  if (!may_go_on(op) || !has_prober(op)) return;
+  if (rw->is_sure && !al_op_confirm(op)) return;
+  op->step = counting;
+  rw->woken = rw->acquire.own->woken;
+  rw->readers.message = AL_MESSAGE_READERS;
+  al_op_ask(op);
+  al_probes_begin(&rw->readers, op, AL_PROBE_PUBLISH, QUESTIONS, readers_name, rw);
+}
+
+static void decide(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  bool nobody = rw->readers.answers[READERS] == AL_ANSWER_ABSENT;
+  rw->met_readers = !nobody;
+  if (rw->readers.answers[NOBODY] != AL_ANSWER_ABSENT)
+    al_op_fail(op, AL_CONFLICT,
+               "whatever is sent to " AL_READERS_EXCHANGE
+               " arrives somewhere, so nobody can tell who reads \"%s\"; is there a policy with an "
+               "alternate-exchange?",
+               rw->acquire.resource->name);
+  else if (nobody && rw->is_sure)
+    al_acquire_hand_over(&rw->acquire);
+  else if (nobody)
+    al_op_next(op, make_sure);
+  else
+    wait_for_readers(op);
+}
+
+static bool is_lost(const al_rw_acquire *rw) {
+  const al_answer *answers = rw->readers.answers;
+  bool is_unknown = answers[READERS] == AL_ANSWER_UNKNOWN || answers[NOBODY] == AL_ANSWER_UNKNOWN;
+  return is_unknown && al_op_lost_prober(&rw->acquire.op);
+}
+
+static void counting(al_op *op) {
+  al_rw_acquire *rw = rw_of(op);
+  if (!may_go_on(op) || rw->readers.pending > 0) return;
+  if (is_lost(rw)) {
+    lost_prober(op);
+    return;
+  }
+  if (al_probes_undecided(&rw->readers, READERS) || al_probes_undecided(&rw->readers, NOBODY)) return;
+  if (!al_op_is_confirmed(op)) return;
+  al_op_answered(op);
+  rw->blind_since = AL_NEVER;
+  decide(op);
+}
+
+/* ---- the kind --------------------------------------------------------------------------------------------------- */
+
+static al_exclusive *claim(al_acquire *self) {
+  if (!al_rw_may_enter(self)) return NULL;
+  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((al_rw_acquire *)self)->gate.queue});
+}
+
+/* Mostly nobody reads: so at once with the certainty that is needed to say so. */
+static void claimed(al_acquire *self) {
+  al_rw_acquire *rw = (al_rw_acquire *)self;
+  rw->wait = AL_WAIT_READERS;
+  rw->is_sure = rw->met_readers = false;
+  rw->blind_since = AL_NEVER;
+  al_op_next(&self->op, make_sure);
+}
+
+const al_acquire_kind al_rw_writer = {.look = al_rw_look,
+                                      .sight = al_rw_sight,
+                                      .cancel = al_rw_cancel,
+                                      .free = al_rw_free,
+                                      .claim = claim,
+                                      .claimed = claimed,
+                                      .lock = AL_LOCK_WRITE,
+                                      .makes_bell = true,
+                                      .suspect = al_rw_door_name,
+                                      .describe = describe,
+                                      .words = words};

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/queue/barrier.h"
+
+#include "core/base/field.h"
+#include "core/base/name.h"
+#include "core/session/session.h"
+
+static bool is_prober(const al_session *session, const al_link *link) {
+  return link == &session->prober->link;
+}
+
+/* The holder is read whatever it is told: it does not publish. */
+static bool is_blocked(const al_session *session, const al_link *link) {
+  return is_prober(session, link) && link->blocked;
+}
+
+/* Whoever waits for it waits for the prober. */
+static void set_channel(al_barrier *barrier, al_channel *channel) {
+  if (is_prober(barrier->op->session, barrier->link))
+    barrier->op->asks += (channel != NULL) - (barrier->channel != NULL);
+  barrier->channel = channel;
+}
+
+static void barrier_event(void *owner, al_channel *channel, const al_event *event) {
+  al_barrier *barrier = owner;
+  if (event->kind == AL_EVENT_CONTENT) return;
+  if (event->kind == AL_EVENT_METHOD && event->method != AMQP_QUEUE_DELETE_OK_METHOD) return;
+  set_channel(barrier, NULL);
+  barrier->is_lost = event->kind == AL_EVENT_DOWN;
+  if (event->kind == AL_EVENT_CLOSED) {
+    al_op_fail(barrier->op, al_event_refusal(event), "%s", event->text);
+    return;
+  }
+  if (!barrier->is_lost) al_channel_give(channel);
+  al_op_answered(barrier->op);
+  barrier->op->step(barrier->op);
+}
+
+void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name) {
+  al_session *session = op->session;
+  al_link *link = al_probes_publish(session, probing) ? &session->prober->link : &session->holder;
+  char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
+  if (!al_op_has(op, link)) return;
+  if (is_blocked(session, link)) {
+    al_op_fail(op, AL_BLOCKED, AL_NO_PUBLISHERS);
+    return;
+  }
+  *barrier = (al_barrier){.op = op, .probing = probing, .name = name, .link = link};
+  set_channel(barrier, al_channel_take(link, barrier_event, barrier));
+  if (!barrier->channel) {
+    al_op_fail_channel(op, link, "no channel is left on the connection");
+    return;
+  }
+  al_session_ticket(session, ticket);
+  al_name_scratch(queue, name, ticket);
+  amqp_table_entry_t classic = al_field_text("x-queue-type", "classic");
+  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue),
+                                  .exclusive = 1,
+                                  .auto_delete = 1,
+                                  .arguments = {.num_entries = 1, .entries = &classic}};
+  al_op_ask(op);
+  al_channel_call(barrier->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_channel_delete(barrier->channel, queue);
+}
+
+void al_barrier_cancel(al_barrier *barrier) {
+  barrier->is_lost = false;
+  if (!barrier->channel) return;
+  al_channel_close(barrier->channel);
+  set_channel(barrier, NULL);
+}
+
+/* The broker has stopped reading what this connection writes: whether it read our questions before is not known. */
+static void begin_anew(al_barrier *barrier) {
+  al_barrier_cancel(barrier);
+  al_barrier_begin(barrier, barrier->op, barrier->probing, barrier->name);
+}
+
+bool al_barrier_passed(al_barrier *barrier) {
+  if (barrier->is_lost)
+    al_op_fail_link(barrier->op, barrier->link);
+  else if (barrier->channel && is_blocked(barrier->op->session, barrier->link))
+    begin_anew(barrier);
+  return !barrier->channel && !barrier->op->done;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Minting: publishing so many messages of a kind to one queue, where they stay: tokens, permits, marks. A few hundred
+ * ahead of their confirms. What was not confirmed may be there nevertheless, now or later, so nothing is published a
+ * second time: who needs to know counts what there is. */
+#ifndef AL_CORE_QUEUE_PUBLISH_H
+#define AL_CORE_QUEUE_PUBLISH_H
+
+#include "core/session/op.h"
+#include "core/session/probe.h"
+
+typedef struct al_mint {
+  al_op *op;
+  const char *queue; /* its owner's */
+  al_probes probes;
+  int missing; /* still to be published */
+  bool is_under_way;
+
+  al_code code; /* AL_OK, or why it was given up: BLOCKED, UNREACHABLE, REFUSED, UNAVAILABLE, NOT_FOUND */
+  char why[160];
+} al_mint;
+
+/* Publishes on the session's prober, as al_mint_over() is looked at in every step of `op`. */
+void al_mint_begin(al_mint *mint, al_op *op, const char *queue, al_message message, int count);
+
+/* True when all are confirmed, or it was given up. False: not yet, or the operation has failed. */
+bool al_mint_over(al_mint *mint);
+
+/* True when nothing is under way, and the next that al_mint_over() does may be to publish. */
+bool al_mint_rests(al_mint *mint);
+
+void al_mint_cancel(al_mint *mint);
+void al_mint_free(al_mint *mint);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/session/claim.h"
+
+#include <stdio.h>
+
+#include "core/session/op.h"
+#include "core/session/session.h"
+
+/* ---- for the kinds ---------------------------------------------------------------------------------------------- */
+
+void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *session, const char *queue) {
+  claim->kind = kind;
+  claim->session = session;
+  claim->users = 1;
+  snprintf(claim->queue, sizeof claim->queue, "%s", queue);
+  al_session_ticket(session, claim->ticket);
+}
+
+void al_claim_list(al_claim *claim) {
+  claim->next = claim->session->claims;
+  claim->session->claims = claim;
+  claim->is_listed = true;
+}
+
+void al_claim_enter(al_claim *claim, al_claim_state state) {
+  bool held = state == AL_CLAIM_HELD;
+  if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
+  claim->is_pulsed = held;
+  claim->state = state;
+  if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->has_leavings = true;
+  if (state == AL_CLAIM_GONE) claim->kind->gone(claim);
+}
+
+static void tell_revoked(al_claim *claim) {
+  al_session_note(claim->session, false, "\"%s\" is asked for: an administrator wants it let go",
+                  claim->queue);
+  al_session_alert(claim->session);
+}
+
+void al_claim_got(al_claim *claim) {
+  claim->acquired_at = claim->session->wall + (double)claim->session->now / (double)AL_SECOND;
+  al_claim_enter(claim, AL_CLAIM_HELD);
+  if (claim->is_revoked) tell_revoked(claim);
+}
+
+void al_claim_blame(al_claim *claim, al_code code, const char *why) {
+  if (claim->code != AL_OK) return;
+  claim->code = code;
+  snprintf(claim->why, sizeof claim->why, "%.*s", (int)sizeof claim->why - 1, why);
+}
+
+void al_claim_lose(al_claim *claim, const char *why) {
+  al_claim_blame(claim, AL_LOST, why);
+  if (claim->state != AL_CLAIM_HELD) return;
+  al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+  al_session_alert(claim->session);
+}
+
+void al_claim_revoke(al_claim *claim) {
+  bool is_ours = claim->state == AL_CLAIM_CLAIMING || claim->state == AL_CLAIM_HELD;
+  if (!is_ours || claim->is_revoked) return;
+  claim->is_revoked = true;
+  if (claim->state == AL_CLAIM_HELD) tell_revoked(claim);
+}
+
+void al_claim_notify(al_claim *claim) {
+  for (al_op *op = claim->session->ops, *next; op; op = next) {
+    next = op->next;
+    if (op->claim == claim || op->watches_claims) op->step(op);
+  }
+}
+
+/* ---- for those who hold ----------------------------------------------------------------------------------------- */
+
+void al_claim_release(al_claim *claim) {
+  if (claim->state != AL_CLAIM_CLAIMING && claim->state != AL_CLAIM_HELD) return;
+  claim->was_let_go = true;
+  claim->kind->release(claim);
+}
+
+int al_claim_confirm(al_claim *claim) {
+  if (!claim->kind->confirm(claim)) return 0;
+  return ++claim->asked;
+}
+
+bool al_claim_is_certain(const al_claim *claim) {
+  return claim->session->now < al_link_certain_until(&claim->session->holder);
+}
+
+void al_claim_use(al_claim *claim) { claim->users++; }
+
+/* Not freed here: whoever called us may still be looking at it. */
+void al_claim_leave(al_claim *claim) {
+  if (!claim || --claim->users > 0 || claim->is_listed) return;
+  al_claim_list(claim);
+  claim->session->has_leavings = true;
+}
+
+/* ---- for the session -------------------------------------------------------------------------------------------- */
+
+void al_claims_down(al_session *session) {
+  for (al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->kind->down) claim->kind->down(claim);
+}
+
+/* What is GONE and still looked at, such as by locks that were let go and that Lua has not collected yet, may be thousands. */
+static void put_away(al_claim **at) {
+  al_claim *claim = *at;
+  *at = claim->next;
+  claim->is_listed = false;
+  if (claim->users == 0) claim->kind->free(claim);
+}
+
+void al_claims_sweep(al_session *session) {
+  if (!session->has_leavings) return;
+  session->has_leavings = false;
+  session->leavings_at = AL_NEVER;
+  for (al_claim **at = &session->claims; *at;) {
+    al_claim *claim = *at;
+    int64_t again = claim->kind->sweep ? claim->kind->sweep(claim) : AL_NEVER;
+    if (again < session->leavings_at) session->leavings_at = again;
+    if (claim->state == AL_CLAIM_GONE) {
+      put_away(at);
+      continue;
+    }
+    session->has_leavings |= claim->state == AL_CLAIM_UNDOING;
+    at = &claim->next;
+  }
+}
+
+void al_claims_free(al_session *session) {
+  for (al_claim *claim = session->claims, *next; claim; claim = next) {
+    next = claim->next;
+    claim->kind->free(claim);
+  }
+  session->claims = NULL;
+}

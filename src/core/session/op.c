@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/session/op.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/backoff.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+
+al_op *al_op_new(al_session *session, size_t size) {
+  al_op *op = calloc(1, size);
+  if (!op) return NULL;
+  op->session = session;
+  op->deadline = op->reply_by = op->wake = op->waits_since = AL_NEVER;
+  al_session_ref(session);
+  return op;
+}
+
+static al_op *fail_forked(al_op *op) {
+  snprintf(op->message, sizeof op->message,
+           "%s: this process is a child of the one that connected; connect anew", al_code_name(AL_FORKED));
+  op->code = AL_FORKED;
+  op->done = true;
+  return op;
+}
+
+al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
+  if (al_session_forked(op->session)) return fail_forked(op);
+  op->deadline = deadline;
+  al_session_list(op->session, op);
+  al_link_forget(&op->session->holder);
+  al_link_forget(&op->session->prober->link);
+  if (op->session->closed)
+    al_op_fail(op, AL_CLOSED, "the connection was closed; open another");
+  else
+    al_op_next(op, step);
+  return op;
+}
+
+void al_op_next(al_op *op, void (*step)(al_op *)) {
+  op->step = step;
+  op->wake = AL_NEVER;
+  step(op);
+}
+
+void al_op_watch(al_op *op, al_claim *claim) {
+  op->claim = claim;
+  op->awaited = 0;
+}
+
+void al_op_ask(al_op *op) { op->reply_by = al_wait_until(op->session->now, op->session->settings.timeout); }
+
+void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
+
+void al_op_waits(al_op *op) {
+  if (op->waits_since != AL_NEVER) return;
+  op->waits_since = op->session->now;
+  op->session->op_changes++;
+}
+
+static void done(al_op *op, al_code code) {
+  op->code = code;
+  al_session_unlist(op->session, op);
+  op->session->op_changes++;
+  op->done = true;
+}
+
+/* Also while it is failing: what stops it may be what it waited for, as the end of the connection is for closing it. */
+void al_op_finish(al_op *op) {
+  if (op->done) return;
+  op->message[0] = '\0';
+  done(op, AL_OK);
+}
+
+/* Once: what stops an operation may end in failing it. */
+static void stop(al_op *op) {
+  void (*stop)(al_op *) = op->stop;
+  op->stop = NULL;
+  if (stop) stop(op);
+}
+
+void al_op_fail(al_op *op, al_code code, const char *format, ...) {
+  if (op->done) return;
+  int length = snprintf(op->message, sizeof op->message, "%s: ", al_code_name(code));
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(op->message + length, sizeof op->message - (size_t)length, format, arguments);
+  va_end(arguments);
+  stop(op);
+  if (!op->done) done(op, code);
+}
+
+void al_op_fail_link(al_op *op, const al_link *link) {
+  const al_settings *settings = link->settings;
+  if (link->code == AL_OK) /* somebody else has wanted the link again: how it ended is forgotten */
+    al_op_fail(op, AL_UNREACHABLE, "the connection to %s:%d was lost", settings->host, settings->port);
+  else if (link->was_open)
+    al_op_fail(op, link->code, "the connection to %s:%d was lost: %s", settings->host, settings->port,
+               link->why);
+  else
+    al_op_fail(op, link->code, "%s", link->why);
+}
+
+void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...) {
+  char words[AL_MESSAGE_SIZE] = "there is no memory for another channel";
+  va_list arguments;
+  va_start(arguments, format);
+  if (!link->lacks_memory) vsnprintf(words, sizeof words, format, arguments);
+  va_end(arguments);
+  al_op_fail(op, link->lacks_memory ? AL_NO_MEMORY : AL_LIMIT, "%s", words);
+}
+
+bool al_op_needs(al_op *op, al_link *link) {
+  op->needs = NULL;
+  if (al_link_is_open(link)) return true;
+  op->needs = link;
+  if (al_link_is_lost(link))
+    al_op_fail_link(op, link);
+  else if (link == &op->session->prober->link && !op->session->prober->owner)
+    al_op_fail(op, AL_CLOSED, "the connection whose prober this one asks by was closed");
+  else /* never on behalf of an owner who is gone: nobody would carry it, nor close it */
+    al_link_want(link);
+  return false;
+}
+
+bool al_op_needs_probing(al_op *op, al_probing probing) {
+  al_session *session = op->session;
+  if (!al_op_needs(op, &session->holder)) return false;
+  return !al_probes_publish(session, probing) || al_op_needs(op, &session->prober->link);
+}
+
+bool al_op_has(al_op *op, const al_link *link) {
+  if (op->done) return false;
+  if (!al_link_is_open(link)) al_op_fail_link(op, link);
+  return !op->done;
+}
+
+bool al_op_has_probing(al_op *op, al_probing probing) {
+  al_session *session = op->session;
+  return al_op_has(op, &session->holder) &&
+         (!al_probes_publish(session, probing) || al_op_has(op, &session->prober->link));
+}
+
+bool al_op_confirm(al_op *op) {
+  op->awaited = al_claim_confirm(op->claim);
+  if (op->awaited == 0)
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask for \"%s\"",
+                       op->claim->queue);
+  return !op->done;
+}
+
+bool al_op_is_confirmed(const al_op *op) { return op->claim->confirmed >= op->awaited; }
+
+bool al_op_ascertain(al_op *op) {
+  if (!al_op_is_confirmed(op)) return false;
+  if (al_claim_is_certain(op->claim)) {
+    al_op_answered(op);
+    return true;
+  }
+  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once for all questions: every answer may be late again */
+  al_op_confirm(op);
+  return false;
+}
+
+void al_op_explain_doubt(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]) {
+  snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted late, and not confirmed within %g s", op->claim->queue,
+           (double)time / (double)AL_SECOND);
+}
+
+bool al_op_awaits_prober(const al_op *op) {
+  const al_link *prober = &op->session->prober->link;
+  bool is_opening = prober->wanted || (prober->port && !al_link_is_open(prober));
+  return op->asks > 0 || (op->needs == prober && is_opening);
+}
+
+bool al_op_lost_prober(const al_op *op) {
+  const al_session *session = op->session;
+  return al_link_is_lost(&session->prober->link) && al_link_is_open(&session->holder);
+}
+
+static void expire(al_op *op) {
+  char words[AL_MESSAGE_SIZE] = "the time given was not enough";
+  if (op->explain) op->explain(op, words);
+  al_op_fail(op, AL_TIMEOUT, "%s", words);
+}
+
+void al_op_tick(al_op *op, int64_t now) {
+  if (now >= op->deadline) {
+    expire(op);
+  } else if (now >= op->reply_by) {
+    al_op_fail(op, AL_UNREACHABLE, "the broker did not answer within %g s",
+               (double)op->session->settings.timeout / (double)AL_SECOND);
+  } else if (now >= op->wake) {
+    op->wake = AL_NEVER;
+    op->step(op);
+  }
+}
+
+int64_t al_op_wake(const al_op *op) {
+  int64_t wake = op->wake < op->reply_by ? op->wake : op->reply_by;
+  return wake < op->deadline ? wake : op->deadline;
+}
+
+/* ---- for the outside -------------------------------------------------------------------------------------------- */
+
+bool al_op_done(const al_op *op) { return op->done; }
+al_code al_op_code(const al_op *op) { return op->code; }
+const char *al_op_message(const al_op *op) { return op->message; }
+size_t al_op_count(const al_op *op) { return op->count; }
+size_t al_op_seen(const al_op *op) { return op->seen; }
+
+al_slot al_op_slot(const al_op *op, size_t slot) {
+  return slot >= 1 && slot <= op->seen ? op->slots[slot - 1] : (al_slot){false, false};
+}
+
+int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]) {
+  AL_TURN(op->session);
+  if (op->done || op->waits_since == AL_NEVER) return -1;
+  op->describe(op, reason);
+  return op->session->now - op->waits_since;
+}
+
+al_lock *al_op_lock(al_op *op) {
+  al_lock *lock = op->lock;
+  op->lock = NULL;
+  return lock;
+}
+
+static void op_free(al_op *op) {
+  AL_TURN(op->session);
+  if (!op->done) {
+    stop(op);
+    if (!op->done) done(op, AL_OK);
+    al_session_flush(op->session); /* the undoing does not wait for whoever waits next */
+  }
+  al_lock_drop(op->lock);
+  if (op->free) op->free(op);
+  free(op->slots);
+}
+
+void al_op_drop(al_op *op) {
+  if (!op || al_session_forked(op->session)) return;
+  al_session *session = op->session;
+  op_free(op);
+  free(op);
+  al_session_unref(session);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * An operation is a small state machine with a deadline. Its state is the function `step`: the next state is the next
+ * function. Steps look instead of listening: whenever anything an operation may wait for has moved (a reply, a probe,
+ * a claim, a link, the time), its step is called and sees for itself whether it can go on. Being called once too often
+ * is therefore harmless, and nothing can be missed.
+ *
+ *   al_op_begin ─> step ─> step ─> … ─> al_op_finish | al_op_fail ─> done
+ *
+ * `stop` gives back whatever is in flight; it is called once, when the operation fails, times out or is dropped.
+ * Claims outlive the operation that made them: they belong to the session until nothing of them is left. */
+#ifndef AL_CORE_SESSION_OP_H
+#define AL_CORE_SESSION_OP_H
+
+#include "amqplocks.h"
+#include "core/session/claim.h"
+#include "core/wire/link.h"
+
+struct al_op {
+  al_session *session;
+  al_op *next; /* in the session's list, while not done */
+  void (*step)(al_op *);
+  void (*stop)(al_op *); /* NULL: nothing to give back */
+  void (*free)(al_op *); /* NULL: no memory besides the operation itself */
+
+  al_claim *claim;      /* the step is called when this one moves; NULL */
+  int awaited;          /* claim->confirmed is to reach it: so often was it asked for by then */
+  bool watches_claims;  /* or when any of the session's does */
+  void *part;           /* a part that took over the steps */
+  int asks;             /* exchanges under way on the prober */
+  const al_link *needs; /* what it waits for to open; NULL */
+
+  int64_t deadline;    /* the caller's; AL_NEVER */
+  int64_t reply_by;    /* the exchange under way must be answered by then; AL_NEVER if there is none */
+  int64_t wake;        /* the step wants to be called then; AL_NEVER */
+  int64_t waits_since; /* for somebody else to let go; AL_NEVER if it does not */
+
+  _Atomic bool done; /* the rest below is settled before, and read after */
+  al_code code;
+  char message[AL_MESSAGE_SIZE];
+  void (*explain)(al_op *, char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */
+  void (*describe)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
+
+  /* results */
+  al_lock *lock;
+  size_t count, seen;
+  size_t ready;   /* of `count` permits, so many are free */
+  al_slot *slots; /* freed with the operation */
+};
+
+/* Makes an operation of `size` bytes, which begin with an al_op, and lists it; the caller then sets its state and calls
+ * al_op_start(). NULL: no memory. */
+al_op *al_op_new(al_session *session, size_t size);
+
+/* Takes the first step, or fails at once if the session was closed. Returns `op`. */
+al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
+
+void al_op_next(al_op *op,
+                void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
+
+void al_op_watch(al_op *op, al_claim *claim); /* instead of another; NULL: none any more */
+
+/* An exchange begins: it must be answered within the session's timeout. */
+void al_op_ask(al_op *op);
+void al_op_answered(al_op *op);
+
+void al_op_waits(al_op *op); /* for somebody else to let go, from now on, if it does not yet */
+
+void al_op_finish(al_op *op);
+void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* True if the link is open. If it is not it is wanted; if it went down instead, the operation fails. */
+bool al_op_needs(al_op *op, al_link *link);
+/* The same for whoever claims on the holder and asks for queues: the prober is needed unless asking is passive. */
+bool al_op_needs_probing(al_op *op, al_probing probing);
+/* For an operation under way: the same links must still be open. False: one is not, and the operation has failed. */
+bool al_op_has(al_op *op, const al_link *link);
+bool al_op_has_probing(al_op *op, al_probing probing);
+/* The prober is lost, which holds nothing, and the holder is not. */
+bool al_op_lost_prober(const al_op *op);
+/* Asks the broker whether its claim is still there and ours. There may be no channel to ask on: the operation has failed. */
+bool al_op_confirm(al_op *op);
+bool al_op_is_confirmed(const al_op *op); /* by the answer to that; true also if nothing was asked */
+/* True if what it has claimed, which is HELD, is certain: whoever was stopped, or is answered late, may read of what the
+ * broker has given to another since. If it is not, the broker is asked, until it is certain or the session's timeout is over;
+ * that nobody answers, or that there is no channel to ask on, fails the operation. */
+bool al_op_ascertain(al_op *op);
+/* Words for the caller's timeout when it came while that was asked. */
+void al_op_explain_doubt(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]);
+/* Fails the operation as the link did. */
+void al_op_fail_link(al_op *op, const al_link *link);
+/* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */
+void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Whether what it waits for comes from the prober; otherwise from the holder. */
+bool al_op_awaits_prober(const al_op *op);
+
+/* For the session: looks at the time. */
+void al_op_tick(al_op *op, int64_t now);
+int64_t al_op_wake(const al_op *op);
+
+#endif

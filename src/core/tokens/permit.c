@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/tokens/permit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/field.h"
+#include "core/hold/exclusive.h"
+#include "core/session/op.h"
+#include "core/session/session.h"
+#include "core/wire/link.h"
+
+#define KEEP_MOST                                                                                            \
+  (INT64_C(10) * 365 * 86400 * 1000) /* milliseconds: ten years; some brokers cannot count to many more */
+
+/* ---- what the broker says --------------------------------------------------------------------------------------- */
+
+static void lose(al_permit *permit, const char *why) {
+  al_claim_lose(&permit->claim, why);
+  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+}
+
+/* The consume was. */
+static void refused(al_permit *permit, const al_event *event) {
+  al_code code = al_event_refusal(event);
+  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_SQUATTED;
+  if (event->reply_code == AMQP_NOT_FOUND) code = al_event_is_absent(event) ? AL_NOT_FOUND : AL_UNAVAILABLE;
+  al_claim_blame(&permit->claim, code, event->text);
+  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+}
+
+/* For its release: whose queue it is. */
+static void mind_origin(const al_permit *permit, al_taker_news news, const al_event *event) {
+  const al_claim *claim = &permit->claim;
+  bool is_absent = news == AL_TAKER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
+  if (!permit->is_quorum) return;
+  if (news == AL_TAKER_ARRIVED || news == AL_TAKER_TOOK) al_origin_note(claim->session, claim->queue);
+  if (news == AL_TAKER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
+}
+
+static void permit_told(al_taker *taker, al_taker_news news, const al_event *event) {
+  al_permit *permit = taker->owner;
+  al_claim *claim = &permit->claim;
+  bool is_refusal = claim->state == AL_CLAIM_CLAIMING && event->method == AMQP_BASIC_CONSUME_METHOD;
+  mind_origin(permit, news, event);
+  switch (news) {
+    case AL_TAKER_PREPARED:
+    case AL_TAKER_ARRIVED:
+      break;
+    case AL_TAKER_TOOK:
+      al_claim_got(claim);
+      break;
+    case AL_TAKER_EMPTY:
+      permit->is_none = true;
+      break;
+    case AL_TAKER_QUIT:
+      al_claim_enter(claim, AL_CLAIM_GONE);
+      break;
+    case AL_TAKER_CANCELLED:
+      lose(permit, "its queue was deleted or is down, or the broker lets nobody keep it for so long");
+      break;
+    case AL_TAKER_CLOSED:
+      if (is_refusal)
+        refused(permit, event);
+      else
+        lose(permit, event->text);
+      break;
+    case AL_TAKER_DOWN:
+      lose(permit, claim->session->holder.why);
+      break;
+  }
+  al_claim_notify(claim);
+}
+
+/* Shown by `rabbitmqctl list_consumers`. A queue that is not a quorum queue may refuse a timeout of its own. */
+static int arguments(const al_taker *taker, amqp_table_entry_t *entries) {
+  const al_permit *permit = taker->owner;
+  int count = 0;
+  entries[count++] = al_field_text("x-amqplocks-holder", taker->session->settings.name);
+  if (permit->is_quorum) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
+  return count;
+}
+
+/* By cancel and nack, or with the channel? */
+static bool closes(const al_taker *taker) {
+  const al_permit *permit = taker->owner;
+  const al_claim *claim = &permit->claim;
+  return permit->is_quorum && al_exclusive_is_any(claim->session) &&
+         al_origin_is_ours(claim->session, claim->queue);
+}
+
+/* ---- is it still there? ----------------------------------------------------------------------------------------- */
+
+/* The queue has answered, or nobody will: now it is the consumer's turn to say what it was given. */
+static void decide(al_permit *permit) {
+  permit->is_deciding = false;
+  al_taker_ask(&permit->taker);
+}
+
+static void looked(al_permit *permit) {
+  if (permit->looks->unanswered == 0) {
+    al_channel_give(permit->looks);
+    permit->looks = NULL;
+  }
+  if (permit->is_deciding)
+    decide(permit);
+  else
+    permit->claim.confirmed++;
+}
+
+/* What keeps us from looking says nothing against the permit: the connection has answered, and brought no bad news. */
+static void look_refused(al_permit *permit, const al_event *event) {
+  permit->looks = NULL;
+  permit->claim.confirmed = permit->claim.asked;
+  permit->is_blind = event->reply_code == AMQP_ACCESS_REFUSED;
+  if (permit->is_deciding) decide(permit);
+  if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
+  al_claim_lose(&permit->claim, event->text);
+  al_taker_quit(&permit->taker);
+  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+}
+
+static void look_event(void *owner, al_channel *channel, const al_event *event) {
+  al_permit *permit = owner;
+  (void)channel;
+  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
+    looked(permit);
+  else if (event->kind == AL_EVENT_CLOSED)
+    look_refused(permit, event);
+  else if (event->kind == AL_EVENT_DOWN)
+    permit->looks = NULL;
+  else
+    return;
+  al_claim_notify(&permit->claim);
+}
+
+/* Not on the permit's own channel, which a refusal would close. False: there is no other one. */
+static bool look(al_permit *permit) {
+  if (!permit->looks) permit->looks = al_channel_take(&permit->claim.session->holder, look_event, permit);
+  if (permit->looks) al_channel_look(permit->looks, permit->claim.queue);
+  return permit->looks != NULL;
+}
+
+static bool permit_confirm(al_claim *claim) { return look((al_permit *)claim); }
+
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
+
+static void permit_release(al_claim *claim) {
+  al_permit *permit = (al_permit *)claim;
+  al_taker_quit(&permit->taker);
+  al_claim_enter(claim, permit->taker.state == AL_TAKER_OUT ? AL_CLAIM_GONE : AL_CLAIM_RELEASING);
+}
+
+static void permit_gone(al_claim *claim) {
+  al_permit *permit = (al_permit *)claim;
+  if (permit->looks) al_channel_give(permit->looks);
+  permit->looks = NULL;
+}
+
+static void permit_free(al_claim *claim) { free(claim); }
+
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum) {
+  static const al_claim_kind kind = {
+      .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
+  static const al_taker_kind taker_kind = {.arguments = arguments, .closes = closes, .told = permit_told};
+  al_session *session = op->session;
+  al_permit *permit = calloc(1, sizeof *permit);
+  if (!permit) {
+    al_op_fail(op, AL_NO_MEMORY, "taking from \"%s\"", queue);
+    return NULL;
+  }
+  al_claim_init(&permit->claim, &kind, session, queue);
+  al_taker_init(&permit->taker, &taker_kind, session, permit, permit->claim.queue, priority);
+  permit->is_quorum = is_quorum;
+  if (!al_taker_take(&permit->taker)) {
+    free(permit);
+    al_op_fail_channel(op, &session->holder,
+                       "all %d channels of the connection are in use; each permit takes one",
+                       session->holder.channel_max);
+    return NULL;
+  }
+  memcpy(permit->claim.ticket, permit->taker.tag, sizeof permit->claim.ticket);
+  al_claim_list(&permit->claim);
+  al_op_watch(op, &permit->claim);
+  return permit;
+}
+
+bool al_permit_waits(const al_permit *permit) { return permit->taker.state == AL_TAKER_WAITING; }
+
+void al_permit_ask(al_permit *permit, bool looks_first) {
+  permit->is_deciding = looks_first && look(permit);
+  if (!permit->is_deciding) al_taker_ask(&permit->taker);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Administering a token semaphore: its two queues (ledger.h), the permits that lie in the one and the marks in the other.
+ *
+ *   wanting_links ─> taking_mutex ─> reading ─> one task after the other ─> leaving ─> staying ─> done
+ *                                     ^   │
+ *                                     └───┴── somebody who died has marks
+ *
+ * What is to be done is decided once, by the ledger; token_work.h does it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/backoff.h"
+#include "core/base/name.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+#include "core/tokens/token_work.h"
+
+void al_token_admin_options_init(al_token_admin_options *options) {
+  *options = (al_token_admin_options){.timeout = 30 * AL_SECOND};
+}
+
+/* ---- ending ----------------------------------------------------------------------------------------------------- */
+
+/* Only administrators take marks, and one at a time: whoever is still seen to consume them has died, and the queue has yet
+ * to hear of it and take them back. Not to be counted on, but to be deleted. */
+static bool has_all_marks(const al_token_work *work) {
+  return work->ledger.marks.consumers == 0 || work->plan.action == AL_DESTROY;
+}
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_token_work *work = (const al_token_work *)op;
+  if (al_admin_mutex_explain(&work->mutex, work->options.timeout, out)) return;
+  if (!has_all_marks(work))
+    snprintf(out, AL_MESSAGE_SIZE, "somebody consumes from queue \"%s\", so its marks cannot be counted",
+             work->ledger.marks.queue);
+  else
+    snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
+             work->name, (double)work->patience / (double)AL_SECOND);
+}
+
+static void name_what_finishes(const al_token_work *work, char *out, size_t size) {
+  int target = work->plan.target;
+  switch (work->begun) {
+    case AL_NOTHING_BEGUN:
+      break;
+    case AL_RESIZE_FINISHES:
+      snprintf(out, size, "; resize(%d) finishes what was begun", target);
+      break;
+    case AL_REPAIR_AND_RESIZE_DO:
+      snprintf(out, size, "; repair() and then resize(%d) finish what was begun", target);
+      break;
+    case AL_REPAIR_DOES:
+      snprintf(out, size, "; repair() finishes what was begun");
+      break;
+    case AL_DESTROY_DOES:
+      snprintf(out, size, "; destroy() finishes what was begun");
+      break;
+    case AL_ALL_DONE:
+      snprintf(out, size, "; all else was done");
+      break;
+  }
+}
+
+static void token_admin_stop(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  size_t used = strlen(op->message);
+  name_what_finishes(work, op->message + used, sizeof op->message - used);
+  al_ledger_cancel(&work->ledger);
+  al_barrier_cancel(&work->barrier);
+  al_mint_cancel(&work->mint);
+  al_collector_drop(&work->harvest.collector);
+  al_admin_mutex_drop(&work->mutex);
+}
+
+static void token_admin_free(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  al_mint_free(&work->mint);
+  al_ids_free(&work->harvest.collector.ids);
+}
+
+/* ---- deciding --------------------------------------------------------------------------------------------------- */
+
+/* Whoever made that so has died half-way, or permits were lost otherwise; who holds one by basic.get is not seen. */
+static void note_what_is_missing(const al_token_work *work) {
+  const al_sight *permits = &work->ledger.permits;
+  bool mends_nothing = work->plan.action != AL_REPAIR && work->plan.action != AL_DESTROY;
+  if (mends_nothing && permits->exists && permits->consumers == 0 && permits->ready < work->plan.count)
+    al_session_note(
+        work->op.session, true,
+        "\"%s\" lacks %d of %d permits, and nobody is seen to hold them: repair() makes them anew",
+        work->name, work->plan.count - permits->ready, work->plan.count);
+}
+
+static void look(al_op *op);
+
+static void looking_again_later(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (al_admin_mutex_held(&work->mutex) && op->wake == AL_NEVER) look(op);
+}
+
+static void reading(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_admin_mutex_held(&work->mutex) || !al_ledger_read(&work->ledger)) return;
+  if (!has_all_marks(work)) {
+    op->wake = op->session->now + al_wait_next(&work->wait, &op->session->random);
+    op->step = looking_again_later;
+    return;
+  }
+  work->verdict = al_token_plan_make(&work->plan, &work->ledger, work->name, work->words);
+  if (work->verdict != AL_OK) {
+    al_token_work_decline(work);
+    return;
+  }
+  note_what_is_missing(work);
+  al_token_work_begin(work);
+}
+
+static void look(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  op->step = reading;
+  al_ledger_look(&work->ledger, op, work->name);
+}
+
+static void taking_mutex(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_admin_mutex_taken(&work->mutex)) return;
+  work->mutex.own->on = al_token_work_event;
+  work->mutex.own->on_op = op;
+  look(op);
+}
+
+static void wanting_links(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_action_is_possible(work->plan.action, work->plan.amount, op)) return;
+  char queue[AL_NAME_SIZE];
+  bool publishes = work->plan.action != AL_REMOVE && work->plan.action != AL_DESTROY;
+  if (!al_op_needs(op, &op->session->holder)) return;
+  if (publishes && !al_op_needs(op, &op->session->prober->link)) return;
+  op->step = taking_mutex;
+  al_name_token_admin(queue, work->name);
+  al_admin_mutex_begin(&work->mutex, op, work->name, queue);
+}
+
+/* ---- beginning -------------------------------------------------------------------------------------------------- */
+
+static al_op *token_admin_begin(al_session *session, al_action action, const char *name, int amount,
+                                const al_token_admin_options *options) {
+  AL_TURN(session);
+  al_token_work *work = (al_token_work *)al_op_new(session, sizeof *work);
+  if (!work) return NULL;
+  al_token_admin_options_init(&work->options);
+  if (options) work->options = *options;
+  snprintf(work->name, sizeof work->name, "%s", name);
+  work->plan =
+      (al_token_plan){.action = action, .amount = amount, .waits = work->options.wait > 0, .target = -1};
+  work->patience = work->options.timeout;
+  work->wait = AL_WAIT_ADMIN;
+  work->op.stop = token_admin_stop;
+  work->op.free = token_admin_free;
+  work->op.explain = explain;
+  return al_op_start(&work->op, wanting_links, al_wait_until(session->now, work->options.timeout));
+}
+
+al_op *al_token_admin_create(al_session *session, const char *name, int permits,
+                             const al_token_admin_options *options) {
+  return token_admin_begin(session, AL_CREATE, name, permits, options);
+}
+
+al_op *al_token_admin_add(al_session *session, const char *name, int permits,
+                          const al_token_admin_options *options) {
+  return token_admin_begin(session, AL_ADD, name, permits, options);
+}
+
+al_op *al_token_admin_remove(al_session *session, const char *name, int permits,
+                             const al_token_admin_options *options) {
+  return token_admin_begin(session, AL_REMOVE, name, permits, options);
+}
+
+al_op *al_token_admin_resize(al_session *session, const char *name, int permits,
+                             const al_token_admin_options *options) {
+  return token_admin_begin(session, AL_RESIZE, name, permits, options);
+}
+
+al_op *al_token_admin_destroy(al_session *session, const char *name, const al_token_admin_options *options) {
+  return token_admin_begin(session, AL_DESTROY, name, 0, options);
+}
+
+al_op *al_token_admin_repair(al_session *session, const char *name, const al_token_admin_options *options) {
+  return token_admin_begin(session, AL_REPAIR, name, 0, options);
+}

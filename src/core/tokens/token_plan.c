@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/tokens/token_plan.h"
+
+#include <stdio.h>
+
+static bool is_foreign(const al_ledger *ledger) { return ledger->permits.exists && !ledger->marks.exists; }
+
+/* These build on the count, and need it to be true. */
+static bool alters(const al_token_plan *plan) {
+  return plan->action == AL_ADD || plan->action == AL_REMOVE || plan->action == AL_RESIZE;
+}
+
+static al_code judge_what_is_there(const al_token_plan *plan, const al_ledger *ledger, const char *name,
+                                   char words[AL_MESSAGE_SIZE]) {
+  const al_sight *permits = &ledger->permits, *marks = &ledger->marks;
+  bool destroys = plan->action == AL_DESTROY;
+  if (!permits->exists && !al_action_makes(plan->action) && !(destroys && marks->exists)) {
+    snprintf(words, AL_MESSAGE_SIZE, "there is no token semaphore \"%s\"; create it", name);
+    return AL_NOT_FOUND;
+  }
+  if (is_foreign(ledger) && plan->action != AL_RESIZE && !destroys) {
+    snprintf(words, AL_MESSAGE_SIZE, AL_LEDGER_FOREIGN, permits->queue);
+    return AL_CONFLICT;
+  }
+  if (permits->exists && marks->exists && alters(plan) && permits->ready > plan->count) {
+    snprintf(words, AL_MESSAGE_SIZE,
+             "of \"%s\" %d permits are free, more than the %d there are to be: repair() throws away those "
+             "that are too many",
+             name, permits->ready, plan->count);
+    return AL_CONFLICT;
+  }
+  if (permits->exists && plan->action == AL_CREATE) {
+    snprintf(words, AL_MESSAGE_SIZE, "token semaphore \"%s\" has %d permits already; resize(%d) changes that",
+             name, plan->count, plan->amount);
+    return AL_EXISTS;
+  }
+  return AL_OK;
+}
+
+static al_code judge(const al_token_plan *plan, const al_ledger *ledger, const char *name,
+                     char words[AL_MESSAGE_SIZE]) {
+  al_code code = judge_what_is_there(plan, ledger, name, words);
+  int most = plan->count > plan->target ? plan->count : plan->target;
+  if (code != AL_OK || most <= AL_SLOTS_MAX || plan->action == AL_DESTROY) return code;
+  snprintf(words, AL_MESSAGE_SIZE, "\"%s\" %s %d permits; the most is %d", name,
+           most == plan->count ? "has" : "would have", most, AL_SLOTS_MAX);
+  return AL_LIMIT;
+}
+
+static al_token_way way(const al_token_plan *plan, const al_ledger *ledger) {
+  if (plan->action == AL_DESTROY)
+    return plan->waits && ledger->permits.exists ? AL_TOKEN_EMPTIES : AL_TOKEN_DELETES;
+  if (plan->action == AL_REPAIR) return AL_TOKEN_MENDS;
+  if (is_foreign(ledger)) return AL_TOKEN_ADOPTS;
+  if (!ledger->permits.exists) return plan->target > 0 ? AL_TOKEN_MAKES : AL_TOKEN_DELETES;
+  if (plan->target == 0) return AL_TOKEN_EMPTIES;
+  if (plan->target == plan->count) return AL_TOKEN_LEAVES;
+  return plan->target > plan->count ? AL_TOKEN_ADDS : AL_TOKEN_TAKES;
+}
+
+al_code al_token_plan_make(al_token_plan *plan, const al_ledger *ledger, const char *name,
+                           char words[AL_MESSAGE_SIZE]) {
+  bool has_permits = ledger->permits.exists;
+  plan->count = has_permits && ledger->marks.exists ? ledger->marks.ready : 0;
+  plan->target = al_action_target(plan->action, plan->amount, plan->count, plan->count);
+  al_code code = judge(plan, ledger, name, words);
+  if (code != AL_OK) return code;
+  plan->way = way(plan, ledger);
+  int more = plan->target - plan->count;
+  if (plan->way == AL_TOKEN_MAKES || plan->way == AL_TOKEN_ADDS || plan->way == AL_TOKEN_ADOPTS)
+    plan->marks = plan->permits = more;
+  else if (plan->way == AL_TOKEN_TAKES || plan->way == AL_TOKEN_EMPTIES)
+    plan->takes = -more;
+  return AL_OK;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/tokens/token_work.h"
+
+#include <stdio.h>
+
+#include "core/base/backoff.h"
+#include "core/queue/declare.h"
+#include "core/session/session.h"
+
+/* ---- going on ---------------------------------------------------------------------------------------------------- */
+
+static void proceed(al_token_work *work) {
+  if (!work->op.done) (*work->agenda++)(work);
+}
+
+/* Nothing that the next administrator does depends on it: what is acknowledged does not lie ready. */
+static void staying(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_collector_left(&work->harvest.collector)) return;
+  if (work->verdict != AL_OK) {
+    al_op_fail(op, work->verdict, "%s", work->words);
+    return;
+  }
+  op->count = (size_t)work->plan.target;
+  al_op_finish(op);
+}
+
+/* From here on nothing but time is awaited, which is not the caller's. */
+static void leaving(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_admin_mutex_released(&work->mutex)) return;
+  op->deadline = AL_NEVER;
+  al_op_next(op, staying);
+}
+
+static void leave(al_token_work *work) {
+  bool is_certain = al_collector_is_out(&work->harvest.collector);
+  if (work->begun != AL_NOTHING_BEGUN && is_certain) work->begun = AL_ALL_DONE;
+  al_admin_mutex_release(&work->mutex);
+  al_op_next(&work->op, leaving);
+}
+
+static void settling(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (al_admin_mutex_held(&work->mutex) && al_collector_settled(&work->harvest.collector)) proceed(work);
+}
+
+static void give_back(al_token_work *work) {
+  al_collector_return(&work->harvest.collector);
+  work->op.step = settling;
+}
+
+/* In a cluster the end of the connection may undo it for one of the queues. */
+static void acknowledge(al_token_work *work) {
+  work->begun = work->plan.way == AL_TOKEN_TAKES ? AL_REPAIR_AND_RESIZE_DO : AL_RESIZE_FINISHES;
+  al_collector_acknowledge(&work->harvest.collector);
+  work->op.step = settling;
+}
+
+/* Nothing was changed. */
+static void give_up(al_token_work *work, al_code code) {
+  static al_token_task *const giving_up[] = {give_back, leave};
+  work->verdict = code;
+  work->agenda = giving_up;
+  proceed(work);
+}
+
+/* ---- tasks: on the mutex's channel ------------------------------------------------------------------------------ */
+
+void al_token_work_event(al_op *op, const al_event *event) {
+  al_token_work *work = (al_token_work *)op;
+  bool is_answer = event->kind == AL_EVENT_METHOD && (event->method == AMQP_QUEUE_DECLARE_OK_METHOD ||
+                                                      event->method == AMQP_QUEUE_DELETE_OK_METHOD);
+  if (is_answer) work->asked = NULL;
+  if (event->kind != AL_EVENT_CLOSED || !work->asked || event->method == 0) return;
+  bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
+  if (work->begun == AL_REPAIR_AND_RESIZE_DO)
+    work->begun = AL_RESIZE_FINISHES; /* now it is known that it is not there */
+  al_op_fail(op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", work->asked,
+             event->text);
+  /* The claim's watchers are stepped next, and this operation is one. */
+}
+
+static void asking(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_admin_mutex_held(&work->mutex) || work->asked) return;
+  al_op_answered(op);
+  proceed(work);
+}
+
+static void ask(al_token_work *work, const char *queue) {
+  work->asked = queue;
+  work->op.step = asking;
+  al_op_ask(&work->op);
+}
+
+/* Without a queue for permits there is no semaphore, whatever becomes of this one. */
+static void declare_marks(al_token_work *work) {
+  work->begun = work->plan.way == AL_TOKEN_MAKES ? AL_RESIZE_FINISHES : AL_REPAIR_AND_RESIZE_DO;
+  ask(work, work->ledger.marks.queue);
+  al_durable_declare(work->mutex.own->channel, work->asked, work->options.quorum, false);
+}
+
+static void declare_permits(al_token_work *work) {
+  work->begun = AL_REPAIR_AND_RESIZE_DO;
+  ask(work, work->ledger.permits.queue);
+  al_durable_declare(work->mutex.own->channel, work->asked, work->options.quorum, true);
+}
+
+static void delete_queue(al_token_work *work, const al_sight *sight) {
+  if (!sight->exists) {
+    proceed(work);
+    return;
+  }
+  ask(work, sight->queue);
+  al_exclusive_delete_other(work->mutex.own, sight->queue);
+}
+
+static void delete_permits(al_token_work *work) {
+  work->begun = AL_DESTROY_DOES;
+  al_collector_doom(&work->harvest.collector);
+  delete_queue(work, &work->ledger.permits);
+}
+
+static void delete_marks(al_token_work *work) { delete_queue(work, &work->ledger.marks); }
+
+/* Its queue is gone. */
+static void end_collecting(al_token_work *work) {
+  al_collector_drop(&work->harvest.collector);
+  proceed(work);
+}
+
+/* ---- tasks: publishing ------------------------------------------------------------------------------------------ */
+
+/* On the prober, which does not end with the mutex: so never without being certain of that. */
+static void publishing(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  const al_mint *mint = &work->mint;
+  if (!al_admin_mutex_held(&work->mutex) || !al_mint_rests(&work->mint)) return;
+  if (!al_op_ascertain(op) || !al_mint_over(&work->mint)) return;
+  bool only_asks = mint->probes.message == AL_MESSAGE_PROBE; /* whether the queue is seen does not matter */
+  bool fine =
+      mint->code == AL_OK || (only_asks && (mint->code == AL_NOT_FOUND || mint->code == AL_UNAVAILABLE));
+  if (fine)
+    proceed(work);
+  else
+    al_op_fail(op, mint->code, "publishing to queue \"%s\": %s", mint->queue, mint->why);
+}
+
+static void publish(al_token_work *work, const char *queue, al_message message, int count) {
+  al_mint_begin(&work->mint, &work->op, queue, message, count);
+  al_op_next(&work->op, publishing);
+}
+
+/* Before anything is changed: an alarm, or a permission that is missing. */
+static void try_to_publish(al_token_work *work) {
+  if (work->plan.permits == 0)
+    proceed(work);
+  else
+    publish(work, work->mutex.queue, AL_MESSAGE_PROBE, 1);
+}
+
+static void passing_barrier(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (al_admin_mutex_held(&work->mutex) && al_barrier_passed(&work->barrier)) proceed(work);
+}
+
+/* What is published must see the queue that was just declared, in a cluster through another node. */
+static void pass_barrier(al_token_work *work) {
+  if (work->plan.permits == 0) {
+    proceed(work);
+    return;
+  }
+  work->op.step = passing_barrier;
+  al_barrier_begin(&work->barrier, &work->op, AL_PROBE_PUBLISH, work->name);
+}
+
+static void publish_marks(al_token_work *work) {
+  if (work->begun == AL_NOTHING_BEGUN) work->begun = AL_REPAIR_AND_RESIZE_DO;
+  publish(work, work->ledger.marks.queue, AL_MESSAGE_MARK, work->plan.marks);
+}
+
+static void publish_permits(al_token_work *work) {
+  if (work->plan.permits > 0) work->begun = AL_REPAIR_DOES;
+  publish(work, work->ledger.permits.queue, AL_MESSAGE_PERMIT, work->plan.permits);
+}
+
+/* ---- tasks: collecting ------------------------------------------------------------------------------------------ */
+
+static void collecting(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (!al_admin_mutex_held(&work->mutex)) return;
+  al_harvest_state state = al_harvest_look(&work->harvest);
+  if (state == AL_HARVEST_TOO_LITTLE) {
+    al_harvest_explain(&work->harvest, work->name, work->words);
+    give_up(work, work->options.wait > 0 ? AL_TIMEOUT : AL_BUSY);
+  } else if (state == AL_HARVEST_ENOUGH) {
+    if (work->plan.way == AL_TOKEN_MENDS)
+      work->plan.permits = work->plan.count - work->harvest.collector.count;
+    proceed(work);
+  }
+}
+
+static void collect_permits(al_token_work *work, al_harvest_goal goal, int number) {
+  int64_t wait = work->options.wait;
+  work->patience = al_wait_until(work->patience, wait);
+  work->op.deadline = al_wait_until(work->op.deadline, wait);
+  work->op.step = collecting;
+  al_harvest_begin(&work->harvest, &work->op, work->ledger.permits.queue, goal, number, wait);
+}
+
+static void collect_some(al_token_work *work) { collect_permits(work, AL_HARVEST_NUMBER, work->plan.takes); }
+
+static void collect_all(al_token_work *work) {
+  al_harvest_goal goal = work->plan.action == AL_DESTROY ? AL_HARVEST_ALL : AL_HARVEST_NUMBER;
+  if (goal == AL_HARVEST_NUMBER && work->plan.takes == 0)
+    proceed(work);
+  else
+    collect_permits(work, goal, work->plan.takes);
+}
+
+static void collect_whole(al_token_work *work) { collect_permits(work, AL_HARVEST_WHOLE, work->plan.count); }
+
+static void collect_foreign(al_token_work *work) { collect_permits(work, AL_HARVEST_CERTAIN, 0); }
+
+static void collecting_marks(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  const al_collector *collector = &work->harvest.collector;
+  if (!al_admin_mutex_held(&work->mutex)) return;
+  al_harvest_state state = al_harvest_look(&work->harvest);
+  if (state == AL_HARVEST_TOO_LITTLE)
+    al_op_fail(op, AL_CONFLICT, "queue \"%s\" has lost marks: of %d to be removed only %d are there",
+               collector->queue, collector->room, collector->count);
+  else if (state == AL_HARVEST_ENOUGH)
+    proceed(work);
+}
+
+/* Nobody else does that, under the mutex; so they lie ready. */
+static void collect_marks(al_token_work *work) {
+  work->op.step = collecting_marks;
+  al_harvest_go_on(&work->harvest, work->ledger.marks.queue, work->op.session->settings.timeout);
+}
+
+/* ---- deciding --------------------------------------------------------------------------------------------------- */
+
+static al_token_task *const leaves[] = {leave};
+static al_token_task *const makes[] = {try_to_publish, delete_marks,    declare_marks,
+                                       pass_barrier,   publish_marks,   declare_permits,
+                                       pass_barrier,   publish_permits, leave};
+static al_token_task *const adds[] = {try_to_publish, pass_barrier, publish_marks, publish_permits, leave};
+static al_token_task *const takes[] = {collect_some, collect_marks, acknowledge, leave};
+static al_token_task *const empties[] = {collect_all, delete_permits, end_collecting, delete_marks, leave};
+static al_token_task *const deletes[] = {delete_permits, delete_marks, leave};
+static al_token_task *const mends[] = {collect_whole,   try_to_publish, pass_barrier,
+                                       publish_permits, give_back,      leave};
+static al_token_task *const adopts[] = {try_to_publish, collect_foreign, acknowledge,     declare_marks,
+                                        pass_barrier,   publish_marks,   publish_permits, leave};
+static al_token_task *const clears[] = {collect_foreign, delete_permits, end_collecting, leave};
+
+static al_token_task *const *agenda(const al_token_plan *plan) {
+  switch (plan->way) {
+    case AL_TOKEN_MAKES:
+      return makes;
+    case AL_TOKEN_ADDS:
+      return adds;
+    case AL_TOKEN_TAKES:
+      return takes;
+    case AL_TOKEN_EMPTIES:
+      return empties;
+    case AL_TOKEN_DELETES:
+      return deletes;
+    case AL_TOKEN_MENDS:
+      return mends;
+    case AL_TOKEN_ADOPTS:
+      return plan->target > 0 ? adopts : clears;
+    default:
+      return leaves;
+  }
+}
+
+void al_token_work_begin(al_token_work *work) {
+  work->agenda = agenda(&work->plan);
+  proceed(work);
+}
+
+void al_token_work_decline(al_token_work *work) {
+  work->agenda = leaves;
+  proceed(work);
+}

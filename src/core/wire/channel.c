@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/wire/channel.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/field.h"
+#include "core/wire/link.h"
+
+#define IDLE_MAX 16 /* channels kept open for the next who needs one */
+#define LEFT_MOST (60 * AL_SECOND)
+
+static al_channel *channel_at(const al_link *link, int number) {
+  return number > 0 && number < link->channels_size ? link->channels[number] : NULL;
+}
+
+static bool channels_grow(al_link *link, int number) {
+  if (number < link->channels_size) return true;
+  int size = link->channels_size ? link->channels_size * 2 : 16;
+  al_channel **channels = realloc(link->channels, (size_t)size * sizeof *channels);
+  if (!channels) return false;
+  memset(channels + link->channels_size, 0, (size_t)(size - link->channels_size) * sizeof *channels);
+  link->channels = channels;
+  link->channels_size = size;
+  return true;
+}
+
+/* The lowest number not in use: rabbitmq-c keeps memory for every number it has seen. */
+static al_channel *channel_free(al_link *link) {
+  for (int number = 1; number <= link->channel_max; number++) {
+    al_channel *channel = channel_at(link, number);
+    if (channel && channel->state != AL_CHANNEL_FREE) continue;
+    if (channel) return channel;
+    if (!channels_grow(link, number) || !(channel = calloc(1, sizeof *channel))) {
+      link->lacks_memory = true;
+      return NULL;
+    }
+    channel->link = link;
+    channel->number = number;
+    return link->channels[number] = channel;
+  }
+  return NULL;
+}
+
+static void channel_open(al_channel *channel) {
+  amqp_channel_open_t open = {.out_of_band = amqp_empty_bytes};
+  channel->state = AL_CHANNEL_OPEN;
+  channel->is_spoilt = false;
+  channel->takes_one = false;
+  channel->leftover[0] = '\0';
+  channel->unanswered = 0;
+  memset(&channel->content, 0, sizeof channel->content);
+  al_channel_call(channel, AMQP_CHANNEL_OPEN_METHOD, &open);
+}
+
+static void idle_remove(al_link *link, const al_channel *channel) {
+  for (al_channel **at = &link->idle; *at; at = &(*at)->next_idle) {
+    if (*at != channel) continue;
+    *at = channel->next_idle;
+    link->idle_count--;
+    return;
+  }
+}
+
+al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
+  al_channel *channel = link->idle;
+  link->lacks_memory = false;
+  if (!al_link_is_open(link)) return NULL;
+  if (channel)
+    idle_remove(link, channel);
+  else if ((channel = channel_free(link)))
+    channel_open(channel);
+  if (!channel) return NULL;
+  channel->on = on;
+  channel->owner = owner;
+  return channel;
+}
+
+void al_channel_give(al_channel *channel) {
+  al_link *link = channel->link;
+  channel->on = NULL;
+  channel->owner = NULL;
+  if (!al_link_is_open(link)) return; /* going down, and its channels with it */
+  if (channel->is_spoilt || channel->unanswered > 0 || link->idle_count >= IDLE_MAX) {
+    al_channel_close(channel);
+    return;
+  }
+  channel->next_idle = link->idle;
+  link->idle = channel;
+  link->idle_count++;
+}
+
+void al_channel_give_after(al_channel *channel, const char *tag) {
+  channel->on = NULL;
+  channel->owner = NULL;
+  snprintf(channel->leftover, sizeof channel->leftover, "%s", tag);
+  channel->left_at = channel->link->now;
+  if (!al_link_ends_by_name(channel->link) || channel->link->leftovers_at != AL_NEVER) return;
+  channel->link->leftovers_at = channel->link->now + LEFT_MOST;
+}
+
+void al_channels_sweep(al_link *link) {
+  link->leftovers_at = AL_NEVER;
+  for (int number = 1; number < link->channels_size; number++) {
+    al_channel *channel = link->channels[number];
+    if (!channel || channel->state != AL_CHANNEL_OPEN || !channel->leftover[0]) continue;
+    int64_t due = channel->left_at + LEFT_MOST;
+    if (due > link->now) {
+      if (due < link->leftovers_at) link->leftovers_at = due;
+      continue;
+    }
+    channel->leftover[0] = '\0';
+    al_channel_close(channel);
+  }
+}
+
+void al_channel_close(al_channel *channel) {
+  amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_empty_bytes};
+  channel->on = NULL;
+  channel->owner = NULL;
+  channel->state = AL_CHANNEL_CLOSING;
+  al_channel_call(channel, AMQP_CHANNEL_CLOSE_METHOD, &close);
+}
+
+void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded) {
+  if (channel->unanswered++ == 0) channel->asked_at = channel->link->now;
+  al_link_method(channel->link, channel->number, method, decoded);
+}
+
+void al_channel_look(al_channel *channel, const char *queue) {
+  amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
+  al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &look);
+}
+
+void al_channel_delete(al_channel *channel, const char *queue) {
+  amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(queue)};
+  al_channel_call(channel, AMQP_QUEUE_DELETE_METHOD, &request);
+}
+
+void al_channel_ping(al_channel *channel) {
+  amqp_basic_qos_t qos = {.prefetch_count = 1};
+  al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
+  channel->takes_one = true;
+}
+
+void al_channel_take_one(al_channel *channel) {
+  if (!channel->takes_one) al_channel_ping(channel);
+}
+
+al_code al_event_refusal(const al_event *event) {
+  switch (event->reply_code) {
+    case AMQP_ACCESS_REFUSED:
+      return AL_REFUSED;
+    case AMQP_PRECONDITION_FAILED:
+      return strstr(event->text, "limit") ? AL_LIMIT : AL_CONFLICT;
+    default:
+      return AL_UNREACHABLE;
+  }
+}
+
+bool al_event_is_absent(const al_event *event) {
+  return event->reply_code == AMQP_NOT_FOUND && strstr(event->text, "no queue");
+}
+
+/* ---- what arrives ----------------------------------------------------------------------------------------------- */
+
+static void tell(al_channel *channel, const al_event *event) {
+  if (channel->on) channel->on(channel->owner, channel, event);
+}
+
+static bool is_answer(amqp_method_number_t method) {
+  switch (method) {
+    case AMQP_CHANNEL_OPEN_OK_METHOD:
+    case AMQP_CHANNEL_CLOSE_OK_METHOD:
+    case AMQP_QUEUE_DECLARE_OK_METHOD:
+    case AMQP_QUEUE_DELETE_OK_METHOD:
+    case AMQP_BASIC_CONSUME_OK_METHOD:
+    case AMQP_BASIC_CANCEL_OK_METHOD:
+    case AMQP_BASIC_QOS_OK_METHOD:
+    case AMQP_CONFIRM_SELECT_OK_METHOD:
+    case AMQP_QUEUE_BIND_OK_METHOD:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/* An answer proves that the broker was there after the oldest open request was sent, whichever it answers. */
+static void answered(al_channel *channel) {
+  if (channel->unanswered > 0) channel->unanswered--;
+  al_link_answered(channel->link, channel->asked_at);
+}
+
+static void channel_free_number(al_channel *channel) {
+  idle_remove(channel->link, channel);
+  channel->state = AL_CHANNEL_FREE;
+  channel->on = NULL;
+  channel->owner = NULL;
+}
+
+static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *close) {
+  char text[256];
+  snprintf(text, sizeof text, "%.*s", (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+  if (!text[0]) snprintf(text, sizeof text, "the broker closed the channel, with code %d", close->reply_code);
+  al_event event = {.kind = AL_EVENT_CLOSED,
+                    .method = (amqp_method_number_t)close->class_id << 16 | close->method_id,
+                    .reply_code = close->reply_code,
+                    .text = text};
+  amqp_channel_close_ok_t ok = {0};
+  al_channel_fn *on = channel->on;
+  void *owner = channel->owner;
+  bool settled = channel->state != AL_CHANNEL_CLOSING; /* else our own close is still to be answered */
+  if (event.method != 0)
+    answered(channel); /* otherwise it answers nothing, and proves nothing about what was asked */
+  al_link_method(channel->link, channel->number, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
+  channel->was_closed = true;
+  if (settled) channel_free_number(channel);
+  if (on) on(owner, channel, &event);
+}
+
+/* The end of the consumer that kept the channel from the pool? */
+static void cancel_arrived(al_channel *channel, const amqp_basic_cancel_t *cancel) {
+  if (!channel->leftover[0] || !al_field_is(cancel->consumer_tag, channel->leftover)) return;
+  channel->leftover[0] = '\0';
+  al_channel_give(channel);
+}
+
+static void content_begin(al_channel *channel, amqp_method_number_t method) {
+  channel->content = (al_content){.method = method, .expects_header = true};
+}
+
+static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deliver) {
+  al_content *content = &channel->content;
+  content_begin(channel, AMQP_BASIC_DELIVER_METHOD);
+  content->delivery_tag = deliver->delivery_tag;
+  if (deliver->consumer_tag.len < sizeof content->consumer_tag)
+    memcpy(content->consumer_tag, deliver->consumer_tag.bytes, deliver->consumer_tag.len);
+}
+
+/* False: it breaks the protocol. */
+static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
+  if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
+  if (is_answer(method->id)) answered(channel);
+  if (method->id == AMQP_CHANNEL_OPEN_OK_METHOD) channel->was_closed = false;
+  if (method->id == AMQP_BASIC_CANCEL_METHOD) cancel_arrived(channel, method->decoded);
+  switch (method->id) {
+    case AMQP_CHANNEL_CLOSE_METHOD:
+      closed_by_broker(channel, method->decoded);
+      return true;
+    case AMQP_CHANNEL_CLOSE_OK_METHOD:
+      channel_free_number(channel);
+      return true;
+    case AMQP_BASIC_RETURN_METHOD:
+      content_begin(channel, method->id);
+      return true;
+    case AMQP_BASIC_DELIVER_METHOD:
+      delivery_begin(channel, method->decoded);
+      return true;
+    default:
+      tell(channel, &(al_event){.kind = AL_EVENT_METHOD, .method = method->id, .decoded = method->decoded});
+      return true;
+  }
+}
+
+static void content_arrived(al_channel *channel) {
+  al_content content = channel->content;
+  memset(&channel->content, 0, sizeof channel->content);
+  tell(channel, &(al_event){.kind = AL_EVENT_CONTENT, .method = content.method, .content = &content});
+}
+
+static void keep_short(char out[40], amqp_bytes_t text, bool there) {
+  if (there && text.len < 40) memcpy(out, text.bytes, text.len);
+}
+
+static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
+  al_content *content = &channel->content;
+  if (!content->expects_header || frame->payload.properties.class_id != AMQP_BASIC_CLASS) return false;
+  const amqp_basic_properties_t *properties = frame->payload.properties.decoded;
+  keep_short(content->message_id, properties->message_id, properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG);
+  keep_short(content->correlation_id, properties->correlation_id,
+             properties->_flags & AMQP_BASIC_CORRELATION_ID_FLAG);
+  keep_short(content->type, properties->type, properties->_flags & AMQP_BASIC_TYPE_FLAG);
+  content->expects_header = false;
+  content->left = frame->payload.properties.body_size;
+  if (content->left == 0) content_arrived(channel);
+  return true;
+}
+
+static bool body_arrived(al_channel *channel, const amqp_frame_t *frame) {
+  al_content *content = &channel->content;
+  if (content->expects_header || frame->payload.body_fragment.len > content->left) return false;
+  content->left -= frame->payload.body_fragment.len;
+  if (content->left == 0 && content->method) content_arrived(channel);
+  return true;
+}
+
+/* A delivery behind the broker's own channel.close, or the same said again. When the number is in use again, its owner knows
+ * the one by its tag, and the other comes before open-ok. */
+static bool is_stale(const al_channel *channel, const amqp_frame_t *frame) {
+  bool is_method = frame->frame_type == AMQP_FRAME_METHOD;
+  bool is_delivery = !is_method || frame->payload.method.id == AMQP_BASIC_DELIVER_METHOD;
+  bool is_close = is_method && frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD;
+  return (channel->state == AL_CHANNEL_FREE && is_delivery) || (is_close && channel->was_closed);
+}
+
+bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {
+  al_channel *channel = channel_at(link, frame->channel);
+  if (channel && is_stale(channel, frame)) return true;
+  if (!channel || channel->state == AL_CHANNEL_FREE) return false;
+  switch (frame->frame_type) {
+    case AMQP_FRAME_METHOD:
+      if (channel->content.method) return false; /* a message is never interrupted on its own channel */
+      return method_arrived(channel, &frame->payload.method);
+    case AMQP_FRAME_HEADER:
+      return header_arrived(channel, frame);
+    case AMQP_FRAME_BODY:
+      return body_arrived(channel, frame);
+    default:
+      return false;
+  }
+}
+
+void al_channels_down(al_link *link) {
+  al_channel **channels = link->channels;
+  int size = link->channels_size;
+  link->channels = NULL;
+  link->channels_size = 0;
+  link->idle = NULL;
+  link->idle_count = 0;
+  link->leftovers_at = AL_NEVER;
+  link->pulse = NULL;
+  for (int number = 1; number < size; number++) {
+    al_channel *channel = channels[number];
+    if (channel && channel->state == AL_CHANNEL_OPEN) tell(channel, &(al_event){.kind = AL_EVENT_DOWN});
+  }
+  /* Only now: an owner of two channels may still look at the other while it is told of the first. */
+  for (int number = 1; number < size; number++) free(channels[number]);
+  free(channels);
+}

@@ -1,0 +1,273 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Our locks beside those that others are, on this machine and in this run: Redis, by a key that runs out, and etcd, by
+-- its lock service. Each server has the settings it comes with, each client is a Lua process. What dies has a time to
+-- live, or a heartbeat, of ten seconds.
+local bare = require "bare"
+local process = require "spec.support.process"
+local rows = require "spec.support.rows"
+
+local WAITERS, SECONDS, ROUNDS, SETTLED, HOLD = 16, 2.5, 2, 0.5, 0.002
+local TTL, DEATHS, STOPS = 10, 5, 2
+local WORKER = "return require('tools.bench.rivals.worker').%s(...)"
+local name = ("bench-%d"):format(os.time())
+
+local conn = assert(require("amqplocks").connect())
+
+-- What is compared ---------------------------------------------------------------------------------------------------
+
+local all = {
+  { label = "mutex", module = "ours", more = "mutex" },
+  { label = "semaphore, 1 slot", module = "ours", more = "semaphore" },
+  { label = "token semaphore, 1 permit", module = "ours", more = "token_semaphore" },
+  { label = "Redis, tries again in 0.2 s", module = "redis", expires = true },
+  { label = "Redis, told by pub/sub", module = "redis", more = true, expires = true },
+  { label = "etcd, lock service", module = "etcd", expires = true },
+}
+
+local servers, kinds, versions = {}, {}, {}
+
+for _, kind in ipairs(all) do
+  if kind.module ~= "ours" then
+    local rival = require("tools.bench.rivals." .. kind.module)
+    local missing
+    if not servers[kind.module] then
+      servers[kind.module], missing = rival.start()
+      table.insert(versions, missing or servers[kind.module].version)
+    end
+    if missing then rows.plain(kind.label, missing) end
+    kind.server = servers[kind.module]
+  end
+  if kind.module == "ours" or kind.server then table.insert(kinds, kind) end
+end
+
+print("beside: " .. table.concat(versions, ", "))
+
+-- A name that this kind's locks are there under.
+local function lock_name(kind, suffix)
+  local this = ("%s-%s"):format(name, suffix)
+  if kind.more == "semaphore" then assert(conn:admin(this):resize(1)) end
+  if kind.more == "token_semaphore" then assert(conn:token_semaphore(this):resize(1)) end
+  return this
+end
+
+local function clear_away(kind, suffix)
+  local this = ("%s-%s"):format(name, suffix)
+  if kind.more == "semaphore" then assert(conn:admin(this):destroy()) end
+  if kind.more == "token_semaphore" then assert(conn:token_semaphore(this):destroy()) end
+end
+
+local function address(kind) return kind.server and kind.server.address or os.getenv "AMQP_URL" end
+
+-- Has a process do something with a lock, without waiting for the end of it.
+local function begin(one, what, kind, suffix)
+  return one:begin(WORKER:format(what), kind.module, address(kind), lock_name(kind, suffix), TTL, kind.more)
+end
+
+local function milliseconds(seconds) return ("%.2f"):format(seconds * 1e3) end
+
+local function heading(words, ...)
+  print(("\n%s\n%-30s" .. ("%14s"):rep(select("#", ...))):format(words, "", ...))
+end
+
+local function line(kind, ...) print(("%-30s" .. ("%14s"):rep(select("#", ...))):format(kind.label, ...)) end
+
+-- Nobody else wants it -----------------------------------------------------------------------------------------------
+
+local function uncontended()
+  local TIMES, open, times = 20, {}, {}
+  for i, kind in ipairs(kinds) do
+    local module = require("tools.bench.rivals." .. kind.module)
+    open[i], times[i] = module.open(address(kind), lock_name(kind, "alone"), TTL, kind.more), {}
+  end
+  for round = 0, rows.rounds do
+    for i, lock in ipairs(open) do
+      local took = rows.seconds(function()
+        for _ = 1, TIMES do
+          lock:acquire()
+          lock:release()
+        end
+      end)
+      if round > 0 then times[i][round] = took / TIMES end
+    end
+  end
+  heading("uncontended: acquire + release, ms", "median", "quartiles", "/ mutex")
+  local mutex = rows.median(times[1])
+  for i, kind in ipairs(kinds) do
+    local median = rows.median(times[i])
+    for j, took in ipairs(times[i]) do times[i][j] = took * 1e3 end
+    line(kind, milliseconds(median), rows.spread(times[i], "%.2f"), ("%.2f"):format(median / mutex))
+    open[i]:close()
+    clear_away(kind, "alone")
+  end
+end
+
+-- Sixteen others want it ---------------------------------------------------------------------------------------------
+
+local workers, path = {}, os.tmpname()
+
+-- When which one had it, in this order; nobody while another one did.
+local function intervals(kind)
+  local list = {}
+  for i, one in ipairs(workers) do
+    for got, released in one:finish(60):gmatch "(%S+) (%S+)" do
+      table.insert(list, { got = tonumber(got), released = tonumber(released), who = i })
+    end
+  end
+  table.sort(list, function(a, b) return a.got < b.got end)
+  for i = 2, #list do assert(list[i].got >= list[i - 1].released, kind.label .. ": two had it at the same time") end
+  return list
+end
+
+-- All intervals, and between what times they count.
+local function contend(kind, suffix, hold)
+  for _, one in ipairs(workers) do begin(one, "prepare", kind, suffix) end
+  for _, one in ipairs(workers) do one:finish() end
+  local start = bare.now() + 0.1
+  local counted = start + SETTLED
+  local finish = counted + SECONDS
+  for _, one in ipairs(workers) do one:begin(WORKER:format "contend", start, finish, hold, path) end
+  local list = intervals(kind)
+  clear_away(kind, suffix)
+  return list, counted, finish
+end
+
+-- From the beginning of a release until the next one has it.
+local function hand_overs(times, list, counted, finish)
+  for i = 2, #list do
+    if list[i].got >= counted and list[i].got < finish then table.insert(times, list[i].got - list[i - 1].released) end
+  end
+end
+
+local function handed_over()
+  local times = {}
+  for i = 1, #kinds do times[i] = {} end
+  for round = 1, ROUNDS do
+    for i, kind in ipairs(kinds) do hand_overs(times[i], contend(kind, "queue-" .. round, HOLD)) end
+  end
+  heading(("%d wait, each holds it for %.0f ms: from release until the next holds, ms"):format(WAITERS, HOLD * 1e3),
+    "median", "p99", "a second")
+  for i, kind in ipairs(kinds) do
+    line(kind, milliseconds(rows.median(times[i])), milliseconds(rows.quantile(times[i], 0.99)),
+      ("%.0f"):format(#times[i] / SECONDS / ROUNDS))
+  end
+end
+
+-- How often in a second, how many of the processes, and for how long one of them did not have it.
+local function speed(list, counted, finish)
+  local count, served, last, longest = 0, 0, {}, 0
+  for _, one in ipairs(list) do
+    if one.got >= counted and one.got < finish then
+      count = count + 1
+      if not last[one.who] then served = served + 1 end
+      longest = math.max(longest, one.got - (last[one.who] or counted))
+      last[one.who] = one.got
+    end
+  end
+  for i = 1, #workers do longest = math.max(longest, finish - (last[i] or counted)) end
+  return ("%.0f"):format(count / SECONDS), ("%d"):format(served), milliseconds(longest)
+end
+
+local function at_full_speed()
+  heading(("%d processes at full speed, nothing in between; waits in ms"):format(#workers), "a second", "served",
+    "longest wait")
+  for _, kind in ipairs(kinds) do line(kind, speed(contend(kind, "speed", 0))) end
+end
+
+local function contended()
+  for i = 1, WAITERS + 1 do workers[i] = process.start() end
+  handed_over()
+  at_full_speed()
+end
+
+-- The holder dies, or says nothing any more --------------------------------------------------------------------------
+
+-- A holder and, among the workers, a waiter.
+local function pair(kind, suffix, index)
+  local holder, waiter = process.start(), workers[index]
+  begin(holder, "hold", kind, suffix):finish()
+  begin(waiter, "prepare", kind, suffix):finish()
+  waiter:begin(WORKER:format "wait")
+  return { kind = kind, suffix = suffix, holder = holder, waiter = waiter }
+end
+
+-- Strikes all holders, one right after the other; a list of times for each kind until the waiter had it.
+local function strike(list, signal)
+  bare.sleep(SETTLED)
+  for _, one in ipairs(list) do
+    one.at = bare.now()
+    signal(one.holder.pid)
+  end
+  local times = {}
+  for _, one in ipairs(list) do
+    times[one.kind] = times[one.kind] or {}
+    table.insert(times[one.kind], one.waiter:finish(90) - one.at)
+    if one.holder:alive() then one.holder:kill() end
+    clear_away(one.kind, one.suffix)
+  end
+  return times
+end
+
+local function deaths()
+  local times, list = {}, {}
+  for _, kind in ipairs(kinds) do
+    for i = 1, DEATHS do
+      local suffix = ("%s-dies-%d"):format(kind.module, i)
+      if not kind.expires then
+        local took = strike({ pair(kind, suffix, 1) }, bare.kill)[kind][1]
+        times[kind] = times[kind] or {}
+        table.insert(times[kind], took)
+      elseif #list < #workers then
+        table.insert(list, pair(kind, suffix .. tostring(kind.more), #list + 1))
+      end
+    end
+  end
+  for kind, some in pairs(strike(list, bare.kill)) do times[kind] = some end
+  return times
+end
+
+-- Stopped processes do not see that the bench has died: this one does, and ends those that are still stopped.
+local GUARD = [[
+  bench=$1; shift
+  setsid sh -c 'tail -f /dev/null --pid="$0"; for pid; do
+    grep -qs "^State:.T" "/proc/$pid/status" && kill -KILL "$pid"
+  done' "$bench" "$@" </dev/null >/dev/null 2>&1 &
+]]
+
+local function guard(list)
+  local pids = {}
+  for i, one in ipairs(list) do pids[i] = tostring(one.holder.pid) end
+  process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", GUARD, "sh", tostring(process.id()),
+    (table.unpack or unpack)(pids))
+end
+
+local function stops()
+  local list = {}
+  for _, kind in ipairs(kinds) do
+    for i = 1, STOPS do
+      local suffix = ("%s-%s-stops-%d"):format(kind.module, tostring(kind.more), i)
+      table.insert(list, pair(kind, suffix, #list + 1))
+    end
+  end
+  guard(list)
+  return strike(list, bare.stop)
+end
+
+local function lost()
+  local killed, stopped = deaths(), stops()
+  heading(("a holder ends: until the next holds, ms; time to live, heartbeat: %d s"):format(TTL), "SIGKILL", "worst",
+    "SIGSTOP")
+  for _, kind in ipairs(kinds) do
+    line(kind, milliseconds(rows.median(killed[kind])), milliseconds(rows.quantile(killed[kind], 1)),
+      milliseconds(rows.median(stopped[kind])))
+  end
+end
+
+uncontended()
+contended()
+lost()
+conn:close()
+process.clear()
+os.remove(path)
+for _, one in pairs(servers) do one:stop() end

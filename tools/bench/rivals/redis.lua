@@ -1,0 +1,129 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A lock in Redis as its documentation has it: SET with NX, PX and a random value; a script that deletes the key if it
+-- still has that value. Whoever waits tries again every 200 ms, give or take 100 (`redis`), or is told by the one who
+-- lets go, in the way of Redisson, and otherwise tries again when the key has run out (`redis-told`).
+local socket = require "socket"
+local process = require "spec.support.process"
+local server = require "tools.bench.rivals.server"
+
+local redis = {}
+local client = {}
+client.__index = client
+
+local RETRY, JITTER = 0.2, 0.1
+
+local RELEASE = [[
+  if redis.call("get", KEYS[1]) ~= ARGV[1] then return 0 end
+  redis.call("del", KEYS[1])
+  if ARGV[2] then redis.call("publish", KEYS[1], "free") end
+  return 1
+]]
+
+--- Starts a server with the settings it comes with; nil: there is none on this machine.
+function redis.start()
+  local program = server.find "redis-server"
+  if not program then return nil, "no redis-server here" end
+  local port = server.free_port()
+  local self = server.start(function()
+    return { program, "--port", ("%d"):format(port), "--bind", "127.0.0.1" }, function()
+      local try = socket.connect("127.0.0.1", port)
+      if try then try:close() end
+      return try ~= nil
+    end
+  end)
+  self.address = port
+  self.version = "Redis " .. process.shell(program, "--version"):match("v=(%S+)")
+  return self
+end
+
+-- The protocol --------------------------------------------------------------------------------------------------------
+
+local function write(connection, ...)
+  local words = { ("*%d\r\n"):format(select("#", ...)) }
+  for i = 1, select("#", ...) do
+    local word = tostring((select(i, ...)))
+    words[i + 1] = ("$%d\r\n%s\r\n"):format(#word, word)
+  end
+  assert(connection:send(table.concat(words)))
+end
+
+local function read(connection)
+  local line, problem = connection:receive("*l")
+  if not line then return nil, problem end
+  local kind, rest = line:sub(1, 1), line:sub(2)
+  if kind == "-" then error(rest) end
+  if kind == "+" then return rest end
+  if kind == ":" then return tonumber(rest) end
+  if rest == "-1" then return nil end
+  if kind == "$" then return (assert(connection:receive(tonumber(rest) + 2)):sub(1, -3)) end
+  local list = {}
+  for i = 1, tonumber(rest) do list[i] = read(connection) end
+  return list
+end
+
+local function call(connection, ...)
+  write(connection, ...)
+  return read(connection)
+end
+
+local function connect(port)
+  local connection = assert(socket.connect("127.0.0.1", port))
+  connection:setoption("tcp-nodelay", true)
+  return connection
+end
+
+-- The lock ------------------------------------------------------------------------------------------------------------
+
+--- A lock's object in a client: `seconds` is the key's time to live.
+function redis.open(port, name, seconds, told)
+  local self = setmetatable({ connection = connect(port), name = name, milliseconds = seconds * 1000, told = told,
+    port = port }, client)
+  self.release_script = call(self.connection, "SCRIPT", "LOAD", RELEASE)
+  local random = assert(io.open("/dev/urandom", "rb"))
+  self.who = random:read(16):gsub(".", function(char) return ("%02x"):format(char:byte()) end)
+  math.randomseed(tonumber(self.who:sub(1, 7), 16))
+  random:close()
+  self.count = 0
+  return self
+end
+
+function client:try()
+  self.count = self.count + 1
+  self.value = self.who .. self.count
+  return call(self.connection, "SET", self.name, self.value, "NX", "PX", self.milliseconds) == "OK"
+end
+
+-- Waits for the word of who lets go, at most as long as the key lives.
+local function listen(self)
+  local left = call(self.connection, "PTTL", self.name)
+  if left < 0 then return end -- there is none any more
+  self.ear:settimeout(left / 1000)
+  read(self.ear)
+end
+
+function client:acquire()
+  if self:try() then return end
+  if self.told and not self.ear then
+    self.ear = connect(self.port)
+    call(self.ear, "SUBSCRIBE", self.name)
+  end
+  while not self:try() do
+    if self.told then listen(self) else socket.sleep(RETRY + (math.random() * 2 - 1) * JITTER) end
+  end
+  if self.ear then -- nothing of this wait is to be taken for news by the next one
+    self.ear:close()
+    self.ear = nil
+  end
+end
+
+function client:release()
+  local done = self.told and call(self.connection, "EVALSHA", self.release_script, 1, self.name, self.value, "told")
+    or not self.told and call(self.connection, "EVALSHA", self.release_script, 1, self.name, self.value)
+  assert(done == 1, "it had run out")
+end
+
+function client:close() self.connection:close() end
+
+return redis

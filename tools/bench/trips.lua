@@ -1,0 +1,70 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- How many round trips to the broker it takes, counted by how long it takes when the broker is 100 ms away: the best of
+-- some tries, in round trips, and what is left of another one is the broker's and our own work.
+local amqplocks = require "amqplocks"
+local bare = require "bare"
+local distant = require "tools.bench.parts.distant"
+local process = require "spec.support.process"
+local rows = require "spec.support.rows"
+
+local AWAY, TRIES, SLOTS = 0.1, 3, 1000
+
+local near = assert(amqplocks.connect(nil, { name = "bench" }))
+local raw = bare.connect(os.getenv "AMQP_URL")
+local conn = assert(amqplocks.connect(distant.start(AWAY), { name = "far" }))
+local name = ("bench-%d"):format(os.time())
+local many = name .. "-many"
+
+-- The locks it gets are let go of.
+local function trips(acquire)
+  local best, release = math.huge, math.huge
+  for _ = 1, TRIES do
+    local lock
+    best = math.min(best, rows.seconds(function() lock = assert(acquire()) end))
+    release = math.min(release, rows.seconds(function() lock:release() end))
+  end
+  return best / (2 * AWAY), release / (2 * AWAY)
+end
+
+local function exactly(value) return ("(%.2f)"):format(value) end
+
+local function row(what, budget, acquire)
+  local count, release = trips(acquire)
+  local whole = math.floor(count)
+  if budget then
+    rows.row("round trips: " .. what, "<= " .. budget, whole <= budget, ("%d"):format(whole), exactly(count))
+  else
+    rows.plain("round trips: " .. what, ("%d"):format(whole), exactly(count))
+  end
+  rows.plain("  and of its release", ("%d"):format(math.floor(release)), exactly(release))
+end
+
+local admin, permits = near:admin(name), near:token_semaphore(name)
+local semaphore, mutex, rwlock = conn:semaphore(name), conn:mutex(name), conn:rwlock(name)
+assert(admin:create(3))
+assert(permits:create(3))
+assert(semaphore:acquire()):release() -- opens the prober
+assert(assert(rwlock:read()):release())
+
+row("uncontended acquire, try", 2, function() return semaphore:try_acquire() end)
+row("the same, ready to wait", 2, function() return semaphore:acquire() end)
+
+-- Each by a semaphore object that has not seen it before.
+assert(near:admin(many):create(SLOTS, { timeout = 120 }))
+raw:occupy(many, 1, SLOTS - 1)
+row(("%d of %d slots busy"):format(SLOTS - 1, SLOTS), 9, function() return conn:semaphore(many):try_acquire() end)
+
+row("mutex", nil, function() return mutex:acquire() end)
+row("reader", nil, function() return rwlock:read() end)
+row("writer", nil, function() return rwlock:write() end)
+row("permit", nil, function() return conn:token_semaphore(name):acquire() end)
+
+conn:close()
+raw:close()
+assert(near:admin(many):destroy{ timeout = 120 })
+assert(admin:destroy())
+assert(permits:destroy())
+near:close()
+process.clear()

@@ -1,0 +1,80 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Plays all stories in turn, a seed of each, then the next seed of each, with the module in MODULES, until one ends as
+-- the patch says it must or the time is over. Which story that will be is written nowhere; but of stories that are
+-- `often` there are so many seeds in a turn.
+--
+--     lua tools/prove/breakages/play.lua MODULES FILE SECONDS BASE [PATCH]
+--
+-- FILE always holds the story that is played, for those that never return. The seconds are the processor's: other work
+-- on the machine does not count. Seeds are counted from BASE on. Without a patch none may end badly. Prints one line;
+-- the status is 0 if all was as it must be.
+local MODULES, FILE, SECONDS, BASE, PATCH = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4]), arg[5]
+
+package.cpath = MODULES .. "/?.so;" .. package.cpath
+local stories = require "spec.support.model.stories"
+
+-- What the head of a patch says about the words by which it must be caught.
+local function words_of(patch)
+  local words = {}
+  for line in io.lines(patch) do
+    table.insert(words, line:match("^Must be caught as: (.+)$"))
+  end
+  assert(words[1], patch .. " does not say how it must be caught")
+  return words
+end
+
+local words = PATCH and words_of(PATCH)
+
+local function is_meant(wrong)
+  for _, some in ipairs(words or {}) do
+    if wrong:find(some, 1, true) then return true end
+  end
+  return not words
+end
+
+local function note(what)
+  local file = assert(io.open(FILE, "w"))
+  file:write(what)
+  file:close()
+end
+
+local played, began, others, other = 0, os.clock(), 0, nil
+
+local function first_line(text) return (text:match("^[^\n]*")) end
+
+local function report(outcome)
+  local also = other and ("; %d ended badly otherwise, such as %s"):format(others, other) or ""
+  print(("%s, after %.1f s and %d stories%s"):format(outcome, os.clock() - began, played, also))
+end
+
+local function play(story, seed)
+  local what = ("%s %d"):format(story.name, seed)
+  note(what)
+  local _, wrong = stories.play(story, seed)
+  played = played + 1
+  if not wrong then return end
+  wrong = tostring(wrong)
+  if is_meant(wrong) then
+    report(("%s by \"%s\": %s"):format(words and "caught" or "FAILED", what, first_line(wrong)))
+    os.exit(words and 0 or 1)
+  end
+  others, other = others + 1, ("\"%s\": %s"):format(what, first_line(wrong))
+end
+
+stories.hurry()
+local turn = 0
+while true do
+  for _, story in ipairs(stories.all) do
+    local seeds = story.often or 1
+    for i = 0, seeds - 1 do
+      if os.clock() - began >= SECONDS then
+        report(words and "NOT CAUGHT" or "all stories end well")
+        os.exit(words and 1 or 0)
+      end
+      play(story, BASE + turn * seeds + i)
+    end
+  end
+  turn = turn + 1
+end

@@ -1,0 +1,263 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A lock of each kind is held through one node, others want it through each of the three, and something happens to a
+-- node.
+--
+--     local result = contest.run{ holder = 1, home = 1, seconds = 20, heartbeat = 10,
+--       strike = function() … end, recover = function() … end }
+--     result.mutex.overlap      -- seconds that two of them had it, by held() of both
+--
+-- Also of each kind: `entered`, when somebody else had it; `told`, when the holder's held() was false and stayed so,
+-- with `code`; both in seconds after the strike, nil if never. `asked`: what verify() said at the end to a holder who
+-- still believed in it, "held" or a code; `misled`: seconds for which somebody had a lock of which verify() said that
+-- another one held it. `after`: seconds from the end of all until it could be
+-- taken through every node, one after the other; `ghosts`: the queues that had to be deleted for that, which the
+-- cluster took for somebody's who was gone. `over`: by how much an acquire outlasted its timeout, at most. `none`: what
+-- the others' acquires came to, by code. `let`: how the holder's release went.
+local amqplocks = require "amqplocks"
+local client = require "spec.support.client"
+local cluster = require "spec.support.cluster"
+local kinds = require "tools.prove.cluster_kinds"
+local process = require "spec.support.process"
+local socket = require "socket"
+local until_true = require "spec.support.until"
+
+local contest = {}
+
+local cpath, clock
+
+--- To be called once, before all.
+function contest.begin()
+  cpath = process.c_module "clock"
+  clock = assert(package.loadlib((cpath:gsub("%?%.so;$", "clock.so")), "luaopen_clock"))()
+end
+
+function contest.now() return clock.now() end
+
+local RUN = [[
+  local spec, act, cpath, url, kind, name, heartbeat, timeout, poll = spec, ...
+  local rival = require "tools.prove.cluster_rival".new(spec, cpath, { url = url, kind = kind, name = name,
+    heartbeat = heartbeat, timeout = timeout, poll = poll })
+  return rival[act](rival)
+]]
+
+--- A process that does `act` of cluster_rival.lua. The rest is heartbeat, timeout and poll.
+function contest.start(act, url, kind, name, ...)
+  local one = process.start()
+  one:begin(RUN, act, cpath, url, kind, name, ...)
+  return one
+end
+
+local function read(text)
+  local said = { held = {}, verified = {}, none = {}, let = {}, over = 0 }
+  for line in text:gmatch "[^\n]+" do
+    local words = {}
+    for word in line:gmatch "%S+" do table.insert(words, word) end
+    if words[1] == "held" then
+      table.insert(said.held, { from = tonumber(words[2]), to = tonumber(words[3]), slot = words[4], why = words[5] })
+    elseif words[1] == "none" then
+      said.none[words[2]] = tonumber(words[3])
+    elseif words[1] == "asked" then
+      said.asked = words[2]
+      if words[2] == "held" then
+        table.insert(said.verified, { from = tonumber(words[3]), to = tonumber(words[4]), slot = words[5] })
+      end
+    elseif words[1] == "let" then
+      table.insert(said.let, { seconds = tonumber(words[2]), code = words[3] })
+    else
+      said.over = tonumber(words[2])
+    end
+  end
+  return said
+end
+
+--- Has them end, and gives what each has to say, with its kind: { kind, held = { { from, to, slot, why }, … },
+-- none = { code = count }, over, let = { { seconds, code }, … } }
+function contest.finish(all)
+  local list = {}
+  for _, one in ipairs(all) do one:begin "return true" end
+  for i, one in ipairs(all) do
+    list[i] = read(one:finish(90))
+    list[i].kind = one.kind
+    one:kill()
+  end
+  return list
+end
+
+-- For how many seconds, at most, both had the same slot, going by these lists of what they had.
+local function common(these, those)
+  local most = 0
+  for _, a in ipairs(these) do
+    for _, b in ipairs(those) do
+      if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - math.max(a.from, b.from)) end
+    end
+  end
+  return most
+end
+
+local function exclude_each_other(one, other) return one.kind ~= "read" or other.kind ~= "read" end
+
+--- For how many seconds, at most, somebody of `all` and somebody else had the same slot; readers have it together. By
+-- what held() said, or by what verify() said: "verified".
+function contest.overlap(all, what)
+  what = what or "held"
+  local most = 0
+  for i, one in ipairs(all) do
+    for j = i + 1, #all do
+      if exclude_each_other(one, all[j]) then most = math.max(most, common(one[what], all[j][what])) end
+    end
+  end
+  return most
+end
+
+-- What verify() says holds from when the lock was got. Who had it first had it before all others; of the others one may
+-- believe in what another one has long got, and verify() is right about that.
+local function misled(all)
+  local most = contest.overlap(all, "verified")
+  for i = 2, #all do
+    if exclude_each_other(all[1], all[i]) then most = math.max(most, common(all[1].verified, all[i].held)) end
+  end
+  return most
+end
+
+-- A contest ---------------------------------------------------------------------------------------------------------
+
+local function crew(about, kind, name)
+  local all = {}
+  all[1] = contest.start("hold", cluster.nodes[about.holder].url, kind, name, about.heartbeat, 30, 0.5)
+  assert(all[1]:finish(60))
+  all[1].kind = kind
+  for i, node in ipairs(cluster.nodes) do
+    local wanted = kinds.rival(kind, i)
+    all[i + 1] = contest.start("compete", node.url, wanted, name, 1, 1, 0.3)
+    all[i + 1].kind = wanted
+    assert(all[i + 1]:finish(60))
+  end
+  return all
+end
+
+--- What the acquires of some of them came to that came to nothing, by code.
+function contest.none(said)
+  local counts = {}
+  for _, one in ipairs(said) do
+    for code, count in pairs(one.none) do counts[code] = (counts[code] or 0) + count end
+  end
+  return counts
+end
+
+--- That, in words.
+function contest.words(counts)
+  local words = {}
+  for code, count in pairs(counts) do table.insert(words, ("%s %d"):format(code, count)) end
+  table.sort(words)
+  return table.concat(words, ", ")
+end
+
+local function sum_up(said, struck)
+  local holder = said[1]
+  local let = holder.let[1] or {}
+  local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = contest.none(said),
+    asked = holder.asked, let = let.code, let_seconds = let.seconds }
+  local kept = holder.held[#holder.held]
+  if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end
+  for i, one in ipairs(said) do
+    result.over = math.max(result.over, one.over)
+    if i > 1 then
+      for _, held in ipairs(one.held) do result.entered = math.min(result.entered or math.huge, held.from - struck) end
+    end
+  end
+  return result
+end
+
+local function take_everywhere(kind, name)
+  local began = clock.now()
+  for _, node in ipairs(cluster.nodes) do
+    until_true(function()
+      local conn, message = amqplocks.connect(node.url, { timeout = 5 })
+      if not conn then return false, message end
+      local lock
+      lock, message = kinds.lock(conn, kind, name)(1, 0.3)
+      local fine = lock and lock:release()
+      conn:close()
+      return fine, message
+    end, 40)
+  end
+  return clock.now() - began
+end
+
+local DEAD = [[
+  begin
+    Lives = fun(P) -> true =:= rpc:call(node(P), erlang, is_process_alive, [P], 5000) end,
+    [N || Q <- rabbit_amqqueue:list(),
+      {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
+      Owner <- [amqqueue:get_exclusive_owner(Q)], is_pid(Owner), not Lives(Owner), not Lives(amqqueue:get_pid(Q))]
+  end]]
+
+--- Deletes, as an operator can, the queues whose names begin so and that outlive the connection whose own they were;
+-- gives their names. Those that go by themselves, at once or within so many seconds, are not among them.
+function contest.delete_ghosts(name, seconds)
+  local ghosts, found, problem = {}, nil, nil
+  pcall(until_true, function()
+    local fine, dead = pcall(cluster.nodes[2].strings, cluster.nodes[2], DEAD, name)
+    if fine then found = dead else problem = dead end
+    return fine and #dead == 0
+  end, seconds or 0)
+  for _, ghost in ipairs(found or error(problem, 0)) do
+    if pcall(cluster.nodes[2].ctl, cluster.nodes[2], "delete_queue", ghost) then table.insert(ghosts, ghost) end
+  end
+  return ghosts
+end
+
+--- Whether it can be taken through every node, one after the other, and how long that took, or why not; and what queues
+-- had to be deleted before that.
+function contest.is_free(kind, name)
+  local fine, after = pcall(take_everywhere, kind, name)
+  if fine or not cluster.has_khepri() then return fine, after, {} end
+  local ghosts = contest.delete_ghosts(name)
+  if #ghosts > 0 then fine, after = pcall(take_everywhere, kind, name) end
+  return fine, after, ghosts
+end
+
+-- How many it can be taken at once: more than one for permits that are there twice.
+local function count(kind, name)
+  local conns, locks = {}, {}
+  for i = 1, 3 do
+    conns[i] = assert(amqplocks.connect(cluster.nodes[i].url))
+    table.insert(locks, (kinds.lock(conns[i], kind, name)(0.2, 0.1)))
+  end
+  for _, conn in ipairs(conns) do conn:close() end
+  return #locks
+end
+
+--- See above.
+function contest.run(about)
+  local names, crews, results = {}, {}, {}
+  local home = assert(amqplocks.connect(cluster.nodes[about.home].url))
+  for _, kind in ipairs(kinds.wanted()) do
+    names[kind] = client.unique("cluster") .. "." .. kind
+    kinds.make(home, kind, names[kind])
+  end
+  home:close()
+  for kind, name in pairs(names) do crews[kind] = crew(about, kind, name) end
+  local began = clock.now()
+  local struck = about.strike() or began
+  socket.sleep(about.seconds)
+  about.recover()
+  cluster.until_whole()
+  socket.sleep(3)
+  for kind, all in pairs(crews) do results[kind] = sum_up(contest.finish(all), struck) end
+  for kind, name in pairs(names) do
+    local result = results[kind]
+    result.fine, result.after, result.ghosts = contest.is_free(kind, name)
+    result.count = result.fine and kind ~= "read" and count(kind, name) or nil
+  end
+  for kind, name in pairs(names) do
+    local conn = assert(amqplocks.connect(cluster.nodes[1].url))
+    pcall(kinds.unmake, conn, kind, name)
+    conn:close()
+  end
+  return results
+end
+
+return contest

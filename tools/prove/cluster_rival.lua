@@ -1,0 +1,136 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- One of those who compete for a lock while nodes of a cluster go wrong, in a process of its own. It writes down when
+-- held() said that it holds: from the end of the acquire that got it to the beginning of the last look that said so. So
+-- what overlaps in two processes' lists did overlap, by the one clock they share.
+--
+-- What it gives to the runner is lines of words, in the order of events:
+--     held FROM TO SLOT WHY      from when to when held() was true; then it gave the code WHY, or it was let go
+--     none CODE COUNT            acquires that came to nothing
+--     over SECONDS               by how much an acquire went past its timeout, at most
+--     asked CODE FROM TO SLOT    what verify() said before it was let go: "held", or a code; when that was got, and
+--                                when verify() was asked
+--     let SECONDS CODE           how long a release took, and what came of it ("free", or a code)
+local amqplocks = require "amqplocks"
+local kinds = require "tools.prove.cluster_kinds"
+local socket = require "socket"
+local values = require "spec.support.programs.values"
+
+local rival = {}
+rival.__index = rival
+
+local LOOK = 0.002
+
+--- For how long a rival waits for an answer, in seconds.
+rival.TIMEOUT = 5
+
+--- `about`: url, kind, name, heartbeat, timeout (of an acquire), poll.
+function rival.new(spec, cpath, about)
+  package.cpath = cpath .. package.cpath
+  about.spec, about.clock, about.lines, about.none, about.over = spec, require "clock", {}, {}, 0
+  return setmetatable(about, rival)
+end
+
+function rival:is_over() return socket.select({ self.spec }, nil, 0)[self.spec] ~= nil end
+
+function rival:write(...) table.insert(self.lines, (...):format(select(2, ...))) end
+
+function rival:connect()
+  while not self.conn and not self:is_over() do
+    local conn, _, code = amqplocks.connect(self.url, { heartbeat = self.heartbeat, timeout = rival.TIMEOUT })
+    self.conn = conn
+    if not conn then
+      self.none[code] = (self.none[code] or 0) + 1
+      socket.sleep(0.2)
+    end
+  end
+  return self.conn
+end
+
+function rival:take(timeout)
+  local lock = kinds.lock(self.conn, self.kind, self.name)
+  local began = self.clock.now()
+  local got, message, code = lock(timeout, self.poll)
+  self.over = math.max(self.over, self.clock.now() - began - timeout)
+  if not got then self.none[code] = (self.none[code] or 0) + 1 end
+  return got, message, code
+end
+
+--- Keeps it until there is more to say, or it is lost for good.
+function rival:keep(lock)
+  local began = self.clock.now()
+  local from, to = began, nil
+  local function write(why)
+    if to then self:write("held %.6f %.6f %s %s", from, to, lock.slot or 1, why) end
+    from, to = nil, nil
+  end
+  while not self:is_over() do
+    local now = self.clock.now()
+    local held, _, code = lock:held()
+    if held then from, to = from or now, now else write(code) end
+    if code == "lost" then return end
+    socket.sleep(LOOK)
+  end
+  write "told"
+  self:ask(lock, began)
+  self:let(lock)
+end
+
+function rival:ask(lock, began)
+  local now = self.clock.now()
+  local held, _, code = lock:verify()
+  self:write("asked %s %.6f %.6f %s", held and "held" or code, began, now, lock.slot or 1)
+end
+
+function rival:let(lock)
+  local began = self.clock.now()
+  local done, _, code = lock:release()
+  self:write("let %.3f %s", self.clock.now() - began, done and "free" or code)
+end
+
+function rival:report()
+  for code, count in pairs(self.none) do self:write("none %s %d", code, count) end
+  self:write("over %.3f", self.over)
+  if self.conn then self.conn:close() end
+  return table.concat(self.lines, "\n")
+end
+
+--- Takes it, says so, and keeps it.
+function rival:hold()
+  self:connect()
+  local lock = assert(self:take(30))
+  self.spec:send(values.message(true))
+  self:keep(lock)
+  return self:report()
+end
+
+--- Tries until it has it, keeps it until it is lost, and tries again.
+function rival:compete()
+  self.spec:send(values.message(true))
+  while not self:is_over() and self:connect() do
+    local lock, _, code = self:take(self.timeout)
+    if lock then self:keep(lock) elseif code ~= "timeout" then socket.sleep(0.1) end
+  end
+  return self:report()
+end
+
+--- Takes it and lets go, over and over; says how often, and the longest that an acquire took.
+function rival:hand_on()
+  self.spec:send(values.message(true))
+  while not self:is_over() and self:connect() do
+    local lock, _, none = self:take(self.timeout)
+    if not lock and none ~= "timeout" then socket.sleep(0.05) end
+    if lock then
+      local from = self.clock.now()
+      socket.sleep(math.random() * 0.01)
+      local to = self.clock.now()
+      local held, _, code = lock:held()
+      self:write("held %.6f %.6f %s %s", from, held and to or from, lock.slot or 1, held and "released" or code)
+      self:let(lock)
+    end
+  end
+  return self:report()
+end
+
+return rival
