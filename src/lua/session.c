@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "core/base/backoff.h"
+#include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
+#include "core/wire/connection.h"
 #include "lua/binding.h"
 #include "transport/bytes.h"
 #include "transport/loop.h"
@@ -44,7 +46,7 @@ static bool list_nodes(al_session *session, usage usage, const al_settings *all,
   if (count == 1 && !usage.rotates) return true;
   if (!al_session_list_nodes(session, all, count, usage.is_shuffled)) return false;
   al_link_rotate(&session->holder, usage.rotates, usage.is_addressed);
-  if (session->prober->owner == session) al_link_rotate(&session->prober->link, usage.rotates, false);
+  if (al_session_owns_prober(session)) al_link_rotate(session->prober, usage.rotates, false);
   return true;
 }
 
@@ -215,7 +217,7 @@ static int session_name(lua_State *L) {
 /* session:state("holder") -> "idle" … "down", wanted (boolean) */
 static al_link *check_link(lua_State *L, al_session *session, int index) {
   static const char *const names[] = {"holder", "prober", NULL};
-  return luaL_checkoption(L, index, NULL, names) == 0 ? &session->holder : &session->prober->link;
+  return luaL_checkoption(L, index, NULL, names) == 0 ? &session->holder : session->prober;
 }
 
 static int session_state(lua_State *L) {
@@ -310,9 +312,9 @@ static int session_attach(lua_State *L) {
   int64_t share = al_lua_time(L, 3, al_link_share(link));
   al_port *port = al_bytes_port();
   if (port)
-    al_link_attach(link, port, session->now, al_wait_until(session->now, share));
+    al_connection_attach(link, port, session->now, al_wait_until(session->now, share));
   else
-    al_link_fail(link, AL_NO_MEMORY, "there is not enough memory for the connection");
+    al_connection_fail(link, AL_NO_MEMORY, "there is not enough memory for the connection");
   return 0;
 }
 
@@ -375,7 +377,7 @@ static int session_fail(lua_State *L) {
   al_code code = codes[luaL_checkoption(L, 3, "unreachable", names)];
   const char *why = luaL_checkstring(L, 4);
   AL_TURN(box->session);
-  if (!link->port) al_link_fail(link, code, why);
+  if (!link->port) al_connection_fail(link, code, why);
   return 0;
 }
 

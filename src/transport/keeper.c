@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
 #include "transport/descriptors.h"

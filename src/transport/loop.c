@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "core/session/loop.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
 #include "transport/descriptors.h"
@@ -54,7 +55,7 @@ static int64_t due(const al_link *link) { return link->wanted ? link->due_at : A
 
 static int64_t wake(const al_session *session, const al_op *op) {
   if (!op) return al_session_wake(session);
-  int64_t holder = due(&session->holder), prober = due(&session->prober->link), wake = al_op_wake(op);
+  int64_t holder = due(&session->holder), prober = due(session->prober), wake = al_op_wake(op);
   if (holder > session->now && holder < wake) wake = holder;
   if (prober > session->now && prober < wake) wake = prober;
   return wake;

@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #include "core/base/backoff.h"
+#include "core/session/loop.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
+#include "core/wire/connection.h"
 #include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/socket.h"
@@ -212,11 +214,11 @@ static void connect_due(al_session *session, al_link *link) {
   AL_TURN(session);
   bool was_cut_short = !port && left < share && session->now >= begun + left;
   if (port)
-    al_link_attach(link, port, session->now, al_wait_until(begun, share));
+    al_connection_attach(link, port, session->now, al_wait_until(begun, share));
   else if (was_cut_short) /* it is not the broker's time that is up: whoever still waits tries again */
     al_link_put_off(link);
   else
-    al_link_fail(link, code, why);
+    al_connection_fail(link, code, why);
   al_keeper_poke(&session->transport->keeper);
 }
 
@@ -231,7 +233,7 @@ static int watch(const al_link *link, struct pollfd *one) {
 
 int al_native_watch(const al_session *session, struct pollfd links[2]) {
   int count = watch(&session->holder, &links[0]);
-  return count + watch(&session->prober->link, &links[count]);
+  return count + watch(session->prober, &links[count]);
 }
 
 static void poll_links(al_session *session) {
@@ -259,7 +261,7 @@ static void wait_a_while(al_session *session, const al_op *op) {
   AL_TURN(session);
   bool has_waited = op->waits_since != AL_NEVER;
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
-  if (op->done || al_link_is_due(&session->holder) || al_link_is_due(&session->prober->link)) return;
+  if (op->done || al_link_is_due(&session->holder) || al_link_is_due(session->prober)) return;
   if (!has_waited && op->waits_since != AL_NEVER)
     return; /* it has just begun to: whoever calls may want to say so first */
   poll_links(session);
@@ -296,7 +298,7 @@ void al_native_wait(al_session *session, al_op *op) {
     return;
   }
   connect_due(session, &session->holder);
-  connect_due(session, &session->prober->link);
+  connect_due(session, session->prober);
   wait_a_while(session, op);
   mind_keeper(session);
 }

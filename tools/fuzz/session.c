@@ -24,8 +24,10 @@
 #include "core/hold/exclusive.h"
 #include "core/hold/lock.h"
 #include "core/session/claim.h"
+#include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/tokens/permit.h"
+#include "core/wire/connection.h"
 #include "peer.h"
 #include "transport/bytes.h"
 
@@ -80,7 +82,7 @@ static int64_t pick(const int64_t *values, size_t count, unsigned index) { retur
 static al_link *link_of(world *w, int index) {
   if (index == 2) return w->sessions[1] ? &w->sessions[1]->holder : NULL;
   if (!w->sessions[0]) return NULL;
-  return index == 0 ? &w->sessions[0]->holder : &w->sessions[0]->prober->link;
+  return index == 0 ? &w->sessions[0]->holder : w->sessions[0]->prober;
 }
 
 static int holder_index(const world *w, const al_session *session) {
@@ -90,9 +92,9 @@ static int holder_index(const world *w, const al_session *session) {
 static bool connect(world *w, int index) {
   al_link *link = link_of(w, index);
   if (!link || link->port || !al_link_is_due(link)) return false;
-  CHECK(index != 1 || w->sessions[0]->prober->owner, "a connection is wanted for a session that is gone");
+  CHECK(index != 1 || !w->sessions[0]->prober->is_orphan, "a connection is wanted for a session that is gone");
   if (w->refuses) {
-    al_link_fail(link, w->now % 2 ? AL_UNREACHABLE : AL_TLS, "nobody is there");
+    al_connection_fail(link, w->now % 2 ? AL_UNREACHABLE : AL_TLS, "nobody is there");
     return true;
   }
   al_port *port = al_bytes_port();
@@ -100,7 +102,7 @@ static bool connect(world *w, int index) {
   peer_disconnect(&w->broker, index);
   peer_connect(&w->broker, index);
   w->is_raw[index] = false;
-  al_link_attach(link, port, w->now, w->now + link->settings->timeout);
+  al_connection_attach(link, port, w->now, w->now + link->settings->timeout);
   return true;
 }
 

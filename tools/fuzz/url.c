@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "core/base/name.h"
+#include "core/session/loop.h"
 #include "core/session/session.h"
+#include "core/wire/connection.h"
 #include "transport/bytes.h"
 #include "wire.h"
 
@@ -67,7 +69,7 @@ static void greet(const al_settings *settings) {
   al_op *op = al_session_open(session);
   al_port *port = al_bytes_port();
   CHECK(op && port, "no memory");
-  al_link_attach(&session->holder, port, AL_SECOND, AL_NEVER);
+  al_connection_attach(&session->holder, port, AL_SECOND, AL_NEVER);
   wire_buffer said = {0};
   wire_say(&said, 0, wire_method_by(WIRE_START), start);
   wire_say(&said, 0, wire_method_by(WIRE_TUNE), tune);

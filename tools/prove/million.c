@@ -16,7 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/session/loop.h"
 #include "core/session/session.h"
+#include "core/wire/connection.h"
 #include "peer.h"
 #include "transport/bytes.h"
 
@@ -62,14 +64,14 @@ static al_session *session;
 static int64_t now = AL_SECOND;
 static long begun;
 
-static al_link *link_of(int index) { return index == 0 ? &session->holder : &session->prober->link; }
+static al_link *link_of(int index) { return index == 0 ? &session->holder : session->prober; }
 
 static void connect(int index) {
   al_link *link = link_of(index);
   if (link->port || !al_link_is_due(link)) return;
   peer_disconnect(&broker, index);
   peer_connect(&broker, index);
-  al_link_attach(link, al_bytes_port(), now, now + AL_SECOND);
+  al_connection_attach(link, al_bytes_port(), now, now + AL_SECOND);
 }
 
 /* What either side has written reaches the other. False: neither has. */

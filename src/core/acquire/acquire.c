@@ -24,7 +24,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   char standing[AL_MESSAGE_SIZE];
   if (op->step == handing_over) {
-    al_op_explain_doubt(op, self->options.timeout, out);
+    al_claim_doubt_text(op, self->options.timeout, out);
     return;
   }
   self->kind->words(self, AL_TIMEOUT, out);
@@ -61,6 +61,7 @@ static void acquire_stop(al_op *op) {
 
 static void acquire_free(al_op *op) {
   al_acquire *self = (al_acquire *)op;
+  al_lock_drop(op->lock); /* that nobody fetched */
   self->kind->free(self);
   al_resource_drop(self->resource);
 }
@@ -135,7 +136,7 @@ static void got(al_acquire *self) {
 
 /* A new look. The prober, lost meanwhile, holds nothing: another one is as good. */
 static void look_anew(al_op *op) {
-  al_link_forget(&op->session->prober->link);
+  al_link_forget(op->session->prober);
   al_op_next(op, look);
 }
 
@@ -168,7 +169,7 @@ static void handing_over(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (self->own->claim.state != AL_CLAIM_HELD)
     al_acquire_missed(self);
-  else if (al_op_ascertain(op))
+  else if (al_claim_ascertain_for(op))
     got(self);
 }
 
@@ -230,7 +231,7 @@ static void looking(al_op *op);
 
 static void look(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  if (!al_op_needs_probing(op, self->resource->probing) || !mind_bell(self)) return;
+  if (!al_probing_needs(op, self->resource->probing) || !mind_bell(self)) return;
   op->step = looking;
   self->view = (al_view){.sight = AL_SIGHT_PENDING};
   self->kind->look(self);
@@ -258,7 +259,7 @@ static void found_free(al_acquire *self) {
   int64_t left = al_patience_leave(&self->patience, has_token, session->now);
   if (left > 0)
     wait_until(self, session->now + left);
-  else if (fair && !has_token && al_prober_ring(session->prober, self->bell->queue))
+  else if (fair && !has_token && al_prober_ring(session, self->bell->queue))
     nothing_free(self); /* whoever is first is woken, be it us */
   else
     claim(self);
@@ -270,7 +271,7 @@ static void lost_prober(al_acquire *self) {
   if (self->waits)
     wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
   else
-    al_op_fail_link(&self->op, &session->prober->link);
+    al_op_fail_link(&self->op, session->prober);
 }
 
 static void looking(al_op *op) {

@@ -432,7 +432,7 @@ static void taking_mutex(al_op *op) {
 static void wanting_links(al_op *op) {
   admin *self = (admin *)op;
   if (!al_action_is_possible(self->change.action, self->change.amount, op)) return;
-  if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
+  if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
   char queue[AL_NAME_SIZE];
   op->step = taking_mutex;
   al_name_admin(queue, self->name);

@@ -71,7 +71,7 @@ static void do_without(const al_admin_bell *bell, const char *why) {
 }
 
 void al_admin_bell_ring(al_admin_bell *bell, int tokens) {
-  bool is_denied = tokens > 0 && bell->op->session->prober->denied;
+  bool is_denied = tokens > 0 && bell->op->session->asks_by->denied;
   if (is_denied) do_without(bell, "this user may not publish them");
   al_mint_begin(&bell->tokens, bell->op, bell->sight.queue, AL_MESSAGE_TOKEN, is_denied ? 0 : tokens);
 }

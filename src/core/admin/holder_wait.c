@@ -18,7 +18,7 @@ static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE
 
 /* A request is published or not made at all: also by who was denied publishing before, and may be permitted by now. */
 static al_probing probing(const al_session *session, al_request request) {
-  return request == AL_REQUEST_NOTHING || session->prober->link.blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
+  return request == AL_REQUEST_NOTHING || session->prober->blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
 }
 
 static size_t answered(const al_released *released, al_answer answer) {
@@ -48,7 +48,7 @@ static void wanted(al_op *op);
 static void ask(al_released *released) {
   al_op *op = released->op;
   al_probing how = probing(op->session, released->request);
-  if (!al_op_has_probing(op, how)) return;
+  if (!al_probing_has(op, how)) return;
   op->step = asked;
   al_op_ask(op);
   released->probes.message = released->request == AL_REQUEST_NOTHING ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
@@ -101,7 +101,7 @@ static void fail_once(al_released *released, al_code code, al_answer of_others, 
 
 /* They are there, but the question came without the request. */
 static void present_unheard(al_released *released) {
-  if (released->op->session->prober->link.blocked)
+  if (released->op->session->prober->blocked)
     fail_once(released, AL_BLOCKED, AL_ANSWER_ABSENT, AL_NO_PUBLISHERS);
   else
     al_op_next(released->op, wanted);
@@ -135,7 +135,7 @@ static void settle_once(al_released *released) {
 /* An alarm has begun before the requests were answered: they may come late, or never. What is left is to look. */
 static bool was_cut_short(const al_released *released) {
   return released->request != AL_REQUEST_NOTHING && !released->probes.is_passive &&
-         released->op->session->prober->link.blocked && answered(released, AL_ANSWER_UNKNOWN) > 0;
+         released->op->session->prober->blocked && answered(released, AL_ANSWER_UNKNOWN) > 0;
 }
 
 static bool is_decided(al_released *released) {
@@ -190,7 +190,7 @@ static void asked(al_op *op) {
 
 static void wanted(al_op *op) {
   al_released *released = op->part;
-  if (!al_op_needs_probing(op, probing(op->session, released->request))) return;
+  if (!al_probing_needs(op, probing(op->session, released->request))) return;
   released->is_sure = false;
   ask(released);
 }
@@ -216,7 +216,7 @@ void al_released_begin(al_released *released, al_op *op, const char *name, const
 }
 
 static const char *explain_request(const al_released *released, const char **why) {
-  bool is_blocked = released->op->session->prober->link.blocked;
+  bool is_blocked = released->op->session->prober->blocked;
   *why = "";
   if (released->request == AL_REQUEST_NOTHING) return "";
   if (released->was_heard)
@@ -302,7 +302,7 @@ static void revoke_wanting_links(al_op *op) {
   wait_op *self = (wait_op *)op;
   int64_t wait = self->options.wait;
   al_request request = wait > 0 ? AL_REQUEST_REVOKE : AL_REQUEST_HOLDER;
-  if (!al_op_needs_probing(op, probing(op->session, request))) return;
+  if (!al_probing_needs(op, probing(op->session, request))) return;
   if (wait > 0) {
     self->patience = wait;
     op->deadline = al_wait_until(op->session->now, wait);

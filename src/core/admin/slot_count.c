@@ -21,8 +21,8 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 }
 
 static void ask(al_survey *survey) {
-  if (!al_op_has_probing(survey->op, AL_PROBE_AUTO)) return;
-  bool is_passive = !al_probes_publish(survey->op->session, AL_PROBE_AUTO);
+  if (!al_probing_has(survey->op, AL_PROBE_AUTO)) return;
+  bool is_passive = !al_probing_publishes(survey->op->session, AL_PROBE_AUTO);
   size_t questions = (size_t)survey->width * (survey->with_holders ? 2 : 1);
   if (is_passive && survey->sure == survey->first - 1) survey->sure += survey->width;
   al_op_ask(survey->op);
@@ -194,7 +194,7 @@ static void surveying(al_op *op) {
 
 static void wanting_links(al_op *op) {
   survey_op *self = (survey_op *)op;
-  if (!al_op_needs_probing(op, AL_PROBE_AUTO)) return;
+  if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
   op->step = surveying;
   al_survey_begin(&self->survey, op, self->name, self->is_status, 0, 0);
 }

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/session/message.h"
 #include "core/session/op.h"
+#include "core/session/prober.h"
 #include "core/session/session.h"
 
 #define EXPIRES 60000 /* milliseconds */
@@ -65,7 +67,7 @@ static void bell_told(al_taker *taker, al_taker_news news, const al_event *event
     bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
   if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
   if (news == AL_TAKER_EMPTY && taker->priority == KEEPER)
-    al_prober_ring(taker->session->prober, bell->queue);
+    al_prober_ring(taker->session, bell->queue);
   else if (news == AL_TAKER_EMPTY)
     al_taker_quit(taker);
   if (news == AL_TAKER_QUIT && bell->keeps && !bell->has_left) arrive_first(bell);
@@ -125,8 +127,7 @@ void al_bell_keep(al_bell *bell) {
 
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
-  if (freed && bell->owes && !al_bell_has_token(bell))
-    al_prober_ring(bell->taker.session->prober, bell->queue);
+  if (freed && bell->owes && !al_bell_has_token(bell)) al_prober_ring(bell->taker.session, bell->queue);
   bell->op = NULL;
   al_taker_quit(&bell->taker);
   bell->has_left = true;

@@ -3,6 +3,7 @@
 #include "core/hold/bolt.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/field.h"
@@ -15,14 +16,14 @@
 #define TAG_SIZE (AL_TICKET_SIZE + 8)
 
 static int find_denied(const al_denied_bolts *denied, const char *bolt) {
-  for (unsigned i = 0; i < denied->count && i < AL_DENIED_MOST; i++)
+  for (unsigned i = 0; denied && i < denied->count && i < AL_DENIED_MOST; i++)
     if (strcmp(denied->list[i].name, bolt) == 0) return (int)i;
   return -1;
 }
 
 static bool is_denied(const al_session *session, const char *bolt) {
-  int index = find_denied(&session->denied_bolts, bolt);
-  return index >= 0 && session->now < session->denied_bolts.list[index].until;
+  int index = find_denied(session->denied_bolts, bolt);
+  return index >= 0 && session->now < session->denied_bolts->list[index].until;
 }
 
 bool al_bolt_is_needed(const al_session *session, const char *bolt) {
@@ -103,7 +104,9 @@ al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
 }
 
 void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
-  al_denied_bolts *denied = &session->denied_bolts;
+  if (!session->denied_bolts) session->denied_bolts = calloc(1, sizeof *session->denied_bolts);
+  al_denied_bolts *denied = session->denied_bolts;
+  if (!denied) return; /* the next claim is denied it again */
   int index = find_denied(denied, bolt);
   if (index < 0) index = (int)(denied->count++ % AL_DENIED_MOST);
   snprintf(denied->list[index].name, AL_NAME_SIZE, "%s", bolt);

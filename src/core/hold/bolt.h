@@ -18,6 +18,7 @@
 #ifndef AL_CORE_HOLD_BOLT_H
 #define AL_CORE_HOLD_BOLT_H
 
+#include "core/session/session.h"
 #include "core/wire/channel.h"
 
 #define AL_DENIED_MOST 16

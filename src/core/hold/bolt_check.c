@@ -21,7 +21,7 @@ void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count
   bolts->name = name;
   bolts->context = context;
   bolts->sight = (al_sight){.op = op};
-  if (!al_op_has_probing(op, AL_PROBE_AUTO)) return;
+  if (!al_probing_has(op, AL_PROBE_AUTO)) return;
   al_op_ask(op);
   al_probes_begin(&bolts->probes, op, AL_PROBE_AUTO, count, bolt_name, bolts);
 }

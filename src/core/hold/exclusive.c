@@ -9,36 +9,11 @@
 #include "core/base/field.h"
 #include "core/base/name.h"
 #include "core/hold/bolt.h"
+#include "core/hold/origin.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
 #include "core/wire/link.h"
-
-/* ---- the table of names ----------------------------------------------------------------------------------------- */
-
-static al_exclusive **bucket(al_session *session, const char *queue) {
-  uint32_t hash = 2166136261u; /* FNV-1a */
-  for (const char *c = queue; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-  return &session->holder.names[hash % AL_NAME_BUCKETS];
-}
-
-al_exclusive *al_exclusive_find(al_session *session, const char *queue) {
-  al_exclusive *own = *bucket(session, queue);
-  while (own && strcmp(own->claim.queue, queue) != 0) own = own->next_name;
-  return own;
-}
-
-static void name_enter(al_exclusive *own) {
-  al_exclusive **first = bucket(own->claim.session, own->claim.queue);
-  own->next_name = *first;
-  *first = own;
-}
-
-static void name_remove(al_exclusive *own) {
-  al_exclusive **at = bucket(own->claim.session, own->claim.queue);
-  while (*at && *at != own) at = &(*at)->next_name;
-  if (*at) *at = own->next_name;
-}
 
 static bool is_bolted(const al_exclusive *own) { return own->bolt[0]; }
 
@@ -333,11 +308,11 @@ static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)cla
 
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  name_remove(own);
+  al_names_remove(&own->name);
   if (own->is_declared) memcpy(claim->session->left, claim->queue, sizeof claim->queue);
   al_bell_leave(own->bell, own->is_declared);
   own->bell = NULL;
-  if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session->prober, own->wakes);
+  if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session, own->wakes);
 }
 
 static void exclusive_free(al_claim *claim) {
@@ -395,7 +370,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
     return NULL;
   }
   al_claim_list(&own->claim);
-  name_enter(own);
+  al_names_enter(&own->name, &own->claim);
   al_op_watch(op, &own->claim);
   send_claim(own);
   al_origins_ask(session);
@@ -416,10 +391,8 @@ void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
   if (own->bell && own->is_awaited) al_bell_keep(bell);
 }
 
-bool al_exclusive_is_any(const al_session *session) {
-  for (int i = 0; i < AL_NAME_BUCKETS; i++)
-    if (session->holder.names[i]) return true;
-  return false;
+al_exclusive *al_exclusive_find(const al_session *session, const char *queue) {
+  return (al_exclusive *)al_names_find(session, queue); /* nothing else is entered there */
 }
 
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key) {

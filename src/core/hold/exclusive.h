@@ -45,21 +45,21 @@
  * Once it is GONE its doorbell is told, whichever way it went: only now does waking somebody lead to a free slot.
  *
  * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in the
- * connection's table: RabbitMQ lets a connection declare its own exclusive queue again, so nothing but this table keeps
- * two callers on one connection apart, and a queue still going away must not be met by a new claim. */
+ * table of names (names.h). */
 #ifndef AL_CORE_HOLD_EXCLUSIVE_H
 #define AL_CORE_HOLD_EXCLUSIVE_H
 
 #include "core/hold/bell.h"
+#include "core/hold/names.h"
 #include "core/hold/undo.h"
 #include "core/session/claim.h"
 #include "core/wire/channel.h"
 
 typedef struct al_exclusive al_exclusive;
 struct al_exclusive {
-  al_claim claim;          /* first */
-  al_exclusive *next_name; /* in the bucket of the holder's table of names, while not GONE */
-  al_channel *channel;     /* NULL: UNDOING, GONE */
+  al_claim claim;      /* first */
+  al_name_entry name;  /* in the table of names, while not GONE */
+  al_channel *channel; /* NULL: UNDOING, GONE */
 
   bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled, is_deleted;
   bool is_open;       /* our bolt, after it was shut */
@@ -106,10 +106,7 @@ void al_exclusive_delete_other(al_exclusive *own, const char *queue);
 void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick);
 
 /* What this connection holds or may hold by this name; NULL if nothing. */
-al_exclusive *al_exclusive_find(al_session *session, const char *queue);
-
-/* Whether this connection holds or may hold anything but permits. */
-bool al_exclusive_is_any(const al_session *session);
+al_exclusive *al_exclusive_find(const al_session *session, const char *queue);
 
 /* What this connection holds, or is about to, bound by this key; NULL if nothing. */
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "core/base/name.h"
+#include "core/session/probe.h"
+#include "core/session/prober.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
@@ -137,11 +139,8 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   al_op_watch(&self->op, lock->claim);
   self->op.stop = lock_op_stop;
   self->op.free = lock_op_free;
-  bool closed =
-      lock->session->closed && is_let_go(lock); /* it went with everything else: say that of the lock */
-  lock->session->closed = lock->session->closed && !closed;
+  self->op.is_final = is_let_go(lock); /* it went with everything else: say that of the lock */
   al_op_start(&self->op, step, AL_NEVER);
-  lock->session->closed = lock->session->closed || closed;
   if (self->op.done) al_session_flush(lock->session); /* nobody waits for it */
   return &self->op;
 }
@@ -205,7 +204,7 @@ static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE])
 }
 
 static void ask_for_slot(lock_op *self, al_probing probing) {
-  self->is_sure = !al_probes_publish(self->op.session, probing);
+  self->is_sure = !al_probing_publishes(self->op.session, probing);
   al_op_ask(&self->op);
   al_probes_begin(&self->probes, &self->op, probing, 1, slot_name, self->lock);
 }
@@ -225,7 +224,7 @@ static bool is_same(lock_op *self) {
 
 static void making_sure(al_op *op) {
   lock_op *self = (lock_op *)op;
-  if (!is_same(self) || !al_op_ascertain(op)) return;
+  if (!is_same(self) || !al_claim_ascertain_for(op)) return;
   if (self->is_removed)
     al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
                self->lock->name);
@@ -241,7 +240,7 @@ static void make_sure(lock_op *self) {
 
 static void verifying(al_op *op) {
   lock_op *self = (lock_op *)op;
-  if (!is_same(self) || !al_op_is_confirmed(op)) return;
+  if (!is_same(self) || !al_claim_is_confirmed_for(op)) return;
   if (self->lock->kind != AL_LOCK_SLOT) {
     make_sure(self);
     return;
@@ -259,9 +258,9 @@ static void verify_begin(al_op *op) {
   al_lock *lock = self->lock;
   bool is_slot = lock->kind == AL_LOCK_SLOT; /* the others need nothing beside themselves */
   if (!al_lock_is_still_held(op, lock)) return;
-  if (is_slot && !al_op_needs_probing(op, lock->probing)) return;
+  if (is_slot && !al_probing_needs(op, lock->probing)) return;
   al_op_ask(op);
-  if (!al_op_confirm(op)) return;
+  if (!al_claim_confirm_for(op)) return;
   op->step = verifying;
   if (is_slot) ask_for_slot(self, lock->probing);
 }

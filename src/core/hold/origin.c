@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "core/base/name.h"
-#include "core/hold/exclusive.h"
+#include "core/hold/names.h"
 #include "core/session/session.h"
+#include "core/wire/channel.h"
 
 #define ORIGINS_MOST 16
 #define FOREIGN_FOR (60 * AL_SECOND) /* an administrator may make it ours */
@@ -83,6 +84,7 @@ static al_origin *add(al_session *session, const char *queue) {
   origin->session = session;
   snprintf(origin->queue, sizeof origin->queue, "%s", queue);
   origin->next = session->origins;
+  session->forget_origins = al_origins_forget;
   session->origins = origin;
   for (int i = 0; i < ORIGINS_MOST && *last; i++) last = &(*last)->next;
   if (*last) drop(last);
@@ -92,7 +94,7 @@ static al_origin *add(al_session *session, const char *queue) {
 void al_origin_note(al_session *session, const char *queue) {
   al_origin *origin = *find(session, queue);
   if (!origin) origin = add(session, queue);
-  if (origin && al_exclusive_is_any(session)) ask(origin);
+  if (origin && al_names_are_any(session)) ask(origin);
 }
 
 bool al_origin_is_ours(const al_session *session, const char *queue) {

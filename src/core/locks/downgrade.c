@@ -39,7 +39,7 @@ static void reading(al_op *op) {
   const al_lock *lock = ((downgrade *)op)->lock;
   if (!al_lock_is_still_held(op, lock)) return;
   if (op->claim != lock->claim) al_op_watch(op, lock->claim);
-  if (al_op_ascertain(op)) al_op_finish(op);
+  if (al_claim_ascertain_for(op)) al_op_finish(op);
 }
 
 /* The writer's place is given up when the broker says so, as in every release. The lock is a reader's by now: whatever
@@ -84,13 +84,13 @@ static bool reads_by_now(const downgrade *self) { return self->lock->kind == AL_
 static void making_sure(al_op *op) {
   downgrade *self = (downgrade *)op;
   if (!al_lock_is_still_held(op, self->lock) || !has_reader(self)) return;
-  if (reads_by_now(self) || al_op_is_confirmed(op)) exchange(self);
+  if (reads_by_now(self) || al_claim_is_confirmed_for(op)) exchange(self);
 }
 
 static void make_sure(downgrade *self) {
   al_op_ask(&self->op);
   al_op_watch(&self->op, self->lock->claim);
-  if (al_op_confirm(&self->op)) self->op.step = making_sure;
+  if (al_claim_confirm_for(&self->op)) self->op.step = making_sure;
 }
 
 static void claiming(al_op *op) {

@@ -19,17 +19,17 @@ static bool is_leaving(const al_exclusive *ours) {
 
 /* Lost while we waited, or even wanted again by others. */
 static bool has_no_prober(const al_op *op) {
-  return al_link_is_open(&op->session->holder) && !al_link_is_open(&op->session->prober->link);
+  return al_link_is_open(&op->session->holder) && !al_link_is_open(op->session->prober);
 }
 
 static void ask(al_gate *gate, al_acquire *self) {
   al_op *op = &self->op;
   al_probing probing = self->resource->probing;
-  if (al_probes_publish(op->session, probing) && has_no_prober(op)) {
+  if (al_probing_publishes(op->session, probing) && has_no_prober(op)) {
     self->view.sight = AL_SIGHT_LOST;
     return;
   }
-  if (!al_op_has_probing(op, probing)) return;
+  if (!al_probing_has(op, probing)) return;
   gate->is_asked = true;
   al_op_ask(op);
   gate->probes.message = self->queues_up ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/locks/semaphore.h"
-
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The persistent semaphore as its clients see it: the specification's "Lock Clients", "Acquiring a Lock", in its seven
+ * steps. Steps 1 to 4, the search for a slot that exists and is free, are in slot_search.h; steps 5 to 7 are a claim. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/base/name.h"
 #include "core/locks/slot_search.h"
+
+struct al_semaphore {
+  al_resource resource; /* first */
+  al_slot_range range;
+};
 
 typedef struct slot_acquire {
   al_acquire acquire;
@@ -52,7 +58,8 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 /* ---- the search, and the claim ---------------------------------------------------------------------------------- */
 
 static void look(al_acquire *self) {
-  al_look_begin(&((slot_acquire *)self)->look, &self->op, semaphore_of(self), &self->view);
+  al_look_begin(&((slot_acquire *)self)->look, &self->op, self->resource, &semaphore_of(self)->range,
+                &self->view);
 }
 
 static al_sight sight(al_acquire *self) { return al_look_sight(&((slot_acquire *)self)->look); }
@@ -72,7 +79,7 @@ static al_exclusive *claim(al_acquire *self) {
 static void missed(al_acquire *self) { al_look_avoid(&((slot_acquire *)self)->look, self->view.slot); }
 
 static void claimed(al_acquire *self) {
-  semaphore_of(self)->last = self->view.slot;
+  semaphore_of(self)->range.last = self->view.slot;
   al_acquire_hand_over(self);
 }
 
@@ -103,8 +110,8 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
   al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
   al_name_bell(semaphore->resource.bell, name);
   semaphore->resource.is_silent = given.silent;
-  semaphore->strategy = given.strategy;
-  semaphore->most = given.most > 0 ? given.most : AL_SLOTS_MAX;
+  semaphore->range.strategy = given.strategy;
+  semaphore->range.most = given.most > 0 ? given.most : AL_SLOTS_MAX;
   return semaphore;
 }
 

@@ -18,20 +18,20 @@ static size_t first_index(const al_look *look) { return (size_t)look->width * 2;
 static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_look *look = context;
   int slot = index < first_index(look) ? look->first + (int)(index / 2) : 1;
-  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->semaphore->resource.name, slot);
+  (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->resource->name, slot);
 }
 
 /* Not past the last slot there can be, nor past where the look began. */
-static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : look->semaphore->most; }
+static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : look->range->most; }
 
 /* Asks for A and B of a window of slots; and for A[1] with the first window, if that begins elsewhere: the semaphore may be
  * gone while a stray slot is not. */
 static void ask(al_look *look, int first, int width) {
   al_op *op = look->op;
-  al_probing probing = look->semaphore->resource.probing;
+  al_probing probing = look->resource->probing;
   int last = last_slot(look);
   if (!al_op_has(op, &op->session->holder)) return;
-  if (al_probes_publish(op->session, probing) && !al_link_is_open(&op->session->prober->link)) {
+  if (al_probing_publishes(op->session, probing) && !al_link_is_open(op->session->prober)) {
     look->view->sight = AL_SIGHT_LOST; /* also if somebody has wanted it again */
     return;
   }
@@ -39,23 +39,24 @@ static void ask(al_look *look, int first, int width) {
   look->width = width <= last - first + 1 ? width : last - first + 1;
   look->before = *look->view;
   look->asks_first = first > 1 && first == look->start;
-  look->sure = al_probes_publish(op->session, probing) ? 0 : first + look->width - 1;
+  look->sure = al_probing_publishes(op->session, probing) ? 0 : first + look->width - 1;
   al_op_ask(op);
   al_probes_begin(&look->probes, op, probing, first_index(look) + look->asks_first, probe_name, look);
 }
 
 static int start_slot(const al_look *look) {
-  const al_semaphore *semaphore = look->semaphore;
-  if (semaphore->strategy == AL_LAST && semaphore->last > 0) return semaphore->last;
-  if (semaphore->strategy == AL_RANDOM)
-    return 1 + (int)al_random_below(&look->op->session->random, semaphore->known);
+  const al_slot_range *range = look->range;
+  if (range->strategy == AL_LAST && range->last > 0) return range->last;
+  if (range->strategy == AL_RANDOM) return 1 + (int)al_random_below(&look->op->session->random, range->known);
   return 1;
 }
 
-void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *view) {
-  int highest = semaphore->highest;
+void al_look_begin(al_look *look, al_op *op, const al_resource *resource, al_slot_range *range,
+                   al_view *view) {
+  int highest = range->highest;
   look->op = op;
-  look->semaphore = semaphore;
+  look->resource = resource;
+  look->range = range;
   look->view = view;
   look->start = start_slot(look);
   look->wrapped = false;
@@ -84,7 +85,7 @@ void al_look_avoid(al_look *look, int slot) {
 /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
 static const al_exclusive *find_ours(const al_look *look, int slot) {
   char holder[AL_NAME_SIZE];
-  al_name_holder(holder, look->semaphore->resource.name, slot);
+  al_name_holder(holder, look->resource->name, slot);
   return al_exclusive_find(look->op->session, holder);
 }
 
@@ -107,21 +108,21 @@ static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
 /* By the whole window: how many slots there are, or are at least, and which is the highest. A return may mean a node that is
  * down, so there is none above it only if that is sure. */
 static void learn(const al_look *look) {
-  al_semaphore *semaphore = look->semaphore;
+  al_slot_range *range = look->range;
   bool is_row = true;
   for (int i = 0; i < look->width; i++) {
     int slot = look->first + i;
     al_answer a = look->probes.answers[i * 2];
     if (a == AL_ANSWER_ABSENT) {
-      if (is_row) semaphore->known = slot - 1;
+      if (is_row) range->known = slot - 1;
       is_row = false;
       if (slot > look->sure) continue;
-      semaphore->highest = slot - 1;
+      range->highest = slot - 1;
       return;
     }
     if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
-    if (is_row && semaphore->known < slot) semaphore->known = slot;
-    if (semaphore->highest < slot) semaphore->highest = slot;
+    if (is_row && range->known < slot) range->known = slot;
+    if (range->highest < slot) range->highest = slot;
   }
 }
 
@@ -134,7 +135,7 @@ static int next_width(const al_look *look) {
 static void row_read(al_look *look) {
   if (look->spare && find_ours(look, look->spare)) {
     *look->view = (al_view){.sight = AL_SIGHT_PENDING};
-    al_look_begin(look, look->op, look->semaphore, look->view);
+    al_look_begin(look, look->op, look->resource, look->range, look->view);
     return;
   }
   look->view->slot = look->spare;
@@ -145,7 +146,7 @@ static void row_read(al_look *look) {
 static void end_of_row(al_look *look, int slot) {
   if (slot == 1) {
     al_op_fail(look->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
-               look->semaphore->resource.name);
+               look->resource->name);
   } else if (look->view->slot) {
     look->view->sight = AL_SIGHT_FREE;
   } else if (look->start == 1 || look->wrapped) {
@@ -199,7 +200,7 @@ static int again_slot(const al_look *look, size_t index) {
 
 static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_look *look = context;
-  al_name_slot(out, look->semaphore->resource.name, again_slot(look, index));
+  al_name_slot(out, look->resource->name, again_slot(look, index));
 }
 
 /* For this slot, and for what else is missing below the highest. */

@@ -10,19 +10,28 @@
  * held.
  *
  * A slot that is absent ends the row. Where that decides that there is nothing to be waited for, it is asked for once more by
- * passive declare, which tells it from one whose node is down (see survey.h). */
+ * passive declare, which tells it from one whose node is down (see core/admin/slot_count.h). */
 #ifndef AL_CORE_LOCKS_SLOT_SEARCH_H
 #define AL_CORE_LOCKS_SLOT_SEARCH_H
 
-#include "core/locks/semaphore.h"
-#include "core/session/op.h"
-#include "core/session/probe.h"
+#include "core/acquire/acquire.h"
 
 #define AL_AVOIDED_MOST 16
 
+/* The slots that may be taken, and what is remembered of them from one acquire to the next: wrong memories cost a round trip,
+ * never more. */
+typedef struct al_slot_range {
+  al_strategy strategy;
+  int most;    /* the highest slot that may be taken */
+  int known;   /* slots seen in a row, 0 if none were counted yet */
+  int highest; /* the highest slot seen, until it was certain that there are fewer */
+  int last;    /* the slot held last, 0 if none */
+} al_slot_range;
+
 typedef struct al_look {
   al_op *op;
-  al_semaphore *semaphore;
+  const al_resource *resource; /* the semaphore */
+  al_slot_range *range;
   al_view *view;
   al_probes probes;
   int start, first, width; /* where it began, and the window being asked for */
@@ -39,7 +48,8 @@ typedef struct al_look {
 } al_look;
 
 /* Begins, or begins anew, with an empty view, which it fills in. The links needed to ask must be open. */
-void al_look_begin(al_look *look, al_op *op, al_semaphore *semaphore, al_view *view);
+void al_look_begin(al_look *look, al_op *op, const al_resource *resource, al_slot_range *range,
+                   al_view *view);
 
 /* Looks to come find this slot only if all others that are free were avoided, too, and later. */
 void al_look_avoid(al_look *look, int slot);

@@ -63,7 +63,7 @@ static bool may_go_on(al_op *op) {
     al_acquire_missed(self);
     return false;
   }
-  if (op->session->prober->link.blocked)
+  if (op->session->prober->blocked)
     al_op_fail(op, AL_BLOCKED,
                "nobody can tell who reads \"%s\" while the broker reads no publishers (memory or disk alarm)",
                self->resource->name);
@@ -79,7 +79,7 @@ static void lost_prober(al_op *op) {
   if (rw->acquire.waits && session->now - rw->blind_since < session->settings.timeout)
     wait_for_readers(op);
   else
-    al_op_fail_link(op, &session->prober->link);
+    al_op_fail_link(op, session->prober);
 }
 
 static void passing_barrier(al_op *op) {
@@ -94,7 +94,7 @@ static void passing_barrier(al_op *op) {
 }
 
 static bool has_prober(al_op *op) {
-  if (!al_op_lost_prober(op)) return al_op_needs_probing(op, AL_PROBE_PUBLISH);
+  if (!al_op_lost_prober(op)) return al_probing_needs(op, AL_PROBE_PUBLISH);
   lost_prober(op);
   return false;
 }
@@ -110,7 +110,7 @@ static void sleeping(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op)) return;
   if (op->wake != AL_NEVER && rw->acquire.own->woken == rw->woken) return;
-  al_link_forget(&op->session->prober->link);
+  al_link_forget(op->session->prober);
   al_op_next(op, count);
 }
 
@@ -139,7 +139,7 @@ static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZ
 static void count(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || !has_prober(op)) return;
-  if (rw->is_sure && !al_op_confirm(op)) return;
+  if (rw->is_sure && !al_claim_confirm_for(op)) return;
   op->step = counting;
   rw->woken = rw->acquire.own->woken;
   rw->readers.message = AL_MESSAGE_READERS;
@@ -179,7 +179,7 @@ static void counting(al_op *op) {
     return;
   }
   if (al_probes_undecided(&rw->readers, READERS) || al_probes_undecided(&rw->readers, NOBODY)) return;
-  if (!al_op_is_confirmed(op)) return;
+  if (!al_claim_is_confirmed_for(op)) return;
   al_op_answered(op);
   rw->blind_since = AL_NEVER;
   decide(op);

@@ -4,11 +4,11 @@
 
 #include "core/base/field.h"
 #include "core/base/name.h"
+#include "core/session/prober.h"
 #include "core/session/session.h"
+#include "core/wire/channel.h"
 
-static bool is_prober(const al_session *session, const al_link *link) {
-  return link == &session->prober->link;
-}
+static bool is_prober(const al_session *session, const al_link *link) { return link == session->prober; }
 
 /* The holder is read whatever it is told: it does not publish. */
 static bool is_blocked(const al_session *session, const al_link *link) {
@@ -39,7 +39,7 @@ static void barrier_event(void *owner, al_channel *channel, const al_event *even
 
 void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name) {
   al_session *session = op->session;
-  al_link *link = al_probes_publish(session, probing) ? &session->prober->link : &session->holder;
+  al_link *link = al_probing_publishes(session, probing) ? session->prober : &session->holder;
   char queue[AL_NAME_SIZE], ticket[AL_TICKET_SIZE];
   if (!al_op_has(op, link)) return;
   if (is_blocked(session, link)) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "core/session/session.h"
+#include "core/wire/channel.h"
 
 #define MOST (1 << 30) /* more is as good */
 

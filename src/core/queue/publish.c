@@ -22,8 +22,8 @@ static void give_up(al_mint *mint, al_code code, const char *why) {
 static void publish_some(al_mint *mint) {
   al_session *session = mint->op->session;
   int some = mint->missing < AT_ONCE ? mint->missing : AT_ONCE;
-  if (mint->missing > 0 && session->prober->link.blocked) give_up(mint, AL_BLOCKED, AL_NO_PUBLISHERS);
-  if (mint->missing > 0 && !al_link_is_open(&session->prober->link))
+  if (mint->missing > 0 && session->prober->blocked) give_up(mint, AL_BLOCKED, AL_NO_PUBLISHERS);
+  if (mint->missing > 0 && !al_link_is_open(session->prober))
     give_up(mint, AL_UNREACHABLE, "the connection to publish on is lost");
   if (mint->missing <= 0) return;
   mint->missing -= some;
@@ -41,7 +41,7 @@ void al_mint_begin(al_mint *mint, al_op *op, const char *queue, al_message messa
 }
 
 static void unknown(al_mint *mint) {
-  const al_link *link = &mint->op->session->prober->link;
+  const al_link *link = mint->op->session->prober;
   if (al_link_is_lost(link))
     give_up(mint, link->code == AL_OK ? AL_UNREACHABLE : link->code, link->why);
   else

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 
-#include "core/session/op.h"
 #include "core/session/session.h"
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
@@ -95,6 +94,34 @@ void al_claim_leave(al_claim *claim) {
   if (!claim || --claim->users > 0 || claim->is_listed) return;
   al_claim_list(claim);
   claim->session->has_leavings = true;
+}
+
+/* ---- for the operation that watches it -------------------------------------------------------------------------- */
+
+bool al_claim_confirm_for(al_op *op) {
+  op->awaited = al_claim_confirm(op->claim);
+  if (op->awaited == 0)
+    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask for \"%s\"",
+                       op->claim->queue);
+  return !op->done;
+}
+
+bool al_claim_is_confirmed_for(const al_op *op) { return op->claim->confirmed >= op->awaited; }
+
+bool al_claim_ascertain_for(al_op *op) {
+  if (!al_claim_is_confirmed_for(op)) return false;
+  if (al_claim_is_certain(op->claim)) {
+    al_op_answered(op);
+    return true;
+  }
+  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once for all questions: every answer may be late again */
+  al_claim_confirm_for(op);
+  return false;
+}
+
+void al_claim_doubt_text(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]) {
+  snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted late, and not confirmed within %g s", op->claim->queue,
+           (double)time / (double)AL_SECOND);
 }
 
 /* ---- for the session -------------------------------------------------------------------------------------------- */

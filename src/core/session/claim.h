@@ -11,7 +11,7 @@
 #ifndef AL_CORE_SESSION_CLAIM_H
 #define AL_CORE_SESSION_CLAIM_H
 
-#include "amqplocks.h"
+#include "core/session/op.h"
 
 typedef enum al_claim_state {
   AL_CLAIM_CLAIMING,
@@ -20,8 +20,6 @@ typedef enum al_claim_state {
   AL_CLAIM_UNDOING, /* it is not ours, or not to be, but something of it may be left at the broker */
   AL_CLAIM_GONE
 } al_claim_state;
-
-typedef struct al_claim al_claim;
 
 typedef struct al_claim_kind {
   void (*release)(al_claim *); /* from CLAIMING or HELD */
@@ -78,6 +76,18 @@ void al_claims_sweep(al_session *session);
 
 /* For the session's end, when nothing can happen any more. */
 void al_claims_free(al_session *session);
+
+/* ---- for the operation that watches a claim ----------------------------------------------------------------------- */
+
+/* Asks the broker whether its claim is still there and ours. There may be no channel to ask on: the operation has failed. */
+bool al_claim_confirm_for(al_op *op);
+bool al_claim_is_confirmed_for(const al_op *op); /* by the answer to that; true also if nothing was asked */
+/* True if what it has claimed, which is HELD, is certain: whoever was stopped, or is answered late, may read of what the
+ * broker has given to another since. If it is not, the broker is asked, until it is certain or the session's timeout is over;
+ * that nobody answers, or that there is no channel to ask on, fails the operation. */
+bool al_claim_ascertain_for(al_op *op);
+/* Words for the caller's timeout when it came while that was asked. */
+void al_claim_doubt_text(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]);
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
 

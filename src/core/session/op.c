@@ -7,8 +7,29 @@
 #include <stdlib.h>
 
 #include "core/base/backoff.h"
-#include "core/session/session.h"
 #include "core/session/turn.h"
+
+/* ---- the session's list ----------------------------------------------------------------------------------------- */
+
+static void list(al_op *op) {
+  op->next = op->session->ops;
+  op->session->ops = op;
+}
+
+static void unlist(al_op *op) {
+  al_op **at = &op->session->ops;
+  while (*at && *at != op) at = &(*at)->next;
+  if (*at) *at = op->next;
+}
+
+void al_ops_step(al_session *session) {
+  for (al_op *op = session->ops, *next; op; op = next) {
+    next = op->next; /* a step may take its own operation off the list */
+    op->step(op);
+  }
+}
+
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
 al_op *al_op_new(al_session *session, size_t size) {
   al_op *op = calloc(1, size);
@@ -30,10 +51,10 @@ static al_op *fail_forked(al_op *op) {
 al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline) {
   if (al_session_forked(op->session)) return fail_forked(op);
   op->deadline = deadline;
-  al_session_list(op->session, op);
+  list(op);
   al_link_forget(&op->session->holder);
-  al_link_forget(&op->session->prober->link);
-  if (op->session->closed)
+  al_link_forget(op->session->prober);
+  if (op->session->closed && !op->is_final)
     al_op_fail(op, AL_CLOSED, "the connection was closed; open another");
   else
     al_op_next(op, step);
@@ -63,7 +84,7 @@ void al_op_waits(al_op *op) {
 
 static void done(al_op *op, al_code code) {
   op->code = code;
-  al_session_unlist(op->session, op);
+  unlist(op);
   op->session->op_changes++;
   op->done = true;
 }
@@ -119,17 +140,11 @@ bool al_op_needs(al_op *op, al_link *link) {
   op->needs = link;
   if (al_link_is_lost(link))
     al_op_fail_link(op, link);
-  else if (link == &op->session->prober->link && !op->session->prober->owner)
+  else if (link->is_orphan)
     al_op_fail(op, AL_CLOSED, "the connection whose prober this one asks by was closed");
   else /* never on behalf of an owner who is gone: nobody would carry it, nor close it */
     al_link_want(link);
   return false;
-}
-
-bool al_op_needs_probing(al_op *op, al_probing probing) {
-  al_session *session = op->session;
-  if (!al_op_needs(op, &session->holder)) return false;
-  return !al_probes_publish(session, probing) || al_op_needs(op, &session->prober->link);
 }
 
 bool al_op_has(al_op *op, const al_link *link) {
@@ -138,47 +153,15 @@ bool al_op_has(al_op *op, const al_link *link) {
   return !op->done;
 }
 
-bool al_op_has_probing(al_op *op, al_probing probing) {
-  al_session *session = op->session;
-  return al_op_has(op, &session->holder) &&
-         (!al_probes_publish(session, probing) || al_op_has(op, &session->prober->link));
-}
-
-bool al_op_confirm(al_op *op) {
-  op->awaited = al_claim_confirm(op->claim);
-  if (op->awaited == 0)
-    al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection to ask for \"%s\"",
-                       op->claim->queue);
-  return !op->done;
-}
-
-bool al_op_is_confirmed(const al_op *op) { return op->claim->confirmed >= op->awaited; }
-
-bool al_op_ascertain(al_op *op) {
-  if (!al_op_is_confirmed(op)) return false;
-  if (al_claim_is_certain(op->claim)) {
-    al_op_answered(op);
-    return true;
-  }
-  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once for all questions: every answer may be late again */
-  al_op_confirm(op);
-  return false;
-}
-
-void al_op_explain_doubt(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]) {
-  snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted late, and not confirmed within %g s", op->claim->queue,
-           (double)time / (double)AL_SECOND);
-}
-
 bool al_op_awaits_prober(const al_op *op) {
-  const al_link *prober = &op->session->prober->link;
+  const al_link *prober = op->session->prober;
   bool is_opening = prober->wanted || (prober->port && !al_link_is_open(prober));
   return op->asks > 0 || (op->needs == prober && is_opening);
 }
 
 bool al_op_lost_prober(const al_op *op) {
   const al_session *session = op->session;
-  return al_link_is_lost(&session->prober->link) && al_link_is_open(&session->holder);
+  return al_link_is_lost(session->prober) && al_link_is_open(&session->holder);
 }
 
 static void expire(al_op *op) {
@@ -236,7 +219,6 @@ static void op_free(al_op *op) {
     if (!op->done) done(op, AL_OK);
     al_session_flush(op->session); /* the undoing does not wait for whoever waits next */
   }
-  al_lock_drop(op->lock);
   if (op->free) op->free(op);
   free(op->slots);
 }

@@ -14,7 +14,7 @@
 #define AL_CORE_SESSION_OP_H
 
 #include "amqplocks.h"
-#include "core/session/claim.h"
+#include "core/session/session.h"
 #include "core/wire/link.h"
 
 struct al_op {
@@ -30,6 +30,7 @@ struct al_op {
   void *part;           /* a part that took over the steps */
   int asks;             /* exchanges under way on the prober */
   const al_link *needs; /* what it waits for to open; NULL */
+  bool is_final;        /* it may begin although the session is closed */
 
   int64_t deadline;    /* the caller's; AL_NEVER */
   int64_t reply_by;    /* the exchange under way must be answered by then; AL_NEVER if there is none */
@@ -43,7 +44,7 @@ struct al_op {
   void (*describe)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
 
   /* results */
-  al_lock *lock;
+  al_lock *lock; /* until al_op_lock() fetches it; the kind's `free` drops it */
   size_t count, seen;
   size_t ready;   /* of `count` permits, so many are free */
   al_slot *slots; /* freed with the operation */
@@ -72,22 +73,10 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__(
 
 /* True if the link is open. If it is not it is wanted; if it went down instead, the operation fails. */
 bool al_op_needs(al_op *op, al_link *link);
-/* The same for whoever claims on the holder and asks for queues: the prober is needed unless asking is passive. */
-bool al_op_needs_probing(al_op *op, al_probing probing);
 /* For an operation under way: the same links must still be open. False: one is not, and the operation has failed. */
 bool al_op_has(al_op *op, const al_link *link);
-bool al_op_has_probing(al_op *op, al_probing probing);
 /* The prober is lost, which holds nothing, and the holder is not. */
 bool al_op_lost_prober(const al_op *op);
-/* Asks the broker whether its claim is still there and ours. There may be no channel to ask on: the operation has failed. */
-bool al_op_confirm(al_op *op);
-bool al_op_is_confirmed(const al_op *op); /* by the answer to that; true also if nothing was asked */
-/* True if what it has claimed, which is HELD, is certain: whoever was stopped, or is answered late, may read of what the
- * broker has given to another since. If it is not, the broker is asked, until it is certain or the session's timeout is over;
- * that nobody answers, or that there is no channel to ask on, fails the operation. */
-bool al_op_ascertain(al_op *op);
-/* Words for the caller's timeout when it came while that was asked. */
-void al_op_explain_doubt(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]);
 /* Fails the operation as the link did. */
 void al_op_fail_link(al_op *op, const al_link *link);
 /* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */
@@ -96,6 +85,9 @@ void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
 
 /* Whether what it waits for comes from the prober; otherwise from the holder. */
 bool al_op_awaits_prober(const al_op *op);
+
+/* For the session: runs the step of every operation that is not done. */
+void al_ops_step(al_session *session);
 
 /* For the session: looks at the time. */
 void al_op_tick(al_op *op, int64_t now);

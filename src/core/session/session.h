@@ -9,20 +9,20 @@
 #define AL_CORE_SESSION_SESSION_H
 
 #include "amqplocks.h"
-#include "core/hold/bolt.h"
-#include "core/hold/origin.h"
-#include "core/session/claim.h"
-#include "core/session/probe.h"
 #include "core/wire/link.h"
-#include "core/wire/nodes.h"
 
+typedef struct al_claim al_claim;
+typedef struct al_prober al_prober;
 struct al_transport; /* the outside's own part of a session */
+
+#define AL_NAME_BUCKETS 64
 
 struct al_session {
   _Atomic int refs;
   al_settings settings;
   al_link holder;
-  al_prober *prober;                  /* its own, or another session's */
+  al_prober *asks_by;                 /* its own prober, or another session's; prober.h */
+  al_link *prober;                    /* the connection of that one */
   al_session *next_user;              /* of the same prober */
   al_session *next_owned, **owned_at; /* for an owner of many: its list */
   al_op *ops;                         /* not done */
@@ -30,10 +30,12 @@ struct al_session {
   al_claim *claims;                   /* not gone, or to be freed */
   char left
       [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
-  al_denied_bolts denied_bolts;
-  al_origin *origins;  /* of the queues it takes quorum permits from, the latest first; NULL */
-  bool has_leavings;   /* some claims are gone, or are being undone */
-  int64_t leavings_at; /* when something of those has to be tried again; AL_NEVER */
+  struct al_name_entry *names[AL_NAME_BUCKETS]; /* what the holder holds or may hold, by queue; names.h */
+  struct al_denied_bolts *denied_bolts;         /* made with the first denial; NULL; bolt.h */
+  struct al_origin *origins;                    /* of the queues of its quorum permits; NULL; origin.h */
+  void (*forget_origins)(al_session *);         /* set with the first of them */
+  bool has_leavings;                            /* some claims are gone, or are being undone */
+  int64_t leavings_at;                          /* when something of those has to be tried again; AL_NEVER */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
@@ -45,6 +47,7 @@ struct al_session {
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
+  void (*end)(al_session *); /* frees it, when nobody refers to it any more */
   void (*take_turn)(
       al_session *); /* also tells the time; NULL: there is one thread, and time is told otherwise */
   void (*give_turn)(al_session *);
@@ -52,14 +55,6 @@ struct al_session {
   bool (*has_forked)(const al_session *); /* NULL: never */
   void (*alarm)(al_session *, bool on);   /* there are alerts, or they were looked at; NULL: nobody waits */
 };
-
-/* `seed` feeds every choice by chance. `lender`: whose prober it asks by, which must be a session to the same broker, in the
- * same thread; NULL: it has one of its own. NULL: no memory. */
-al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender);
-
-/* Before anything is opened: these nodes of one cluster instead of the one it was made with, which is among them. The prober
- * of another session stays as it is. False: no memory. */
-bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled);
 
 void al_session_ref(al_session *session);
 void al_session_unref(al_session *session);
@@ -69,27 +64,14 @@ void al_session_unref(al_session *session);
 bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
-/* See al_link_excuse. */
-void al_session_excuse(al_session *session, int64_t pumped_at);
-
-/* Reads both links, moves every operation along, writes. `now` is when it begins. */
-void al_session_pump(al_session *session, int64_t now);
-int64_t al_session_wake(const al_session *session);
-
 /* Writes what the broker takes now. */
 void al_session_flush(al_session *session);
 
-/* The earliest deadline a caller has given; AL_NEVER. */
-int64_t al_session_deadline(const al_session *session);
-
-/* Its operations look whether they can go on. */
-void al_session_step(al_session *session);
+/* The time, while it is pumped: of the session, and of both its links. */
+void al_session_set_now(al_session *session, int64_t now);
 
 /* What the time is, outside pumping: for operations begun now. */
 void al_session_set_time(al_session *session, int64_t now, double wall_now);
-
-void al_session_list(al_session *session, al_op *op);
-void al_session_unlist(al_session *session, al_op *op);
 
 /* News for people, kept until al_session_news() fetches them; the oldest are forgotten when nobody does. */
 void al_session_note(al_session *session, bool is_warning, const char *format, ...)

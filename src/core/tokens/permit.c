@@ -7,6 +7,7 @@
 
 #include "core/base/field.h"
 #include "core/hold/exclusive.h"
+#include "core/hold/origin.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
 #include "core/wire/link.h"
@@ -86,7 +87,7 @@ static int arguments(const al_taker *taker, amqp_table_entry_t *entries) {
 static bool closes(const al_taker *taker) {
   const al_permit *permit = taker->owner;
   const al_claim *claim = &permit->claim;
-  return permit->is_quorum && al_exclusive_is_any(claim->session) &&
+  return permit->is_quorum && al_names_are_any(claim->session) &&
          al_origin_is_ours(claim->session, claim->queue);
 }
 

@@ -137,7 +137,7 @@ static void wanting_links(al_op *op) {
   char queue[AL_NAME_SIZE];
   bool publishes = work->plan.action != AL_REMOVE && work->plan.action != AL_DESTROY;
   if (!al_op_needs(op, &op->session->holder)) return;
-  if (publishes && !al_op_needs(op, &op->session->prober->link)) return;
+  if (publishes && !al_op_needs(op, op->session->prober)) return;
   op->step = taking_mutex;
   al_name_token_admin(queue, work->name);
   al_admin_mutex_begin(&work->mutex, op, work->name, queue);

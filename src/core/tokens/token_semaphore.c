@@ -58,7 +58,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const token_acquire *self = (const token_acquire *)op;
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   if (op->step == handing_over)
-    al_op_explain_doubt(op, self->options.timeout, out);
+    al_claim_doubt_text(op, self->options.timeout, out);
   else
     snprintf(out, AL_MESSAGE_SIZE, "no permit of \"%s\" came free within %g s%s", self->semaphore->name,
              seconds, op->waits_since == AL_NEVER ? " (the broker had not answered yet)" : "");
@@ -76,7 +76,10 @@ static void acquire_stop(al_op *op) {
   leave_permit(self);
 }
 
-static void acquire_free(al_op *op) { al_token_semaphore_drop(((token_acquire *)op)->semaphore); }
+static void acquire_free(al_op *op) {
+  al_lock_drop(op->lock); /* that nobody fetched */
+  al_token_semaphore_drop(((token_acquire *)op)->semaphore);
+}
 
 static void got(token_acquire *self) {
   const char *name = self->semaphore->name;
@@ -130,7 +133,7 @@ static void handing_over(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (self->permit->claim.state == AL_CLAIM_GONE)
     missed(self);
-  else if (al_op_ascertain(op))
+  else if (al_claim_ascertain_for(op))
     got(self);
 }
 

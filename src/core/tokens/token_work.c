@@ -138,7 +138,7 @@ static void publishing(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   const al_mint *mint = &work->mint;
   if (!al_admin_mutex_held(&work->mutex) || !al_mint_rests(&work->mint)) return;
-  if (!al_op_ascertain(op) || !al_mint_over(&work->mint)) return;
+  if (!al_claim_ascertain_for(op) || !al_mint_over(&work->mint)) return;
   bool only_asks = mint->probes.message == AL_MESSAGE_PROBE; /* whether the queue is seen does not matter */
   bool fine =
       mint->code == AL_OK || (only_asks && (mint->code == AL_NOT_FOUND || mint->code == AL_UNAVAILABLE));

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/base/field.h"
-#include "core/wire/link.h"
 
 #define IDLE_MAX 16 /* channels kept open for the next who needs one */
 #define LEFT_MOST (60 * AL_SECOND)

@@ -16,11 +16,7 @@
 #ifndef AL_CORE_WIRE_CHANNEL_H
 #define AL_CORE_WIRE_CHANNEL_H
 
-#include "amqplocks.h"
-#include "core/base/amqp.h"
-
-typedef struct al_link al_link;
-typedef struct al_channel al_channel;
+#include "core/wire/link.h"
 
 typedef enum al_event_kind {
   AL_EVENT_METHOD,  /* a method, decoded */

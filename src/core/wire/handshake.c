@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: MIT
- * SPDX-FileCopyrightText: the amqp-locks authors
- *
- * The AMQP 0-9-1 handshake in frames, the same for every transport: start, start-ok, tune, tune-ok and open, open-ok.
- * Every refusal is told apart: RabbitMQ answers wrong credentials with connection.close 403 because we announce
- * authentication_failure_close, and an open it does not want with 530. */
-#include "core/base/field.h"
-#include "core/wire/link.h"
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/wire/handshake.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/field.h"
+
 #define OUR_FRAME_MAX 8192      /* our frames are far smaller */
 #define THEIR_FRAME_MAX 1048576 /* nothing else comes while a frame does */
+
+/* Gives the code and the words of a handshake that failed. */
+__attribute__((format(printf, 3, 4))) static al_code refuse(char why[AL_MESSAGE_SIZE], al_code code,
+                                                            const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(why, AL_MESSAGE_SIZE, format, arguments);
+  va_end(arguments);
+  return code;
+}
 
 /* RFC 4616: NUL user NUL password. EXTERNAL's identity is the certificate's own. */
 static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
@@ -73,23 +81,24 @@ static void cluster_name(const amqp_table_t *properties, char *out, size_t size)
 
 /* Nodes that are listed are those of one cluster: on two, one lock would have two holders. A single address is its owner's
  * affair: whatever is found there is the broker. */
-static bool is_of_cluster(al_link *link) {
+static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
-  bool is_listed = link->rotates || (link->nodes && link->nodes->count > 1);
-  if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return true;
-  al_link_abort(
-      link, AL_CONFLICT,
+  bool is_listed = link->rotates || al_link_nodes_count(link) > 1;
+  if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return AL_OK;
+  return refuse(
+      why, AL_CONFLICT,
       "the broker at %.150s:%d belongs to the cluster \"%.100s\", and the one before to \"%.100s\": "
       "list the nodes of one cluster",
       link->settings->host, link->settings->port, seen, expected);
-  return false;
 }
 
-static void opened(al_link *link) {
-  if (!is_of_cluster(link)) return; /* the other link may have opened meanwhile */
+static al_code opened(al_link *link, char why[AL_MESSAGE_SIZE]) {
+  al_code code = check_cluster(link, why); /* the other link may have opened meanwhile */
+  if (code != AL_OK) return code;
   if (link->seen_cluster[0] != '\0')
     memcpy(link->cluster->name, link->seen_cluster, sizeof link->cluster->name);
   link->state = AL_LINK_OPEN;
+  return AL_OK;
 }
 
 static bool offers(amqp_bytes_t mechanisms, const char *wanted) {
@@ -101,17 +110,17 @@ static bool offers(amqp_bytes_t mechanisms, const char *wanted) {
   return false;
 }
 
-static void started(al_link *link, const amqp_connection_start_t *start) {
+static al_code started(al_link *link, const amqp_connection_start_t *start, char why[AL_MESSAGE_SIZE]) {
   const char *mechanism = link->settings->external ? "EXTERNAL" : "PLAIN";
-  if (!offers(start->mechanisms, mechanism)) {
-    al_link_abort(link, AL_AUTH, "the broker does not offer the SASL mechanism %s", mechanism);
-    return;
-  }
+  if (!offers(start->mechanisms, mechanism))
+    return refuse(why, AL_AUTH, "the broker does not offer the SASL mechanism %s", mechanism);
   link->version = broker_version(&start->server_properties);
   cluster_name(&start->server_properties, link->seen_cluster, sizeof link->seen_cluster);
-  if (!is_of_cluster(link)) return; /* before it is told the password */
+  al_code code = check_cluster(link, why); /* before it is told the password */
+  if (code != AL_OK) return code;
   send_start_ok(link);
   link->state = AL_LINK_TUNING;
+  return AL_OK;
 }
 
 /* The smaller of two limits, of which 0 is none. */
@@ -120,21 +129,20 @@ static int lesser(int ours, uint32_t theirs) {
 }
 
 /* RabbitMQ does not split the header of a message, so it may send what it lets publishers send: as much as it offers. */
-static bool accepts(al_link *link, uint32_t frame_max) {
-  bool is_small = frame_max > 0 && frame_max < AMQP_FRAME_MIN_SIZE;
-  bool is_large = frame_max == 0 || frame_max > THEIR_FRAME_MAX;
-  if (is_large)
-    al_link_abort(link, AL_LIMIT,
+static al_code check_frame_max(uint32_t frame_max, char why[AL_MESSAGE_SIZE]) {
+  if (frame_max == 0 || frame_max > THEIR_FRAME_MAX)
+    return refuse(why, AL_LIMIT,
                   "the broker's frame_max is %u%s: set it to at most %d, as 131072, which is its default",
                   frame_max, frame_max == 0 ? ", no limit" : "", THEIR_FRAME_MAX);
-  if (is_small)
-    al_link_abort(link, AL_PROTOCOL, "the broker's frame_max is %u, less than the %d that AMQP allows",
+  if (frame_max < AMQP_FRAME_MIN_SIZE)
+    return refuse(why, AL_PROTOCOL, "the broker's frame_max is %u, less than the %d that AMQP allows",
                   frame_max, AMQP_FRAME_MIN_SIZE);
-  return !is_small && !is_large;
+  return AL_OK;
 }
 
-static void tuned(al_link *link, const amqp_connection_tune_t *tune) {
-  if (!accepts(link, tune->frame_max)) return;
+static al_code tuned(al_link *link, const amqp_connection_tune_t *tune, char why[AL_MESSAGE_SIZE]) {
+  al_code code = check_frame_max(tune->frame_max, why);
+  if (code != AL_OK) return code;
   link->channel_max = lesser(link->settings->channel_max, tune->channel_max);
   link->port->kind->tune(link->port, link->channel_max, lesser(OUR_FRAME_MAX, tune->frame_max));
   amqp_connection_tune_ok_t ok = {.channel_max = (uint16_t)link->channel_max,
@@ -145,19 +153,20 @@ static void tuned(al_link *link, const amqp_connection_tune_t *tune) {
   al_link_method(link, 0, AMQP_CONNECTION_TUNE_OK_METHOD, &ok);
   al_link_method(link, 0, AMQP_CONNECTION_OPEN_METHOD, &open);
   link->state = AL_LINK_OPENING;
+  return AL_OK;
 }
 
-void al_handshake(al_link *link, const amqp_frame_t *frame) {
+al_code al_handshake(al_link *link, const amqp_frame_t *frame, char why[AL_MESSAGE_SIZE]) {
   const amqp_method_t *method = &frame->payload.method;
   if (link->state == AL_LINK_GREETING && method->id == AMQP_CONNECTION_START_METHOD)
-    started(link, method->decoded);
-  else if (link->state == AL_LINK_TUNING && method->id == AMQP_CONNECTION_TUNE_METHOD)
-    tuned(link, method->decoded);
-  else if (link->state == AL_LINK_OPENING && method->id == AMQP_CONNECTION_OPEN_OK_METHOD)
-    opened(link);
-  else
-    al_link_abort(link, AL_PROTOCOL, "the broker broke the AMQP handshake with %s",
-                  amqp_method_name(method->id) ? amqp_method_name(method->id) : "an unknown method");
+    return started(link, method->decoded, why);
+  if (link->state == AL_LINK_TUNING && method->id == AMQP_CONNECTION_TUNE_METHOD)
+    return tuned(link, method->decoded, why);
+  if (link->state == AL_LINK_OPENING && method->id == AMQP_CONNECTION_OPEN_OK_METHOD)
+    return opened(link, why);
+  const char *name = amqp_method_name(method->id);
+  return refuse(why, AL_PROTOCOL, "the broker broke the AMQP handshake with %s",
+                name ? name : "an unknown method");
 }
 
 static bool mentions(amqp_bytes_t text, const char *word) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A link is one AMQP connection: its handshake, its heartbeats, its channels, the claims it carries, and what it knows
- * about how sure they are.
+ * A link is one AMQP connection: where it connects to, whether it is wanted, what it sends, and until when it is certain.
+ * connection.h has its life, handshake.h its beginning, channel.h its channels.
  *
  *   IDLE ─ want, attach ─> GREETING ─ start ─> TUNING ─ tune ─> OPENING ─ open-ok ─> OPEN ─ close ─> CLOSING
  *     ^                        └───────────┴────────┴──────────────┴──────────┴────────────────────────> DOWN
@@ -18,8 +18,8 @@
 #ifndef AL_CORE_WIRE_LINK_H
 #define AL_CORE_WIRE_LINK_H
 
+#include "core/base/amqp.h"
 #include "core/base/backoff.h"
-#include "core/wire/channel.h"
 #include "core/wire/nodes.h"
 #include "core/wire/port.h"
 
@@ -41,16 +41,16 @@ typedef enum al_link_change {
   AL_LINK_WENT_DOWN
 } al_link_change;
 
-#define AL_NAME_BUCKETS 64
-
-struct al_exclusive;
+typedef struct al_link al_link;
+typedef struct al_channel al_channel;
 
 struct al_link {
   const al_settings *settings; /* of the node it is connected to, or tries next */
   const char *role;            /* "holder" or "prober", the suffix of the connection's name */
   al_link_state state;
   bool wanted, was_open, has_last_words;
-  bool has_more; /* the last pump left something to be read */
+  bool has_more;  /* the last pump left something to be read */
+  bool is_orphan; /* whoever carried it is gone: it is down, and stays so */
   al_port *port;
   al_port *parted; /* the last connection's, as long as its last words may still be fetched from it */
   int64_t now;     /* the time of the pump under way, or of what it has read last */
@@ -88,8 +88,6 @@ struct al_link {
   int idle_count;
   int64_t leftovers_at; /* when to look for channels that wait in vain to be given back; AL_NEVER */
 
-  struct al_exclusive *names[AL_NAME_BUCKETS]; /* what this connection holds or may hold, by queue name */
-
   al_code code; /* why it is DOWN */
   char why[AL_MESSAGE_SIZE];
 
@@ -101,9 +99,6 @@ struct al_link {
 /* `random` is the session's, `cluster` what its links have in common. */
 void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluster, const char *role,
                   uint64_t *random);
-
-/* Frees what the link still has; it must be down, or never have been up. */
-void al_link_free(al_link *link);
 
 /* Asks the outside for a connection, unless there is one or one is under way. */
 void al_link_want(al_link *link);
@@ -135,30 +130,6 @@ void al_link_put_off(al_link *link);
 /* Forgets how the last connection ended, so that another may be wanted. */
 void al_link_forget(al_link *link);
 
-/* Takes a connected port (and owns it) and begins the handshake, which must be over by `deadline`. */
-void al_link_attach(al_link *link, al_port *port, int64_t now, int64_t deadline);
-
-/* The outside could not connect. */
-void al_link_fail(al_link *link, al_code code, const char *why);
-
-/* Reads, dispatches, keeps heartbeats and deadlines, writes. */
-void al_link_pump(al_link *link, int64_t now);
-
-/* To be called before pumping where the outside reads and may do so late. If it has not pumped for a heartbeat, not having
- * heard the broker proves nothing: what came lies unread, and silence is judged a heartbeat later. */
-void al_link_excuse(al_link *link, int64_t pumped_at);
-
-/* The earliest time at which pumping is worthwhile although nothing came, or at which a connection is due that is not
- * due yet: what is due already is the outside's business, and no reason to pump. */
-int64_t al_link_wake(const al_link *link);
-
-/* connection.close, politely; the link goes DOWN with AL_CLOSED when it is answered or `deadline` has passed. */
-void al_link_close(al_link *link, int64_t deadline);
-
-/* Down at once, without a word to the broker. */
-void al_link_abort(al_link *link, al_code code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Sends a frame. */
 void al_link_send(al_link *link, const amqp_frame_t *frame);
 void al_link_method(al_link *link, int channel, amqp_method_number_t method, void *decoded);
@@ -177,9 +148,12 @@ bool al_link_ends_by_name(const al_link *link);
 bool al_link_is_open(const al_link *link);
 bool al_link_is_lost(const al_link *link); /* it went down, and nobody has forgotten it yet */
 
-/* handshake.c: one method frame on channel 0 while the link is not OPEN. */
-void al_handshake(al_link *link, const amqp_frame_t *frame);
-/* Maps the broker's connection.close to our codes, according to how far the link had come. */
-al_code al_handshake_refusal(al_link_state state, const amqp_connection_close_t *close);
+/* ---- for handshake.c and connection.c ---------------------------------------------------------------------------- */
+
+size_t al_link_nodes_count(const al_link *link);
+void al_link_use_node(al_link *link, size_t node); /* counted on from the first one when there are fewer */
+void al_link_end_attempt(al_link *link);
+void al_link_pause(al_link *link);              /* the next attempt has to wait */
+int64_t al_link_heartbeat(const al_link *link); /* in nanoseconds */
 
 #endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/session/loop.h"
+
+#include <stdlib.h>
+
+#include "core/session/claim.h"
+#include "core/session/op.h"
+#include "core/session/prober.h"
+#include "core/session/turn.h"
+#include "core/wire/connection.h"
+
+/* ---- made and freed --------------------------------------------------------------------------------------------- */
+
+static void session_free(al_session *session);
+
+static void tell_time(void *watcher) {
+  al_session *session = watcher;
+  if (session->clock) al_session_set_now(session, session->clock(session));
+}
+
+static void holder_changed(void *watcher, al_link *holder, al_link_change change) {
+  al_session *session = watcher;
+  al_session_note_change(session, holder, change);
+  if (change == AL_LINK_WENT_DOWN) {
+    al_claims_down(session);
+    if (session->forget_origins) session->forget_origins(session);
+  }
+  al_ops_step(session);
+}
+
+al_session *al_session_new(const al_settings *settings, uint64_t seed, al_session *lender) {
+  al_session *session = calloc(1, sizeof *session);
+  if (!session) return NULL;
+  session->refs = 1;
+  session->end = session_free;
+  session->settings = *settings;
+  session->random = seed;
+  session->leavings_at = AL_NEVER;
+  if (lender)
+    al_prober_use(lender->asks_by, session);
+  else if (!al_prober_new(session, seed)) {
+    free(session);
+    return NULL;
+  }
+  al_link_init(&session->holder, &session->settings, &session->asks_by->cluster, "holder", &session->random);
+  session->holder.changed = holder_changed;
+  session->holder.tell_time = tell_time;
+  session->holder.watcher = session;
+  return session;
+}
+
+bool al_session_owns_prober(const al_session *session) { return session->asks_by->owner == session; }
+
+bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled) {
+  al_link *links[] = {&session->holder, al_session_owns_prober(session) ? session->prober : NULL};
+  for (int i = 0; i < 2 && links[i]; i++) {
+    links[i]->is_shuffled = is_shuffled;
+    if (!al_link_readdress(links[i], settings, count)) return false;
+  }
+  return true;
+}
+
+static void session_free(al_session *session) {
+  al_session_abort(session);
+  if (al_session_forked(session)) return;
+  if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
+  al_claims_free(session);
+  if (session->forget_origins) session->forget_origins(session);
+  al_connection_free(&session->holder);
+  al_prober_leave(session->asks_by, session);
+  free(session->denied_bolts);
+  free(session->notes);
+  free(session);
+}
+
+void al_session_drop(al_session *session) {
+  if (!session) return;
+  al_session_abort(session);
+  al_session_unref(session);
+}
+
+/* ---- pumped ----------------------------------------------------------------------------------------------------- */
+
+void al_session_excuse(al_session *session, int64_t pumped_at) {
+  al_connection_excuse(&session->holder, pumped_at);
+  if (al_session_owns_prober(session)) al_connection_excuse(session->prober, pumped_at);
+}
+
+void al_session_pump(al_session *session, int64_t now) {
+  al_session_set_now(session, now);
+  al_connection_pump(&session->holder, now);
+  al_session_excuse(session, now); /* the prober has waited as long as the holder took to read */
+  if (al_session_owns_prober(session)) al_prober_pump(session->asks_by, session->now);
+  for (al_op *op = session->ops, *next; op; op = next) {
+    next = op->next;
+    al_op_tick(op, now); /* by which time both links were read */
+  }
+  al_claims_sweep(session);
+  al_session_flush(
+      session); /* what the operations' steps have just written leaves now, not at the next turn */
+}
+
+int64_t al_session_deadline(const al_session *session) {
+  int64_t deadline = AL_NEVER;
+  for (const al_op *op = session->ops; op; op = op->next)
+    if (op->deadline < deadline) deadline = op->deadline;
+  return deadline;
+}
+
+int64_t al_session_wake(const al_session *session) {
+  int64_t wake = al_connection_wake(&session->holder);
+  int64_t other = al_session_owns_prober(session) ? al_connection_wake(session->prober) : AL_NEVER;
+  if (other < wake) wake = other;
+  if (session->leavings_at < wake) wake = session->leavings_at;
+  for (const al_op *op = session->ops; op; op = op->next) {
+    other = al_op_wake(op);
+    if (other < wake) wake = other;
+  }
+  return wake;
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------------------------- */
+
+static void opening(al_op *op) {
+  if (al_op_needs(op, &op->session->holder)) al_op_finish(op);
+}
+
+al_op *al_session_open(al_session *session) {
+  AL_TURN(session);
+  al_op *op = al_op_new(session, sizeof *op);
+  if (!op) return NULL;
+  al_link_want(&session->holder);
+  return al_op_start(op, opening, AL_NEVER);
+}
+
+static bool claims_are_gone(const al_session *session) {
+  for (const al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->state != AL_CLAIM_GONE && !claim->is_denied) return false;
+  return true;
+}
+
+static bool is_down(const al_link *link) {
+  return link->state == AL_LINK_IDLE || link->state == AL_LINK_DOWN;
+}
+
+static void closing_links(al_op *op) {
+  const al_session *session = op->session;
+  if (is_down(&session->holder) && (!al_session_owns_prober(session) || is_down(session->prober)))
+    al_op_finish(op);
+}
+
+static void close_prober(al_session *session, int64_t deadline) {
+  al_link *link = session->prober;
+  if (link->blocked) /* it would not be read, and holds nothing */
+    al_connection_abort(link, AL_CLOSED, "the connection was closed");
+  else
+    al_connection_close(link, deadline);
+}
+
+static void closing_claims(al_op *op) {
+  al_session *session = op->session;
+  bool is_late = session->now >= op->reply_by - session->settings.timeout / 2;
+  if (!claims_are_gone(session) && !is_late && al_link_is_open(&session->holder)) {
+    op->wake = op->reply_by - session->settings.timeout / 2;
+    return;
+  }
+  op->step = closing_links;
+  al_connection_close(&session->holder, op->reply_by);
+  if (al_session_owns_prober(session)) close_prober(session, op->reply_by);
+  closing_links(op);
+}
+
+static void closing_stop(al_op *op) { al_session_abort(op->session); }
+
+al_op *al_session_close(al_session *session) {
+  AL_TURN(session);
+  al_op *op = al_op_new(session, sizeof *op);
+  if (!op) return NULL;
+  op->is_final = true;
+  for (al_op *other = session->ops, *next; other; other = next) {
+    next = other->next;
+    if (other->watches_claims) continue; /* a close under way: this one waits beside it */
+    al_op_fail(other, AL_CLOSED, "the connection was closed");
+  }
+  for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);
+  op->stop = closing_stop;
+  op->watches_claims = true;
+  al_op_ask(op);
+  al_op_start(op, session->closed ? closing_links : closing_claims, AL_NEVER);
+  session->closed = true;
+  return op;
+}
+
+static void close_descriptors(al_session *session) {
+  al_port *holder = session->holder.port,
+          *prober = al_session_owns_prober(session) ? session->prober->port : NULL;
+  session->holder.port = NULL;
+  if (holder) holder->kind->close(holder);
+  if (!prober) return;
+  session->prober->port = NULL;
+  prober->kind->close(prober);
+}
+
+void al_session_abort(al_session *session) {
+  if (al_session_forked(session)) {
+    close_descriptors(session);
+    return;
+  }
+  AL_TURN(session);
+  session->closed = true;
+  session->holder.changed = NULL;
+  al_connection_abort(&session->holder, AL_CLOSED, "the connection was closed");
+  al_prober_disown(session->asks_by, session);
+  for (al_op *op = session->ops, *next; op; op = next) {
+    next = op->next;
+    al_op_fail(op, AL_CLOSED, "the connection was closed");
+  }
+}

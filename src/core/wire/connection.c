@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/wire/connection.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/wire/channel.h"
+#include "core/wire/handshake.h"
+
+#define FRAMES_AT_ONCE 10000
+#define PROTOCOL_HEADER 'A' /* what rabbitmq-c calls the frame type of a protocol header it has read */
+
+static void changed(al_link *link, al_link_change change) {
+  if (link->changed) link->changed(link->watcher, link, change);
+}
+
+/* ---- the beginning and the end of a connection ------------------------------------------------------------------- */
+
+static void forget_parted(al_link *link) {
+  if (link->parted) link->parted->kind->close(link->parted);
+  link->parted = NULL;
+}
+
+void al_connection_attach(al_link *link, al_port *port, int64_t now, int64_t deadline) {
+  forget_parted(link);
+  link->wanted = false;
+  link->blocked = false;
+  link->has_last_words = false;
+  link->version = 0;
+  link->port = port;
+  link->state = AL_LINK_GREETING;
+  link->now = link->sent_at = link->heard_at = link->pulsed_at = now;
+  link->answered_at = 0;
+  link->deadline = deadline;
+  link->channel_max = 0;
+  link->code = AL_OK;
+  link->why[0] = '\0';
+  link->seen_cluster[0] = '\0';
+  port->kind->send_header(port);
+}
+
+/* What is wrong with a node, named by its address unless the words do that. */
+static void describe_node(const al_link *link, char words[AL_MESSAGE_SIZE]) {
+  char place[sizeof link->settings->host + 16];
+  snprintf(place, sizeof place, "%s:%d", link->settings->host, link->settings->port);
+  if (strstr(link->why, place))
+    snprintf(words, AL_MESSAGE_SIZE, "%s", link->why);
+  else
+    snprintf(words, AL_MESSAGE_SIZE, "%.200s: %.300s", place, link->why);
+}
+
+static void pause_unless_it_lasted(al_link *link) {
+  if (link->was_open && link->now - link->opened_at >= link->reconnect.most)
+    link->reconnect = AL_WAIT_RECONNECT;
+  else
+    al_link_pause(link);
+}
+
+/* The connection is over. The answer to the broker's goodbye is kept where it must still be fetched. */
+static void part(al_link *link) {
+  al_port *port = link->port;
+  link->port = NULL;
+  if (!port) return;
+  if (link->has_last_words && port->kind->is_fetched)
+    link->parted = port;
+  else
+    port->kind->close(port);
+}
+
+void al_connection_free(al_link *link) {
+  forget_parted(link);
+  al_nodes_free(link->nodes);
+  link->nodes = NULL;
+}
+
+/* Before the handshake was done, and there is another node to try. */
+static bool may_go_on(const al_link *link) {
+  bool was_tried = link->state != AL_LINK_IDLE && link->state != AL_LINK_DOWN;
+  return was_tried && !link->was_open && al_link_nodes_left(link) > 1 && al_nodes_go_on(link->code);
+}
+
+static void go_on(al_link *link) {
+  char words[AL_MESSAGE_SIZE];
+  size_t length = strlen(link->tried_words);
+  describe_node(link, words);
+  snprintf(link->tried_words + length, sizeof link->tried_words - length, "%s; ", words);
+  part(link);
+  link->state = AL_LINK_IDLE;
+  link->wanted = true; /* by now: the operations are stepped, and would begin another attempt */
+  link->due_at = link->now;
+  link->tried++;
+  changed(link, AL_LINK_WENT_ON);
+  al_link_use_node(link, link->node + 1);
+}
+
+/* Which of several nodes has failed, or that they all have. */
+static void tell_of_nodes(al_link *link) {
+  char words[AL_MESSAGE_SIZE];
+  if (al_link_nodes_count(link) == 1 || link->was_open || link->code == AL_CLOSED || link->code == AL_URL)
+    return;
+  describe_node(link, words);
+  if (al_nodes_go_on(link->code))
+    snprintf(link->why, sizeof link->why, "none of %zu hosts: %.230s%.230s", al_link_nodes_count(link),
+             link->tried_words, words);
+  else
+    snprintf(link->why, sizeof link->why, "%s", words);
+}
+
+static void link_down(al_link *link) {
+  bool was = link->state != AL_LINK_DOWN;
+  link->was_open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
+  if (may_go_on(link)) {
+    go_on(link);
+    return;
+  }
+  tell_of_nodes(link);
+  al_link_end_attempt(link);
+  link->state = AL_LINK_DOWN;
+  link->wanted = false;
+  link->blocked = false;
+  link->certain_until = 0;
+  pause_unless_it_lasted(link);
+  part(link);
+  al_channels_down(link);
+  if (was) changed(link, AL_LINK_WENT_DOWN);
+}
+
+void al_connection_fail(al_link *link, al_code code, const char *why) {
+  link->code = code;
+  snprintf(link->why, sizeof link->why, "%s", why);
+  link->state = AL_LINK_GREETING; /* there was an attempt, and it is told of like any other end */
+  link_down(link);
+}
+
+void al_connection_abort(al_link *link, al_code code, const char *format, ...) {
+  if (link->state == AL_LINK_DOWN) return;
+  va_list arguments;
+  va_start(arguments, format);
+  link->code = code;
+  vsnprintf(link->why, sizeof link->why, format, arguments);
+  va_end(arguments);
+  link_down(link);
+}
+
+void al_connection_close(al_link *link, int64_t deadline) {
+  amqp_connection_close_t close = {.reply_code = AMQP_REPLY_SUCCESS,
+                                   .reply_text = amqp_cstring_bytes("goodbye")};
+  link->wanted = false;
+  if (link->state != AL_LINK_OPEN) {
+    if (link->state != AL_LINK_CLOSING) al_connection_abort(link, AL_CLOSED, "the connection was closed");
+    return;
+  }
+  al_link_method(link, 0, AMQP_CONNECTION_CLOSE_METHOD, &close);
+  link->state = AL_LINK_CLOSING;
+  link->deadline = deadline;
+}
+
+/* ---- what arrives on channel 0 ---------------------------------------------------------------------------------- */
+
+static void closed_by_broker(al_link *link, const amqp_connection_close_t *close) {
+  amqp_connection_close_ok_t ok = {0};
+  al_link_method(link, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
+  link->port->kind->flush(link->port);
+  link->has_last_words = true;
+  al_code code = al_handshake_refusal(link->state, close);
+  al_connection_abort(link, code, "the broker closed the connection: %.*s", (int)close->reply_text.len,
+                      (const char *)close->reply_text.bytes);
+}
+
+static void blocked(al_link *link, bool is_blocked) {
+  if (link->blocked == is_blocked) return;
+  link->blocked = is_blocked;
+  changed(link, is_blocked ? AL_LINK_BLOCKED : AL_LINK_UNBLOCKED);
+}
+
+static void shake_hands(al_link *link, const amqp_frame_t *frame) {
+  char why[AL_MESSAGE_SIZE];
+  al_code code = al_handshake(link, frame, why);
+  if (code != AL_OK) al_connection_abort(link, code, "%s", why);
+}
+
+static void connection_method(al_link *link, const amqp_frame_t *frame) {
+  const amqp_method_t *method = &frame->payload.method;
+  switch (method->id) {
+    case AMQP_CONNECTION_CLOSE_METHOD:
+      closed_by_broker(link, method->decoded);
+      return;
+    case AMQP_CONNECTION_CLOSE_OK_METHOD:
+      al_connection_abort(link, AL_CLOSED, "the connection was closed");
+      return;
+    case AMQP_CONNECTION_BLOCKED_METHOD:
+      blocked(link, true);
+      return;
+    case AMQP_CONNECTION_UNBLOCKED_METHOD:
+      blocked(link, false);
+      return;
+    default:
+      if (link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING) return;
+      shake_hands(link, frame);
+      if (link->state != AL_LINK_OPEN) return;
+      link->opened_at = link->now;
+      link->cluster->good = link->node;
+      al_link_end_attempt(link);
+      changed(link, AL_LINK_OPENED);
+  }
+}
+
+static void dispatch(al_link *link, const amqp_frame_t *frame) {
+  if (frame->frame_type == PROTOCOL_HEADER) {
+    const amqp_frame_t *f = frame;
+    al_connection_abort(link, AL_PROTOCOL, "the broker speaks another protocol (AMQP %d.%d), not AMQP 0-9-1",
+                        f->payload.protocol_header.transport_low,
+                        f->payload.protocol_header.protocol_version_major);
+    return;
+  }
+  if (frame->frame_type == AMQP_FRAME_HEARTBEAT) return;
+  if (frame->channel == 0 && frame->frame_type == AMQP_FRAME_METHOD) {
+    connection_method(link, frame);
+    return;
+  }
+  bool open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
+  if (!open || !al_channel_frame(link, frame))
+    al_connection_abort(link, AL_PROTOCOL, "the broker sent a frame that has no place on channel %d",
+                        frame->channel);
+}
+
+/* What was read is judged by a time after the reading: its process may have been stopped since the pump began, and what it
+ * reads then may be another's by now. */
+static al_port_state next(al_link *link, amqp_frame_t *frame) {
+  al_port *port = link->port;
+  al_port_state state = port->kind->next(port, frame);
+  if (!port->heard) return state;
+  port->heard = false;
+  if (link->tell_time) link->tell_time(link->watcher);
+  link->heard_at = link->now;
+  return state;
+}
+
+/* At most so many, that a peer that never pauses cannot keep time from passing. */
+static void read_some(al_link *link) {
+  amqp_frame_t frame;
+  link->has_more = false;
+  for (int left = FRAMES_AT_ONCE; link->port; left--) {
+    link->has_more = left == 0;
+    if (link->has_more) return;
+    al_port *port = link->port;
+    al_port_state state = next(link, &frame);
+    if (state == AL_PORT_MORE) return;
+    if (state == AL_PORT_PART) continue;
+    if (state == AL_PORT_DOWN) {
+      al_code code = link->state == AL_LINK_CLOSING ? AL_CLOSED : port->code;
+      char why[sizeof port->why];
+      memcpy(why, port->why, sizeof why);
+      al_connection_abort(link, code, "%s", why);
+      return;
+    }
+    amqp_channel_t channel = frame.channel;
+    dispatch(link, &frame);
+    if (link->port == port) port->kind->release(port, channel);
+  }
+}
+
+/* ---- time ------------------------------------------------------------------------------------------------------- */
+
+static bool is_shaking_hands(const al_link *link) {
+  return link->state == AL_LINK_GREETING || link->state == AL_LINK_TUNING || link->state == AL_LINK_OPENING;
+}
+
+static void pulse_event(void *owner, al_channel *channel, const al_event *event) {
+  (void)channel;
+  al_link *link = owner;
+  if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) link->pulse = NULL;
+}
+
+/* A channel on which asking for nothing disturbs nobody: one of our own, or, when there are no more, anybody's. */
+static al_channel *pulse_channel(al_link *link) {
+  if (!link->pulse) link->pulse = al_channel_take(link, pulse_event, link);
+  if (link->pulse) return link->pulse;
+  for (int number = 1; number < link->channels_size; number++) {
+    al_channel *channel = link->channels[number];
+    if (channel && channel->state == AL_CHANNEL_OPEN) return channel;
+  }
+  return NULL;
+}
+
+/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. */
+static void pulse(al_link *link) {
+  if (link->pulses == 0 || link->now < link->pulsed_at + al_link_heartbeat(link) / 2) return;
+  link->pulsed_at = link->now;
+  al_channel *channel = pulse_channel(link);
+  if (channel && channel->unanswered <= 1) al_channel_ping(channel);
+}
+
+static void keep_time(al_link *link) {
+  bool is_bounded = is_shaking_hands(link) || link->state == AL_LINK_CLOSING;
+  if (is_bounded && link->now >= link->deadline) {
+    bool closing = link->state == AL_LINK_CLOSING;
+    al_connection_abort(link, closing ? AL_CLOSED : AL_UNREACHABLE, "%s",
+                        closing ? "the connection was closed"
+                                : "the broker did not finish the AMQP handshake in time");
+    return;
+  }
+  if (link->state != AL_LINK_OPEN) return;
+  if (link->now - link->heard_at > 2 * al_link_heartbeat(link)) {
+    al_connection_abort(link, AL_UNREACHABLE, "nothing came from the broker for two heartbeats");
+    return;
+  }
+  pulse(link);
+  if (link->now >= link->leftovers_at) al_channels_sweep(link);
+  if (link->now - link->sent_at >= al_link_heartbeat(link) / 2) {
+    amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEARTBEAT};
+    al_link_send(link, &frame);
+  }
+}
+
+void al_connection_excuse(al_link *link, int64_t pumped_at) {
+  int64_t beat = al_link_heartbeat(link);
+  if (link->now - pumped_at > beat && link->now - link->heard_at > beat) link->heard_at = link->now - beat;
+}
+
+void al_connection_pump(al_link *link, int64_t now) {
+  link->now = now;
+  read_some(link);
+  if (link->port) keep_time(link);
+  if (link->port) link->port->kind->flush(link->port);
+}
+
+static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
+
+int64_t al_connection_wake(const al_link *link) {
+  bool is_failing = link->port && link->port->code != AL_OK; /* the next look finds it down */
+  if (link->has_more || is_failing) return link->now;
+  if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
+  if (link->wanted && link->now < link->due_at) return link->due_at;
+  if (link->state != AL_LINK_OPEN) return AL_NEVER;
+  int64_t beat = al_link_heartbeat(link) / 2;
+  int64_t wake = sooner(link->sent_at + beat, link->heard_at + 4 * beat + 1);
+  return link->pulses > 0 ? sooner(wake, link->pulsed_at + beat) : wake;
+}
