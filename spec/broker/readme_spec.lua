@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What the README shows is run, as it stands there, by a Lua of its own; what the guide tells administrators and
--- operators to type is typed.
+-- Runs what the README shows, as it stands there, in a Lua of its own, and the first programs that it points at. Types
+-- what the guide tells administrators and operators to type.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
@@ -103,10 +103,14 @@ describe("the README", function()
 
   local cqueues_it = pcall(require, "cqueues") and it or pending
 
-  cqueues_it("shows coroutines of an event loop that work", function()
-    local shown, replaced = blocks[4]:gsub("amqp://guest:guest@localhost", url)
-    assert.equal(1, replaced)
-    local output, fine = run(shown)
+  -- A program that the README points at, in the checkout.
+  local function pointed_at(path)
+    assert.is_truthy(read "README.md":find(("](%s)"):format(path), 1, true), path)
+    return path
+  end
+
+  cqueues_it("points at coroutines of an event loop that work", function()
+    local output, fine = run(read(pointed_at "examples/cqueues/first.lua"))
     assert.is_true(fine, output)
     local lines = {}
     for line in output:gmatch "[^\n]+" do table.insert(lines, line) end
@@ -114,17 +118,13 @@ describe("the README", function()
     assert.same({ "coroutine 1 is alone", "coroutine 2 is alone", "coroutine 3 is alone" }, lines)
   end)
 
-  it("shows a program in C that works", function()
-    local shown, replaced = read("README.md"):match "```c\n(.-)```":gsub("amqp://guest:guest@localhost", url)
-    assert.equal(1, replaced)
-    local path = c_program.place() .. "/first.c"
-    local file = assert(io.open(path, "w"))
-    file:write(shown)
-    file:close()
+  it("points at a program in C that works", function()
+    local path = pointed_at "examples/c/first.c"
     finally(c_program.remove)
     local conn = assert(amqplocks.connect())
     assert(conn:admin("images"):resize(1))
-    local status, output = c_program.run({ LD_LIBRARY_PATH = c_program.LIB }, c_program.build(path, "amqplocks"))
+    local status, output = c_program.run({ AMQP_URL = url, LD_LIBRARY_PATH = c_program.LIB },
+      c_program.build(path, "amqplocks"))
     assert.equal(0, status, output)
     assert.equal("in slot 1\n", output)
     assert(conn:semaphore("images"):try_acquire())
