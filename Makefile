@@ -397,7 +397,7 @@ C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tool
 LUACHECKED := $(wildcard lua spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
-check: check-rockspec check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: all of it
+check: check-rockspec check-includes check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: all of it
 
 check-includes:
 	@echo "checking which files of src include which"

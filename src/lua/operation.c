@@ -39,7 +39,7 @@ static op_box *check_box(lua_State *L, int index) {
 
 al_op *al_lua_check_op(lua_State *L, int index) { return check_box(L, index)->op; }
 
-/* One that was given back is over, too: where it is a weak key, the collector leaves it for a while after it has taken it. */
+/* One that was given back is over, too: where it is a weak key, the drain leaves it for a while after it has taken it. */
 static int op_done(lua_State *L) {
   const op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
   lua_pushboolean(L, !box->op || al_op_done(box->op));
@@ -62,7 +62,7 @@ static int op_awaits(lua_State *L) {
   return 1;
 }
 
-/* operation:is_given_back(): may also be asked of what the collector has had: weak tables keep such a key for one cycle
+/* operation:is_given_back(): may also be asked of what the drain has had: weak tables keep such a key for one cycle
  * more. */
 static int op_is_given_back(lua_State *L) {
   lua_pushboolean(L, !((op_box *)luaL_checkudata(L, 1, AL_LUA_OP))->op);

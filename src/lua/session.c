@@ -312,7 +312,7 @@ static int session_attach(lua_State *L) {
   int64_t share = al_lua_time(L, 3, al_link_share(link));
   al_port *port = al_bytes_port();
   if (port)
-    al_connection_attach(link, port, session->now, al_wait_until(session->now, share));
+    al_connection_attach(link, port, session->now, al_deadline_after(session->now, share));
   else
     al_connection_fail(link, AL_NO_MEMORY, "there is not enough memory for the connection");
   return 0;

@@ -214,7 +214,7 @@ static void connect_due(al_session *session, al_link *link) {
   AL_TURN(session);
   bool was_cut_short = !port && left < share && session->now >= begun + left;
   if (port)
-    al_connection_attach(link, port, session->now, al_wait_until(begun, share));
+    al_connection_attach(link, port, session->now, al_deadline_after(begun, share));
   else if (was_cut_short) /* it is not the broker's time that is up: whoever still waits tries again */
     al_link_put_off(link);
   else

@@ -92,7 +92,8 @@ static int holder_index(const world *w, const al_session *session) {
 static bool connect(world *w, int index) {
   al_link *link = link_of(w, index);
   if (!link || link->port || !al_link_is_due(link)) return false;
-  CHECK(index != 1 || !w->sessions[0]->prober->is_orphan, "a connection is wanted for a session that is gone");
+  CHECK(index != 1 || !w->sessions[0]->prober->is_orphan,
+        "a connection is wanted for a session that is gone");
   if (w->refuses) {
     al_connection_fail(link, w->now % 2 ? AL_UNREACHABLE : AL_TLS, "nobody is there");
     return true;
@@ -156,7 +157,7 @@ static bool carry(world *w, int index) {
 
 static int channel_of(const al_lock *lock) {
   const al_claim *claim = lock->claim;
-  const al_channel *channel = lock->kind == AL_LOCK_PERMIT ? ((const al_permit *)claim)->taker.channel
+  const al_channel *channel = lock->kind == AL_LOCK_PERMIT ? ((const al_permit *)claim)->consumer.channel
                                                            : ((const al_exclusive *)claim)->channel;
   return claim->state == AL_CLAIM_HELD && channel && !channel->was_closed ? channel->number : 0;
 }

@@ -27,8 +27,8 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
     al_claim_doubt_text(op, self->options.timeout, out);
     return;
   }
-  self->kind->words(self, AL_TIMEOUT, out);
-  self->kind->describe(op, standing);
+  self->kind->failure_text(self, AL_TIMEOUT, out);
+  self->kind->standing(op, standing);
   size_t used = strlen(out);
   snprintf(out + used, AL_MESSAGE_SIZE - used, " within %g s (%.128s)", seconds, standing);
 }
@@ -56,7 +56,7 @@ static void acquire_stop(al_op *op) {
   if (self->own) al_claim_release(&self->own->claim);
   leave_bell(self, false);
   leave_claim(self);
-  al_squat_cancel(&self->squat);
+  al_squatter_cancel(&self->squatter);
 }
 
 static void acquire_free(al_op *op) {
@@ -104,7 +104,7 @@ static bool is_polite(const al_acquire *self) {
  * node was killed. */
 static int64_t mute_from(const al_acquire *self) {
   int64_t poll = self->patience.poll, timeout = self->op.session->settings.timeout;
-  return al_wait_until(self->bell->taker.since, poll < timeout ? poll : timeout);
+  return al_deadline_after(self->bell->consumer.since, poll < timeout ? poll : timeout);
 }
 
 /* Before every look: what rings after that is not missed, and costs no round trip of its own. */
@@ -233,9 +233,9 @@ static void look(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!al_probing_needs(op, self->resource->probing) || !mind_bell(self)) return;
   op->step = looking;
-  self->view = (al_view){.sight = AL_SIGHT_PENDING};
-  self->kind->look(self);
-  if (self->view.sight != AL_SIGHT_PENDING) looking(op);
+  self->view = (al_search_result){.state = AL_SEARCH_PENDING};
+  self->kind->search(self);
+  if (self->view.state != AL_SEARCH_PENDING) looking(op);
 }
 
 static void wait_until(al_acquire *self, int64_t wake);
@@ -269,23 +269,23 @@ static void found_free(al_acquire *self) {
 static void lost_prober(al_acquire *self) {
   al_session *session = self->op.session;
   if (self->waits)
-    wait_until(self, session->now + al_wait_next(&self->reconnects, &session->random));
+    wait_until(self, session->now + al_backoff_next(&self->reconnects, &session->random));
   else
     al_op_fail_link(&self->op, session->prober);
 }
 
 static void looking(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  switch (self->kind->sight(self)) {
-    case AL_SIGHT_PENDING:
+  switch (self->kind->poll(self)) {
+    case AL_SEARCH_PENDING:
       return;
-    case AL_SIGHT_LOST:
+    case AL_SEARCH_LOST:
       lost_prober(self);
       return;
-    case AL_SIGHT_FREE:
+    case AL_SEARCH_FREE:
       found_free(self);
       return;
-    case AL_SIGHT_NONE:
+    case AL_SEARCH_NONE:
       self->last = self->view;
       nothing_free(self);
   }
@@ -299,7 +299,7 @@ static void give_up(al_acquire *self) {
     snprintf(words, sizeof words, "others were faster at \"%s\" %d times in a row: %s", self->resource->name,
              self->attempts, self->lost_to);
   else
-    self->kind->words(self, self->verdict, words);
+    self->kind->failure_text(self, self->verdict, words);
   al_op_fail(&self->op, self->verdict, "%s", words);
 }
 
@@ -401,24 +401,25 @@ static void wait_or_give_up(al_acquire *self) {
 
 static void looking_for_squatters(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  if (al_squat_cleared(&self->squat)) wait_or_give_up(self);
+  if (al_squatter_poll(&self->squatter)) wait_or_give_up(self);
 }
 
 static bool look_for_squatters(al_acquire *self) {
   if (!al_resource_may_be_squatted(self->resource)) return false;
   self->op.step = looking_for_squatters;
-  if (!al_squat_begin(&self->squat, &self->op, (size_t)self->view.suspect_count, self->kind->suspect, self))
+  if (!al_squatter_begin(&self->squatter, &self->op, (size_t)self->view.suspect_count, self->kind->suspect,
+                         self))
     return false;
   al_resource_note_squat_check(self->resource);
   return true;
 }
 
 static void nothing_free(al_acquire *self) {
-  const al_view *view = &self->view;
+  const al_search_result *view = &self->view;
   bool contended = self->attempts >= self->resource->max_attempts;
-  self->verdict = contended                                         ? AL_CONTENDED
-                  : view->busy == 0 && view->sight == AL_SIGHT_NONE ? AL_UNAVAILABLE
-                                                                    : AL_BUSY;
+  self->verdict = contended                                          ? AL_CONTENDED
+                  : view->busy == 0 && view->state == AL_SEARCH_NONE ? AL_UNAVAILABLE
+                                                                     : AL_BUSY;
   bool is_own = view->mine == view->found && !self->op.session->is_shared;
   if (self->waits && !contended && is_own) self->verdict = AL_DEADLOCK;
   if (!look_for_squatters(self)) wait_or_give_up(self);
@@ -441,12 +442,12 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
   self->kind = kind;
   self->resource = resource;
   self->waits = self->options.timeout > 0;
-  self->reconnects = AL_WAIT_SLOT;
+  self->reconnects = AL_BACKOFF_SLOT;
   al_patience_init(&self->patience, &self->options);
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
-  self->op.explain = explain;
-  self->op.describe = kind->describe;
+  self->op.timeout_text = explain;
+  self->op.standing = kind->standing;
   int64_t now = resource->session->now;
-  return al_op_start(&self->op, look, self->waits ? al_wait_until(now, self->options.timeout) : AL_NEVER);
+  return al_op_start(&self->op, look, self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }

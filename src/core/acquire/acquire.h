@@ -29,29 +29,30 @@
 #include "core/session/op.h"
 #include "core/session/probe.h"
 
-typedef enum al_sight {
-  AL_SIGHT_PENDING, /* or the operation has failed */
-  AL_SIGHT_FREE,
-  AL_SIGHT_NONE, /* everything is held, or refuses */
-  AL_SIGHT_LOST  /* the prober's connection was lost on the way */
-} al_sight;
+typedef enum al_search_state {
+  AL_SEARCH_PENDING, /* or the operation has failed */
+  AL_SEARCH_FREE,
+  AL_SEARCH_NONE, /* everything is held, or refuses */
+  AL_SEARCH_LOST  /* the prober's connection was lost on the way */
+} al_search_state;
 
 /* What a look has shown. */
-typedef struct al_view {
-  al_sight sight;
+typedef struct al_search_result {
+  al_search_state state;
   int slot;                                      /* free, to be claimed; 0 */
   int found, busy, mine, unavailable;            /* so far; it ends with the first free slot */
   int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
-} al_view;
+} al_search_result;
 
 typedef struct al_acquire al_acquire;
 
 #define AL_ACQUIRE_WORDS (AL_MESSAGE_SIZE - 160) /* room for how things stand behind them */
 
 typedef struct al_acquire_kind {
-  void (*look)(al_acquire *);      /* begins a look; the links needed to ask are open */
-  al_sight (*sight)(al_acquire *); /* looked at in every step until it is not PENDING; fills in the view */
-  void (*cancel)(al_acquire *);    /* lets go of what is being asked */
+  void (*search)(al_acquire *); /* begins a look; the links needed to ask are open */
+  al_search_state (*poll)(
+      al_acquire *);            /* looked at in every step until it is not PENDING; fills in the view */
+  void (*cancel)(al_acquire *); /* lets go of what is being asked */
   void (*free)(al_acquire *);
   al_exclusive *(*claim)(al_acquire *); /* what was seen to be free */
   void (*claimed)(al_acquire *);        /* goes on with the claim HELD; NULL: al_acquire_hand_over() */
@@ -61,8 +62,8 @@ typedef struct al_acquire_kind {
   bool is_shared;  /* others have it beside us: nobody is to be left it, and the bell not to be kept */
 
   al_probe_name *suspect; /* which may be a squatter; its context is the al_acquire */
-  void (*describe)(const al_op *, char out[AL_MESSAGE_SIZE]);                  /* how things stand */
-  void (*words)(const al_acquire *, al_code code, char out[AL_ACQUIRE_WORDS]); /* why it was not had */
+  void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]);                         /* how things stand */
+  void (*failure_text)(const al_acquire *, al_code code, char out[AL_ACQUIRE_WORDS]); /* why it was not had */
 } al_acquire_kind;
 
 struct al_acquire {
@@ -70,11 +71,11 @@ struct al_acquire {
   const al_acquire_kind *kind;
   al_resource *resource;
   al_acquire_options options;
-  bool waits;         /* false: looks once */
-  al_wait reconnects; /* between looks for which the prober was lost */
-  int attempts;       /* races lost since the last wait */
-  bool looked_anew;   /* as the claim of one of them said; that one does not count */
-  char lost_to[160];  /* the last of them, in words */
+  bool waits;            /* false: looks once */
+  al_backoff reconnects; /* between looks for which the prober was lost */
+  int attempts;          /* races lost since the last wait */
+  bool looked_anew;      /* as the claim of one of them said; that one does not count */
+  char lost_to[160];     /* the last of them, in words */
 
   al_bell *bell;  /* until the claim has it; NULL */
   bool bell_went; /* seen, and looked for slots since */
@@ -83,9 +84,9 @@ struct al_acquire {
   bool had_token; /* the look under way began with a token in hand */
   al_patience patience;
 
-  al_view view, last; /* of the look under way; of the last one that was brought to its end */
-  al_exclusive *own;  /* the claim; NULL */
-  al_squat squat;
+  al_search_result view, last; /* of the look under way; of the last one that was brought to its end */
+  al_exclusive *own;           /* the claim; NULL */
+  al_squatter squatter;
   al_code verdict; /* what to fail with when squatters do not explain it */
 };
 

@@ -47,17 +47,17 @@ int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uin
   patience->sightings = 0;
   if (!has_token) {
     patience->doubted_since = AL_NEVER;
-    return now + al_wait_poll(patience->poll, random);
+    return now + al_backoff_recheck(patience->poll, random);
   }
   if (patience->doubted_since == AL_NEVER) {
     patience->doubted_since = is_one_of_many(patience, now) ? now - belief : now;
-    patience->looks = AL_WAIT_TOKEN;
+    patience->looks = AL_BACKOFF_TOKEN;
   }
   if (now >= patience->doubted_since + belief) {
     patience->wasted_at = now;
     return AL_NEVER;
   }
-  return now + al_wait_next(&patience->looks, random);
+  return now + al_backoff_next(&patience->looks, random);
 }
 
 bool al_patience_is_over(const al_patience *patience, bool has_token) {

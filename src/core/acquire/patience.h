@@ -29,7 +29,7 @@ typedef struct al_patience {
   int slighted;          /* how often such a slot was another's at the next look */
   int64_t doubted_since; /* the first look with the token in hand was in vain then; AL_NEVER */
   int64_t wasted_at;     /* the last token was thrown away then */
-  al_wait looks;         /* with the token in hand */
+  al_backoff looks;      /* with the token in hand */
 } al_patience;
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options);

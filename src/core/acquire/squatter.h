@@ -13,20 +13,21 @@
 
 #define AL_SUSPECTS_MOST 16
 
-typedef struct al_squat {
+typedef struct al_squatter {
   al_op *op;
   al_channel *channel; /* NULL: nothing is being asked */
   size_t count, found; /* suspects, and how many of them, in order, are squatters */
   bool is_ours;        /* one of them is, or was meanwhile, this session's own */
   char first[AL_NAME_SIZE];
-} al_squat;
+} al_squatter;
 
 /* Asks about `count` suspects. False: there are none, or no channel is left for the question. */
-bool al_squat_begin(al_squat *squat, al_op *op, size_t count, al_probe_name *name, const void *context);
+bool al_squatter_begin(al_squatter *squatter, al_op *op, size_t count, al_probe_name *name,
+                       const void *context);
 
 /* To be looked at in every step: true when nothing is being asked any more, and at least one suspect is a true lock. If
  * all are squatters, or the link is lost, the operation has failed. */
-bool al_squat_cleared(const al_squat *squat);
-void al_squat_cancel(al_squat *squat);
+bool al_squatter_poll(const al_squatter *squatter);
+void al_squatter_cancel(al_squatter *squatter);
 
 #endif

@@ -47,11 +47,11 @@ typedef struct admin {
   al_op op;
   char name[AL_NAME_SIZE];
   al_admin_options options;
-  al_change change;
+  al_slot_plan change;
 
   al_admin_mutex mutex;
   al_barrier barrier;
-  al_survey survey;
+  al_slot_count row;
   al_admin_bell bell;
   al_channel *check; /* on which the queues to be deleted are looked at */
 
@@ -61,7 +61,7 @@ typedef struct admin {
 
   al_code verdict; /* what to end with once the mutex is let go */
   char words[AL_MESSAGE_SIZE];
-  al_released released;
+  al_holder_wait holders;
 } admin;
 
 void al_admin_options_init(al_admin_options *options) {
@@ -77,8 +77,8 @@ static int64_t patience(const admin *self) {
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
-  if (self->released.count > 0)
-    al_released_explain(&self->released, patience(self), out); /* what was to be removed is */
+  if (self->holders.count > 0)
+    al_holder_wait_explain(&self->holders, patience(self), out); /* what was to be removed is */
   else if (!al_admin_mutex_explain(&self->mutex, self->options.timeout, out))
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
              self->name, (double)self->options.timeout / (double)AL_SECOND);
@@ -87,16 +87,16 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 static void admin_stop(al_op *op) {
   admin *self = (admin *)op;
   size_t used = strlen(op->message);
-  bool halfway = self->change.target >= 0 && self->released.count == 0;
+  bool halfway = self->change.target >= 0 && self->holders.count == 0;
   if (halfway)
     snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
              self->change.target);
-  else if (self->released.count > 0)
+  else if (self->holders.count > 0)
     snprintf(op->message + used, sizeof op->message - used, "; what was to be removed is removed");
-  al_probes_cancel(&self->survey.probes);
+  al_probes_cancel(&self->row.probes);
   al_barrier_cancel(&self->barrier);
   al_admin_bell_cancel(&self->bell);
-  al_released_cancel(&self->released);
+  al_holder_wait_cancel(&self->holders);
   if (self->check) al_channel_close(self->check);
   self->check = NULL;
   al_admin_mutex_drop(&self->mutex);
@@ -104,10 +104,10 @@ static void admin_stop(al_op *op) {
 
 static void admin_free(al_op *op) {
   admin *self = (admin *)op;
-  al_survey_free(&self->survey);
+  al_slot_count_free(&self->row);
   al_admin_bell_free(&self->bell);
-  al_released_free(&self->released);
-  al_change_free(&self->change);
+  al_holder_wait_free(&self->holders);
+  al_slot_plan_free(&self->change);
 }
 
 static void ended(admin *self) {
@@ -121,9 +121,9 @@ static void ended(admin *self) {
   bool waits = self->options.wait > 0, revokes = self->options.revoke;
   if ((waits || revokes) && self->change.delete_count > 0) {
     al_request asking = waits ? AL_REQUEST_REVOKE : AL_REQUEST_ONCE;
-    op->deadline = al_wait_until(op->session->now, patience(self));
-    al_released_begin(&self->released, op, self->name, self->change.deletes,
-                      (size_t)self->change.delete_count, revokes ? asking : AL_REQUEST_NOTHING);
+    op->deadline = al_deadline_after(op->session->now, patience(self));
+    al_holder_wait_begin(&self->holders, op, self->name, self->change.deletes,
+                         (size_t)self->change.delete_count, revokes ? asking : AL_REQUEST_NOTHING);
   } else {
     al_op_finish(op);
   }
@@ -131,7 +131,7 @@ static void ended(admin *self) {
 
 static void leaving(al_op *op) {
   admin *self = (admin *)op;
-  if (al_admin_mutex_released(&self->mutex)) ended(self);
+  if (al_admin_mutex_poll_released(&self->mutex)) ended(self);
 }
 
 static void leave(admin *self) {
@@ -229,7 +229,7 @@ static bool makes_up(const admin *self) {
 
 static int slots_held(const admin *self) {
   int held = 0;
-  for (int slot = 1; slot <= self->survey.seen; slot++) held += self->survey.slots[slot - 1].held;
+  for (int slot = 1; slot <= self->row.seen; slot++) held += self->row.slots[slot - 1].held;
   return held;
 }
 
@@ -238,14 +238,14 @@ static int slots_held(const admin *self) {
 static int tokens_lacking(const admin *self) {
   int target = self->change.target, ready = al_admin_bell_ready(&self->bell);
   if (!al_admin_bell_exists(&self->bell)) return target;
-  if (self->survey.highest == 0) return target - ready;
+  if (self->row.highest == 0) return target - ready;
   if (!makes_up(self)) return self->declared;
   return target - slots_held(self) - ready;
 }
 
 static void ringing(al_op *op) {
   admin *self = (admin *)op;
-  if (al_admin_mutex_held(&self->mutex) && al_admin_bell_rung(&self->bell)) leave(self);
+  if (al_admin_mutex_held(&self->mutex) && al_admin_bell_poll_ring(&self->bell)) leave(self);
 }
 
 /* Ascending, so that at every moment what exists is a whole semaphore; a few ahead of their answers. */
@@ -254,7 +254,7 @@ static void declaring(al_op *op) {
   if (!al_admin_mutex_held(&self->mutex)) return;
   while (self->declare_next <= self->change.target && self->declares_under_way < DECLARES_AT_ONCE) {
     int slot = self->declare_next++;
-    if (slot == BELL ? al_admin_bell_exists(&self->bell) : al_survey_exists(&self->survey, slot)) continue;
+    if (slot == BELL ? al_admin_bell_exists(&self->bell) : al_slot_count_exists(&self->row, slot)) continue;
     self->under_way[self->declares_under_way++] = slot;
     declare_slot(self, slot);
   }
@@ -277,7 +277,7 @@ static void replacing_bell(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || self->deleted == deletes(self)) return;
   al_op_answered(op);
-  al_admin_bell_deleted(&self->bell);
+  al_admin_bell_poll_delete(&self->bell);
   declare_all(self);
 }
 
@@ -285,7 +285,7 @@ static void replace_bell(admin *self) {
   self->op.step = replacing_bell;
   self->under_way[0] = BELL;
   al_op_ask(&self->op);
-  al_exclusive_delete_other(self->mutex.own, self->bell.sight.queue);
+  al_exclusive_delete_other(self->mutex.own, self->bell.inspect.queue);
 }
 
 /* It is in use: RabbitMQ may end the connection of a client that uses a bell while it is replaced. */
@@ -295,16 +295,16 @@ static void keep_bell(admin *self) {
            "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, "
            "and is in use (%d slots held, %d consumers at the bell): "
            "run repair() again while no slot is held and nobody waits",
-           self->name, slots_held(self), self->bell.sight.consumers);
+           self->name, slots_held(self), self->bell.inspect.consumers);
   declare_all(self);
 }
 
 static void checking_bell(al_op *op) {
   admin *self = (admin *)op;
-  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_checked(&self->bell)) return;
+  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_poll_check(&self->bell)) return;
   if (!self->bell.is_other_kind)
     declare_all(self);
-  else if (slots_held(self) > 0 || self->bell.sight.consumers > 0)
+  else if (slots_held(self) > 0 || self->bell.inspect.consumers > 0)
     keep_bell(self);
   else
     replace_bell(self);
@@ -312,8 +312,8 @@ static void checking_bell(al_op *op) {
 
 static void finding_bell(al_op *op) {
   admin *self = (admin *)op;
-  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_found(&self->bell)) return;
-  if (self->change.action != AL_REPAIR || !self->bell.sight.exists || self->bell.sight.is_down) {
+  if (!al_admin_mutex_held(&self->mutex) || !al_admin_bell_poll_find(&self->bell)) return;
+  if (self->change.action != AL_REPAIR || !self->bell.inspect.exists || self->bell.inspect.is_down) {
     declare_all(self);
     return;
   }
@@ -398,8 +398,8 @@ static void check(admin *self) {
 
 static void surveying(al_op *op) {
   admin *self = (admin *)op;
-  if (!al_admin_mutex_held(&self->mutex) || !al_survey_done(&self->survey)) return;
-  self->verdict = al_change_plan(&self->change, &self->survey, self->words);
+  if (!al_admin_mutex_held(&self->mutex) || !al_slot_count_poll(&self->row)) return;
+  self->verdict = al_slot_plan_plan(&self->change, &self->row, self->words);
   if (self->verdict == AL_OK)
     check(self);
   else
@@ -408,21 +408,21 @@ static void surveying(al_op *op) {
 
 static void passing_barrier(al_op *op) {
   admin *self = (admin *)op;
-  if (!al_admin_mutex_held(&self->mutex) || !al_barrier_passed(&self->barrier)) return;
+  if (!al_admin_mutex_held(&self->mutex) || !al_barrier_poll(&self->barrier)) return;
   op->step = surveying;
   /* As far as this change may reach: what stands there already must not be declared, nor become part of the row. */
   al_action action = self->change.action;
   int amount = self->change.amount, overshoot = self->options.overshoot;
   int beyond = action == AL_ADD && amount > overshoot ? amount : overshoot;
   int least = al_action_makes(action) ? amount + 1 : 0;
-  al_survey_begin(&self->survey, op, self->name, makes_up(self), beyond, least);
+  al_slot_count_begin(&self->row, op, self->name, makes_up(self), beyond, least);
 }
 
 /* ---- the mutex -------------------------------------------------------------------------------------------------- */
 
 static void taking_mutex(al_op *op) {
   admin *self = (admin *)op;
-  if (!al_admin_mutex_taken(&self->mutex)) return;
+  if (!al_admin_mutex_poll_taken(&self->mutex)) return;
   self->mutex.own->on = mutex_event;
   self->mutex.own->on_op = op;
   op->step = passing_barrier;
@@ -449,15 +449,15 @@ static al_op *admin_begin(al_session *session, al_action action, const char *nam
   al_admin_options_init(&self->options);
   if (options) self->options = *options;
   snprintf(self->name, sizeof self->name, "%s", name);
-  self->change = (al_change){.action = action,
-                             .amount = amount,
-                             .overshoot = self->options.overshoot,
-                             .ascending = self->options.ascending,
-                             .target = -1};
+  self->change = (al_slot_plan){.action = action,
+                                .amount = amount,
+                                .overshoot = self->options.overshoot,
+                                .ascending = self->options.ascending,
+                                .target = -1};
   self->op.stop = admin_stop;
   self->op.free = admin_free;
-  self->op.explain = explain;
-  return al_op_start(&self->op, wanting_links, al_wait_until(session->now, self->options.timeout));
+  self->op.timeout_text = explain;
+  return al_op_start(&self->op, wanting_links, al_deadline_after(session->now, self->options.timeout));
 }
 
 al_op *al_admin_create(al_session *session, const char *name, int slots, const al_admin_options *options) {

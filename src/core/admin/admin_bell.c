@@ -12,17 +12,17 @@ void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name) {
   char queue[AL_NAME_SIZE];
   bell->op = op;
   al_name_bell(queue, name);
-  al_sight_begin(&bell->sight, op, queue);
+  al_inspect_begin(&bell->inspect, op, queue);
 }
 
-bool al_admin_bell_found(const al_admin_bell *bell) { return al_sight_caught(&bell->sight); }
+bool al_admin_bell_poll_find(const al_admin_bell *bell) { return al_inspect_poll(&bell->inspect); }
 
-bool al_admin_bell_exists(const al_admin_bell *bell) { return bell->sight.exists; }
+bool al_admin_bell_exists(const al_admin_bell *bell) { return bell->inspect.exists; }
 
-int al_admin_bell_ready(const al_admin_bell *bell) { return bell->sight.ready; }
+int al_admin_bell_ready(const al_admin_bell *bell) { return bell->inspect.ready; }
 
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel) {
-  al_durable_declare(channel, bell->sight.queue, false, false);
+  al_declare_durable(channel, bell->inspect.queue, false, false);
 }
 
 /* ---- of what kind? ---------------------------------------------------------------------------------------------- */
@@ -56,37 +56,37 @@ void al_admin_bell_check(al_admin_bell *bell) {
   al_admin_bell_declare(bell, bell->check);
 }
 
-bool al_admin_bell_checked(const al_admin_bell *bell) { return !bell->check && !bell->op->done; }
+bool al_admin_bell_poll_check(const al_admin_bell *bell) { return !bell->check && !bell->op->done; }
 
-void al_admin_bell_deleted(al_admin_bell *bell) {
-  bell->sight.exists = bell->is_other_kind = false;
-  bell->sight.ready = bell->sight.consumers = 0;
+void al_admin_bell_poll_delete(al_admin_bell *bell) {
+  bell->inspect.exists = bell->is_other_kind = false;
+  bell->inspect.ready = bell->inspect.consumers = 0;
 }
 
 /* ---- its tokens ------------------------------------------------------------------------------------------------- */
 
 static void do_without(const al_admin_bell *bell, const char *why) {
   al_session_note(bell->op->session, true, "\"%s\" lacks tokens (%s): those who wait look by themselves",
-                  bell->sight.queue, why);
+                  bell->inspect.queue, why);
 }
 
 void al_admin_bell_ring(al_admin_bell *bell, int tokens) {
   bool is_denied = tokens > 0 && bell->op->session->asks_by->denied;
   if (is_denied) do_without(bell, "this user may not publish them");
-  al_mint_begin(&bell->tokens, bell->op, bell->sight.queue, AL_MESSAGE_TOKEN, is_denied ? 0 : tokens);
+  al_publish_begin(&bell->tokens, bell->op, bell->inspect.queue, AL_MESSAGE_TOKEN, is_denied ? 0 : tokens);
 }
 
-bool al_admin_bell_rung(al_admin_bell *bell) {
-  if (!al_mint_over(&bell->tokens)) return false;
+bool al_admin_bell_poll_ring(al_admin_bell *bell) {
+  if (!al_publish_poll(&bell->tokens)) return false;
   if (bell->tokens.code != AL_OK) do_without(bell, bell->tokens.why);
   return true;
 }
 
 void al_admin_bell_cancel(al_admin_bell *bell) {
-  al_sight_cancel(&bell->sight);
+  al_inspect_cancel(&bell->inspect);
   if (bell->check) al_channel_close(bell->check);
   bell->check = NULL;
-  al_mint_cancel(&bell->tokens);
+  al_publish_cancel(&bell->tokens);
 }
 
-void al_admin_bell_free(al_admin_bell *bell) { al_mint_free(&bell->tokens); }
+void al_admin_bell_free(al_admin_bell *bell) { al_publish_free(&bell->tokens); }

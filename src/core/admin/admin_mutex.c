@@ -9,7 +9,7 @@
 
 static void look_again_later(al_admin_mutex *mutex) {
   al_session *session = mutex->op->session;
-  mutex->op->wake = session->now + al_wait_next(&mutex->wait, &session->random);
+  mutex->op->wake = session->now + al_backoff_next(&mutex->wait, &session->random);
 }
 
 static void claim(al_admin_mutex *mutex) {
@@ -25,7 +25,7 @@ static void claim(al_admin_mutex *mutex) {
 }
 
 void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name, const char *queue) {
-  *mutex = (al_admin_mutex){.op = op, .name = name, .wait = AL_WAIT_ADMIN};
+  *mutex = (al_admin_mutex){.op = op, .name = name, .wait = AL_BACKOFF_ADMIN};
   snprintf(mutex->queue, sizeof mutex->queue, "%s", queue);
   claim(mutex);
 }
@@ -47,7 +47,7 @@ static void found_taken(al_admin_mutex *mutex) {
   look_again_later(mutex);
   if (mutex->is_suspected) return;
   mutex->is_suspected = true;
-  al_squat_begin(&mutex->squat, mutex->op, 1, mutex_name, mutex);
+  al_squatter_begin(&mutex->squatter, mutex->op, 1, mutex_name, mutex);
 }
 
 static void missed(al_admin_mutex *mutex) {
@@ -65,7 +65,7 @@ static void missed(al_admin_mutex *mutex) {
     al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
 }
 
-bool al_admin_mutex_taken(al_admin_mutex *mutex) {
+bool al_admin_mutex_poll_taken(al_admin_mutex *mutex) {
   al_op *op = mutex->op;
   if (mutex->own && mutex->own->claim.state == AL_CLAIM_CLAIMING) return false;
   if (mutex->own) {
@@ -75,7 +75,7 @@ bool al_admin_mutex_taken(al_admin_mutex *mutex) {
     missed(mutex);
   } else if (al_link_is_lost(&op->session->holder)) {
     al_op_fail_link(op, &op->session->holder);
-  } else if (op->wake == AL_NEVER && !mutex->squat.channel) {
+  } else if (op->wake == AL_NEVER && !mutex->squatter.channel) {
     claim(mutex);
   }
   return false;
@@ -95,7 +95,7 @@ void al_admin_mutex_release(al_admin_mutex *mutex) {
   al_claim_release(&mutex->own->claim);
 }
 
-bool al_admin_mutex_released(al_admin_mutex *mutex) {
+bool al_admin_mutex_poll_released(al_admin_mutex *mutex) {
   if (mutex->own->claim.state != AL_CLAIM_GONE && !mutex->own->claim.is_denied)
     return false; /* it goes with its channel */
   al_op_answered(mutex->op);
@@ -111,7 +111,7 @@ bool al_admin_mutex_explain(const al_admin_mutex *mutex, int64_t time, char out[
 }
 
 void al_admin_mutex_drop(al_admin_mutex *mutex) {
-  al_squat_cancel(&mutex->squat);
+  al_squatter_cancel(&mutex->squatter);
   if (!mutex->own) return;
   mutex->own->on = NULL;
   al_claim_release(&mutex->own->claim);

@@ -16,25 +16,25 @@ typedef struct al_admin_mutex {
   const char *name; /* the semaphore's, for people */
   char queue[AL_NAME_SIZE];
   al_exclusive *own; /* NULL: waiting for another administrator, or let go */
-  al_wait wait;
-  al_squat squat; /* once, when the queue was found taken */
+  al_backoff wait;
+  al_squatter squatter; /* once, when the queue was found taken */
   bool is_suspected;
   bool is_anothers; /* when last seen */
 } al_admin_mutex;
 
-/* Wants the mutex `queue` of semaphore `name` for `op`. The links must be open. Look with al_admin_mutex_taken() in every
+/* Wants the mutex `queue` of semaphore `name` for `op`. The links must be open. Look with al_admin_mutex_poll_taken() in every
  * step of `op`, until it is. */
 void al_admin_mutex_begin(al_admin_mutex *mutex, al_op *op, const char *name, const char *queue);
 
 /* True once, when it is ours. False: not yet, or the operation has failed. */
-bool al_admin_mutex_taken(al_admin_mutex *mutex);
+bool al_admin_mutex_poll_taken(al_admin_mutex *mutex);
 
 /* False: it was lost, and its channel with it; the operation has failed. */
 bool al_admin_mutex_held(al_admin_mutex *mutex);
 
-/* Lets it go; done when al_admin_mutex_released(). */
+/* Lets it go; done when al_admin_mutex_poll_released(). */
 void al_admin_mutex_release(al_admin_mutex *mutex);
-bool al_admin_mutex_released(al_admin_mutex *mutex);
+bool al_admin_mutex_poll_released(al_admin_mutex *mutex);
 
 /* Says that it was another's for all of `time`, which was not enough. False, and nothing said: it was not seen so. */
 bool al_admin_mutex_explain(const al_admin_mutex *mutex, int64_t time, char out[AL_MESSAGE_SIZE]);

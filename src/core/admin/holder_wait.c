@@ -12,8 +12,8 @@
 #include "core/session/turn.h"
 
 static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_released *released = context;
-  al_name_holder(out, released->name, released->slots[index]);
+  const al_holder_wait *holders = context;
+  al_name_holder(out, holders->name, holders->slots[index]);
 }
 
 /* A request is published or not made at all: also by who was denied publishing before, and may be permitted by now. */
@@ -21,21 +21,21 @@ static al_probing probing(const al_session *session, al_request request) {
   return request == AL_REQUEST_NOTHING || session->prober->blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
 }
 
-static size_t answered(const al_released *released, al_answer answer) {
+static size_t answered(const al_holder_wait *holders, al_answer answer) {
   size_t count = 0;
-  for (size_t i = 0; i < released->count; i++) count += released->probes.answers[i] == answer;
+  for (size_t i = 0; i < holders->count; i++) count += holders->probes.answers[i] == answer;
   return count;
 }
 
 /* The slots that were not last seen free, nor answered like this, behind what stands in `out`. */
-static int list_slots(const al_released *released, al_answer other_than, char out[AL_MESSAGE_SIZE],
+static int list_slots(const al_holder_wait *holders, al_answer other_than, char out[AL_MESSAGE_SIZE],
                       int used) {
-  for (size_t i = 0; i < released->count; i++) {
-    al_answer answer = released->seen[i];
+  for (size_t i = 0; i < holders->count; i++) {
+    al_answer answer = holders->seen[i];
     if (answer == AL_ANSWER_ABSENT || answer == other_than) continue;
     if (used > AL_MESSAGE_SIZE - 160)
       return used + snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), " and more");
-    used += snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), " %d", released->slots[i]);
+    used += snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), " %d", holders->slots[i]);
   }
   return used;
 }
@@ -45,46 +45,46 @@ static int list_slots(const al_released *released, al_answer other_than, char ou
 static void asked(al_op *op);
 static void wanted(al_op *op);
 
-static void ask(al_released *released) {
-  al_op *op = released->op;
-  al_probing how = probing(op->session, released->request);
+static void ask(al_holder_wait *holders) {
+  al_op *op = holders->op;
+  al_probing how = probing(op->session, holders->request);
   if (!al_probing_has(op, how)) return;
   op->step = asked;
   al_op_ask(op);
-  released->probes.message = released->request == AL_REQUEST_NOTHING ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
-  al_probes_begin(&released->probes, op, how, released->count, holder_name, released);
+  holders->probes.message = holders->request == AL_REQUEST_NOTHING ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
+  al_probes_begin(&holders->probes, op, how, holders->count, holder_name, holders);
 }
 
 static void passing_barrier(al_op *op) {
-  al_released *released = op->part;
-  if (!al_barrier_passed(&released->barrier)) return;
-  released->is_sure = true;
-  ask(released);
+  al_holder_wait *holders = op->part;
+  if (!al_barrier_poll(&holders->barrier)) return;
+  holders->is_sure = true;
+  ask(holders);
 }
 
-static void make_sure(al_released *released) {
-  released->op->step = passing_barrier;
-  al_barrier_begin(&released->barrier, released->op, AL_PROBE_AUTO, released->name);
+static void make_sure(al_holder_wait *holders) {
+  holders->op->step = passing_barrier;
+  al_barrier_begin(&holders->barrier, holders->op, AL_PROBE_AUTO, holders->name);
 }
 
 static void sleeping(al_op *op) {
   if (op->wake == AL_NEVER) al_op_next(op, wanted);
 }
 
-static void look_later(al_released *released) {
-  al_op *op = released->op;
+static void look_later(al_holder_wait *holders) {
+  al_op *op = holders->op;
   op->step = sleeping;
-  op->wake = op->session->now + al_wait_next(&released->wait, &op->session->random);
+  op->wake = op->session->now + al_backoff_next(&holders->wait, &op->session->random);
 }
 
-static void settle_waiting(al_released *released) {
-  bool all_absent = answered(released, AL_ANSWER_ABSENT) == released->count;
-  if (all_absent && released->is_sure)
-    al_op_finish(released->op);
+static void settle_waiting(al_holder_wait *holders) {
+  bool all_absent = answered(holders, AL_ANSWER_ABSENT) == holders->count;
+  if (all_absent && holders->is_sure)
+    al_op_finish(holders->op);
   else if (all_absent)
-    make_sure(released);
+    make_sure(holders);
   else
-    look_later(released);
+    look_later(holders);
 }
 
 /* ---- asking once ------------------------------------------------------------------------------------------------ */
@@ -92,159 +92,157 @@ static void settle_waiting(al_released *released) {
 #define REFUSALS_MOST 8 /* looks, in about a second: longer than any queue takes to go */
 
 /* For those who were not asked. */
-static void fail_once(al_released *released, al_code code, al_answer of_others, const char *why) {
+static void fail_once(al_holder_wait *holders, al_code code, al_answer of_others, const char *why) {
   char slots[AL_MESSAGE_SIZE] = "";
-  list_slots(released, of_others, slots, 0);
-  al_op_fail(released->op, code, "held in \"%s\", and not asked to let go, as %s: slot%s", released->name,
-             why, slots);
+  list_slots(holders, of_others, slots, 0);
+  al_op_fail(holders->op, code, "held in \"%s\", and not asked to let go, as %s: slot%s", holders->name, why,
+             slots);
 }
 
 /* They are there, but the question came without the request. */
-static void present_unheard(al_released *released) {
-  if (released->op->session->prober->blocked)
-    fail_once(released, AL_BLOCKED, AL_ANSWER_ABSENT, AL_NO_PUBLISHERS);
+static void present_unheard(al_holder_wait *holders) {
+  if (holders->op->session->prober->blocked)
+    fail_once(holders, AL_BLOCKED, AL_ANSWER_ABSENT, AL_NO_PUBLISHERS);
   else
-    al_op_next(released->op, wanted);
+    al_op_next(holders->op, wanted);
 }
 
-static void settle_once(al_released *released) {
-  size_t absent = answered(released, AL_ANSWER_ABSENT), present = answered(released, AL_ANSWER_PRESENT);
-  bool any_refuses = absent + present < released->count;
+static void settle_once(al_holder_wait *holders) {
+  size_t absent = answered(holders, AL_ANSWER_ABSENT), present = answered(holders, AL_ANSWER_PRESENT);
+  bool any_refuses = absent + present < holders->count;
   if (any_refuses)
-    released->refusals++;
-  else if (released->is_sure)
-    released->refusals = 0;
-  if (present > 0 && released->probes.is_passive)
-    present_unheard(released);
-  else if (any_refuses && released->refusals < REFUSALS_MOST)
-    look_later(released);
+    holders->refusals++;
+  else if (holders->is_sure)
+    holders->refusals = 0;
+  if (present > 0 && holders->probes.is_passive)
+    present_unheard(holders);
+  else if (any_refuses && holders->refusals < REFUSALS_MOST)
+    look_later(holders);
   else if (any_refuses)
-    fail_once(released, AL_UNAVAILABLE, AL_ANSWER_PRESENT,
+    fail_once(holders, AL_UNAVAILABLE, AL_ANSWER_PRESENT,
               "the holder's queue refuses messages, was taken from it, or its node is down");
-  else if (absent > 0 && !released->is_sure)
-    make_sure(released);
-  else if (present == 0 && released->request == AL_REQUEST_HOLDER)
-    al_op_fail(released->op, AL_NOT_HELD, "nobody holds slot %d of \"%s\"", released->slots[0],
-               released->name);
+  else if (absent > 0 && !holders->is_sure)
+    make_sure(holders);
+  else if (present == 0 && holders->request == AL_REQUEST_HOLDER)
+    al_op_fail(holders->op, AL_NOT_HELD, "nobody holds slot %d of \"%s\"", holders->slots[0], holders->name);
   else
-    al_op_finish(released->op);
+    al_op_finish(holders->op);
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 /* An alarm has begun before the requests were answered: they may come late, or never. What is left is to look. */
-static bool was_cut_short(const al_released *released) {
-  return released->request != AL_REQUEST_NOTHING && !released->probes.is_passive &&
-         released->op->session->prober->blocked && answered(released, AL_ANSWER_UNKNOWN) > 0;
+static bool was_cut_short(const al_holder_wait *holders) {
+  return holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive &&
+         holders->op->session->prober->blocked && answered(holders, AL_ANSWER_UNKNOWN) > 0;
 }
 
-static bool is_decided(al_released *released) {
-  bool is_denied = released->request != AL_REQUEST_NOTHING && !released->probes.is_passive &&
-                   answered(released, AL_ANSWER_DENIED) > 0;
+static bool is_decided(al_holder_wait *holders) {
+  bool is_denied = holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive &&
+                   answered(holders, AL_ANSWER_DENIED) > 0;
   if (is_denied)
-    al_op_fail(released->op, AL_REFUSED, "the broker denies asking holders in \"%s\" to let go: %s",
-               released->name, released->probes.text);
-  for (size_t i = 0; i < released->count && !released->op->done; i++)
-    if (al_probes_undecided(&released->probes, i)) break;
-  return !released->op->done;
+    al_op_fail(holders->op, AL_REFUSED, "the broker denies asking holders in \"%s\" to let go: %s",
+               holders->name, holders->probes.text);
+  for (size_t i = 0; i < holders->count && !holders->op->done; i++)
+    if (al_probes_undecided(&holders->probes, i)) break;
+  return !holders->op->done;
 }
 
-static void settle(al_released *released) {
-  bool shows_anybody = answered(released, AL_ANSWER_ABSENT) < released->count;
-  if (shows_anybody)
-    memcpy(released->seen, released->probes.answers, released->count * sizeof *released->seen);
-  if (released->request == AL_REQUEST_ONCE || released->request == AL_REQUEST_HOLDER)
-    settle_once(released);
+static void settle(al_holder_wait *holders) {
+  bool shows_anybody = answered(holders, AL_ANSWER_ABSENT) < holders->count;
+  if (shows_anybody) memcpy(holders->seen, holders->probes.answers, holders->count * sizeof *holders->seen);
+  if (holders->request == AL_REQUEST_ONCE || holders->request == AL_REQUEST_HOLDER)
+    settle_once(holders);
   else
-    settle_waiting(released);
+    settle_waiting(holders);
 }
 
 static void looking_at_bolts(al_op *op) {
-  al_released *released = op->part;
-  if (al_bolts_seen(&released->bolts)) settle(released);
+  al_holder_wait *holders = op->part;
+  if (al_bolt_check_poll(&holders->bolts)) settle(holders);
 }
 
-static bool has_to_see_bolts(const al_released *released) {
-  bool needs_bolts = al_link_ends_by_name(&released->op->session->holder);
-  return needs_bolts && released->is_sure && answered(released, AL_ANSWER_ABSENT) > 0;
+static bool has_to_see_bolts(const al_holder_wait *holders) {
+  bool needs_bolts = al_link_ends_by_name(&holders->op->session->holder);
+  return needs_bolts && holders->is_sure && answered(holders, AL_ANSWER_ABSENT) > 0;
 }
 
 static void asked(al_op *op) {
-  al_released *released = op->part;
-  if (released->probes.pending > 0) return;
+  al_holder_wait *holders = op->part;
+  if (holders->probes.pending > 0) return;
   al_op_answered(op);
-  if (was_cut_short(released)) {
-    ask(released);
+  if (was_cut_short(holders)) {
+    ask(holders);
     return;
   }
-  if (!is_decided(released)) return;
-  bool is_request = released->request != AL_REQUEST_NOTHING && !released->probes.is_passive;
-  released->was_heard = released->was_heard || (is_request && answered(released, AL_ANSWER_PRESENT) > 0);
-  if (has_to_see_bolts(released)) {
+  if (!is_decided(holders)) return;
+  bool is_request = holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive;
+  holders->was_heard = holders->was_heard || (is_request && answered(holders, AL_ANSWER_PRESENT) > 0);
+  if (has_to_see_bolts(holders)) {
     op->step = looking_at_bolts;
-    al_bolts_begin(&released->bolts, op, released->probes.answers, released->count, holder_name, released);
+    al_bolt_check_begin(&holders->bolts, op, holders->probes.answers, holders->count, holder_name, holders);
   } else {
-    settle(released);
+    settle(holders);
   }
 }
 
 static void wanted(al_op *op) {
-  al_released *released = op->part;
-  if (!al_probing_needs(op, probing(op->session, released->request))) return;
-  released->is_sure = false;
-  ask(released);
+  al_holder_wait *holders = op->part;
+  if (!al_probing_needs(op, probing(op->session, holders->request))) return;
+  holders->is_sure = false;
+  ask(holders);
 }
 
 /* ---- as a part -------------------------------------------------------------------------------------------------- */
 
-void al_released_begin(al_released *released, al_op *op, const char *name, const int *slots, size_t count,
-                       al_request request) {
-  *released = (al_released){.op = op, .name = name, .request = request, .wait = AL_WAIT_SLOT};
-  op->part = released;
-  released->slots = malloc((count ? count : 1) * sizeof *slots);
-  released->seen = calloc(count ? count : 1, sizeof *released->seen); /* PENDING */
-  if (!released->slots || !released->seen) {
+void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, const int *slots,
+                          size_t count, al_request request) {
+  *holders = (al_holder_wait){.op = op, .name = name, .request = request, .wait = AL_BACKOFF_SLOT};
+  op->part = holders;
+  holders->slots = malloc((count ? count : 1) * sizeof *slots);
+  holders->seen = calloc(count ? count : 1, sizeof *holders->seen); /* PENDING */
+  if (!holders->slots || !holders->seen) {
     al_op_fail(op, AL_NO_MEMORY, "waiting for holders of \"%s\"", name);
     return;
   }
-  memcpy(released->slots, slots, count * sizeof *slots);
-  released->count = count;
+  memcpy(holders->slots, slots, count * sizeof *slots);
+  holders->count = count;
   if (count > 0)
     al_op_next(op, wanted);
   else
     al_op_finish(op);
 }
 
-static const char *explain_request(const al_released *released, const char **why) {
-  bool is_blocked = released->op->session->prober->blocked;
+static const char *explain_request(const al_holder_wait *holders, const char **why) {
+  bool is_blocked = holders->op->session->prober->blocked;
   *why = "";
-  if (released->request == AL_REQUEST_NOTHING) return "";
-  if (released->was_heard)
-    return released->count == 1 ? "; its holder was asked to let go" : "; holders were asked to let go";
+  if (holders->request == AL_REQUEST_NOTHING) return "";
+  if (holders->was_heard)
+    return holders->count == 1 ? "; its holder was asked to let go" : "; holders were asked to let go";
   if (is_blocked) *why = AL_NO_PUBLISHERS;
   return is_blocked ? "; nobody is known to have been asked to let go, as "
                     : "; nobody is known to have been asked to let go";
 }
 
-void al_released_explain(const al_released *released, int64_t timeout, char out[AL_MESSAGE_SIZE]) {
-  const char *why, *request = explain_request(released, &why);
-  int used = snprintf(out, AL_MESSAGE_SIZE, "still held in \"%s\" after %g s: slot", released->name,
+void al_holder_wait_explain(const al_holder_wait *holders, int64_t timeout, char out[AL_MESSAGE_SIZE]) {
+  const char *why, *request = explain_request(holders, &why);
+  int used = snprintf(out, AL_MESSAGE_SIZE, "still held in \"%s\" after %g s: slot", holders->name,
                       (double)timeout / (double)AL_SECOND);
-  used = list_slots(released, AL_ANSWER_ABSENT, out, used);
+  used = list_slots(holders, AL_ANSWER_ABSENT, out, used);
   snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), "%s%s", request, why);
 }
 
-void al_released_cancel(al_released *released) {
-  al_probes_cancel(&released->probes);
-  al_barrier_cancel(&released->barrier);
-  al_bolts_cancel(&released->bolts);
+void al_holder_wait_cancel(al_holder_wait *holders) {
+  al_probes_cancel(&holders->probes);
+  al_barrier_cancel(&holders->barrier);
+  al_bolt_check_cancel(&holders->bolts);
 }
 
-void al_released_free(al_released *released) {
-  al_probes_free(&released->probes);
-  al_bolts_free(&released->bolts);
-  free(released->slots);
-  free(released->seen);
+void al_holder_wait_free(al_holder_wait *holders) {
+  al_probes_free(&holders->probes);
+  al_bolt_check_free(&holders->bolts);
+  free(holders->slots);
+  free(holders->seen);
 }
 
 /* ---- as an operation of its own --------------------------------------------------------------------------------- */
@@ -255,17 +253,17 @@ typedef struct wait_op {
   al_admin_options options;
   int64_t patience;
   int slot; /* to be revoked */
-  al_released released;
+  al_holder_wait holders;
 } wait_op;
 
-static void wait_stop(al_op *op) { al_released_cancel(&((wait_op *)op)->released); }
+static void wait_stop(al_op *op) { al_holder_wait_cancel(&((wait_op *)op)->holders); }
 
-static void wait_free(al_op *op) { al_released_free(&((wait_op *)op)->released); }
+static void wait_free(al_op *op) { al_holder_wait_free(&((wait_op *)op)->holders); }
 
 static void wait_explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const wait_op *self = (const wait_op *)op;
-  if (self->released.count > 0)
-    al_released_explain(&self->released, self->patience, out);
+  if (self->holders.count > 0)
+    al_holder_wait_explain(&self->holders, self->patience, out);
   else
     snprintf(out, AL_MESSAGE_SIZE, "no connection to ask for slot %d of \"%s\" within %g s", self->slot,
              self->name, (double)self->patience / (double)AL_SECOND);
@@ -280,7 +278,7 @@ static wait_op *wait_new(al_session *session, const char *name, const al_admin_o
   self->patience = self->options.timeout;
   self->op.stop = wait_stop;
   self->op.free = wait_free;
-  self->op.explain = wait_explain;
+  self->op.timeout_text = wait_explain;
   return self;
 }
 
@@ -292,8 +290,8 @@ al_op *al_admin_wait_released(al_session *session, const char *name, const int *
   wait_op *self = wait_new(session, name, options);
   if (!self) return NULL;
   al_request request = self->options.revoke ? AL_REQUEST_REVOKE : AL_REQUEST_NOTHING;
-  al_op_start(&self->op, wait_nothing, al_wait_until(session->now, self->patience));
-  if (!self->op.done) al_released_begin(&self->released, &self->op, self->name, slots, count, request);
+  al_op_start(&self->op, wait_nothing, al_deadline_after(session->now, self->patience));
+  if (!self->op.done) al_holder_wait_begin(&self->holders, &self->op, self->name, slots, count, request);
   return &self->op;
 }
 
@@ -305,9 +303,9 @@ static void revoke_wanting_links(al_op *op) {
   if (!al_probing_needs(op, probing(op->session, request))) return;
   if (wait > 0) {
     self->patience = wait;
-    op->deadline = al_wait_until(op->session->now, wait);
+    op->deadline = al_deadline_after(op->session->now, wait);
   }
-  al_released_begin(&self->released, op, self->name, &self->slot, 1, request);
+  al_holder_wait_begin(&self->holders, op, self->name, &self->slot, 1, request);
 }
 
 al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al_admin_options *options) {
@@ -315,5 +313,5 @@ al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al
   wait_op *self = wait_new(session, name, options);
   if (!self) return NULL;
   self->slot = slot;
-  return al_op_start(&self->op, revoke_wanting_links, al_wait_until(session->now, self->patience));
+  return al_op_start(&self->op, revoke_wanting_links, al_deadline_after(session->now, self->patience));
 }

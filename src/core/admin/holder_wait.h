@@ -7,8 +7,8 @@
  *
  * The question may carry a request to let go: then it is published, with every look, and whoever holds a slot at that
  * moment hears it. While the broker reads no publishers nothing but the question is asked, by passive declares. */
-#ifndef AL_CORE_ADMIN_ADMIN_HOLDER_WAIT_H
-#define AL_CORE_ADMIN_ADMIN_HOLDER_WAIT_H
+#ifndef AL_CORE_ADMIN_HOLDER_WAIT_H
+#define AL_CORE_ADMIN_HOLDER_WAIT_H
 
 #include "core/base/backoff.h"
 #include "core/hold/bolt_check.h"
@@ -23,7 +23,7 @@ typedef enum al_request {
   AL_REQUEST_HOLDER   /* the same, and there must be one; otherwise AL_NOT_HELD */
 } al_request;
 
-typedef struct al_released {
+typedef struct al_holder_wait {
   al_op *op;
   const char *name;
   int *slots; /* a copy */
@@ -32,18 +32,18 @@ typedef struct al_released {
   al_request request;
   al_probes probes;
   al_barrier barrier;
-  al_bolts bolts;
-  al_wait wait;
+  al_bolt_check bolts;
+  al_backoff wait;
   bool is_sure;   /* the barrier lies before the questions under way */
   bool was_heard; /* a request has reached a queue */
   int refusals;   /* looks in a row that ended with a queue that refuses, or is going away */
-} al_released;
+} al_holder_wait;
 
 /* Takes over `op`, which is finished by it. The links must be open. Its place in memory must not change. */
-void al_released_begin(al_released *released, al_op *op, const char *name, const int *slots, size_t count,
-                       al_request request);
-void al_released_explain(const al_released *released, int64_t timeout, char out[AL_MESSAGE_SIZE]);
-void al_released_cancel(al_released *released);
-void al_released_free(al_released *released);
+void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, const int *slots,
+                          size_t count, al_request request);
+void al_holder_wait_explain(const al_holder_wait *holders, int64_t timeout, char out[AL_MESSAGE_SIZE]);
+void al_holder_wait_cancel(al_holder_wait *holders);
+void al_holder_wait_free(al_holder_wait *holders);
 
 #endif

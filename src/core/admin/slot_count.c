@@ -15,148 +15,148 @@
 #define WINDOW_MOST 512
 
 static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_survey *survey = context;
-  int questions = survey->with_holders ? 2 : 1, slot = survey->first + (int)index / questions;
-  (index % (size_t)questions == 0 ? al_name_slot : al_name_holder)(out, survey->name, slot);
+  const al_slot_count *row = context;
+  int questions = row->with_holders ? 2 : 1, slot = row->first + (int)index / questions;
+  (index % (size_t)questions == 0 ? al_name_slot : al_name_holder)(out, row->name, slot);
 }
 
-static void ask(al_survey *survey) {
-  if (!al_probing_has(survey->op, AL_PROBE_AUTO)) return;
-  bool is_passive = !al_probing_publishes(survey->op->session, AL_PROBE_AUTO);
-  size_t questions = (size_t)survey->width * (survey->with_holders ? 2 : 1);
-  if (is_passive && survey->sure == survey->first - 1) survey->sure += survey->width;
-  al_op_ask(survey->op);
-  al_probes_begin(&survey->probes, survey->op, AL_PROBE_AUTO, questions, probe_name, survey);
+static void ask(al_slot_count *row) {
+  if (!al_probing_has(row->op, AL_PROBE_AUTO)) return;
+  bool is_passive = !al_probing_publishes(row->op->session, AL_PROBE_AUTO);
+  size_t questions = (size_t)row->width * (row->with_holders ? 2 : 1);
+  if (is_passive && row->sure == row->first - 1) row->sure += row->width;
+  al_op_ask(row->op);
+  al_probes_begin(&row->probes, row->op, AL_PROBE_AUTO, questions, probe_name, row);
 }
 
-void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond,
-                     int least) {
-  al_survey fresh = {.op = op, .name = name, .with_holders = with_holders, .beyond = beyond, .least = least};
-  fresh.probes = survey->probes;
-  fresh.slots = survey->slots;
-  fresh.size = survey->size;
+void al_slot_count_begin(al_slot_count *row, al_op *op, const char *name, bool with_holders, int beyond,
+                         int least) {
+  al_slot_count fresh = {
+      .op = op, .name = name, .with_holders = with_holders, .beyond = beyond, .least = least};
+  fresh.probes = row->probes;
+  fresh.slots = row->slots;
+  fresh.size = row->size;
   fresh.first = 1;
   fresh.width = WINDOW_FIRST;
-  *survey = fresh;
-  ask(survey);
+  *row = fresh;
+  ask(row);
 }
 
-static bool reserve(al_survey *survey, int slots) {
-  if (slots <= survey->size) return true;
-  al_slot *more = realloc(survey->slots, (size_t)slots * sizeof *more);
+static bool reserve(al_slot_count *row, int slots) {
+  if (slots <= row->size) return true;
+  al_slot *more = realloc(row->slots, (size_t)slots * sizeof *more);
   if (!more) {
-    al_op_fail(survey->op, AL_NO_MEMORY, "counting the slots of \"%s\"", survey->name);
+    al_op_fail(row->op, AL_NO_MEMORY, "counting the slots of \"%s\"", row->name);
     return false;
   }
-  survey->slots = more;
-  survey->size = slots;
+  row->slots = more;
+  row->size = slots;
   return true;
 }
 
 /* The row goes on through what was found before behind a slot that was missing. */
-static void note_exists(al_survey *survey, int slot) {
-  survey->slots[slot - 1].exists = true;
-  if (slot > survey->highest) survey->highest = slot;
-  while (survey->count < survey->seen && survey->slots[survey->count].exists) survey->count++;
+static void note_exists(al_slot_count *row, int slot) {
+  row->slots[slot - 1].exists = true;
+  if (slot > row->highest) row->highest = slot;
+  while (row->count < row->seen && row->slots[row->count].exists) row->count++;
 }
 
 /* ---- windows ---------------------------------------------------------------------------------------------------- */
 
 /* Takes one slot's answers down; false if they decide nothing. */
-static bool note(al_survey *survey, int slot) {
-  size_t questions = survey->with_holders ? 2 : 1, index = (size_t)(slot - survey->first) * questions;
+static bool note(al_slot_count *row, int slot) {
+  size_t questions = row->with_holders ? 2 : 1, index = (size_t)(slot - row->first) * questions;
   for (size_t i = index; i < index + questions; i++)
-    if (al_probes_undecided(&survey->probes, i)) return false;
-  bool held = survey->with_holders && survey->probes.answers[index + 1] != AL_ANSWER_ABSENT;
-  survey->slots[slot - 1] = (al_slot){.held = held};
-  survey->seen = slot;
-  if (survey->probes.answers[index] != AL_ANSWER_ABSENT) note_exists(survey, slot);
+    if (al_probes_undecided(&row->probes, i)) return false;
+  bool held = row->with_holders && row->probes.answers[index + 1] != AL_ANSWER_ABSENT;
+  row->slots[slot - 1] = (al_slot){.held = held};
+  row->seen = slot;
+  if (row->probes.answers[index] != AL_ANSWER_ABSENT) note_exists(row, slot);
   return true;
 }
 
-static bool note_window(al_survey *survey) {
-  int last = survey->first + survey->width - 1;
-  if (!reserve(survey, last)) return false;
-  for (int slot = survey->first; slot <= last; slot++)
-    if (!note(survey, slot)) return false;
+static bool note_window(al_slot_count *row) {
+  int last = row->first + row->width - 1;
+  if (!reserve(row, last)) return false;
+  for (int slot = row->first; slot <= last; slot++)
+    if (!note(row, slot)) return false;
   return true;
 }
 
-static bool has_seen_all(const al_survey *survey) {
-  int last = survey->seen;
+static bool has_seen_all(const al_slot_count *row) {
+  int last = row->seen;
   if (last >= AL_SLOTS_MAX) return true;
-  for (int slot = survey->first; slot <= last; slot++)
-    if (survey->slots[slot - 1].exists || survey->slots[slot - 1].held) return false;
-  return survey->first > survey->count + 1 && last >= survey->count + survey->beyond && last >= survey->least;
+  for (int slot = row->first; slot <= last; slot++)
+    if (row->slots[slot - 1].exists || row->slots[slot - 1].held) return false;
+  return row->first > row->count + 1 && last >= row->count + row->beyond && last >= row->least;
 }
 
-static void look_further(al_survey *survey) {
-  survey->first = survey->seen + 1;
-  survey->width = survey->width * 2 <= WINDOW_MOST ? survey->width * 2 : WINDOW_MOST;
-  if (survey->width > AL_SLOTS_MAX - survey->seen) survey->width = AL_SLOTS_MAX - survey->seen;
-  ask(survey);
+static void look_further(al_slot_count *row) {
+  row->first = row->seen + 1;
+  row->width = row->width * 2 <= WINDOW_MOST ? row->width * 2 : WINDOW_MOST;
+  if (row->width > AL_SLOTS_MAX - row->seen) row->width = AL_SLOTS_MAX - row->seen;
+  ask(row);
 }
 
 /* ---- doubts ----------------------------------------------------------------------------------------------------- */
 
 static void doubted_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_survey *survey = context;
-  al_name_slot(out, survey->name, survey->sure + 1 + (int)index);
+  const al_slot_count *row = context;
+  al_name_slot(out, row->name, row->sure + 1 + (int)index);
 }
 
 /* Whether what is absent is so in truth, as far as it decides: up to the end of the row, and in the row's gaps. */
-static bool is_sure(al_survey *survey) {
-  int end = survey->highest > survey->count ? survey->highest : survey->count + 1;
-  if (end > survey->seen) end = survey->seen;
-  if (survey->sure < survey->count) survey->sure = survey->count; /* what exists is beyond doubt */
-  return survey->sure >= end;
+static bool is_sure(al_slot_count *row) {
+  int end = row->highest > row->count ? row->highest : row->count + 1;
+  if (end > row->seen) end = row->seen;
+  if (row->sure < row->count) row->sure = row->count; /* what exists is beyond doubt */
+  return row->sure >= end;
 }
 
 /* One slot, the end of the row, and only if its node is down more of them at a time. */
-static void doubt(al_survey *survey) {
-  int width = survey->doubted * 2 < WINDOW_MOST ? survey->doubted * 2 : WINDOW_MOST;
-  survey->doubted = width > 0 ? width : 1;
-  if (survey->doubted > survey->seen - survey->sure) survey->doubted = survey->seen - survey->sure;
-  survey->doubts = true;
-  al_op_ask(survey->op);
-  al_probes_begin(&survey->probes, survey->op, AL_PROBE_PASSIVE, (size_t)survey->doubted, doubted_name,
-                  survey);
+static void doubt(al_slot_count *row) {
+  int width = row->doubted * 2 < WINDOW_MOST ? row->doubted * 2 : WINDOW_MOST;
+  row->doubted = width > 0 ? width : 1;
+  if (row->doubted > row->seen - row->sure) row->doubted = row->seen - row->sure;
+  row->doubts = true;
+  al_op_ask(row->op);
+  al_probes_begin(&row->probes, row->op, AL_PROBE_PASSIVE, (size_t)row->doubted, doubted_name, row);
 }
 
-static bool note_doubts(al_survey *survey) {
-  int first = survey->sure + 1;
-  for (int i = 0; i < survey->doubted; i++) {
-    if (al_probes_undecided(&survey->probes, (size_t)i)) return false;
-    if (survey->probes.answers[i] != AL_ANSWER_ABSENT) note_exists(survey, first + i);
+static bool note_doubts(al_slot_count *row) {
+  int first = row->sure + 1;
+  for (int i = 0; i < row->doubted; i++) {
+    if (al_probes_undecided(&row->probes, (size_t)i)) return false;
+    if (row->probes.answers[i] != AL_ANSWER_ABSENT) note_exists(row, first + i);
   }
-  survey->sure += survey->doubted;
-  survey->doubts = false;
+  row->sure += row->doubted;
+  row->doubts = false;
   return true;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
-bool al_survey_done(al_survey *survey) {
-  if (survey->op->done || survey->probes.pending > 0) return false;
-  al_op_answered(survey->op);
-  if (!(survey->doubts ? note_doubts(survey) : note_window(survey))) return false;
-  if (!has_seen_all(survey))
-    look_further(survey);
-  else if (!is_sure(survey))
-    doubt(survey);
+bool al_slot_count_poll(al_slot_count *row) {
+  if (row->op->done || row->probes.pending > 0) return false;
+  al_op_answered(row->op);
+  if (!(row->doubts ? note_doubts(row) : note_window(row))) return false;
+  if (!has_seen_all(row))
+    look_further(row);
+  else if (!is_sure(row))
+    doubt(row);
   else
     return true;
   return false;
 }
 
-bool al_survey_exists(const al_survey *survey, int slot) {
-  return slot <= survey->seen && survey->slots[slot - 1].exists;
+bool al_slot_count_exists(const al_slot_count *row, int slot) {
+  return slot <= row->seen && row->slots[slot - 1].exists;
 }
 
-void al_survey_free(al_survey *survey) {
-  al_probes_free(&survey->probes);
-  free(survey->slots);
-  survey->slots = NULL;
+void al_slot_count_free(al_slot_count *row) {
+  al_probes_free(&row->probes);
+  free(row->slots);
+  row->slots = NULL;
 }
 
 /* ---- as operations of their own --------------------------------------------------------------------------------- */
@@ -165,30 +165,30 @@ typedef struct survey_op {
   al_op op;
   char name[AL_NAME_SIZE];
   bool is_status;
-  al_survey survey;
+  al_slot_count row;
 } survey_op;
 
-static void survey_stop(al_op *op) { al_probes_cancel(&((survey_op *)op)->survey.probes); }
+static void survey_stop(al_op *op) { al_probes_cancel(&((survey_op *)op)->row.probes); }
 
-static void survey_free(al_op *op) { al_survey_free(&((survey_op *)op)->survey); }
+static void survey_free(al_op *op) { al_slot_count_free(&((survey_op *)op)->row); }
 
-static void give_slots(al_op *op, al_survey *survey) {
-  op->slots = survey->slots;
-  survey->slots = NULL;
-  op->seen = (size_t)survey->seen;
+static void give_slots(al_op *op, al_slot_count *row) {
+  op->slots = row->slots;
+  row->slots = NULL;
+  op->seen = (size_t)row->seen;
   while (op->seen > 0 && !op->slots[op->seen - 1].exists && !op->slots[op->seen - 1].held) op->seen--;
 }
 
 static void surveying(al_op *op) {
   survey_op *self = (survey_op *)op;
-  al_survey *survey = &self->survey;
-  if (!al_survey_done(survey)) return;
-  op->count = (size_t)survey->count;
-  if (!self->is_status && survey->highest > survey->count) {
-    al_op_fail(op, AL_CONFLICT, AL_SURVEY_GAP, self->name, survey->highest, self->name, survey->count + 1);
+  al_slot_count *row = &self->row;
+  if (!al_slot_count_poll(row)) return;
+  op->count = (size_t)row->count;
+  if (!self->is_status && row->highest > row->count) {
+    al_op_fail(op, AL_CONFLICT, AL_SLOT_COUNT_GAP, self->name, row->highest, self->name, row->count + 1);
     return;
   }
-  give_slots(op, survey);
+  give_slots(op, row);
   al_op_finish(op);
 }
 
@@ -196,7 +196,7 @@ static void wanting_links(al_op *op) {
   survey_op *self = (survey_op *)op;
   if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
   op->step = surveying;
-  al_survey_begin(&self->survey, op, self->name, self->is_status, 0, 0);
+  al_slot_count_begin(&self->row, op, self->name, self->is_status, 0, 0);
 }
 
 static al_op *survey_op_begin(al_session *session, const char *name, bool is_status,
@@ -209,7 +209,7 @@ static al_op *survey_op_begin(al_session *session, const char *name, bool is_sta
   self->op.stop = survey_stop;
   self->op.free = survey_free;
   return al_op_start(&self->op, wanting_links,
-                     al_wait_until(session->now, options ? options->timeout : 30 * AL_SECOND));
+                     al_deadline_after(session->now, options ? options->timeout : 30 * AL_SECOND));
 }
 
 al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options) {

@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Counting slots ("Determining the Maximum Number of Slots"): A[1], A[2], … are asked for in windows that double. The
- * first that is absent, in order, ends the semaphore; but the survey goes on until a whole window past that one is empty, so that
+ * first that is absent, in order, ends the semaphore; but the count goes on until a whole window past that one is empty, so that
  * strays past a gap are seen, not only the gap.
  *
  * Where a cluster keeps its metadata in Mnesia, a slot whose node is down is returned like one that is absent; only a passive
@@ -15,11 +15,11 @@
 #include "core/session/probe.h"
 
 /* Words for a gap: the name and the slot that exists, the name and the slot that does not. */
-#define AL_SURVEY_GAP                                                                                        \
+#define AL_SLOT_COUNT_GAP                                                                                    \
   "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, resize(n) settles on n " \
   "slots"
 
-typedef struct al_survey {
+typedef struct al_slot_count {
   al_probes probes;
   al_op *op;
   const char *name;
@@ -34,16 +34,16 @@ typedef struct al_survey {
   int highest;    /* the highest slot that exists; more than `count` if one is missing in the row */
   al_slot *slots; /* what was seen, from slot 1 */
   int seen, size;
-} al_survey;
+} al_slot_count;
 
-/* Asks for the first window; al_survey_done() is then looked at in every step of `op`. */
-void al_survey_begin(al_survey *survey, al_op *op, const char *name, bool with_holders, int beyond,
-                     int least);
+/* Asks for the first window; al_slot_count_poll() is then looked at in every step of `op`. */
+void al_slot_count_begin(al_slot_count *row, al_op *op, const char *name, bool with_holders, int beyond,
+                         int least);
 
-/* True when the survey is complete. False: not yet, or the operation has failed. */
-bool al_survey_done(al_survey *survey);
+/* True when the count is complete. False: not yet, or the operation has failed. */
+bool al_slot_count_poll(al_slot_count *row);
 
-bool al_survey_exists(const al_survey *survey, int slot);
-void al_survey_free(al_survey *survey);
+bool al_slot_count_exists(const al_slot_count *row, int slot);
+void al_slot_count_free(al_slot_count *row);
 
 #endif

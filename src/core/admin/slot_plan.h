@@ -10,7 +10,7 @@
 #include "core/admin/action.h"
 #include "core/admin/slot_count.h"
 
-typedef struct al_change {
+typedef struct al_slot_plan {
   al_action action;
   int amount; /* what the caller gave: slots in all, or slots more or fewer */
   int overshoot;
@@ -19,11 +19,11 @@ typedef struct al_change {
   int target;   /* slots when all is done; -1 until that is computed */
   int *deletes; /* slots, in their order */
   int delete_count;
-} al_change;
+} al_slot_plan;
 
-/* Computes the target and what to delete, and strikes the latter from the survey. Anything but AL_OK: the action must not
+/* Computes the target and what to delete, and strikes the latter from the count. Anything but AL_OK: the action must not
  * be taken, and `words` say why. */
-al_code al_change_plan(al_change *change, al_survey *survey, char words[AL_MESSAGE_SIZE]);
-void al_change_free(al_change *change);
+al_code al_slot_plan_plan(al_slot_plan *change, al_slot_count *row, char words[AL_MESSAGE_SIZE]);
+void al_slot_plan_free(al_slot_plan *change);
 
 #endif

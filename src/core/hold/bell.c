@@ -17,24 +17,24 @@
 #define KEEPER                                                                                               \
   INT_MAX /* the priority of whoever holds what is waited for: the token it rings for is its own */
 
-bool al_bell_is_out(const al_bell *bell) { return bell->taker.state == AL_TAKER_OUT; }
+bool al_bell_is_out(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_OUT; }
 
-bool al_bell_is_arriving(const al_bell *bell) { return bell->taker.state == AL_TAKER_ARRIVING; }
+bool al_bell_is_arriving(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_SUBSCRIBING; }
 
 bool al_bell_is_first(const al_bell *bell) { return bell->is_first && !al_bell_is_out(bell); }
 
-bool al_bell_has_token(const al_bell *bell) { return bell->taker.state == AL_TAKER_HAS; }
+bool al_bell_has_token(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_HAS; }
 
 /* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
-static void declare(const al_taker *taker) {
-  const al_bell *bell = taker->owner;
+static void declare(const al_consumer *consumer) {
+  const al_bell *bell = consumer->owner;
   amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
                                   al_field_number("x-expires", EXPIRES), al_field_number("x-max-length", 1),
                                   al_field_text("x-overflow", "drop-head")};
   amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bell->queue),
                                   .durable = 1,
                                   .arguments = {.num_entries = 4, .entries = entries}};
-  if (bell->makes) al_channel_call(taker->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  if (bell->makes) al_channel_call(consumer->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
 }
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
@@ -49,30 +49,30 @@ static void bell_closed(al_bell *bell, const al_event *event) {
 }
 
 /* Whoever waits learns from the link itself that it is down. */
-static bool is_news_to_op(const al_bell *bell, al_taker_news news) {
-  return news == AL_TAKER_TOOK || news == AL_TAKER_CANCELLED || news == AL_TAKER_CLOSED ||
-         (news == AL_TAKER_ARRIVED && bell->makes);
+static bool is_news_to_op(const al_bell *bell, al_consumer_news news) {
+  return news == AL_CONSUMER_RECEIVED || news == AL_CONSUMER_CANCELLED || news == AL_CONSUMER_CLOSED ||
+         (news == AL_CONSUMER_SUBSCRIBED && bell->makes);
 }
 
 /* Before all who wait. */
 static void arrive_first(al_bell *bell) {
-  bell->taker.priority = KEEPER;
+  bell->consumer.priority = KEEPER;
   al_bell_arrive(bell);
 }
 
-static void bell_told(al_taker *taker, al_taker_news news, const al_event *event) {
-  al_bell *bell = taker->owner;
+static void bell_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
+  al_bell *bell = consumer->owner;
   al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
-  if (news == AL_TAKER_PREPARED)
+  if (news == AL_CONSUMER_PREPARED)
     bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
-  if (news == AL_TAKER_ARRIVED && bell->stays) al_taker_ask(taker);
-  if (news == AL_TAKER_EMPTY && taker->priority == KEEPER)
-    al_prober_ring(taker->session, bell->queue);
-  else if (news == AL_TAKER_EMPTY)
-    al_taker_quit(taker);
-  if (news == AL_TAKER_QUIT && bell->keeps && !bell->has_left) arrive_first(bell);
-  if (news == AL_TAKER_CLOSED) bell_closed(bell, event);
-  if (news == AL_TAKER_DOWN) bell->owes = !taker->had; /* a token goes back by itself */
+  if (news == AL_CONSUMER_SUBSCRIBED && bell->stays) al_consumer_ask(consumer);
+  if (news == AL_CONSUMER_EMPTY && consumer->priority == KEEPER)
+    al_prober_ring(consumer->session, bell->queue);
+  else if (news == AL_CONSUMER_EMPTY)
+    al_consumer_cancel(consumer);
+  if (news == AL_CONSUMER_ENDED && bell->keeps && !bell->has_left) arrive_first(bell);
+  if (news == AL_CONSUMER_CLOSED) bell_closed(bell, event);
+  if (news == AL_CONSUMER_DOWN) bell->owes = !consumer->had; /* a token goes back by itself */
   if (bell->has_left && al_bell_is_out(bell)) free(bell);
   if (op) op->step(op);
 }
@@ -80,43 +80,43 @@ static void bell_told(al_taker *taker, al_taker_news news, const al_event *event
 /* ---- coming and going ------------------------------------------------------------------------------------------- */
 
 al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
-  static const al_taker_kind kind = {.prepare = declare, .wants = is_token, .told = bell_told};
+  static const al_consumer_kind kind = {.prepare = declare, .wants = is_token, .told = bell_told};
   al_bell *bell = calloc(1, sizeof *bell);
   if (!bell) return NULL;
   bell->op = op;
   bell->makes = bell->owes = makes;
   snprintf(bell->queue, sizeof bell->queue, "%s", queue);
-  al_taker_init(&bell->taker, &kind, op->session, bell, bell->queue, priority);
+  al_consumer_init(&bell->consumer, &kind, op->session, bell, bell->queue, priority);
   return bell;
 }
 
 void al_bell_arrive(al_bell *bell) {
-  if (!al_bell_is_out(bell) || !al_taker_take(&bell->taker)) return;
+  if (!al_bell_is_out(bell) || !al_consumer_subscribe(&bell->consumer)) return;
   bell->is_missing = bell->is_first = false;
   bell->owes = true;
 }
 
 void al_bell_give_up(al_bell *bell) {
   if (!al_bell_is_arriving(bell)) return;
-  al_taker_quit(&bell->taker);
+  al_consumer_cancel(&bell->consumer);
   bell->is_missing = true;
 }
 
 void al_bell_waste(al_bell *bell) {
   if (!al_bell_has_token(bell)) return;
   bell->is_first = false;
-  if (bell->taker.priority < KEEPER - 1) bell->taker.priority++;
-  al_taker_discard(&bell->taker);
+  if (bell->consumer.priority < KEEPER - 1) bell->consumer.priority++;
+  al_consumer_discard(&bell->consumer);
 }
 
 void al_bell_stay(al_bell *bell, bool was_quick) {
-  al_taker *taker = &bell->taker;
+  al_consumer *consumer = &bell->consumer;
   bell->op = NULL;
   bell->stays = true;
-  if (taker->state == AL_TAKER_WAITING && was_quick)
-    al_taker_ask(taker);
-  else if (taker->state != AL_TAKER_HAS && !(taker->state == AL_TAKER_ARRIVING && was_quick))
-    al_taker_quit(taker);
+  if (consumer->state == AL_CONSUMER_WAITING && was_quick)
+    al_consumer_ask(consumer);
+  else if (consumer->state != AL_CONSUMER_HAS && !(consumer->state == AL_CONSUMER_SUBSCRIBING && was_quick))
+    al_consumer_cancel(consumer);
 }
 
 void al_bell_keep(al_bell *bell) {
@@ -127,9 +127,9 @@ void al_bell_keep(al_bell *bell) {
 
 void al_bell_leave(al_bell *bell, bool freed) {
   if (!bell) return;
-  if (freed && bell->owes && !al_bell_has_token(bell)) al_prober_ring(bell->taker.session, bell->queue);
+  if (freed && bell->owes && !al_bell_has_token(bell)) al_prober_ring(bell->consumer.session, bell->queue);
   bell->op = NULL;
-  al_taker_quit(&bell->taker);
+  al_consumer_cancel(&bell->consumer);
   bell->has_left = true;
   if (al_bell_is_out(bell)) free(bell);
 }

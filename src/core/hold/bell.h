@@ -5,7 +5,7 @@
  * token is a reason to look, and a wrong one costs a look, never more. An administrator makes it; or, where there is none,
  * whoever waits (N-mutexbell, N-rwbell): then it is empty at first, and whoever leaves rings.
  *
- * An al_bell is one caller at it, from its acquire to the end of its lock: a taker (taker.h has its states), so that the
+ * An al_bell is one caller at it, from its acquire to the end of its lock: a consumer (consumer.h has its states), so that the
  * broker serves those who wait in their order, by priority. Whoever holds a slot with a token keeps the token
  * unacknowledged: should its process die, the broker gives it to the next. Whoever holds one without stops consuming,
  * lest it take a token that could wake somebody, and rings when it is done.
@@ -20,7 +20,7 @@
 #include "core/queue/consumer.h"
 
 typedef struct al_bell {
-  al_taker taker;
+  al_consumer consumer;
   al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
   char queue[AL_NAME_SIZE];
   bool makes;      /* it is those who wait that declare it */

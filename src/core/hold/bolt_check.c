@@ -6,59 +6,60 @@
 #include "core/session/session.h"
 
 static void bolt_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_bolts *bolts = context;
+  const al_bolt_check *bolts = context;
   char queue[AL_NAME_SIZE];
   bolts->name(bolts->context, index, queue);
   al_name_bolt(out, queue);
 }
 
-void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,
-                    const void *context) {
+void al_bolt_check_begin(al_bolt_check *bolts, al_op *op, al_answer *answers, size_t count,
+                         al_probe_name *name, const void *context) {
   bolts->op = op;
   bolts->answers = answers;
   bolts->count = count;
   bolts->next = 0;
   bolts->name = name;
   bolts->context = context;
-  bolts->sight = (al_sight){.op = op};
+  bolts->inspect = (al_inspect){.op = op};
   if (!al_probing_has(op, AL_PROBE_AUTO)) return;
   al_op_ask(op);
   al_probes_begin(&bolts->probes, op, AL_PROBE_AUTO, count, bolt_name, bolts);
 }
 
 /* By whatever keeps its probe from being answered, too; a queue that is down keeps nobody out, and is seen to be. */
-static bool may_be_shut(const al_bolts *bolts, size_t index) {
+static bool may_be_shut(const al_bolt_check *bolts, size_t index) {
   return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] != AL_ANSWER_ABSENT;
 }
 
 /* True if there is one more to be looked at. */
-static bool look_at_next(al_bolts *bolts) {
+static bool look_at_next(al_bolt_check *bolts) {
   char bolt[AL_NAME_SIZE];
   while (bolts->next < bolts->count && !may_be_shut(bolts, bolts->next)) bolts->next++;
   if (bolts->next == bolts->count) return false;
   bolt_name(bolts, bolts->next++, bolt);
-  al_sight_begin(&bolts->sight, bolts->op, bolt);
+  al_inspect_begin(&bolts->inspect, bolts->op, bolt);
   return true;
 }
 
-static bool fail_if_unknown(al_bolts *bolts) {
+static bool fail_if_unknown(al_bolt_check *bolts) {
   for (size_t i = 0; i < bolts->count; i++)
     if (bolts->probes.answers[i] == AL_ANSWER_UNKNOWN) return al_probes_undecided(&bolts->probes, i);
   return false;
 }
 
-bool al_bolts_seen(al_bolts *bolts) {
-  if (bolts->probes.pending > 0 || !al_sight_caught(&bolts->sight)) return false;
+bool al_bolt_check_poll(al_bolt_check *bolts) {
+  if (bolts->probes.pending > 0 || !al_inspect_poll(&bolts->inspect)) return false;
   if (bolts->next == 0 && fail_if_unknown(bolts)) return false;
-  if (bolts->next > 0 && bolts->sight.consumers > 0) bolts->answers[bolts->next - 1] = AL_ANSWER_UNAVAILABLE;
+  if (bolts->next > 0 && bolts->inspect.consumers > 0)
+    bolts->answers[bolts->next - 1] = AL_ANSWER_UNAVAILABLE;
   if (look_at_next(bolts)) return false;
   al_op_answered(bolts->op);
   return true;
 }
 
-void al_bolts_cancel(al_bolts *bolts) {
+void al_bolt_check_cancel(al_bolt_check *bolts) {
   al_probes_cancel(&bolts->probes);
-  al_sight_cancel(&bolts->sight);
+  al_inspect_cancel(&bolts->inspect);
 }
 
-void al_bolts_free(al_bolts *bolts) { al_probes_free(&bolts->probes); }
+void al_bolt_check_free(al_bolt_check *bolts) { al_probes_free(&bolts->probes); }

@@ -11,24 +11,24 @@
 #include "core/session/op.h"
 #include "core/session/probe.h"
 
-typedef struct al_bolts {
+typedef struct al_bolt_check {
   al_op *op;
   al_answer *answers; /* about the queues themselves, the owner's: one that is held comes to be UNAVAILABLE */
   size_t count, next;
   al_probe_name *name; /* of the queues */
   const void *context;
   al_probes probes;
-  al_sight sight;
-} al_bolts;
+  al_inspect inspect;
+} al_bolt_check;
 
-/* The links must be open. al_bolts_seen() is then looked at in every step of `op`. */
-void al_bolts_begin(al_bolts *bolts, al_op *op, al_answer *answers, size_t count, al_probe_name *name,
-                    const void *context);
+/* The links must be open. al_bolt_check_poll() is then looked at in every step of `op`. */
+void al_bolt_check_begin(al_bolt_check *bolts, al_op *op, al_answer *answers, size_t count,
+                         al_probe_name *name, const void *context);
 
 /* True when all are seen. False: not yet, or the operation has failed. */
-bool al_bolts_seen(al_bolts *bolts);
+bool al_bolt_check_poll(al_bolt_check *bolts);
 
-void al_bolts_cancel(al_bolts *bolts);
-void al_bolts_free(al_bolts *bolts);
+void al_bolt_check_cancel(al_bolt_check *bolts);
+void al_bolt_check_free(al_bolt_check *bolts);
 
 #endif

@@ -309,7 +309,7 @@ static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)cla
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   al_names_remove(&own->name);
-  if (own->is_declared) memcpy(claim->session->left, claim->queue, sizeof claim->queue);
+  if (own->is_declared) memcpy(claim->session->last_released, claim->queue, sizeof claim->queue);
   al_bell_leave(own->bell, own->is_declared);
   own->bell = NULL;
   if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session, own->wakes);

@@ -196,7 +196,7 @@ void al_lock_let_go(al_lock *lock) {
 
 /* "Verifying a Held Lock". B is asked for on the lock's own channel, where only its loss can close it. A is asked for
  * elsewhere: the 404 of a missing A would release the lock under its holder. That A is absent is asked once more by passive
- * declare, as its node may be down instead (see survey.h). */
+ * declare, as its node may be down instead (see slot_count.h). */
 static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_lock *lock = context;
   (void)index;

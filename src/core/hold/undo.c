@@ -15,7 +15,7 @@ static void settled(al_undo *undo) {
 static void later(al_undo *undo) {
   al_session *session = undo->claim->session;
   undo->channel = NULL;
-  undo->at = session->now + al_wait_next(&undo->wait, &session->random);
+  undo->at = session->now + al_backoff_next(&undo->wait, &session->random);
 }
 
 static void closed(al_undo *undo, const al_event *event) {
@@ -61,7 +61,7 @@ static void ask(al_undo *undo) {
 }
 
 void al_undo_begin(al_undo *undo, al_claim *claim) {
-  *undo = (al_undo){.claim = claim, .wait = AL_WAIT_UNDO};
+  *undo = (al_undo){.claim = claim, .wait = AL_BACKOFF_UNDO};
   ask(undo);
   al_claim_enter(claim, AL_CLAIM_UNDOING);
 }

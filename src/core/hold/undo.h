@@ -26,7 +26,7 @@ typedef struct al_undo {
   al_claim *claim;
   al_channel *channel; /* NULL: nothing is being asked */
   int64_t at;          /* when to ask again; 0: as soon as there is a channel */
-  al_wait wait;
+  al_backoff wait;
 } al_undo;
 
 /* The claim is UNDOING from now on, and has no channel any more. */

@@ -14,7 +14,7 @@ struct al_mutex {
 
 typedef struct mutex_acquire {
   al_acquire acquire;
-  al_gate gate;
+  al_queue_search search;
 } mutex_acquire;
 
 /* ---- words ------------------------------------------------------------------------------------------------------ */
@@ -43,31 +43,33 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
 }
 
 static void look(al_acquire *self) {
-  al_gate *gate = &((mutex_acquire *)self)->gate;
-  mutex_name(self, 0, gate->queue);
-  al_gate_look(gate, self);
+  al_queue_search *search = &((mutex_acquire *)self)->search;
+  mutex_name(self, 0, search->queue);
+  al_queue_search_begin(search, self);
 }
 
-static al_sight sight(al_acquire *self) { return al_gate_sight(&((mutex_acquire *)self)->gate, self); }
+static al_search_state inspect(al_acquire *self) {
+  return al_queue_search_poll(&((mutex_acquire *)self)->search, self);
+}
 
-static void cancel(al_acquire *self) { al_probes_cancel(&((mutex_acquire *)self)->gate.probes); }
+static void cancel(al_acquire *self) { al_probes_cancel(&((mutex_acquire *)self)->search.probes); }
 
-static void gate_free(al_acquire *self) { al_probes_free(&((mutex_acquire *)self)->gate.probes); }
+static void gate_free(al_acquire *self) { al_probes_free(&((mutex_acquire *)self)->search.probes); }
 
 static al_exclusive *claim(al_acquire *self) {
-  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((mutex_acquire *)self)->gate.queue});
+  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((mutex_acquire *)self)->search.queue});
 }
 
-static const al_acquire_kind mutex_kind = {.look = look,
-                                           .sight = sight,
+static const al_acquire_kind mutex_kind = {.search = look,
+                                           .poll = inspect,
                                            .cancel = cancel,
                                            .free = gate_free,
                                            .claim = claim,
                                            .lock = AL_LOCK_MUTEX,
                                            .makes_bell = true,
                                            .suspect = mutex_name,
-                                           .describe = describe,
-                                           .words = words};
+                                           .standing = describe,
+                                           .failure_text = words};
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 

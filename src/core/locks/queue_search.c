@@ -8,7 +8,7 @@
 
 static void queue_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   (void)index;
-  snprintf(out, AL_NAME_SIZE, "%s", ((const al_gate *)context)->queue);
+  snprintf(out, AL_NAME_SIZE, "%s", ((const al_queue_search *)context)->queue);
 }
 
 /* Let go of, and not gone yet. */
@@ -22,55 +22,56 @@ static bool has_no_prober(const al_op *op) {
   return al_link_is_open(&op->session->holder) && !al_link_is_open(op->session->prober);
 }
 
-static void ask(al_gate *gate, al_acquire *self) {
+static void ask(al_queue_search *search, al_acquire *self) {
   al_op *op = &self->op;
   al_probing probing = self->resource->probing;
   if (al_probing_publishes(op->session, probing) && has_no_prober(op)) {
-    self->view.sight = AL_SIGHT_LOST;
+    self->view.state = AL_SEARCH_LOST;
     return;
   }
   if (!al_probing_has(op, probing)) return;
-  gate->is_asked = true;
+  search->is_asked = true;
   al_op_ask(op);
-  gate->probes.message = self->queues_up ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;
-  al_probes_begin(&gate->probes, op, probing, 1, queue_name, gate);
+  search->probes.message = self->queues_up ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;
+  al_probes_begin(&search->probes, op, probing, 1, queue_name, search);
 }
 
-static void ask_in_time(al_gate *gate, al_acquire *self) {
-  al_exclusive *ours = al_exclusive_find(self->op.session, gate->queue);
+static void ask_in_time(al_queue_search *search, al_acquire *self) {
+  al_exclusive *ours = al_exclusive_find(self->op.session, search->queue);
   bool is_early = is_leaving(ours);
   al_op_watch(&self->op, is_early ? &ours->claim : NULL);
   if (!is_early)
-    ask(gate, self);
+    ask(search, self);
   else if (self->op.reply_by == AL_NEVER)
     al_op_ask(&self->op);
 }
 
-void al_gate_look(al_gate *gate, al_acquire *self) {
-  gate->is_asked = false;
-  ask_in_time(gate, self);
+void al_queue_search_begin(al_queue_search *search, al_acquire *self) {
+  search->is_asked = false;
+  ask_in_time(search, self);
 }
 
 /* What this very connection holds, claims or is still undoing, the broker would let us declare again. */
-static void read_answers(al_gate *gate, al_acquire *self) {
-  al_view *view = &self->view;
-  const al_exclusive *ours = al_exclusive_find(self->op.session, gate->queue);
-  bool is_free = gate->probes.answers[0] == AL_ANSWER_ABSENT && !ours;
+static void read_answers(al_queue_search *search, al_acquire *self) {
+  al_search_result *view = &self->view;
+  const al_exclusive *ours = al_exclusive_find(self->op.session, search->queue);
+  bool is_free = search->probes.answers[0] == AL_ANSWER_ABSENT && !ours;
   view->found = 1;
   view->busy = !is_free;
   view->mine = ours && ours->claim.state == AL_CLAIM_HELD;
   view->suspect_count = !is_free && !ours;
-  view->sight = is_free ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+  view->state = is_free ? AL_SEARCH_FREE : AL_SEARCH_NONE;
 }
 
-al_sight al_gate_sight(al_gate *gate, al_acquire *self) {
-  if (!gate->is_asked && !self->op.done) ask_in_time(gate, self);
-  if (!gate->is_asked || self->op.done || self->view.sight != AL_SIGHT_PENDING || gate->probes.pending > 0)
-    return self->view.sight;
+al_search_state al_queue_search_poll(al_queue_search *search, al_acquire *self) {
+  if (!search->is_asked && !self->op.done) ask_in_time(search, self);
+  if (!search->is_asked || self->op.done || self->view.state != AL_SEARCH_PENDING ||
+      search->probes.pending > 0)
+    return self->view.state;
   al_op_answered(&self->op);
-  if (!gate->probes.is_passive && al_op_lost_prober(&self->op))
-    self->view.sight = AL_SIGHT_LOST;
-  else if (!al_probes_undecided(&gate->probes, 0))
-    read_answers(gate, self);
-  return self->view.sight;
+  if (!search->probes.is_passive && al_op_lost_prober(&self->op))
+    self->view.state = AL_SEARCH_LOST;
+  else if (!al_probes_undecided(&search->probes, 0))
+    read_answers(search, self);
+  return self->view.state;
 }

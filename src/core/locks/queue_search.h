@@ -11,14 +11,14 @@
 
 #include "core/acquire/acquire.h"
 
-typedef struct al_gate {
+typedef struct al_queue_search {
   char queue[AL_NAME_SIZE];
   al_probes probes;
   bool is_asked;
-} al_gate;
+} al_queue_search;
 
 /* For an acquire's own functions; gate->queue is set. */
-void al_gate_look(al_gate *gate, al_acquire *self);
-al_sight al_gate_sight(al_gate *gate, al_acquire *self);
+void al_queue_search_begin(al_queue_search *search, al_acquire *self);
+al_search_state al_queue_search_poll(al_queue_search *search, al_acquire *self);
 
 #endif

@@ -30,11 +30,11 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 
 static al_exclusive *claim(al_acquire *self) {
   if (!al_rw_may_enter(self)) return NULL;
-  return al_rw_claim_reader(&self->op, self->resource->name, ((al_rw_acquire *)self)->gate.queue);
+  return al_rw_claim_reader(&self->op, self->resource->name, ((al_rw_acquire *)self)->search.queue);
 }
 
-const al_acquire_kind al_rw_reader = {.look = al_rw_look,
-                                      .sight = al_rw_sight,
+const al_acquire_kind al_rw_reader = {.search = al_rw_search_begin,
+                                      .poll = al_rw_search_poll,
                                       .cancel = al_rw_cancel,
                                       .free = al_rw_free,
                                       .claim = claim,
@@ -42,5 +42,5 @@ const al_acquire_kind al_rw_reader = {.look = al_rw_look,
                                       .makes_bell = true,
                                       .is_shared = true,
                                       .suspect = al_rw_door_name,
-                                      .describe = describe,
-                                      .words = words};
+                                      .standing = describe,
+                                      .failure_text = words};

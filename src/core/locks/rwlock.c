@@ -30,24 +30,26 @@ bool al_rw_may_enter(al_acquire *self) {
   return !self->op.done;
 }
 
-void al_rw_look(al_acquire *self) {
-  al_gate *gate = &((al_rw_acquire *)self)->gate;
-  al_rw_door_name(self, 0, gate->queue);
-  if (al_rw_may_enter(self)) al_gate_look(gate, self);
+void al_rw_search_begin(al_acquire *self) {
+  al_queue_search *search = &((al_rw_acquire *)self)->search;
+  al_rw_door_name(self, 0, search->queue);
+  if (al_rw_may_enter(self)) al_queue_search_begin(search, self);
 }
 
-al_sight al_rw_sight(al_acquire *self) { return al_gate_sight(&((al_rw_acquire *)self)->gate, self); }
+al_search_state al_rw_search_poll(al_acquire *self) {
+  return al_queue_search_poll(&((al_rw_acquire *)self)->search, self);
+}
 
 void al_rw_cancel(al_acquire *self) {
   al_rw_acquire *rw = (al_rw_acquire *)self;
-  al_probes_cancel(&rw->gate.probes);
+  al_probes_cancel(&rw->search.probes);
   al_probes_cancel(&rw->readers);
   al_barrier_cancel(&rw->barrier);
 }
 
 void al_rw_free(al_acquire *self) {
   al_rw_acquire *rw = (al_rw_acquire *)self;
-  al_probes_free(&rw->gate.probes);
+  al_probes_free(&rw->search.probes);
   al_probes_free(&rw->readers);
 }
 

@@ -29,13 +29,13 @@ struct al_rwlock {
 };
 
 typedef struct al_rw_acquire {
-  al_acquire acquire; /* first */
-  al_gate gate;       /* the door */
+  al_acquire acquire;     /* first */
+  al_queue_search search; /* the door */
 
   /* The writer, behind the door. */
   al_barrier barrier;
   al_probes readers;
-  al_wait wait;
+  al_backoff wait;
   bool is_sure;        /* the barrier lies before the questions under way */
   bool met_readers;    /* by the last count */
   int64_t blind_since; /* since then nobody could be asked; AL_NEVER */
@@ -46,8 +46,8 @@ typedef struct al_rw_acquire {
 #define AL_RW_DEADLOCK "this very connection reads or writes \"%s\" already"
 bool al_rw_may_enter(
     al_acquire *self); /* false: this session reads or writes already, and it has failed with AL_DEADLOCK */
-void al_rw_look(al_acquire *self);
-al_sight al_rw_sight(al_acquire *self);
+void al_rw_search_begin(al_acquire *self);
+al_search_state al_rw_search_poll(al_acquire *self);
 void al_rw_cancel(al_acquire *self);
 void al_rw_free(al_acquire *self);
 void al_rw_door_name(const void *acquire, size_t index, char out[AL_NAME_SIZE]);

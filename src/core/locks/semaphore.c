@@ -16,7 +16,7 @@ struct al_semaphore {
 
 typedef struct slot_acquire {
   al_acquire acquire;
-  al_look look;
+  al_slot_search look;
 } slot_acquire;
 
 static al_semaphore *semaphore_of(const al_acquire *self) { return (al_semaphore *)self->resource; }
@@ -25,7 +25,7 @@ static al_semaphore *semaphore_of(const al_acquire *self) { return (al_semaphore
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
-  const al_view *last = &self->last;
+  const al_search_result *last = &self->last;
   char refusing[64] = "";
   if (last->unavailable > 0)
     snprintf(refusing, sizeof refusing, ", %d refused by the broker", last->unavailable);
@@ -39,7 +39,7 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
   const char *name = self->resource->name;
-  const al_view *view = &self->view;
+  const al_search_result *view = &self->view;
   if (code == AL_TIMEOUT)
     snprintf(out, AL_ACQUIRE_WORDS, "no slot of \"%s\" came free", name);
   else if (code == AL_DEADLOCK)
@@ -58,15 +58,17 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
 /* ---- the search, and the claim ---------------------------------------------------------------------------------- */
 
 static void look(al_acquire *self) {
-  al_look_begin(&((slot_acquire *)self)->look, &self->op, self->resource, &semaphore_of(self)->range,
-                &self->view);
+  al_slot_search_begin(&((slot_acquire *)self)->look, &self->op, self->resource, &semaphore_of(self)->range,
+                       &self->view);
 }
 
-static al_sight sight(al_acquire *self) { return al_look_sight(&((slot_acquire *)self)->look); }
+static al_search_state inspect(al_acquire *self) {
+  return al_slot_search_poll(&((slot_acquire *)self)->look);
+}
 
-static void cancel(al_acquire *self) { al_look_cancel(&((slot_acquire *)self)->look); }
+static void cancel(al_acquire *self) { al_slot_search_cancel(&((slot_acquire *)self)->look); }
 
-static void look_free(al_acquire *self) { al_look_free(&((slot_acquire *)self)->look); }
+static void look_free(al_acquire *self) { al_slot_search_free(&((slot_acquire *)self)->look); }
 
 /* Looks at A[slot] behind the claim: it may have been taken away since. */
 static al_exclusive *claim(al_acquire *self) {
@@ -76,7 +78,9 @@ static al_exclusive *claim(al_acquire *self) {
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
 }
 
-static void missed(al_acquire *self) { al_look_avoid(&((slot_acquire *)self)->look, self->view.slot); }
+static void missed(al_acquire *self) {
+  al_slot_search_deprioritise(&((slot_acquire *)self)->look, self->view.slot);
+}
 
 static void claimed(al_acquire *self) {
   semaphore_of(self)->range.last = self->view.slot;
@@ -88,8 +92,8 @@ static void suspect_name(const void *context, size_t index, char out[AL_NAME_SIZ
   al_name_holder(out, self->resource->name, self->view.suspects[index]);
 }
 
-static const al_acquire_kind slot_kind = {.look = look,
-                                          .sight = sight,
+static const al_acquire_kind slot_kind = {.search = look,
+                                          .poll = inspect,
                                           .cancel = cancel,
                                           .free = look_free,
                                           .claim = claim,
@@ -97,8 +101,8 @@ static const al_acquire_kind slot_kind = {.look = look,
                                           .missed = missed,
                                           .lock = AL_LOCK_SLOT,
                                           .suspect = suspect_name,
-                                          .describe = describe,
-                                          .words = words};
+                                          .standing = describe,
+                                          .failure_text = words};
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 

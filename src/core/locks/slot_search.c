@@ -13,26 +13,28 @@
 #define WINDOW_MOST 512
 
 /* Where A[1] is asked for behind a window that begins elsewhere. */
-static size_t first_index(const al_look *look) { return (size_t)look->width * 2; }
+static size_t first_index(const al_slot_search *look) { return (size_t)look->width * 2; }
 
 static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_look *look = context;
+  const al_slot_search *look = context;
   int slot = index < first_index(look) ? look->first + (int)(index / 2) : 1;
   (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->resource->name, slot);
 }
 
 /* Not past the last slot there can be, nor past where the look began. */
-static int last_slot(const al_look *look) { return look->wrapped ? look->start - 1 : look->range->most; }
+static int last_slot(const al_slot_search *look) {
+  return look->wrapped ? look->start - 1 : look->range->most;
+}
 
 /* Asks for A and B of a window of slots; and for A[1] with the first window, if that begins elsewhere: the semaphore may be
  * gone while a stray slot is not. */
-static void ask(al_look *look, int first, int width) {
+static void ask(al_slot_search *look, int first, int width) {
   al_op *op = look->op;
   al_probing probing = look->resource->probing;
   int last = last_slot(look);
   if (!al_op_has(op, &op->session->holder)) return;
   if (al_probing_publishes(op->session, probing) && !al_link_is_open(op->session->prober)) {
-    look->view->sight = AL_SIGHT_LOST; /* also if somebody has wanted it again */
+    look->view->state = AL_SEARCH_LOST; /* also if somebody has wanted it again */
     return;
   }
   look->first = first;
@@ -44,15 +46,15 @@ static void ask(al_look *look, int first, int width) {
   al_probes_begin(&look->probes, op, probing, first_index(look) + look->asks_first, probe_name, look);
 }
 
-static int start_slot(const al_look *look) {
+static int start_slot(const al_slot_search *look) {
   const al_slot_range *range = look->range;
   if (range->strategy == AL_LAST && range->last > 0) return range->last;
   if (range->strategy == AL_RANDOM) return 1 + (int)al_random_below(&look->op->session->random, range->known);
   return 1;
 }
 
-void al_look_begin(al_look *look, al_op *op, const al_resource *resource, al_slot_range *range,
-                   al_view *view) {
+void al_slot_search_begin(al_slot_search *look, al_op *op, const al_resource *resource, al_slot_range *range,
+                          al_search_result *view) {
   int highest = range->highest;
   look->op = op;
   look->resource = resource;
@@ -66,13 +68,13 @@ void al_look_begin(al_look *look, al_op *op, const al_resource *resource, al_slo
 }
 
 /* How many were avoided longer ago; -1 if it was not. */
-static int rank(const al_look *look, int slot) {
+static int rank(const al_slot_search *look, int slot) {
   int i = 0;
   while (i < look->avoided_count && look->avoided[i] != slot) i++;
   return i < look->avoided_count ? i : -1;
 }
 
-void al_look_avoid(al_look *look, int slot) {
+void al_slot_search_deprioritise(al_slot_search *look, int slot) {
   int at = rank(look, slot);
   if (at < 0) at = look->avoided_count < AL_AVOIDED_MOST ? look->avoided_count++ : 0;
   memmove(look->avoided + at, look->avoided + at + 1,
@@ -83,14 +85,14 @@ void al_look_avoid(al_look *look, int slot) {
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
 
 /* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
-static const al_exclusive *find_ours(const al_look *look, int slot) {
+static const al_exclusive *find_ours(const al_slot_search *look, int slot) {
   char holder[AL_NAME_SIZE];
   al_name_holder(holder, look->resource->name, slot);
   return al_exclusive_find(look->op->session, holder);
 }
 
 /* Counts one slot that exists; true if it may be claimed. */
-static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
+static bool consider(al_slot_search *look, int slot, al_answer a, al_answer b) {
   const al_exclusive *ours = find_ours(look, slot);
   look->view->found++;
   look->view->mine += ours && ours->claim.state == AL_CLAIM_HELD;
@@ -107,7 +109,7 @@ static bool consider(al_look *look, int slot, al_answer a, al_answer b) {
 
 /* By the whole window: how many slots there are, or are at least, and which is the highest. A return may mean a node that is
  * down, so there is none above it only if that is sure. */
-static void learn(const al_look *look) {
+static void learn(const al_slot_search *look) {
   al_slot_range *range = look->range;
   bool is_row = true;
   for (int i = 0; i < look->width; i++) {
@@ -126,29 +128,29 @@ static void learn(const al_look *look) {
   }
 }
 
-static int next_width(const al_look *look) {
+static int next_width(const al_slot_search *look) {
   return look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST;
 }
 
 /* It has been read, from where the look began and back to there. What was free in an earlier window may have been claimed on
  * this connection since: then the look begins anew. */
-static void row_read(al_look *look) {
+static void row_read(al_slot_search *look) {
   if (look->spare && find_ours(look, look->spare)) {
-    *look->view = (al_view){.sight = AL_SIGHT_PENDING};
-    al_look_begin(look, look->op, look->resource, look->range, look->view);
+    *look->view = (al_search_result){.state = AL_SEARCH_PENDING};
+    al_slot_search_begin(look, look->op, look->resource, look->range, look->view);
     return;
   }
   look->view->slot = look->spare;
-  look->view->sight = look->spare ? AL_SIGHT_FREE : AL_SIGHT_NONE;
+  look->view->state = look->spare ? AL_SEARCH_FREE : AL_SEARCH_NONE;
 }
 
 /* The row ends before this slot. */
-static void end_of_row(al_look *look, int slot) {
+static void end_of_row(al_slot_search *look, int slot) {
   if (slot == 1) {
     al_op_fail(look->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
                look->resource->name);
   } else if (look->view->slot) {
-    look->view->sight = AL_SIGHT_FREE;
+    look->view->state = AL_SEARCH_FREE;
   } else if (look->start == 1 || look->wrapped) {
     row_read(look);
   } else {
@@ -157,10 +159,10 @@ static void end_of_row(al_look *look, int slot) {
   }
 }
 
-static void look_on(al_look *look) {
+static void look_on(al_slot_search *look) {
   int next = look->first + look->width;
   if (look->view->slot)
-    look->view->sight = AL_SIGHT_FREE;
+    look->view->state = AL_SEARCH_FREE;
   else if (next > last_slot(look))
     row_read(look);
   else
@@ -170,12 +172,12 @@ static void look_on(al_look *look) {
 /* ---- doubts ----------------------------------------------------------------------------------------------------- */
 
 /* Of a slot in the window, or of the first. */
-static al_answer *answer_at(const al_look *look, int slot) {
+static al_answer *answer_at(const al_slot_search *look, int slot) {
   return &look->probes.answers[slot < look->first ? first_index(look) : (size_t)(slot - look->first) * 2];
 }
 
 /* The highest slot of the window that exists, or this one, which does not; before the window no gap begins. */
-static int highest_from(const al_look *look, int slot) {
+static int highest_from(const al_slot_search *look, int slot) {
   if (slot < look->first) return slot;
   int highest = look->first + look->width - 1;
   while (highest > slot && *answer_at(look, highest) == AL_ANSWER_ABSENT) highest--;
@@ -184,27 +186,27 @@ static int highest_from(const al_look *look, int slot) {
 
 /* With none free, the end of the row before this slot would say that there is no semaphore, that nobody else can let go of a
  * slot, or that what lies behind a gap is no slot. */
-static bool decides(const al_look *look, int slot) {
-  const al_view *view = look->view;
+static bool decides(const al_slot_search *look, int slot) {
+  const al_search_result *view = look->view;
   if (slot <= look->sure || view->slot) return false;
   bool is_own = view->found > 0 && view->mine == view->found && !look->op->session->is_shared;
   return slot == 1 || is_own || highest_from(look, slot) > slot;
 }
 
 /* The slot that question `index` is about: those that are present are not asked for. */
-static int again_slot(const al_look *look, size_t index) {
+static int again_slot(const al_slot_search *look, size_t index) {
   int slot = look->again_from;
   while (*answer_at(look, slot) != AL_ANSWER_ABSENT || index-- > 0) slot++;
   return slot;
 }
 
 static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
-  const al_look *look = context;
+  const al_slot_search *look = context;
   al_name_slot(out, look->resource->name, again_slot(look, index));
 }
 
 /* For this slot, and for what else is missing below the highest. */
-static void ask_again(al_look *look, int slot) {
+static void ask_again(al_slot_search *look, int slot) {
   int highest = highest_from(look, slot);
   size_t count = 1;
   look->again_from = slot;
@@ -216,7 +218,7 @@ static void ask_again(al_look *look, int slot) {
 }
 
 /* What only a passive declare finds is there. False: an answer decides nothing. */
-static bool believe(al_look *look) {
+static bool believe(al_slot_search *look) {
   size_t index = 0;
   for (int slot = look->again_from; index < look->again.count; slot++) {
     al_answer *a = answer_at(look, slot);
@@ -231,10 +233,12 @@ static bool believe(al_look *look) {
 
 /* ---- the window, read ------------------------------------------------------------------------------------------- */
 
-static void absent(al_look *look, int slot) { (decides(look, slot) ? ask_again : end_of_row)(look, slot); }
+static void absent(al_slot_search *look, int slot) {
+  (decides(look, slot) ? ask_again : end_of_row)(look, slot);
+}
 
 /* Where it was asked for behind the window. */
-static bool has_first(al_look *look) {
+static bool has_first(al_slot_search *look) {
   if (!look->asks_first) return true;
   bool is_there = *answer_at(look, 1) != AL_ANSWER_ABSENT;
   if (!is_there) absent(look, 1);
@@ -242,7 +246,7 @@ static bool has_first(al_look *look) {
 }
 
 /* In order, up to a slot that is free; the first that is absent is the end of the semaphore. */
-static void read_window(al_look *look) {
+static void read_window(al_slot_search *look) {
   if (!has_first(look)) return;
   for (int i = 0; i < look->width && look->view->slot == 0; i++) {
     size_t index = (size_t)i * 2;
@@ -263,30 +267,30 @@ static void read_window(al_look *look) {
 }
 
 /* False: there is nothing to be read, and the look, or the operation, knows why. */
-static bool is_answered(al_look *look) {
+static bool is_answered(al_slot_search *look) {
   if (look->again_from > 0) return believe(look);
   bool is_lost = !look->probes.is_passive && al_op_lost_prober(look->op);
-  if (is_lost) look->view->sight = AL_SIGHT_LOST;
+  if (is_lost) look->view->state = AL_SEARCH_LOST;
   return !is_lost;
 }
 
-al_sight al_look_sight(al_look *look) {
-  if (look->op->done || look->view->sight != AL_SIGHT_PENDING) return look->view->sight;
-  if (look->probes.pending > 0 || look->again.pending > 0) return AL_SIGHT_PENDING;
+al_search_state al_slot_search_poll(al_slot_search *look) {
+  if (look->op->done || look->view->state != AL_SEARCH_PENDING) return look->view->state;
+  if (look->probes.pending > 0 || look->again.pending > 0) return AL_SEARCH_PENDING;
   al_op_answered(look->op);
   if (is_answered(look)) {
     learn(look);
     read_window(look);
   }
-  return look->view->sight;
+  return look->view->state;
 }
 
-void al_look_cancel(al_look *look) {
+void al_slot_search_cancel(al_slot_search *look) {
   al_probes_cancel(&look->probes);
   al_probes_cancel(&look->again);
 }
 
-void al_look_free(al_look *look) {
+void al_slot_search_free(al_slot_search *look) {
   al_probes_free(&look->probes);
   al_probes_free(&look->again);
 }

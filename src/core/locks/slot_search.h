@@ -28,11 +28,11 @@ typedef struct al_slot_range {
   int last;    /* the slot held last, 0 if none */
 } al_slot_range;
 
-typedef struct al_look {
+typedef struct al_slot_search {
   al_op *op;
   const al_resource *resource; /* the semaphore */
   al_slot_range *range;
-  al_view *view;
+  al_search_result *view;
   al_probes probes;
   int start, first, width; /* where it began, and the window being asked for */
   bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
@@ -41,23 +41,23 @@ typedef struct al_look {
   int avoided[AL_AVOIDED_MOST], avoided_count; /* claimed in vain, the longest ago first */
   int spare;                                   /* the first in that order that is free; 0 */
 
-  al_view before;  /* the view, without this window */
+  al_search_result before; /* the view, without this window */
   int sure;        /* in this window, what is absent up to this slot was told so by a passive declare */
   al_probes again; /* asks for A from this slot on by passive declare; 0: it does not */
   int again_from;
-} al_look;
+} al_slot_search;
 
 /* Begins, or begins anew, with an empty view, which it fills in. The links needed to ask must be open. */
-void al_look_begin(al_look *look, al_op *op, const al_resource *resource, al_slot_range *range,
-                   al_view *view);
+void al_slot_search_begin(al_slot_search *look, al_op *op, const al_resource *resource, al_slot_range *range,
+                          al_search_result *view);
 
 /* Looks to come find this slot only if all others that are free were avoided, too, and later. */
-void al_look_avoid(al_look *look, int slot);
+void al_slot_search_deprioritise(al_slot_search *look, int slot);
 
 /* To be looked at in every step of the operation. Without a first slot the operation fails: AL_NOT_FOUND. */
-al_sight al_look_sight(al_look *look);
+al_search_state al_slot_search_poll(al_slot_search *look);
 
-void al_look_cancel(al_look *look);
-void al_look_free(al_look *look);
+void al_slot_search_cancel(al_slot_search *look);
+void al_slot_search_free(al_slot_search *look);
 
 #endif

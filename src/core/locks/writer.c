@@ -87,7 +87,7 @@ static void passing_barrier(al_op *op) {
   if (!may_go_on(op)) return;
   if (rw->barrier.is_lost) {
     lost_prober(op);
-  } else if (al_barrier_passed(&rw->barrier)) {
+  } else if (al_barrier_poll(&rw->barrier)) {
     rw->is_sure = true;
     al_op_next(op, count);
   }
@@ -119,7 +119,7 @@ static void wait_for_readers(al_op *op) {
   al_session *session = op->session;
   if (!al_acquire_may_wait(&rw->acquire)) return;
   al_op_answered(op);
-  int64_t delay = al_wait_next(&rw->wait, &session->random), poll = rw->acquire.options.poll;
+  int64_t delay = al_backoff_next(&rw->wait, &session->random), poll = rw->acquire.options.poll;
   rw->is_sure = false;
   op->step = sleeping;
   op->wake = session->now + (delay < poll ? delay : poll);
@@ -189,20 +189,20 @@ static void counting(al_op *op) {
 
 static al_exclusive *claim(al_acquire *self) {
   if (!al_rw_may_enter(self)) return NULL;
-  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((al_rw_acquire *)self)->gate.queue});
+  return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((al_rw_acquire *)self)->search.queue});
 }
 
 /* Mostly nobody reads: so at once with the certainty that is needed to say so. */
 static void claimed(al_acquire *self) {
   al_rw_acquire *rw = (al_rw_acquire *)self;
-  rw->wait = AL_WAIT_READERS;
+  rw->wait = AL_BACKOFF_READERS;
   rw->is_sure = rw->met_readers = false;
   rw->blind_since = AL_NEVER;
   al_op_next(&self->op, make_sure);
 }
 
-const al_acquire_kind al_rw_writer = {.look = al_rw_look,
-                                      .sight = al_rw_sight,
+const al_acquire_kind al_rw_writer = {.search = al_rw_search_begin,
+                                      .poll = al_rw_search_poll,
                                       .cancel = al_rw_cancel,
                                       .free = al_rw_free,
                                       .claim = claim,
@@ -210,5 +210,5 @@ const al_acquire_kind al_rw_writer = {.look = al_rw_look,
                                       .lock = AL_LOCK_WRITE,
                                       .makes_bell = true,
                                       .suspect = al_rw_door_name,
-                                      .describe = describe,
-                                      .words = words};
+                                      .standing = describe,
+                                      .failure_text = words};

@@ -77,7 +77,7 @@ static void begin_anew(al_barrier *barrier) {
   al_barrier_begin(barrier, barrier->op, barrier->probing, barrier->name);
 }
 
-bool al_barrier_passed(al_barrier *barrier) {
+bool al_barrier_poll(al_barrier *barrier) {
   if (barrier->is_lost)
     al_op_fail_link(barrier->op, barrier->link);
   else if (barrier->channel && is_blocked(barrier->op->session, barrier->link))

@@ -8,108 +8,110 @@
 #include "core/session/session.h"
 #include "core/wire/link.h"
 
-void al_taker_init(al_taker *taker, const al_taker_kind *kind, al_session *session, void *owner,
-                   const char *queue, int priority) {
-  *taker = (al_taker){.kind = kind, .session = session, .owner = owner, .queue = queue, .priority = priority};
+void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, void *owner,
+                      const char *queue, int priority) {
+  *consumer =
+      (al_consumer){.kind = kind, .session = session, .owner = owner, .queue = queue, .priority = priority};
 }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
-static void consume(al_taker *taker) {
-  amqp_table_entry_t entries[1 + AL_TAKER_ARGUMENTS];
+static void consume(al_consumer *consumer) {
+  amqp_table_entry_t entries[1 + AL_CONSUMER_ARGUMENTS];
   int count = 0;
-  if (taker->priority != 0) entries[count++] = al_field_number("x-priority", taker->priority);
-  if (taker->kind->arguments) count += taker->kind->arguments(taker, entries + count);
-  al_session_ticket(taker->session, taker->tag);
-  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(taker->queue),
-                                  .consumer_tag = amqp_cstring_bytes(taker->tag),
+  if (consumer->priority != 0) entries[count++] = al_field_number("x-priority", consumer->priority);
+  if (consumer->kind->arguments) count += consumer->kind->arguments(consumer, entries + count);
+  al_session_ticket(consumer->session, consumer->tag);
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(consumer->queue),
+                                  .consumer_tag = amqp_cstring_bytes(consumer->tag),
                                   .arguments = {.num_entries = count, .entries = entries}};
-  taker->state = AL_TAKER_ARRIVING;
-  taker->delivery = 0;
-  taker->since = taker->session->now;
-  taker->is_asking = taker->had = false;
-  al_channel_call(taker->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
+  consumer->state = AL_CONSUMER_SUBSCRIBING;
+  consumer->delivery = 0;
+  consumer->since = consumer->session->now;
+  consumer->is_asking = consumer->had = false;
+  al_channel_call(consumer->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
 }
 
-static void cancel(const al_taker *taker) {
-  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(taker->tag)};
-  al_channel_call(taker->channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
+static void cancel(const al_consumer *consumer) {
+  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(consumer->tag)};
+  al_channel_call(consumer->channel, AMQP_BASIC_CANCEL_METHOD, &cancel);
 }
 
-static void cancel_and_go(const al_taker *taker) {
-  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(taker->tag), .nowait = 1};
-  al_link_method(taker->channel->link, taker->channel->number, AMQP_BASIC_CANCEL_METHOD, &cancel);
+static void cancel_and_go(const al_consumer *consumer) {
+  amqp_basic_cancel_t cancel = {.consumer_tag = amqp_cstring_bytes(consumer->tag), .nowait = 1};
+  al_link_method(consumer->channel->link, consumer->channel->number, AMQP_BASIC_CANCEL_METHOD, &cancel);
 }
 
-static void acknowledge(const al_taker *taker, uint64_t delivery) {
+static void acknowledge(const al_consumer *consumer, uint64_t delivery) {
   amqp_basic_ack_t ack = {.delivery_tag = delivery};
-  al_link_method(taker->channel->link, taker->channel->number, AMQP_BASIC_ACK_METHOD, &ack);
+  al_link_method(consumer->channel->link, consumer->channel->number, AMQP_BASIC_ACK_METHOD, &ack);
 }
 
-static void give_back(const al_taker *taker, uint64_t delivery) {
+static void give_back(const al_consumer *consumer, uint64_t delivery) {
   amqp_basic_nack_t nack = {.delivery_tag = delivery, .requeue = 1};
-  al_link_method(taker->channel->link, taker->channel->number, AMQP_BASIC_NACK_METHOD, &nack);
+  al_link_method(consumer->channel->link, consumer->channel->number, AMQP_BASIC_NACK_METHOD, &nack);
 }
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
-static void tell(al_taker *taker, al_taker_news news, const al_event *event) {
-  taker->kind->told(taker, news, event);
+static void tell(al_consumer *consumer, al_consumer_news news, const al_event *event) {
+  consumer->kind->told(consumer, news, event);
 }
 
-static void leave_channel(al_taker *taker) {
-  taker->had = taker->state == AL_TAKER_HAS;
-  taker->channel = NULL;
-  taker->state = AL_TAKER_OUT;
+static void leave_channel(al_consumer *consumer) {
+  consumer->had = consumer->state == AL_CONSUMER_HAS;
+  consumer->channel = NULL;
+  consumer->state = AL_CONSUMER_OUT;
 }
 
 /* What was not acknowledged outlives its queue on its channel, which therefore is closed. */
-static void cancelled(al_taker *taker, const al_event *event) {
-  if (taker->state == AL_TAKER_QUITTING) return; /* cancel-ok follows all the same */
-  al_channel_close(taker->channel);
-  leave_channel(taker);
-  tell(taker, AL_TAKER_CANCELLED, event);
+static void cancelled(al_consumer *consumer, const al_event *event) {
+  if (consumer->state == AL_CONSUMER_CANCELLING) return; /* cancel-ok follows all the same */
+  al_channel_close(consumer->channel);
+  leave_channel(consumer);
+  tell(consumer, AL_CONSUMER_CANCELLED, event);
 }
 
-static void quit(al_taker *taker) {
-  al_channel_give(taker->channel);
-  leave_channel(taker);
+static void quit(al_consumer *consumer) {
+  al_channel_give(consumer->channel);
+  leave_channel(consumer);
 }
 
-static void arrived(al_taker *taker, const al_event *event) {
-  if (taker->state != AL_TAKER_ARRIVING) return;
-  bool has = taker->delivery != 0;
-  taker->state = has ? AL_TAKER_HAS : AL_TAKER_WAITING;
-  tell(taker, has ? AL_TAKER_TOOK : AL_TAKER_ARRIVED, event);
+static void arrived(al_consumer *consumer, const al_event *event) {
+  if (consumer->state != AL_CONSUMER_SUBSCRIBING) return;
+  bool has = consumer->delivery != 0;
+  consumer->state = has ? AL_CONSUMER_HAS : AL_CONSUMER_WAITING;
+  tell(consumer, has ? AL_CONSUMER_RECEIVED : AL_CONSUMER_SUBSCRIBED, event);
 }
 
 /* Nothing is left unanswered: so it is the answer to our question, or comes behind it. Others ask for nothing on our channel
  * too, when there are no more channels. */
-static void qos_answered(al_taker *taker, const al_event *event) {
-  if (taker->state != AL_TAKER_WAITING || !taker->is_asking || taker->channel->unanswered > 0) return;
-  taker->is_asking = false;
-  tell(taker, AL_TAKER_EMPTY, event);
+static void qos_answered(al_consumer *consumer, const al_event *event) {
+  if (consumer->state != AL_CONSUMER_WAITING || !consumer->is_asking || consumer->channel->unanswered > 0)
+    return;
+  consumer->is_asking = false;
+  tell(consumer, AL_CONSUMER_EMPTY, event);
 }
 
-static void method_arrived(al_taker *taker, const al_event *event) {
+static void method_arrived(al_consumer *consumer, const al_event *event) {
   switch (event->method) {
     case AMQP_QUEUE_DECLARE_OK_METHOD:
-      if (taker->state == AL_TAKER_ARRIVING) tell(taker, AL_TAKER_PREPARED, event);
+      if (consumer->state == AL_CONSUMER_SUBSCRIBING) tell(consumer, AL_CONSUMER_PREPARED, event);
       return;
     case AMQP_BASIC_CONSUME_OK_METHOD:
-      arrived(taker, event);
+      arrived(consumer, event);
       return;
     case AMQP_BASIC_QOS_OK_METHOD:
-      qos_answered(taker, event);
+      qos_answered(consumer, event);
       return;
     case AMQP_BASIC_CANCEL_OK_METHOD:
-      if (taker->state != AL_TAKER_QUITTING) return;
-      quit(taker);
-      tell(taker, AL_TAKER_QUIT, event);
+      if (consumer->state != AL_CONSUMER_CANCELLING) return;
+      quit(consumer);
+      tell(consumer, AL_CONSUMER_ENDED, event);
       return;
     case AMQP_BASIC_CANCEL_METHOD:
-      if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, taker->tag))
-        cancelled(taker, event);
+      if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, consumer->tag))
+        cancelled(consumer, event);
       return;
     default:
       return;
@@ -118,82 +120,82 @@ static void method_arrived(al_taker *taker, const al_event *event) {
 
 /* What the channel's last owner consumed may still come, and is not to be answered: that would cost the channel. What is
  * not wanted would be in the way of the next one. */
-static void message_arrived(al_taker *taker, const al_event *event) {
+static void message_arrived(al_consumer *consumer, const al_event *event) {
   const al_content *content = event->content;
-  if (strcmp(content->consumer_tag, taker->tag) != 0) return;
-  if (taker->kind->wants && !taker->kind->wants(content)) {
-    acknowledge(taker, content->delivery_tag);
-  } else if (taker->state == AL_TAKER_QUITTING || taker->delivery != 0) {
-    give_back(taker, content->delivery_tag);
+  if (strcmp(content->consumer_tag, consumer->tag) != 0) return;
+  if (consumer->kind->wants && !consumer->kind->wants(content)) {
+    acknowledge(consumer, content->delivery_tag);
+  } else if (consumer->state == AL_CONSUMER_CANCELLING || consumer->delivery != 0) {
+    give_back(consumer, content->delivery_tag);
   } else {
-    taker->delivery = content->delivery_tag;
-    if (taker->state != AL_TAKER_WAITING) return; /* until consume-ok nothing can be done with it */
-    taker->state = AL_TAKER_HAS;
-    tell(taker, AL_TAKER_TOOK, event);
+    consumer->delivery = content->delivery_tag;
+    if (consumer->state != AL_CONSUMER_WAITING) return; /* until consume-ok nothing can be done with it */
+    consumer->state = AL_CONSUMER_HAS;
+    tell(consumer, AL_CONSUMER_RECEIVED, event);
   }
 }
 
-static void taker_event(void *owner, al_channel *channel, const al_event *event) {
-  al_taker *taker = owner;
+static void consumer_event(void *owner, al_channel *channel, const al_event *event) {
+  al_consumer *consumer = owner;
   (void)channel;
   switch (event->kind) {
     case AL_EVENT_METHOD:
-      method_arrived(taker, event);
+      method_arrived(consumer, event);
       return;
     case AL_EVENT_CONTENT:
-      message_arrived(taker, event);
+      message_arrived(consumer, event);
       return;
     case AL_EVENT_CLOSED:
     case AL_EVENT_DOWN:
-      leave_channel(taker);
-      tell(taker, event->kind == AL_EVENT_CLOSED ? AL_TAKER_CLOSED : AL_TAKER_DOWN, event);
+      leave_channel(consumer);
+      tell(consumer, event->kind == AL_EVENT_CLOSED ? AL_CONSUMER_CLOSED : AL_CONSUMER_DOWN, event);
       return;
   }
 }
 
 /* ---- coming and going ------------------------------------------------------------------------------------------- */
 
-bool al_taker_take(al_taker *taker) {
-  if (taker->state != AL_TAKER_OUT) return true;
-  taker->channel = al_channel_take(&taker->session->holder, taker_event, taker);
-  if (!taker->channel) return false;
-  al_channel_take_one(taker->channel);
-  if (taker->kind->prepare) taker->kind->prepare(taker);
-  consume(taker);
+bool al_consumer_subscribe(al_consumer *consumer) {
+  if (consumer->state != AL_CONSUMER_OUT) return true;
+  consumer->channel = al_channel_take(&consumer->session->holder, consumer_event, consumer);
+  if (!consumer->channel) return false;
+  al_channel_take_one(consumer->channel);
+  if (consumer->kind->prepare) consumer->kind->prepare(consumer);
+  consume(consumer);
   return true;
 }
 
-void al_taker_ask(al_taker *taker) {
-  if (taker->state != AL_TAKER_WAITING) return;
-  taker->is_asking = true;
-  al_channel_ping(taker->channel);
+void al_consumer_ask(al_consumer *consumer) {
+  if (consumer->state != AL_CONSUMER_WAITING) return;
+  consumer->is_asking = true;
+  al_channel_ping(consumer->channel);
 }
 
 /* Cancelled first: acknowledged first, the old consumer might be given the next message. */
-void al_taker_discard(al_taker *taker) {
-  if (taker->state != AL_TAKER_HAS) return;
-  cancel(taker);
-  acknowledge(taker, taker->delivery);
-  consume(taker);
+void al_consumer_discard(al_consumer *consumer) {
+  if (consumer->state != AL_CONSUMER_HAS) return;
+  cancel(consumer);
+  acknowledge(consumer, consumer->delivery);
+  consume(consumer);
 }
 
 /* What it has, and what is on its way to it, goes back by that. */
-static bool quits_by_closing(const al_taker *taker) {
-  if (taker->state == AL_TAKER_ARRIVING) return true;
-  bool may = taker->state == AL_TAKER_WAITING || taker->state == AL_TAKER_HAS;
-  return may && taker->kind->closes && taker->kind->closes(taker);
+static bool quits_by_closing(const al_consumer *consumer) {
+  if (consumer->state == AL_CONSUMER_SUBSCRIBING) return true;
+  bool may = consumer->state == AL_CONSUMER_WAITING || consumer->state == AL_CONSUMER_HAS;
+  return may && consumer->kind->closes && consumer->kind->closes(consumer);
 }
 
-void al_taker_quit(al_taker *taker) {
-  if (quits_by_closing(taker)) {
-    al_channel_close(taker->channel);
-    leave_channel(taker);
-  } else if (taker->state == AL_TAKER_HAS) {
-    cancel_and_go(taker);
-    give_back(taker, taker->delivery);
-    quit(taker);
-  } else if (taker->state == AL_TAKER_WAITING) {
-    cancel(taker);
-    taker->state = AL_TAKER_QUITTING;
+void al_consumer_cancel(al_consumer *consumer) {
+  if (quits_by_closing(consumer)) {
+    al_channel_close(consumer->channel);
+    leave_channel(consumer);
+  } else if (consumer->state == AL_CONSUMER_HAS) {
+    cancel_and_go(consumer);
+    give_back(consumer, consumer->delivery);
+    quit(consumer);
+  } else if (consumer->state == AL_CONSUMER_WAITING) {
+    cancel(consumer);
+    consumer->state = AL_CONSUMER_CANCELLING;
   }
 }

@@ -19,7 +19,7 @@ static bool has_timeout(int version, bool quorum) {
 }
 
 /* A quorum queue would drop a message after some twenty consumers that died with it. */
-void al_durable_declare(al_channel *channel, const char *queue, bool quorum, bool is_held) {
+void al_declare_durable(al_channel *channel, const char *queue, bool quorum, bool is_held) {
   int version = channel->link->version, count = 1;
   amqp_table_entry_t entries[3] = {al_field_text("x-queue-type", quorum ? "quorum" : "classic")};
   if (quorum && version >= HAS_DELIVERY_LIMIT) entries[count++] = al_field_number("x-delivery-limit", -1);

@@ -9,6 +9,6 @@
 
 /* Declares it on the channel given; the answer goes to that channel's owner. `is_held`: a message may stay with its
  * consumer for as long as that one likes. */
-void al_durable_declare(al_channel *channel, const char *queue, bool quorum, bool is_held);
+void al_declare_durable(al_channel *channel, const char *queue, bool quorum, bool is_held);
 
 #endif

@@ -9,51 +9,51 @@
 
 #define MOST (1 << 30) /* more is as good */
 
-int al_sight_number(uint32_t number) { return number < MOST ? (int)number : MOST; }
+int al_inspect_number(uint32_t number) { return number < MOST ? (int)number : MOST; }
 
-static void refused(al_sight *sight, const al_event *event) {
+static void refused(al_inspect *inspect, const al_event *event) {
   bool locked = event->reply_code == AMQP_RESOURCE_LOCKED;
-  al_op_fail(sight->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", sight->queue,
+  al_op_fail(inspect->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", inspect->queue,
              event->text);
 }
 
-static void sight_event(void *owner, al_channel *channel, const al_event *event) {
-  al_sight *sight = owner;
+static void inspect_event(void *owner, al_channel *channel, const al_event *event) {
+  al_inspect *inspect = owner;
   const amqp_queue_declare_ok_t *declared = event->decoded;
   bool is_declared = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD;
   if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !is_declared)) return;
-  sight->channel = NULL;
+  inspect->channel = NULL;
   if (is_declared) {
-    sight->exists = true;
-    sight->ready = al_sight_number(declared->message_count);
-    sight->consumers = al_sight_number(declared->consumer_count);
+    inspect->exists = true;
+    inspect->ready = al_inspect_number(declared->message_count);
+    inspect->consumers = al_inspect_number(declared->consumer_count);
     al_channel_give(channel);
   } else if (event->kind == AL_EVENT_DOWN) {
-    al_op_fail_link(sight->op, channel->link);
+    al_op_fail_link(inspect->op, channel->link);
     return;
   } else if (event->reply_code != AMQP_NOT_FOUND) {
-    refused(sight, event);
+    refused(inspect, event);
     return;
   } else {
-    sight->exists = sight->is_down = !al_event_is_absent(event);
+    inspect->exists = inspect->is_down = !al_event_is_absent(event);
   }
-  sight->op->step(sight->op);
+  inspect->op->step(inspect->op);
 }
 
-void al_sight_begin(al_sight *sight, al_op *op, const char *queue) {
-  *sight = (al_sight){.op = op, .channel = al_channel_take(&op->session->holder, sight_event, sight)};
-  snprintf(sight->queue, sizeof sight->queue, "%s", queue);
-  if (!sight->channel) {
+void al_inspect_begin(al_inspect *inspect, al_op *op, const char *queue) {
+  *inspect = (al_inspect){.op = op, .channel = al_channel_take(&op->session->holder, inspect_event, inspect)};
+  snprintf(inspect->queue, sizeof inspect->queue, "%s", queue);
+  if (!inspect->channel) {
     al_op_fail_channel(op, &op->session->holder, "no channel is left on the connection");
     return;
   }
   al_op_ask(op);
-  al_channel_look(sight->channel, sight->queue);
+  al_channel_look(inspect->channel, inspect->queue);
 }
 
-bool al_sight_caught(const al_sight *sight) { return !sight->channel && !sight->op->done; }
+bool al_inspect_poll(const al_inspect *inspect) { return !inspect->channel && !inspect->op->done; }
 
-void al_sight_cancel(al_sight *sight) {
-  if (sight->channel) al_channel_close(sight->channel);
-  sight->channel = NULL;
+void al_inspect_cancel(al_inspect *inspect) {
+  if (inspect->channel) al_channel_close(inspect->channel);
+  inspect->channel = NULL;
 }

@@ -10,7 +10,7 @@
 #include "core/session/op.h"
 #include "core/session/probe.h"
 
-typedef struct al_mint {
+typedef struct al_publish {
   al_op *op;
   const char *queue; /* its owner's */
   al_probes probes;
@@ -19,18 +19,18 @@ typedef struct al_mint {
 
   al_code code; /* AL_OK, or why it was given up: BLOCKED, UNREACHABLE, REFUSED, UNAVAILABLE, NOT_FOUND */
   char why[160];
-} al_mint;
+} al_publish;
 
-/* Publishes on the session's prober, as al_mint_over() is looked at in every step of `op`. */
-void al_mint_begin(al_mint *mint, al_op *op, const char *queue, al_message message, int count);
+/* Publishes on the session's prober, as al_publish_poll() is looked at in every step of `op`. */
+void al_publish_begin(al_publish *publishing, al_op *op, const char *queue, al_message message, int count);
 
 /* True when all are confirmed, or it was given up. False: not yet, or the operation has failed. */
-bool al_mint_over(al_mint *mint);
+bool al_publish_poll(al_publish *publishing);
 
-/* True when nothing is under way, and the next that al_mint_over() does may be to publish. */
-bool al_mint_rests(al_mint *mint);
+/* True when nothing is under way, and the next that al_publish_poll() does may be to publish. */
+bool al_publish_is_idle(al_publish *publishing);
 
-void al_mint_cancel(al_mint *mint);
-void al_mint_free(al_mint *mint);
+void al_publish_cancel(al_publish *publishing);
+void al_publish_free(al_publish *publishing);
 
 #endif

@@ -27,7 +27,7 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
   if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
   claim->is_pulsed = held;
   claim->state = state;
-  if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->has_leavings = true;
+  if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->needs_cleanup = true;
   if (state == AL_CLAIM_GONE) claim->kind->gone(claim);
 }
 
@@ -93,7 +93,7 @@ void al_claim_use(al_claim *claim) { claim->users++; }
 void al_claim_leave(al_claim *claim) {
   if (!claim || --claim->users > 0 || claim->is_listed) return;
   al_claim_list(claim);
-  claim->session->has_leavings = true;
+  claim->session->needs_cleanup = true;
 }
 
 /* ---- for the operation that watches it -------------------------------------------------------------------------- */
@@ -140,18 +140,18 @@ static void put_away(al_claim **at) {
 }
 
 void al_claims_sweep(al_session *session) {
-  if (!session->has_leavings) return;
-  session->has_leavings = false;
-  session->leavings_at = AL_NEVER;
+  if (!session->needs_cleanup) return;
+  session->needs_cleanup = false;
+  session->cleanup_due = AL_NEVER;
   for (al_claim **at = &session->claims; *at;) {
     al_claim *claim = *at;
     int64_t again = claim->kind->sweep ? claim->kind->sweep(claim) : AL_NEVER;
-    if (again < session->leavings_at) session->leavings_at = again;
+    if (again < session->cleanup_due) session->cleanup_due = again;
     if (claim->state == AL_CLAIM_GONE) {
       put_away(at);
       continue;
     }
-    session->has_leavings |= claim->state == AL_CLAIM_UNDOING;
+    session->needs_cleanup |= claim->state == AL_CLAIM_UNDOING;
     at = &claim->next;
   }
 }

@@ -36,7 +36,7 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
   session->end = session_free;
   session->settings = *settings;
   session->random = seed;
-  session->leavings_at = AL_NEVER;
+  session->cleanup_due = AL_NEVER;
   if (lender)
     al_prober_use(lender->asks_by, session);
   else if (!al_prober_new(session, seed)) {
@@ -112,7 +112,7 @@ int64_t al_session_wake(const al_session *session) {
   int64_t wake = al_connection_wake(&session->holder);
   int64_t other = al_session_owns_prober(session) ? al_connection_wake(session->prober) : AL_NEVER;
   if (other < wake) wake = other;
-  if (session->leavings_at < wake) wake = session->leavings_at;
+  if (session->cleanup_due < wake) wake = session->cleanup_due;
   for (const al_op *op = session->ops; op; op = op->next) {
     other = al_op_wake(op);
     if (other < wake) wake = other;

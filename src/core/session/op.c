@@ -72,7 +72,9 @@ void al_op_watch(al_op *op, al_claim *claim) {
   op->awaited = 0;
 }
 
-void al_op_ask(al_op *op) { op->reply_by = al_wait_until(op->session->now, op->session->settings.timeout); }
+void al_op_ask(al_op *op) {
+  op->reply_by = al_deadline_after(op->session->now, op->session->settings.timeout);
+}
 
 void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
 
@@ -166,7 +168,7 @@ bool al_op_lost_prober(const al_op *op) {
 
 static void expire(al_op *op) {
   char words[AL_MESSAGE_SIZE] = "the time given was not enough";
-  if (op->explain) op->explain(op, words);
+  if (op->timeout_text) op->timeout_text(op, words);
   al_op_fail(op, AL_TIMEOUT, "%s", words);
 }
 
@@ -202,7 +204,7 @@ al_slot al_op_slot(const al_op *op, size_t slot) {
 int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]) {
   AL_TURN(op->session);
   if (op->done || op->waits_since == AL_NEVER) return -1;
-  op->describe(op, reason);
+  op->standing(op, reason);
   return op->session->now - op->waits_since;
 }
 

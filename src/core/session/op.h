@@ -40,8 +40,9 @@ struct al_op {
   _Atomic bool done; /* the rest below is settled before, and read after */
   al_code code;
   char message[AL_MESSAGE_SIZE];
-  void (*explain)(al_op *, char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */
-  void (*describe)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
+  void (*timeout_text)(al_op *,
+                       char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */
+  void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
 
   /* results */
   al_lock *lock; /* until al_op_lock() fetches it; the kind's `free` drops it */

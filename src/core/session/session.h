@@ -28,14 +28,14 @@ struct al_session {
   al_op *ops;                         /* not done */
   uint64_t op_changes;                /* how often so far one has ended, or begun to wait for others */
   al_claim *claims;                   /* not gone, or to be freed */
-  char left
+  char last_released
       [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
   struct al_name_entry *names[AL_NAME_BUCKETS]; /* what the holder holds or may hold, by queue; names.h */
   struct al_denied_bolts *denied_bolts;         /* made with the first denial; NULL; bolt.h */
   struct al_origin *origins;                    /* of the queues of its quorum permits; NULL; origin.h */
   void (*forget_origins)(al_session *);         /* set with the first of them */
-  bool has_leavings;                            /* some claims are gone, or are being undone */
-  int64_t leavings_at;                          /* when something of those has to be tried again; AL_NEVER */
+  bool needs_cleanup;                           /* some claims are gone, or are being undone */
+  int64_t cleanup_due;                          /* when something of those has to be tried again; AL_NEVER */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A collector takes messages from a queue before everybody else, up to so many, and then either throws away what it has
+ * A drain takes messages from a queue before everybody else, up to so many, and then either throws away what it has
  * or gives it back. A consumer with the highest priority, on a channel of its own: while it has room, nobody else is
  * served, and whoever holds a message already is not disturbed.
  *
@@ -35,18 +35,12 @@
 #include "core/session/op.h"
 #include "core/tokens/ids.h"
 
-#define AL_COLLECTOR_MOST 65535 /* what a consumer may be told to have room for */
+#define AL_DRAIN_MOST 65535 /* what a consumer may be told to have room for */
 
-typedef struct al_collector {
+typedef struct al_drain {
   al_op *op;
   const char *queue, *queue_before; /* NULL: it has not gone on */
-  enum {
-    AL_COLLECTOR_OUT,
-    AL_COLLECTOR_ARRIVING,
-    AL_COLLECTOR_COLLECTING,
-    AL_COLLECTOR_LEAVING,
-    AL_COLLECTOR_LINGERING
-  } state;
+  enum { AL_DRAIN_OUT, AL_DRAIN_SUBSCRIBING, AL_DRAIN_DRAINING, AL_DRAIN_LEAVING, AL_DRAIN_LINGERING } state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* the consumer's */
   char tag_before[AL_TICKET_SIZE];
@@ -54,65 +48,65 @@ typedef struct al_collector {
   int count;     /* in hand from this queue */
   uint64_t last; /* the latest one's delivery tag */
 
-  bool sifts; /* see al_collector_sift */
+  bool sifts; /* see al_drain_sift */
   int nominal, thrown;
   al_ids ids;
 
-  enum { AL_COLLECTOR_RESTS, AL_COLLECTOR_LOOKS, AL_COLLECTOR_SETTLES, AL_COLLECTOR_LOOKED } look;
+  enum { AL_DRAIN_RESTS, AL_DRAIN_LOOKS, AL_DRAIN_SETTLES, AL_DRAIN_LOOKED } look;
   int ready, consumers; /* at the latest look; it is a consumer itself */
   int64_t
       alone_since; /* at every look since then nothing lay ready, nothing had come, nobody else consumed; AL_NEVER */
   int alone_with;
   int64_t looked_at; /* when the latest look was asked for: it tells of no time before */
-  al_wait wait;      /* between looks */
+  al_backoff wait;   /* between looks */
 
   bool has_acknowledged, came_late, is_doomed;
   int64_t ends_at; /* LINGERING */
-} al_collector;
+} al_drain;
 
-/* Collects for `op` at most `room` messages at a time, 1 to AL_COLLECTOR_MOST. The holder must be open, and the name of
+/* Collects for `op` at most `room` messages at a time, 1 to AL_DRAIN_MOST. The holder must be open, and the name of
  * the queue has to stay where it is. */
-void al_collector_begin(al_collector *collector, al_op *op, const char *queue, int room);
+void al_drain_begin(al_drain *drain, al_op *op, const char *queue, int room);
 
 /* The same, and throws away at once what is one too many: permits beyond `nominal`, and every further one by the same id.
  * Only while `nominal` others are in hand, or that other one is. */
-void al_collector_sift(al_collector *collector, al_op *op, const char *queue, int nominal);
+void al_drain_sift(al_drain *drain, al_op *op, const char *queue, int nominal);
 
 /* Has as many as it wants, and wants as many from another queue, too. They are on one channel, so what is acknowledged or
  * given back is all of it, by one frame. Not for one that sifts. */
-void al_collector_go_on(al_collector *collector, const char *queue);
+void al_drain_go_on(al_drain *drain, const char *queue);
 
 /* It has as many as it wants. */
-bool al_collector_is_full(const al_collector *collector);
+bool al_drain_is_full(const al_drain *drain);
 
 /* To be looked at in every step of `op`. True: a look is over, and nothing happens until another one is wanted. */
-bool al_collector_looked(al_collector *collector);
+bool al_drain_poll_look(al_drain *drain);
 
 /* Looks again after a while, at `until` at the latest, or as soon as something comes. */
-void al_collector_rest(al_collector *collector, int64_t until);
+void al_drain_rest(al_drain *drain, int64_t until);
 
 /* At the last look: nothing lay ready, and nobody else consumed. Whoever had a message has given it back; but one that was
  * just then giving it back may have been overlooked. */
-bool al_collector_is_sole(const al_collector *collector);
+bool al_drain_is_sole(const al_drain *drain);
 
 /* It has been so for long enough to overlook nobody: what is not in hand is lost. */
-bool al_collector_is_alone(const al_collector *collector);
+bool al_drain_is_alone(const al_drain *drain);
 
 /* Throws away all it has; or gives it back. Settled when the broker's channel has done so. */
-void al_collector_acknowledge(al_collector *collector);
-void al_collector_return(al_collector *collector);
-bool al_collector_settled(const al_collector *collector);
+void al_drain_acknowledge(al_drain *drain);
+void al_drain_return(al_drain *drain);
+bool al_drain_poll_settled(const al_drain *drain);
 
 /* It has no channel: it was never begun, or nothing can happen any more to what it took. */
-bool al_collector_is_out(const al_collector *collector);
+bool al_drain_is_out(const al_drain *drain);
 
 /* To be asked, before `op` ends, in every step of it until it is true: ends LINGERING when it is time. */
-bool al_collector_left(al_collector *collector);
+bool al_drain_poll_end(al_drain *drain);
 
 /* The queue is about to be deleted by `op` itself, with what is in hand. */
-void al_collector_doom(al_collector *collector);
+void al_drain_doom(al_drain *drain);
 
 /* Gives all back without looking back. */
-void al_collector_drop(al_collector *collector);
+void al_drain_drop(al_drain *drain);
 
 #endif

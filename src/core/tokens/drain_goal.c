@@ -7,73 +7,72 @@
 #include "core/base/backoff.h"
 #include "core/session/session.h"
 
-void al_harvest_begin(al_harvest *harvest, al_op *op, const char *queue, al_harvest_goal goal, int number,
-                      int64_t wait) {
-  harvest->goal = goal;
-  harvest->number = number;
-  harvest->give_up_at = al_wait_until(op->session->now, wait);
-  if (goal == AL_HARVEST_WHOLE)
-    al_collector_sift(&harvest->collector, op, queue, number);
+void al_drain_goal_begin(al_drain_goal *drain_goal, al_op *op, const char *queue, al_drain_goal_kind goal,
+                         int number, int64_t wait) {
+  drain_goal->goal = goal;
+  drain_goal->number = number;
+  drain_goal->give_up_at = al_deadline_after(op->session->now, wait);
+  if (goal == AL_DRAIN_GOAL_WHOLE)
+    al_drain_sift(&drain_goal->drain, op, queue, number);
   else
-    al_collector_begin(&harvest->collector, op, queue,
-                       goal == AL_HARVEST_NUMBER ? number : AL_COLLECTOR_MOST);
+    al_drain_begin(&drain_goal->drain, op, queue, goal == AL_DRAIN_GOAL_NUMBER ? number : AL_DRAIN_MOST);
 }
 
-void al_harvest_go_on(al_harvest *harvest, const char *queue, int64_t wait) {
-  harvest->give_up_at = al_wait_until(harvest->collector.op->session->now, wait);
-  al_collector_go_on(&harvest->collector, queue);
+void al_drain_goal_go_on(al_drain_goal *drain_goal, const char *queue, int64_t wait) {
+  drain_goal->give_up_at = al_deadline_after(drain_goal->drain.op->session->now, wait);
+  al_drain_go_on(&drain_goal->drain, queue);
 }
 
 /* At a look. */
-static bool has_enough(const al_harvest *harvest) {
-  const al_collector *collector = &harvest->collector;
-  bool is_bare = collector->ready == 0;
-  switch (harvest->goal) {
-    case AL_HARVEST_ALL:
-      return al_collector_is_sole(collector) ||
-             (is_bare && harvest->number > 0 && collector->count >= harvest->number);
-    case AL_HARVEST_WHOLE: /* without room for one too many there is none to be seen */
-      return al_collector_is_alone(collector) ||
-             (collector->count == harvest->number && (is_bare || collector->count == collector->room));
-    case AL_HARVEST_CERTAIN:
-      return al_collector_is_alone(collector);
+static bool has_enough(const al_drain_goal *drain_goal) {
+  const al_drain *drain = &drain_goal->drain;
+  bool is_bare = drain->ready == 0;
+  switch (drain_goal->goal) {
+    case AL_DRAIN_GOAL_ALL:
+      return al_drain_is_sole(drain) ||
+             (is_bare && drain_goal->number > 0 && drain->count >= drain_goal->number);
+    case AL_DRAIN_GOAL_WHOLE: /* without room for one too many there is none to be seen */
+      return al_drain_is_alone(drain) ||
+             (drain->count == drain_goal->number && (is_bare || drain->count == drain->room));
+    case AL_DRAIN_GOAL_CERTAIN:
+      return al_drain_is_alone(drain);
     default:
       return false;
   }
 }
 
 /* At a look: more comes without anybody's help, or it will soon be certain that nothing does. */
-static bool is_settling(const al_harvest *harvest) {
-  const al_collector *collector = &harvest->collector;
-  bool is_coming = collector->ready > 0 && collector->count < collector->room;
-  bool may_be_certain = harvest->goal == AL_HARVEST_WHOLE || harvest->goal == AL_HARVEST_CERTAIN;
-  return is_coming || (may_be_certain && al_collector_is_sole(collector));
+static bool is_settling(const al_drain_goal *drain_goal) {
+  const al_drain *drain = &drain_goal->drain;
+  bool is_coming = drain->ready > 0 && drain->count < drain->room;
+  bool may_be_certain = drain_goal->goal == AL_DRAIN_GOAL_WHOLE || drain_goal->goal == AL_DRAIN_GOAL_CERTAIN;
+  return is_coming || (may_be_certain && al_drain_is_sole(drain));
 }
 
-al_harvest_state al_harvest_look(al_harvest *harvest) {
-  al_collector *collector = &harvest->collector;
-  int64_t now = collector->op->session->now;
-  if (collector->op->done) return AL_HARVEST_GOES_ON;
-  if (harvest->goal == AL_HARVEST_NUMBER && al_collector_is_full(collector)) return AL_HARVEST_ENOUGH;
-  if (!al_collector_looked(collector)) return AL_HARVEST_GOES_ON;
-  if (has_enough(harvest)) return AL_HARVEST_ENOUGH;
-  if (now >= harvest->give_up_at && !is_settling(harvest)) return AL_HARVEST_TOO_LITTLE;
-  al_collector_rest(collector, harvest->give_up_at > now ? harvest->give_up_at : AL_NEVER);
-  return AL_HARVEST_GOES_ON;
+al_drain_goal_state al_drain_goal_poll(al_drain_goal *drain_goal) {
+  al_drain *drain = &drain_goal->drain;
+  int64_t now = drain->op->session->now;
+  if (drain->op->done) return AL_DRAIN_GOAL_GOES_ON;
+  if (drain_goal->goal == AL_DRAIN_GOAL_NUMBER && al_drain_is_full(drain)) return AL_DRAIN_GOAL_ENOUGH;
+  if (!al_drain_poll_look(drain)) return AL_DRAIN_GOAL_GOES_ON;
+  if (has_enough(drain_goal)) return AL_DRAIN_GOAL_ENOUGH;
+  if (now >= drain_goal->give_up_at && !is_settling(drain_goal)) return AL_DRAIN_GOAL_TOO_LITTLE;
+  al_drain_rest(drain, drain_goal->give_up_at > now ? drain_goal->give_up_at : AL_NEVER);
+  return AL_DRAIN_GOAL_GOES_ON;
 }
 
-void al_harvest_explain(const al_harvest *harvest, const char *name, char out[AL_MESSAGE_SIZE]) {
-  const al_collector *collector = &harvest->collector;
-  int others = collector->consumers - 1, count = collector->count, number = harvest->number;
-  if (harvest->goal == AL_HARVEST_WHOLE)
+void al_drain_goal_explain(const al_drain_goal *drain_goal, const char *name, char out[AL_MESSAGE_SIZE]) {
+  const al_drain *drain = &drain_goal->drain;
+  int others = drain->consumers - 1, count = drain->count, number = drain_goal->number;
+  if (drain_goal->goal == AL_DRAIN_GOAL_WHOLE)
     snprintf(
         out, AL_MESSAGE_SIZE,
         "%d of %d permits of \"%s\" are held or lost: which of it shows when they are back, or when the %d "
         "other consumers are gone",
         number - count, number, name, others);
   else if (number == 0)
-    snprintf(out, AL_MESSAGE_SIZE, "queue \"%s\" has %d other consumers, who may hold permits",
-             collector->queue, others);
+    snprintf(out, AL_MESSAGE_SIZE, "queue \"%s\" has %d other consumers, who may hold permits", drain->queue,
+             others);
   else
     snprintf(out, AL_MESSAGE_SIZE,
              "only %d of %d permits could be taken from \"%s\", the others are held; nothing was removed",

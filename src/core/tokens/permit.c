@@ -32,42 +32,43 @@ static void refused(al_permit *permit, const al_event *event) {
 }
 
 /* For its release: whose queue it is. */
-static void mind_origin(const al_permit *permit, al_taker_news news, const al_event *event) {
+static void mind_origin(const al_permit *permit, al_consumer_news news, const al_event *event) {
   const al_claim *claim = &permit->claim;
-  bool is_absent = news == AL_TAKER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
+  bool is_absent = news == AL_CONSUMER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
   if (!permit->is_quorum) return;
-  if (news == AL_TAKER_ARRIVED || news == AL_TAKER_TOOK) al_origin_note(claim->session, claim->queue);
-  if (news == AL_TAKER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
+  if (news == AL_CONSUMER_SUBSCRIBED || news == AL_CONSUMER_RECEIVED)
+    al_origin_note(claim->session, claim->queue);
+  if (news == AL_CONSUMER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
 }
 
-static void permit_told(al_taker *taker, al_taker_news news, const al_event *event) {
-  al_permit *permit = taker->owner;
+static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
+  al_permit *permit = consumer->owner;
   al_claim *claim = &permit->claim;
   bool is_refusal = claim->state == AL_CLAIM_CLAIMING && event->method == AMQP_BASIC_CONSUME_METHOD;
   mind_origin(permit, news, event);
   switch (news) {
-    case AL_TAKER_PREPARED:
-    case AL_TAKER_ARRIVED:
+    case AL_CONSUMER_PREPARED:
+    case AL_CONSUMER_SUBSCRIBED:
       break;
-    case AL_TAKER_TOOK:
+    case AL_CONSUMER_RECEIVED:
       al_claim_got(claim);
       break;
-    case AL_TAKER_EMPTY:
+    case AL_CONSUMER_EMPTY:
       permit->is_none = true;
       break;
-    case AL_TAKER_QUIT:
+    case AL_CONSUMER_ENDED:
       al_claim_enter(claim, AL_CLAIM_GONE);
       break;
-    case AL_TAKER_CANCELLED:
+    case AL_CONSUMER_CANCELLED:
       lose(permit, "its queue was deleted or is down, or the broker lets nobody keep it for so long");
       break;
-    case AL_TAKER_CLOSED:
+    case AL_CONSUMER_CLOSED:
       if (is_refusal)
         refused(permit, event);
       else
         lose(permit, event->text);
       break;
-    case AL_TAKER_DOWN:
+    case AL_CONSUMER_DOWN:
       lose(permit, claim->session->holder.why);
       break;
   }
@@ -75,17 +76,17 @@ static void permit_told(al_taker *taker, al_taker_news news, const al_event *eve
 }
 
 /* Shown by `rabbitmqctl list_consumers`. A queue that is not a quorum queue may refuse a timeout of its own. */
-static int arguments(const al_taker *taker, amqp_table_entry_t *entries) {
-  const al_permit *permit = taker->owner;
+static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
+  const al_permit *permit = consumer->owner;
   int count = 0;
-  entries[count++] = al_field_text("x-amqplocks-holder", taker->session->settings.name);
+  entries[count++] = al_field_text("x-amqplocks-holder", consumer->session->settings.name);
   if (permit->is_quorum) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
   return count;
 }
 
 /* By cancel and nack, or with the channel? */
-static bool closes(const al_taker *taker) {
-  const al_permit *permit = taker->owner;
+static bool closes(const al_consumer *consumer) {
+  const al_permit *permit = consumer->owner;
   const al_claim *claim = &permit->claim;
   return permit->is_quorum && al_names_are_any(claim->session) &&
          al_origin_is_ours(claim->session, claim->queue);
@@ -96,7 +97,7 @@ static bool closes(const al_taker *taker) {
 /* The queue has answered, or nobody will: now it is the consumer's turn to say what it was given. */
 static void decide(al_permit *permit) {
   permit->is_deciding = false;
-  al_taker_ask(&permit->taker);
+  al_consumer_ask(&permit->consumer);
 }
 
 static void looked(al_permit *permit) {
@@ -118,7 +119,7 @@ static void look_refused(al_permit *permit, const al_event *event) {
   if (permit->is_deciding) decide(permit);
   if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
   al_claim_lose(&permit->claim, event->text);
-  al_taker_quit(&permit->taker);
+  al_consumer_cancel(&permit->consumer);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
@@ -149,8 +150,8 @@ static bool permit_confirm(al_claim *claim) { return look((al_permit *)claim); }
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
-  al_taker_quit(&permit->taker);
-  al_claim_enter(claim, permit->taker.state == AL_TAKER_OUT ? AL_CLAIM_GONE : AL_CLAIM_RELEASING);
+  al_consumer_cancel(&permit->consumer);
+  al_claim_enter(claim, permit->consumer.state == AL_CONSUMER_OUT ? AL_CLAIM_GONE : AL_CLAIM_RELEASING);
 }
 
 static void permit_gone(al_claim *claim) {
@@ -164,7 +165,7 @@ static void permit_free(al_claim *claim) { free(claim); }
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum) {
   static const al_claim_kind kind = {
       .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
-  static const al_taker_kind taker_kind = {.arguments = arguments, .closes = closes, .told = permit_told};
+  static const al_consumer_kind permit_kind = {.arguments = arguments, .closes = closes, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {
@@ -172,24 +173,24 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
     return NULL;
   }
   al_claim_init(&permit->claim, &kind, session, queue);
-  al_taker_init(&permit->taker, &taker_kind, session, permit, permit->claim.queue, priority);
+  al_consumer_init(&permit->consumer, &permit_kind, session, permit, permit->claim.queue, priority);
   permit->is_quorum = is_quorum;
-  if (!al_taker_take(&permit->taker)) {
+  if (!al_consumer_subscribe(&permit->consumer)) {
     free(permit);
     al_op_fail_channel(op, &session->holder,
                        "all %d channels of the connection are in use; each permit takes one",
                        session->holder.channel_max);
     return NULL;
   }
-  memcpy(permit->claim.ticket, permit->taker.tag, sizeof permit->claim.ticket);
+  memcpy(permit->claim.ticket, permit->consumer.tag, sizeof permit->claim.ticket);
   al_claim_list(&permit->claim);
   al_op_watch(op, &permit->claim);
   return permit;
 }
 
-bool al_permit_waits(const al_permit *permit) { return permit->taker.state == AL_TAKER_WAITING; }
+bool al_permit_waits(const al_permit *permit) { return permit->consumer.state == AL_CONSUMER_WAITING; }
 
 void al_permit_ask(al_permit *permit, bool looks_first) {
   permit->is_deciding = looks_first && look(permit);
-  if (!permit->is_deciding) al_taker_ask(&permit->taker);
+  if (!permit->is_deciding) al_consumer_ask(&permit->consumer);
 }

@@ -39,7 +39,7 @@
 
 typedef struct al_permit {
   al_claim claim; /* first */
-  al_taker taker;
+  al_consumer consumer;
   bool is_quorum;    /* the queue is */
   bool is_none;      /* CLAIMING: none lay ready when al_permit_ask() was answered */
   al_channel *looks; /* asks whether the queue is there, apart from the permit; NULL: nobody asks */
@@ -54,7 +54,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
 /* CLAIMING: consume-ok was read, and no message yet. */
 bool al_permit_waits(const al_permit *permit);
 
-/* While it waits: asks whether a permit lies ready; see al_taker_ask(). A quorum queue welcomes its consumers before it has
+/* While it waits: asks whether a permit lies ready; see al_consumer_ask(). A quorum queue welcomes its consumers before it has
  * handed out what it has: with `looks_first` it is asked something itself before, which it answers after that. */
 void al_permit_ask(al_permit *permit, bool looks_first);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Administering a token semaphore: its two queues (ledger.h), the permits that lie in the one and the marks in the other.
+ * Administering a token semaphore: its two queues (token_queues.h), the permits that lie in the one and the marks in the other.
  *
  *   wanting_links ─> taking_mutex ─> reading ─> one task after the other ─> leaving ─> staying ─> done
  *                                     ^   │
  *                                     └───┴── somebody who died has marks
  *
- * What is to be done is decided once, by the ledger; token_work.h does it. */
+ * What is to be done is decided once, by the queues; token_work.h does it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ void al_token_admin_options_init(al_token_admin_options *options) {
 /* Only administrators take marks, and one at a time: whoever is still seen to consume them has died, and the queue has yet
  * to hear of it and take them back. Not to be counted on, but to be deleted. */
 static bool has_all_marks(const al_token_work *work) {
-  return work->ledger.marks.consumers == 0 || work->plan.action == AL_DESTROY;
+  return work->queues.marks.consumers == 0 || work->plan.action == AL_DESTROY;
 }
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
@@ -34,7 +34,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   if (al_admin_mutex_explain(&work->mutex, work->options.timeout, out)) return;
   if (!has_all_marks(work))
     snprintf(out, AL_MESSAGE_SIZE, "somebody consumes from queue \"%s\", so its marks cannot be counted",
-             work->ledger.marks.queue);
+             work->queues.marks.queue);
   else
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
              work->name, (double)work->patience / (double)AL_SECOND);
@@ -67,24 +67,24 @@ static void token_admin_stop(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   size_t used = strlen(op->message);
   name_what_finishes(work, op->message + used, sizeof op->message - used);
-  al_ledger_cancel(&work->ledger);
+  al_token_queues_cancel(&work->queues);
   al_barrier_cancel(&work->barrier);
-  al_mint_cancel(&work->mint);
-  al_collector_drop(&work->harvest.collector);
+  al_publish_cancel(&work->publishing);
+  al_drain_drop(&work->drain_goal.drain);
   al_admin_mutex_drop(&work->mutex);
 }
 
 static void token_admin_free(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  al_mint_free(&work->mint);
-  al_ids_free(&work->harvest.collector.ids);
+  al_publish_free(&work->publishing);
+  al_ids_free(&work->drain_goal.drain.ids);
 }
 
 /* ---- deciding --------------------------------------------------------------------------------------------------- */
 
 /* Whoever made that so has died half-way, or permits were lost otherwise; who holds one by basic.get is not seen. */
 static void note_what_is_missing(const al_token_work *work) {
-  const al_sight *permits = &work->ledger.permits;
+  const al_inspect *permits = &work->queues.permits;
   bool mends_nothing = work->plan.action != AL_REPAIR && work->plan.action != AL_DESTROY;
   if (mends_nothing && permits->exists && permits->consumers == 0 && permits->ready < work->plan.count)
     al_session_note(
@@ -102,13 +102,13 @@ static void looking_again_later(al_op *op) {
 
 static void reading(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (!al_admin_mutex_held(&work->mutex) || !al_ledger_read(&work->ledger)) return;
+  if (!al_admin_mutex_held(&work->mutex) || !al_token_queues_poll(&work->queues)) return;
   if (!has_all_marks(work)) {
-    op->wake = op->session->now + al_wait_next(&work->wait, &op->session->random);
+    op->wake = op->session->now + al_backoff_next(&work->wait, &op->session->random);
     op->step = looking_again_later;
     return;
   }
-  work->verdict = al_token_plan_make(&work->plan, &work->ledger, work->name, work->words);
+  work->verdict = al_token_plan_make(&work->plan, &work->queues, work->name, work->words);
   if (work->verdict != AL_OK) {
     al_token_work_decline(work);
     return;
@@ -120,12 +120,12 @@ static void reading(al_op *op) {
 static void look(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   op->step = reading;
-  al_ledger_look(&work->ledger, op, work->name);
+  al_token_queues_begin(&work->queues, op, work->name);
 }
 
 static void taking_mutex(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (!al_admin_mutex_taken(&work->mutex)) return;
+  if (!al_admin_mutex_poll_taken(&work->mutex)) return;
   work->mutex.own->on = al_token_work_event;
   work->mutex.own->on_op = op;
   look(op);
@@ -156,11 +156,11 @@ static al_op *token_admin_begin(al_session *session, al_action action, const cha
   work->plan =
       (al_token_plan){.action = action, .amount = amount, .waits = work->options.wait > 0, .target = -1};
   work->patience = work->options.timeout;
-  work->wait = AL_WAIT_ADMIN;
+  work->wait = AL_BACKOFF_ADMIN;
   work->op.stop = token_admin_stop;
   work->op.free = token_admin_free;
-  work->op.explain = explain;
-  return al_op_start(&work->op, wanting_links, al_wait_until(session->now, work->options.timeout));
+  work->op.timeout_text = explain;
+  return al_op_start(&work->op, wanting_links, al_deadline_after(session->now, work->options.timeout));
 }
 
 al_op *al_token_admin_create(al_session *session, const char *name, int permits,

@@ -4,23 +4,25 @@
 
 #include <stdio.h>
 
-static bool is_foreign(const al_ledger *ledger) { return ledger->permits.exists && !ledger->marks.exists; }
+static bool is_foreign(const al_token_queues *queues) {
+  return queues->permits.exists && !queues->marks.exists;
+}
 
 /* These build on the count, and need it to be true. */
 static bool alters(const al_token_plan *plan) {
   return plan->action == AL_ADD || plan->action == AL_REMOVE || plan->action == AL_RESIZE;
 }
 
-static al_code judge_what_is_there(const al_token_plan *plan, const al_ledger *ledger, const char *name,
+static al_code judge_what_is_there(const al_token_plan *plan, const al_token_queues *queues, const char *name,
                                    char words[AL_MESSAGE_SIZE]) {
-  const al_sight *permits = &ledger->permits, *marks = &ledger->marks;
+  const al_inspect *permits = &queues->permits, *marks = &queues->marks;
   bool destroys = plan->action == AL_DESTROY;
   if (!permits->exists && !al_action_makes(plan->action) && !(destroys && marks->exists)) {
     snprintf(words, AL_MESSAGE_SIZE, "there is no token semaphore \"%s\"; create it", name);
     return AL_NOT_FOUND;
   }
-  if (is_foreign(ledger) && plan->action != AL_RESIZE && !destroys) {
-    snprintf(words, AL_MESSAGE_SIZE, AL_LEDGER_FOREIGN, permits->queue);
+  if (is_foreign(queues) && plan->action != AL_RESIZE && !destroys) {
+    snprintf(words, AL_MESSAGE_SIZE, AL_TOKEN_QUEUES_FOREIGN, permits->queue);
     return AL_CONFLICT;
   }
   if (permits->exists && marks->exists && alters(plan) && permits->ready > plan->count) {
@@ -38,9 +40,9 @@ static al_code judge_what_is_there(const al_token_plan *plan, const al_ledger *l
   return AL_OK;
 }
 
-static al_code judge(const al_token_plan *plan, const al_ledger *ledger, const char *name,
+static al_code judge(const al_token_plan *plan, const al_token_queues *queues, const char *name,
                      char words[AL_MESSAGE_SIZE]) {
-  al_code code = judge_what_is_there(plan, ledger, name, words);
+  al_code code = judge_what_is_there(plan, queues, name, words);
   int most = plan->count > plan->target ? plan->count : plan->target;
   if (code != AL_OK || most <= AL_SLOTS_MAX || plan->action == AL_DESTROY) return code;
   snprintf(words, AL_MESSAGE_SIZE, "\"%s\" %s %d permits; the most is %d", name,
@@ -48,25 +50,25 @@ static al_code judge(const al_token_plan *plan, const al_ledger *ledger, const c
   return AL_LIMIT;
 }
 
-static al_token_way way(const al_token_plan *plan, const al_ledger *ledger) {
+static al_token_way way(const al_token_plan *plan, const al_token_queues *queues) {
   if (plan->action == AL_DESTROY)
-    return plan->waits && ledger->permits.exists ? AL_TOKEN_EMPTIES : AL_TOKEN_DELETES;
+    return plan->waits && queues->permits.exists ? AL_TOKEN_EMPTIES : AL_TOKEN_DELETES;
   if (plan->action == AL_REPAIR) return AL_TOKEN_MENDS;
-  if (is_foreign(ledger)) return AL_TOKEN_ADOPTS;
-  if (!ledger->permits.exists) return plan->target > 0 ? AL_TOKEN_MAKES : AL_TOKEN_DELETES;
+  if (is_foreign(queues)) return AL_TOKEN_ADOPTS;
+  if (!queues->permits.exists) return plan->target > 0 ? AL_TOKEN_MAKES : AL_TOKEN_DELETES;
   if (plan->target == 0) return AL_TOKEN_EMPTIES;
   if (plan->target == plan->count) return AL_TOKEN_LEAVES;
   return plan->target > plan->count ? AL_TOKEN_ADDS : AL_TOKEN_TAKES;
 }
 
-al_code al_token_plan_make(al_token_plan *plan, const al_ledger *ledger, const char *name,
+al_code al_token_plan_make(al_token_plan *plan, const al_token_queues *queues, const char *name,
                            char words[AL_MESSAGE_SIZE]) {
-  bool has_permits = ledger->permits.exists;
-  plan->count = has_permits && ledger->marks.exists ? ledger->marks.ready : 0;
+  bool has_permits = queues->permits.exists;
+  plan->count = has_permits && queues->marks.exists ? queues->marks.ready : 0;
   plan->target = al_action_target(plan->action, plan->amount, plan->count, plan->count);
-  al_code code = judge(plan, ledger, name, words);
+  al_code code = judge(plan, queues, name, words);
   if (code != AL_OK) return code;
-  plan->way = way(plan, ledger);
+  plan->way = way(plan, queues);
   int more = plan->target - plan->count;
   if (plan->way == AL_TOKEN_MAKES || plan->way == AL_TOKEN_ADDS || plan->way == AL_TOKEN_ADOPTS)
     plan->marks = plan->permits = more;

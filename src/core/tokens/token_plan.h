@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What an administrator's action on a token semaphore comes to, given what its ledger says. Nothing here talks to
+ * What an administrator's action on a token semaphore comes to, given what its queues says. Nothing here talks to
  * anybody. */
 #ifndef AL_CORE_TOKENS_TOKEN_PLAN_H
 #define AL_CORE_TOKENS_TOKEN_PLAN_H
@@ -34,7 +34,7 @@ typedef struct al_token_plan {
 } al_token_plan;
 
 /* Anything but AL_OK: the action must not be taken, and `words` say why. */
-al_code al_token_plan_make(al_token_plan *plan, const al_ledger *ledger, const char *name,
+al_code al_token_plan_make(al_token_plan *plan, const al_token_queues *queues, const char *name,
                            char words[AL_MESSAGE_SIZE]);
 
 #endif

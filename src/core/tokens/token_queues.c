@@ -9,26 +9,26 @@
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
-void al_ledger_look(al_ledger *ledger, al_op *op, const char *name) {
+void al_token_queues_begin(al_token_queues *queues, al_op *op, const char *name) {
   char queue[AL_NAME_SIZE];
-  ledger->op = op;
+  queues->op = op;
   al_name_permits(queue, name);
-  al_sight_begin(&ledger->permits, op, queue);
+  al_inspect_begin(&queues->permits, op, queue);
   al_name_permit_count(queue, name);
-  if (!op->done) al_sight_begin(&ledger->marks, op, queue);
+  if (!op->done) al_inspect_begin(&queues->marks, op, queue);
 }
 
-bool al_ledger_read(al_ledger *ledger) {
-  if (!al_sight_caught(&ledger->permits) || !al_sight_caught(&ledger->marks)) return false;
-  const al_sight *down = ledger->permits.is_down ? &ledger->permits : &ledger->marks;
-  al_op_answered(ledger->op);
-  if (down->is_down) al_op_fail(ledger->op, AL_UNAVAILABLE, "queue \"%s\": its node is down", down->queue);
-  return !ledger->op->done;
+bool al_token_queues_poll(al_token_queues *queues) {
+  if (!al_inspect_poll(&queues->permits) || !al_inspect_poll(&queues->marks)) return false;
+  const al_inspect *down = queues->permits.is_down ? &queues->permits : &queues->marks;
+  al_op_answered(queues->op);
+  if (down->is_down) al_op_fail(queues->op, AL_UNAVAILABLE, "queue \"%s\": its node is down", down->queue);
+  return !queues->op->done;
 }
 
-void al_ledger_cancel(al_ledger *ledger) {
-  al_sight_cancel(&ledger->permits);
-  al_sight_cancel(&ledger->marks);
+void al_token_queues_cancel(al_token_queues *queues) {
+  al_inspect_cancel(&queues->permits);
+  al_inspect_cancel(&queues->marks);
 }
 
 /* ---- as an operation of its own --------------------------------------------------------------------------------- */
@@ -36,17 +36,17 @@ void al_ledger_cancel(al_ledger *ledger) {
 typedef struct slots_op {
   al_op op;
   char name[AL_NAME_SIZE];
-  al_ledger ledger;
+  al_token_queues queues;
 } slots_op;
 
-static void slots_stop(al_op *op) { al_ledger_cancel(&((slots_op *)op)->ledger); }
+static void slots_stop(al_op *op) { al_token_queues_cancel(&((slots_op *)op)->queues); }
 
 static void reading(al_op *op) {
-  al_ledger *ledger = &((slots_op *)op)->ledger;
-  const al_sight *permits = &ledger->permits, *marks = &ledger->marks;
-  if (!al_ledger_read(ledger)) return;
+  al_token_queues *queues = &((slots_op *)op)->queues;
+  const al_inspect *permits = &queues->permits, *marks = &queues->marks;
+  if (!al_token_queues_poll(queues)) return;
   if (permits->exists && !marks->exists) {
-    al_op_fail(op, AL_CONFLICT, AL_LEDGER_FOREIGN, permits->queue);
+    al_op_fail(op, AL_CONFLICT, AL_TOKEN_QUEUES_FOREIGN, permits->queue);
     return;
   }
   if (permits->exists) {
@@ -60,7 +60,7 @@ static void wanting_link(al_op *op) {
   slots_op *self = (slots_op *)op;
   if (!al_op_needs(op, &op->session->holder)) return;
   op->step = reading;
-  al_ledger_look(&self->ledger, op, self->name);
+  al_token_queues_begin(&self->queues, op, self->name);
 }
 
 al_op *al_token_admin_slots(al_session *session, const char *name, const al_token_admin_options *options) {
@@ -70,7 +70,7 @@ al_op *al_token_admin_slots(al_session *session, const char *name, const al_toke
   snprintf(self->name, sizeof self->name, "%s", name);
   self->op.stop = slots_stop;
   return al_op_start(&self->op, wanting_link,
-                     al_wait_until(session->now, options ? options->timeout : 30 * AL_SECOND));
+                     al_deadline_after(session->now, options ? options->timeout : 30 * AL_SECOND));
 }
 
 al_permits al_op_permits(const al_op *op) {

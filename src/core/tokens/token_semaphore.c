@@ -19,7 +19,7 @@ typedef struct token_acquire {
   al_token_semaphore *semaphore;
   al_acquire_options options;
   bool waits;        /* false: now or not at all */
-  al_wait again;     /* before asking for the queue that went, once more */
+  al_backoff again;  /* before asking for the queue that went, once more */
   al_permit *permit; /* what is being claimed; NULL */
 } token_acquire;
 
@@ -120,7 +120,7 @@ static void missed(token_acquire *self) {
     al_op_fail_link(op, &session->holder);
   } else if (code == AL_LOST) {
     op->step = pausing;
-    op->wake = session->now + al_wait_next(&self->again, &session->random);
+    op->wake = session->now + al_backoff_next(&self->again, &session->random);
   } else {
     fail(self, code, why);
   }
@@ -217,11 +217,12 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
   semaphore->refs++;
   self->semaphore = semaphore;
   self->waits = self->options.timeout > 0;
-  self->again = AL_WAIT_QUEUE;
+  self->again = AL_BACKOFF_QUEUE;
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
-  self->op.explain = explain;
-  self->op.describe = describe;
+  self->op.timeout_text = explain;
+  self->op.standing = describe;
   int64_t now = semaphore->session->now;
-  return al_op_start(&self->op, asking, self->waits ? al_wait_until(now, self->options.timeout) : AL_NEVER);
+  return al_op_start(&self->op, asking,
+                     self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
 }

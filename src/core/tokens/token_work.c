@@ -17,7 +17,7 @@ static void proceed(al_token_work *work) {
 /* Nothing that the next administrator does depends on it: what is acknowledged does not lie ready. */
 static void staying(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (!al_collector_left(&work->harvest.collector)) return;
+  if (!al_drain_poll_end(&work->drain_goal.drain)) return;
   if (work->verdict != AL_OK) {
     al_op_fail(op, work->verdict, "%s", work->words);
     return;
@@ -29,13 +29,13 @@ static void staying(al_op *op) {
 /* From here on nothing but time is awaited, which is not the caller's. */
 static void leaving(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (!al_admin_mutex_released(&work->mutex)) return;
+  if (!al_admin_mutex_poll_released(&work->mutex)) return;
   op->deadline = AL_NEVER;
   al_op_next(op, staying);
 }
 
 static void leave(al_token_work *work) {
-  bool is_certain = al_collector_is_out(&work->harvest.collector);
+  bool is_certain = al_drain_is_out(&work->drain_goal.drain);
   if (work->begun != AL_NOTHING_BEGUN && is_certain) work->begun = AL_ALL_DONE;
   al_admin_mutex_release(&work->mutex);
   al_op_next(&work->op, leaving);
@@ -43,18 +43,18 @@ static void leave(al_token_work *work) {
 
 static void settling(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_held(&work->mutex) && al_collector_settled(&work->harvest.collector)) proceed(work);
+  if (al_admin_mutex_held(&work->mutex) && al_drain_poll_settled(&work->drain_goal.drain)) proceed(work);
 }
 
 static void give_back(al_token_work *work) {
-  al_collector_return(&work->harvest.collector);
+  al_drain_return(&work->drain_goal.drain);
   work->op.step = settling;
 }
 
 /* In a cluster the end of the connection may undo it for one of the queues. */
 static void acknowledge(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_TAKES ? AL_REPAIR_AND_RESIZE_DO : AL_RESIZE_FINISHES;
-  al_collector_acknowledge(&work->harvest.collector);
+  al_drain_acknowledge(&work->drain_goal.drain);
   work->op.step = settling;
 }
 
@@ -98,36 +98,36 @@ static void ask(al_token_work *work, const char *queue) {
 /* Without a queue for permits there is no semaphore, whatever becomes of this one. */
 static void declare_marks(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_MAKES ? AL_RESIZE_FINISHES : AL_REPAIR_AND_RESIZE_DO;
-  ask(work, work->ledger.marks.queue);
-  al_durable_declare(work->mutex.own->channel, work->asked, work->options.quorum, false);
+  ask(work, work->queues.marks.queue);
+  al_declare_durable(work->mutex.own->channel, work->asked, work->options.quorum, false);
 }
 
 static void declare_permits(al_token_work *work) {
   work->begun = AL_REPAIR_AND_RESIZE_DO;
-  ask(work, work->ledger.permits.queue);
-  al_durable_declare(work->mutex.own->channel, work->asked, work->options.quorum, true);
+  ask(work, work->queues.permits.queue);
+  al_declare_durable(work->mutex.own->channel, work->asked, work->options.quorum, true);
 }
 
-static void delete_queue(al_token_work *work, const al_sight *sight) {
-  if (!sight->exists) {
+static void delete_queue(al_token_work *work, const al_inspect *inspect) {
+  if (!inspect->exists) {
     proceed(work);
     return;
   }
-  ask(work, sight->queue);
-  al_exclusive_delete_other(work->mutex.own, sight->queue);
+  ask(work, inspect->queue);
+  al_exclusive_delete_other(work->mutex.own, inspect->queue);
 }
 
 static void delete_permits(al_token_work *work) {
   work->begun = AL_DESTROY_DOES;
-  al_collector_doom(&work->harvest.collector);
-  delete_queue(work, &work->ledger.permits);
+  al_drain_doom(&work->drain_goal.drain);
+  delete_queue(work, &work->queues.permits);
 }
 
-static void delete_marks(al_token_work *work) { delete_queue(work, &work->ledger.marks); }
+static void delete_marks(al_token_work *work) { delete_queue(work, &work->queues.marks); }
 
 /* Its queue is gone. */
 static void end_collecting(al_token_work *work) {
-  al_collector_drop(&work->harvest.collector);
+  al_drain_drop(&work->drain_goal.drain);
   proceed(work);
 }
 
@@ -136,20 +136,21 @@ static void end_collecting(al_token_work *work) {
 /* On the prober, which does not end with the mutex: so never without being certain of that. */
 static void publishing(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  const al_mint *mint = &work->mint;
-  if (!al_admin_mutex_held(&work->mutex) || !al_mint_rests(&work->mint)) return;
-  if (!al_claim_ascertain_for(op) || !al_mint_over(&work->mint)) return;
-  bool only_asks = mint->probes.message == AL_MESSAGE_PROBE; /* whether the queue is seen does not matter */
-  bool fine =
-      mint->code == AL_OK || (only_asks && (mint->code == AL_NOT_FOUND || mint->code == AL_UNAVAILABLE));
+  const al_publish *publishing = &work->publishing;
+  if (!al_admin_mutex_held(&work->mutex) || !al_publish_is_idle(&work->publishing)) return;
+  if (!al_claim_ascertain_for(op) || !al_publish_poll(&work->publishing)) return;
+  bool only_asks =
+      publishing->probes.message == AL_MESSAGE_PROBE; /* whether the queue is seen does not matter */
+  bool fine = publishing->code == AL_OK ||
+              (only_asks && (publishing->code == AL_NOT_FOUND || publishing->code == AL_UNAVAILABLE));
   if (fine)
     proceed(work);
   else
-    al_op_fail(op, mint->code, "publishing to queue \"%s\": %s", mint->queue, mint->why);
+    al_op_fail(op, publishing->code, "publishing to queue \"%s\": %s", publishing->queue, publishing->why);
 }
 
 static void publish(al_token_work *work, const char *queue, al_message message, int count) {
-  al_mint_begin(&work->mint, &work->op, queue, message, count);
+  al_publish_begin(&work->publishing, &work->op, queue, message, count);
   al_op_next(&work->op, publishing);
 }
 
@@ -163,7 +164,7 @@ static void try_to_publish(al_token_work *work) {
 
 static void passing_barrier(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_held(&work->mutex) && al_barrier_passed(&work->barrier)) proceed(work);
+  if (al_admin_mutex_held(&work->mutex) && al_barrier_poll(&work->barrier)) proceed(work);
 }
 
 /* What is published must see the queue that was just declared, in a cluster through another node. */
@@ -178,12 +179,12 @@ static void pass_barrier(al_token_work *work) {
 
 static void publish_marks(al_token_work *work) {
   if (work->begun == AL_NOTHING_BEGUN) work->begun = AL_REPAIR_AND_RESIZE_DO;
-  publish(work, work->ledger.marks.queue, AL_MESSAGE_MARK, work->plan.marks);
+  publish(work, work->queues.marks.queue, AL_MESSAGE_MARK, work->plan.marks);
 }
 
 static void publish_permits(al_token_work *work) {
   if (work->plan.permits > 0) work->begun = AL_REPAIR_DOES;
-  publish(work, work->ledger.permits.queue, AL_MESSAGE_PERMIT, work->plan.permits);
+  publish(work, work->queues.permits.queue, AL_MESSAGE_PERMIT, work->plan.permits);
 }
 
 /* ---- tasks: collecting ------------------------------------------------------------------------------------------ */
@@ -191,55 +192,59 @@ static void publish_permits(al_token_work *work) {
 static void collecting(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_held(&work->mutex)) return;
-  al_harvest_state state = al_harvest_look(&work->harvest);
-  if (state == AL_HARVEST_TOO_LITTLE) {
-    al_harvest_explain(&work->harvest, work->name, work->words);
+  al_drain_goal_state state = al_drain_goal_poll(&work->drain_goal);
+  if (state == AL_DRAIN_GOAL_TOO_LITTLE) {
+    al_drain_goal_explain(&work->drain_goal, work->name, work->words);
     give_up(work, work->options.wait > 0 ? AL_TIMEOUT : AL_BUSY);
-  } else if (state == AL_HARVEST_ENOUGH) {
+  } else if (state == AL_DRAIN_GOAL_ENOUGH) {
     if (work->plan.way == AL_TOKEN_MENDS)
-      work->plan.permits = work->plan.count - work->harvest.collector.count;
+      work->plan.permits = work->plan.count - work->drain_goal.drain.count;
     proceed(work);
   }
 }
 
-static void collect_permits(al_token_work *work, al_harvest_goal goal, int number) {
+static void collect_permits(al_token_work *work, al_drain_goal_kind goal, int number) {
   int64_t wait = work->options.wait;
-  work->patience = al_wait_until(work->patience, wait);
-  work->op.deadline = al_wait_until(work->op.deadline, wait);
+  work->patience = al_deadline_after(work->patience, wait);
+  work->op.deadline = al_deadline_after(work->op.deadline, wait);
   work->op.step = collecting;
-  al_harvest_begin(&work->harvest, &work->op, work->ledger.permits.queue, goal, number, wait);
+  al_drain_goal_begin(&work->drain_goal, &work->op, work->queues.permits.queue, goal, number, wait);
 }
 
-static void collect_some(al_token_work *work) { collect_permits(work, AL_HARVEST_NUMBER, work->plan.takes); }
+static void collect_some(al_token_work *work) {
+  collect_permits(work, AL_DRAIN_GOAL_NUMBER, work->plan.takes);
+}
 
 static void collect_all(al_token_work *work) {
-  al_harvest_goal goal = work->plan.action == AL_DESTROY ? AL_HARVEST_ALL : AL_HARVEST_NUMBER;
-  if (goal == AL_HARVEST_NUMBER && work->plan.takes == 0)
+  al_drain_goal_kind goal = work->plan.action == AL_DESTROY ? AL_DRAIN_GOAL_ALL : AL_DRAIN_GOAL_NUMBER;
+  if (goal == AL_DRAIN_GOAL_NUMBER && work->plan.takes == 0)
     proceed(work);
   else
     collect_permits(work, goal, work->plan.takes);
 }
 
-static void collect_whole(al_token_work *work) { collect_permits(work, AL_HARVEST_WHOLE, work->plan.count); }
+static void collect_whole(al_token_work *work) {
+  collect_permits(work, AL_DRAIN_GOAL_WHOLE, work->plan.count);
+}
 
-static void collect_foreign(al_token_work *work) { collect_permits(work, AL_HARVEST_CERTAIN, 0); }
+static void collect_foreign(al_token_work *work) { collect_permits(work, AL_DRAIN_GOAL_CERTAIN, 0); }
 
 static void collecting_marks(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  const al_collector *collector = &work->harvest.collector;
+  const al_drain *drain = &work->drain_goal.drain;
   if (!al_admin_mutex_held(&work->mutex)) return;
-  al_harvest_state state = al_harvest_look(&work->harvest);
-  if (state == AL_HARVEST_TOO_LITTLE)
+  al_drain_goal_state state = al_drain_goal_poll(&work->drain_goal);
+  if (state == AL_DRAIN_GOAL_TOO_LITTLE)
     al_op_fail(op, AL_CONFLICT, "queue \"%s\" has lost marks: of %d to be removed only %d are there",
-               collector->queue, collector->room, collector->count);
-  else if (state == AL_HARVEST_ENOUGH)
+               drain->queue, drain->room, drain->count);
+  else if (state == AL_DRAIN_GOAL_ENOUGH)
     proceed(work);
 }
 
 /* Nobody else does that, under the mutex; so they lie ready. */
 static void collect_marks(al_token_work *work) {
   work->op.step = collecting_marks;
-  al_harvest_go_on(&work->harvest, work->ledger.marks.queue, work->op.session->settings.timeout);
+  al_drain_goal_go_on(&work->drain_goal, work->queues.marks.queue, work->op.session->settings.timeout);
 }
 
 /* ---- deciding --------------------------------------------------------------------------------------------------- */

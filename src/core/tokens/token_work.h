@@ -8,7 +8,7 @@
  * nobody waits at one that stays empty.
  *
  * Queues are declared and deleted on the mutex's own channel: who loses the mutex loses the means to go on. What is taken
- * from them is taken on the collector's, and goes back with it when anything goes wrong before it is acknowledged.
+ * from them is taken on the drain's, and goes back with it when anything goes wrong before it is acknowledged.
  *
  * Nothing is published twice. Where it is not known what came of it, the action fails, and repair counts what there is. */
 #ifndef AL_CORE_TOKENS_TOKEN_WORK_H
@@ -31,11 +31,11 @@ struct al_token_work {
   al_token_task *const *agenda;
 
   al_admin_mutex mutex;
-  al_ledger ledger;
-  al_wait wait; /* between looks at it */
+  al_token_queues queues;
+  al_backoff wait; /* between looks at it */
   al_barrier barrier;
-  al_harvest harvest;
-  al_mint mint;
+  al_drain_goal drain_goal;
+  al_publish publishing;
   const char *asked; /* the queue that is being declared or deleted; NULL: that is answered */
   int64_t patience;  /* for the whole action, waiting for holders included */
 
@@ -51,7 +51,7 @@ struct al_token_work {
   char words[AL_MESSAGE_SIZE];
 };
 
-/* Begins the work, with the mutex, the ledger and the plan in hand. The last task ends the operation. */
+/* Begins the work, with the mutex, the queues and the plan in hand. The last task ends the operation. */
 void al_token_work_begin(al_token_work *work);
 
 /* Ends it with the verdict and its words, before anything was begun. */

@@ -48,7 +48,7 @@ static void channel_open(al_channel *channel) {
   channel->state = AL_CHANNEL_OPEN;
   channel->is_spoilt = false;
   channel->takes_one = false;
-  channel->leftover[0] = '\0';
+  channel->awaits_cancel_of[0] = '\0';
   channel->unanswered = 0;
   memset(&channel->content, 0, sizeof channel->content);
   al_channel_call(channel, AMQP_CHANNEL_OPEN_METHOD, &open);
@@ -94,23 +94,23 @@ void al_channel_give(al_channel *channel) {
 void al_channel_give_after(al_channel *channel, const char *tag) {
   channel->on = NULL;
   channel->owner = NULL;
-  snprintf(channel->leftover, sizeof channel->leftover, "%s", tag);
-  channel->left_at = channel->link->now;
-  if (!al_link_ends_by_name(channel->link) || channel->link->leftovers_at != AL_NEVER) return;
-  channel->link->leftovers_at = channel->link->now + LEFT_MOST;
+  snprintf(channel->awaits_cancel_of, sizeof channel->awaits_cancel_of, "%s", tag);
+  channel->awaits_since = channel->link->now;
+  if (!al_link_ends_by_name(channel->link) || channel->link->overdue_at != AL_NEVER) return;
+  channel->link->overdue_at = channel->link->now + LEFT_MOST;
 }
 
 void al_channels_sweep(al_link *link) {
-  link->leftovers_at = AL_NEVER;
+  link->overdue_at = AL_NEVER;
   for (int number = 1; number < link->channels_size; number++) {
     al_channel *channel = link->channels[number];
-    if (!channel || channel->state != AL_CHANNEL_OPEN || !channel->leftover[0]) continue;
-    int64_t due = channel->left_at + LEFT_MOST;
+    if (!channel || channel->state != AL_CHANNEL_OPEN || !channel->awaits_cancel_of[0]) continue;
+    int64_t due = channel->awaits_since + LEFT_MOST;
     if (due > link->now) {
-      if (due < link->leftovers_at) link->leftovers_at = due;
+      if (due < link->overdue_at) link->overdue_at = due;
       continue;
     }
-    channel->leftover[0] = '\0';
+    channel->awaits_cancel_of[0] = '\0';
     al_channel_close(channel);
   }
 }
@@ -221,8 +221,8 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
 
 /* The end of the consumer that kept the channel from the pool? */
 static void cancel_arrived(al_channel *channel, const amqp_basic_cancel_t *cancel) {
-  if (!channel->leftover[0] || !al_field_is(cancel->consumer_tag, channel->leftover)) return;
-  channel->leftover[0] = '\0';
+  if (!channel->awaits_cancel_of[0] || !al_field_is(cancel->consumer_tag, channel->awaits_cancel_of)) return;
+  channel->awaits_cancel_of[0] = '\0';
   al_channel_give(channel);
 }
 
@@ -328,7 +328,7 @@ void al_channels_down(al_link *link) {
   link->channels_size = 0;
   link->idle = NULL;
   link->idle_count = 0;
-  link->leftovers_at = AL_NEVER;
+  link->overdue_at = AL_NEVER;
   link->pulse = NULL;
   for (int number = 1; number < size; number++) {
     al_channel *channel = channels[number];

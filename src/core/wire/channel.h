@@ -65,10 +65,11 @@ struct al_channel {
   bool was_closed; /* by the broker, who has not said open-ok since */
   bool is_spoilt;  /* it may still consume what it has forgotten: it is closed where it would be given back */
   bool takes_one;  /* its consumers to come have room for one message; see al_channel_take_one */
-  char leftover[AL_TICKET_SIZE]; /* the tag of a consumer whose end is awaited before it is given back; "" */
-  int64_t left_at;               /* since when */
-  int unanswered;                /* requests sent and not answered yet */
-  int64_t asked_at;              /* when the oldest of them was sent, or one before it */
+  char awaits_cancel_of
+      [AL_TICKET_SIZE]; /* the tag of a consumer whose end is awaited before it is given back; "" */
+  int64_t awaits_since; /* since when */
+  int unanswered;       /* requests sent and not answered yet */
+  int64_t asked_at;     /* when the oldest of them was sent, or one before it */
   al_content content;
   al_channel *next_idle;
 };

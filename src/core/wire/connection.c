@@ -53,7 +53,7 @@ static void describe_node(const al_link *link, char words[AL_MESSAGE_SIZE]) {
 
 static void pause_unless_it_lasted(al_link *link) {
   if (link->was_open && link->now - link->opened_at >= link->reconnect.most)
-    link->reconnect = AL_WAIT_RECONNECT;
+    link->reconnect = AL_BACKOFF_RECONNECT;
   else
     al_link_pause(link);
 }
@@ -308,7 +308,7 @@ static void keep_time(al_link *link) {
     return;
   }
   pulse(link);
-  if (link->now >= link->leftovers_at) al_channels_sweep(link);
+  if (link->now >= link->overdue_at) al_channels_sweep(link);
   if (link->now - link->sent_at >= al_link_heartbeat(link) / 2) {
     amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEARTBEAT};
     al_link_send(link, &frame);

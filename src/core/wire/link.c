@@ -8,8 +8,8 @@ void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluste
                     .cluster = cluster,
                     .role = role,
                     .random = random,
-                    .reconnect = AL_WAIT_RECONNECT,
-                    .leftovers_at = AL_NEVER};
+                    .reconnect = AL_BACKOFF_RECONNECT,
+                    .overdue_at = AL_NEVER};
 }
 
 int64_t al_link_heartbeat(const al_link *link) { return link->settings->heartbeat * AL_SECOND; }
@@ -84,7 +84,9 @@ bool al_link_is_ready(const al_link *link) {
   return al_link_is_due(link) && (link->is_addressed || !link->rotates);
 }
 
-void al_link_pause(al_link *link) { link->due_at = link->now + al_wait_next(&link->reconnect, link->random); }
+void al_link_pause(al_link *link) {
+  link->due_at = link->now + al_backoff_next(&link->reconnect, link->random);
+}
 
 void al_link_put_off(al_link *link) {
   bool is_last = al_link_nodes_left(link) == 1;

@@ -56,7 +56,7 @@ struct al_link {
   int64_t now;     /* the time of the pump under way, or of what it has read last */
 
   uint64_t *random;
-  al_wait reconnect;
+  al_backoff reconnect;
   int64_t due_at; /* when the next connection may be tried */
 
   al_nodes *nodes; /* NULL: there is one, of which nothing is known but `settings` */
@@ -86,7 +86,7 @@ struct al_link {
   bool lacks_memory; /* that is why the last one who wanted a channel got none */
   al_channel *idle;  /* open and clean */
   int idle_count;
-  int64_t leftovers_at; /* when to look for channels that wait in vain to be given back; AL_NEVER */
+  int64_t overdue_at; /* when to look for channels that wait in vain to be given back; AL_NEVER */
 
   al_code code; /* why it is DOWN */
   char why[AL_MESSAGE_SIZE];
