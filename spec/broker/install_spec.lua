@@ -244,7 +244,7 @@ describe("the module", function ()
     assert.equal(2, linked)
     assert.matches("ar rcs build/lib/libamqplocks.a", calls, 1, true)
     process.shell("rm", place .. "/calls")
-    run("/bare", ("make -B LUA=%s build/%s/objects/core/code.o %s"):format(LUA, LUA, set))
+    run("/bare", ("make -B LUA=%s build/%s/objects/core/base/code.o %s"):format(LUA, LUA, set))
     assert.matches("%-O0 %-fstack%-protector%-strong [^\n]*%-D_FORTIFY_SOURCE=2 %-Wdate%-time [^\n]*%-c ",
       contents(place .. "/calls"))
   end)

@@ -16,7 +16,7 @@ import time
 from pika.exceptions import AMQPError
 
 sys.dont_write_bytecode = True
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "support"))
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "spec" / "support"))
 from foreign import Foreigner
 
 HOLDER = {"x-queue-type": "classic", "x-max-length": 0, "x-overflow": "drop-head"}
