@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Acquiring whatever is held by an exclusive queue: a slot of a semaphore, a mutex, a read or a write lock. What they have
- * in common is here: looking, claiming, losing races, waiting at a doorbell. How to look, and what to claim, their kinds
- * know.
+ * Acquiring what an exclusive queue holds: a slot of a semaphore, a mutex, a read or a write lock. This is what they have in
+ * common: searching, claiming, losing races, waiting in line. How to search, and what to claim, their kinds know.
  *
- *   connecting ─> look ─> looking ─> claimed ─> (the kind's own steps) ─> handing_over ─> done, with a lock
- *                  ^ ^          │ nothing free  │ lost the race, or what was won
- *                  │ └── skew <─┼───────────────┘ at most max_attempts times, then as if nothing were free
- *                  └─ waiting <─┴─> looking_for_squatters ─> done: busy, contended, timeout, deadlock, …
+ *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> handing_over ──> done: a lock
+ *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
+ *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
+ *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before
+ *     └─────── waiting <───┼─ free, but left to waiters that came before, for a moment
+ *                 ^        └─ nothing free ──> checking_squatters ──> done: busy, contended, timeout, deadlock, …
+ *                 └─────────────────────────────────┘ it may wait
  *
- * Every acquire is also a caller at the doorbell. With a token it claims what it finds; with none it gives those who waited
- * before it, and whose token may be on its way, a moment's grace; `fair`, it rings for them rather than claim. Waiting ends
- * with a token, or with the next look of its own, whichever comes first; a token that leads to nothing is followed by looks
- * in quick succession, as what it stands for may come free a little after it, and in the end is thrown away as one too many.
- *
- * A doorbell that an administrator made is called at from the first look on. Where nobody makes one but those who wait, a
- * caller that finds what it wants free takes it, unless somebody was known to wait for it lately; who does not makes the
- * bell, looks once more, as nobody could ring before, and waits. */
+ * Each name is a step function of acquire.c, in the order of their first call. Every acquire also stands in line at the doorbell
+ * (line.h). With a token it claims what it finds. Without one it leaves what is free to the waiters before it, whose token may
+ * be on its way, for a moment (patience.h); a fair acquire rings for them instead of claiming. Waiting ends with a token, or
+ * with the acquire's own recheck, whichever comes first. A token that leads to nothing is followed by searches in quick
+ * succession, as what it stands for may come free a little later; in the end it is thrown away as one too many. */
 #ifndef AL_CORE_ACQUIRE_ACQUIRE_H
 #define AL_CORE_ACQUIRE_ACQUIRE_H
 
+#include "core/acquire/line.h"
 #include "core/acquire/patience.h"
 #include "core/acquire/resource.h"
 #include "core/acquire/squatter.h"
-#include "core/hold/bell.h"
 #include "core/hold/exclusive.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
@@ -36,7 +35,7 @@ typedef enum al_search_state {
   AL_SEARCH_LOST  /* the prober's connection was lost on the way */
 } al_search_state;
 
-/* What a look has shown. */
+/* What a search has shown. */
 typedef struct al_search_result {
   al_search_state state;
   int slot;                                      /* free, to be claimed; 0 */
@@ -49,10 +48,11 @@ typedef struct al_acquire al_acquire;
 #define AL_ACQUIRE_WORDS (AL_MESSAGE_SIZE - 160) /* room for how things stand behind them */
 
 typedef struct al_acquire_kind {
-  void (*search)(al_acquire *); /* begins a look; the links needed to ask are open */
-  al_search_state (*poll)(
-      al_acquire *);            /* looked at in every step until it is not PENDING; fills in the view */
-  void (*cancel)(al_acquire *); /* lets go of what is being asked */
+  /* Begins a search; the links needed to ask are open. Then `poll` is called from every step until it is not PENDING; it fills
+   * in the view. `cancel` gives up what is being asked. */
+  void (*search)(al_acquire *);
+  al_search_state (*poll)(al_acquire *);
+  void (*cancel)(al_acquire *);
   void (*free)(al_acquire *);
   al_exclusive *(*claim)(al_acquire *); /* what was seen to be free */
   void (*claimed)(al_acquire *);        /* goes on with the claim HELD; NULL: al_acquire_hand_over() */
@@ -71,20 +71,16 @@ struct al_acquire {
   const al_acquire_kind *kind;
   al_resource *resource;
   al_acquire_options options;
-  bool waits;            /* false: looks once */
-  al_backoff reconnects; /* between looks for which the prober was lost */
+  bool waits;            /* false: searches once */
+  al_backoff reconnects; /* between searches for which the prober was lost */
   int attempts;          /* races lost since the last wait */
-  bool looked_anew;      /* as the claim of one of them said; that one does not count */
+  bool was_excused;      /* one of them was not counted, as its claim was told to search anew */
   char lost_to[160];     /* the last of them, in words */
 
-  al_bell *bell;  /* until the claim has it; NULL */
-  bool bell_went; /* seen, and looked for slots since */
-  bool queues_up; /* at a bell that waiters make */
-  bool is_early;  /* the look under way began before it was there */
-  bool had_token; /* the look under way began with a token in hand */
+  al_line line;
   al_patience patience;
 
-  al_search_result view, last; /* of the look under way; of the last one that was brought to its end */
+  al_search_result view, last; /* of the search under way; of the last one that came to its end */
   al_exclusive *own;           /* the claim; NULL */
   al_squatter squatter;
   al_code verdict; /* what to fail with when squatters do not explain it */
@@ -100,10 +96,10 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
  * it. */
 void al_acquire_hand_over(al_acquire *self);
 
-/* The claim is not HELD any more: another look, or the operation ends. */
+/* The claim is not HELD any more: another search, or the operation ends. */
 void al_acquire_missed(al_acquire *self);
 
-/* Words for what the last look has seen free, or open, while it waits: "it", "a slot". Whether others came first, only the
+/* Words for what the last search has seen free, or open, while it waits: "it", "a slot". Whether others came first, only the
  * broker knows. */
 void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
                               char out[AL_MESSAGE_SIZE]);

@@ -75,7 +75,7 @@ bool al_admin_mutex_poll_taken(al_admin_mutex *mutex) {
     missed(mutex);
   } else if (al_link_is_lost(&op->session->holder)) {
     al_op_fail_link(op, &op->session->holder);
-  } else if (op->wake == AL_NEVER && !mutex->squatter.channel) {
+  } else if (al_op_is_woken(op) && !mutex->squatter.channel) {
     claim(mutex);
   }
   return false;

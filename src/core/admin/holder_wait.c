@@ -68,7 +68,7 @@ static void make_sure(al_holder_wait *holders) {
 }
 
 static void sleeping(al_op *op) {
-  if (op->wake == AL_NEVER) al_op_next(op, wanted);
+  if (al_op_is_woken(op)) al_op_next(op, wanted);
 }
 
 static void look_later(al_holder_wait *holders) {

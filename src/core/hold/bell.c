@@ -109,10 +109,17 @@ void al_bell_waste(al_bell *bell) {
   al_consumer_discard(&bell->consumer);
 }
 
-void al_bell_stay(al_bell *bell, bool was_quick) {
+bool al_bell_take_missing(al_bell *bell) {
+  bool was_missing = bell->is_missing;
+  bell->is_missing = false;
+  return was_missing;
+}
+
+void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist) {
   al_consumer *consumer = &bell->consumer;
   bell->op = NULL;
   bell->stays = true;
+  bell->is_missing = !may_exist;
   if (consumer->state == AL_CONSUMER_WAITING && was_quick)
     al_consumer_ask(consumer);
   else if (consumer->state != AL_CONSUMER_HAS && !(consumer->state == AL_CONSUMER_SUBSCRIBING && was_quick))

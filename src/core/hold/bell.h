@@ -23,13 +23,14 @@ typedef struct al_bell {
   al_consumer consumer;
   al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
   char queue[AL_NAME_SIZE];
-  bool makes;      /* it is those who wait that declare it */
-  bool is_first;   /* nobody was at the bell when we came, so nobody who waits came before */
-  bool is_missing; /* there is none by this name, or none that we may consume from, or that answers */
-  bool owes;       /* a token or a ring, to those who wait: there is a bell, as far as is known */
-  bool stays;      /* holds a slot: consumes only until it is clear whether a token lay ready */
-  bool keeps;      /* holds what others wait for: takes a token, before them, or rings for one */
-  bool has_left;   /* freed as soon as nothing can arrive any more */
+  bool makes;    /* it is those who wait that declare it */
+  bool is_first; /* nobody was at the bell when we came, so nobody who waits came before */
+  bool
+      is_missing; /* there is none by this name, or none that we may consume from, or that answers; bell.c sets it */
+  bool owes;     /* a token or a ring, to those who wait: there is a bell, as far as is known */
+  bool stays;    /* holds a slot: consumes only until it is clear whether a token lay ready */
+  bool keeps;    /* holds what others wait for: takes a token, before them, or rings for one */
+  bool has_left; /* freed as soon as nothing can arrive any more */
 } al_bell;
 
 /* A caller at the bell by this queue, who has not arrived there yet. `makes`: declares it when arriving. NULL: no memory. */
@@ -49,9 +50,13 @@ void al_bell_give_up(al_bell *bell);
 /* The token led to no slot for too long: there are too many. */
 void al_bell_waste(al_bell *bell);
 
+/* True once, when the bell was found to be missing since this was last called. */
+bool al_bell_take_missing(al_bell *bell);
+
 /* The caller holds a slot, and waits no longer. `was_quick`: so quickly that a token which lay ready for it may still be
- * on its way; left behind it would be one too many, as soon as the caller rings. */
-void al_bell_stay(al_bell *bell, bool was_quick);
+ * on its way; left behind it would be one too many, as soon as the caller rings. `may_exist`: false if the bell was found to be
+ * missing lately, by whomever: then the caller does not come to it to keep a token. */
+void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist);
 
 /* The caller holds what others wait for at a bell they made: it has to have a token, for them to get should it die. */
 void al_bell_keep(al_bell *bell);

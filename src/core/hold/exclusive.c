@@ -382,8 +382,8 @@ void al_exclusive_delete_other(al_exclusive *own, const char *queue) {
   al_channel_delete(own->channel, queue);
 }
 
-void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick) {
-  al_bell_stay(bell, was_quick);
+void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool may_exist) {
+  al_bell_stay(bell, was_quick, may_exist);
   if (own->claim.state == AL_CLAIM_GONE)
     al_bell_leave(bell, own->is_declared);
   else

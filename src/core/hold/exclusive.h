@@ -103,7 +103,7 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan);
 void al_exclusive_delete_other(al_exclusive *own, const char *queue);
 
 /* Takes over a caller at the doorbell, who is told when the claim is gone; see al_bell_stay(). */
-void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick);
+void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool may_exist);
 
 /* What this connection holds or may hold by this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue);

@@ -67,6 +67,8 @@ void al_op_next(al_op *op, void (*step)(al_op *)) {
   step(op);
 }
 
+bool al_op_is_woken(const al_op *op) { return op->wake == AL_NEVER; }
+
 void al_op_watch(al_op *op, al_claim *claim) {
   op->claim = claim;
   op->awaited = 0;

@@ -61,6 +61,9 @@ al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
 void al_op_next(al_op *op,
                 void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
 
+/* True in a step that was called because the time has come that it had set in `wake`. */
+bool al_op_is_woken(const al_op *op);
+
 void al_op_watch(al_op *op, al_claim *claim); /* instead of another; NULL: none any more */
 
 /* An exchange begins: it must be answered within the session's timeout. */

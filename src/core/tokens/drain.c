@@ -263,7 +263,7 @@ bool al_drain_is_full(const al_drain *drain) {
 
 bool al_drain_poll_look(al_drain *drain) {
   if (drain->op->done || drain->state != AL_DRAIN_DRAINING) return false;
-  if (drain->look == AL_DRAIN_RESTS && drain->op->wake == AL_NEVER) look(drain);
+  if (drain->look == AL_DRAIN_RESTS && al_op_is_woken(drain->op)) look(drain);
   return drain->look == AL_DRAIN_LOOKED;
 }
 

@@ -97,7 +97,7 @@ static void look(al_op *op);
 
 static void looking_again_later(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  if (al_admin_mutex_held(&work->mutex) && op->wake == AL_NEVER) look(op);
+  if (al_admin_mutex_held(&work->mutex) && al_op_is_woken(op)) look(op);
 }
 
 static void reading(al_op *op) {

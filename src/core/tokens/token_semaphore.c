@@ -104,7 +104,7 @@ static void fail(token_acquire *self, al_code code, const char *why) {
 /* ---- once more -------------------------------------------------------------------------------------------------- */
 
 static void pausing(al_op *op) {
-  if (al_op_has(op, &op->session->holder) && op->wake == AL_NEVER) al_op_next(op, asking);
+  if (al_op_has(op, &op->session->holder) && al_op_is_woken(op)) al_op_next(op, asking);
 }
 
 /* The queue went, or the channel: there may be another one. */

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/acquire/line.h"
+
+#include "core/base/backoff.h"
+#include "core/session/prober.h"
+#include "core/session/session.h"
+
+void al_line_init(al_line *line, al_op *op, al_resource *resource, const al_acquire_options *options,
+                  bool makes_bell, bool is_shared) {
+  *line = (al_line){.op = op,
+                    .resource = resource,
+                    .priority = options->priority,
+                    .recheck = options->poll,
+                    .waits = options->timeout > 0,
+                    .is_fair = options->fair,
+                    .makes_bell = makes_bell,
+                    .is_shared = is_shared};
+}
+
+/* ---- what it knows ---------------------------------------------------------------------------------------------- */
+
+bool al_line_is_joining(const al_line *line) { return al_bell_is_arriving(line->bell); }
+
+bool al_line_is_empty(const al_line *line) {
+  return al_bell_is_out(line->bell) || al_bell_is_first(line->bell);
+}
+
+bool al_line_has_token(const al_line *line) { return al_bell_has_token(line->bell); }
+
+/* RabbitMQ 4.3 does not answer for more than a minute when the bell's node was killed. */
+int64_t al_line_mute_at(const al_line *line) {
+  int64_t timeout = line->op->session->settings.timeout;
+  return al_deadline_after(line->bell->consumer.since, line->recheck < timeout ? line->recheck : timeout);
+}
+
+bool al_line_has_gone(const al_line *line) { return al_bell_is_out(line->bell) && !line->was_out; }
+
+bool al_line_is_outdated(const al_line *line) {
+  if (al_link_is_lost(&line->op->session->holder)) return false;
+  bool is_rung = al_line_has_token(line) && !line->had_token;
+  return is_rung || (al_line_has_gone(line) && !line->bell->is_missing);
+}
+
+/* ---- coming ----------------------------------------------------------------------------------------------------- */
+
+bool al_line_make(al_line *line) {
+  if (!line->bell) {
+    line->bell = al_bell_new(line->op, line->resource->bell, line->priority, line->makes_bell);
+    line->was_out = true;
+  }
+  if (!line->bell) al_op_fail(line->op, AL_NO_MEMORY, "waiting for \"%s\"", line->resource->name);
+  return line->bell;
+}
+
+static void arrive(al_line *line) {
+  if (al_resource_may_have_bell(line->resource)) al_bell_arrive(line->bell);
+}
+
+/* Others may still wait: this acquire lines up with them, and they have their chance first. */
+static bool is_polite(const al_line *line) {
+  bool is_lining_up = line->waits && !line->is_shared;
+  return line->is_fair || (is_lining_up && al_resource_was_awaited(line->resource));
+}
+
+bool al_line_begin_search(al_line *line) {
+  if (!al_line_make(line)) return false;
+  if (line->op->session->now >= al_line_mute_at(line)) al_bell_give_up(line->bell);
+  al_line_note_missing(line);
+  line->joins_first = line->joins_first || is_polite(line);
+  if (!line->makes_bell || line->joins_first) arrive(line);
+  line->was_out = al_bell_is_out(line->bell);
+  line->was_joining = al_line_is_joining(line);
+  line->had_token = al_line_has_token(line);
+  return true;
+}
+
+bool al_line_join(al_line *line) {
+  if (!line->makes_bell || (line->joins_first && !line->was_joining)) return false;
+  line->joins_first = true;
+  arrive(line);
+  return !al_bell_is_out(line->bell);
+}
+
+/* ---- ringing and leaving ---------------------------------------------------------------------------------------- */
+
+void al_line_waste_token(al_line *line) { al_bell_waste(line->bell); }
+
+bool al_line_ring(al_line *line) { return al_prober_ring(line->op->session, line->bell->queue); }
+
+void al_line_note_missing(al_line *line) {
+  if (!al_bell_take_missing(line->bell)) return;
+  al_resource_miss_bell(line->resource);
+  al_session_note(line->op->session, false,
+                  "there is no \"%s\", or it may not be read, or does not answer: who waits looks by itself",
+                  line->bell->queue);
+}
+
+/* Where others hold the lock beside us, our leaving makes room for nobody at the bell. A bell that was missed within the last
+ * minute is missing still, though this acquire has not come to it. */
+void al_line_leave(al_line *line, al_exclusive *own, bool was_quick) {
+  if (line->bell && own && !line->is_shared)
+    al_exclusive_ring(own, line->bell, was_quick, al_resource_may_have_bell(line->resource));
+  else
+    al_bell_leave(line->bell, false);
+  line->bell = NULL;
+}
