@@ -15,12 +15,18 @@
 #include "core/session/session.h"
 #include "core/wire/link.h"
 
+static bool awaits(const al_exclusive *own, unsigned replies) { return own->awaits & replies; }
+
+static void came(al_exclusive *own, unsigned reply) { own->awaits &= ~reply; }
+
+static bool was_declared(const al_exclusive *own) { return !awaits(own, AL_REPLY_DECLARE); }
+
 static bool is_bolted(const al_exclusive *own) { return own->bolt[0]; }
 
 /* The one that has not been answered for; NULL: there is none, or it has. */
 static const char *awaited_bolt(const al_exclusive *own) {
-  if (is_bolted(own)) return own->is_declared ? NULL : own->bolt;
-  return own->saw_bolt_open ? NULL : own->door_bolt;
+  if (is_bolted(own)) return was_declared(own) ? NULL : own->bolt;
+  return awaits(own, AL_REPLY_DOOR_BOLT) ? own->door_bolt : NULL;
 }
 
 static al_bolt_verdict judge(const al_exclusive *own, const al_event *event) {
@@ -76,7 +82,7 @@ static void send_claim(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
-  if (!own->saw_bolt_open) al_bolt_look(own->channel, own->door_bolt);
+  if (awaits(own, AL_REPLY_DOOR_BOLT)) al_bolt_look(own->channel, own->door_bolt);
   if (own->beside[0]) al_channel_look(own->channel, own->beside);
 }
 
@@ -86,14 +92,12 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 /* ---- events of the claim's own channel -------------------------------------------------------------------------- */
 
 static void settle(al_exclusive *own) {
-  if (own->claim.state != AL_CLAIM_CLAIMING) return;
-  bool is_made = own->is_declared && own->is_consumed && own->is_bound;
-  if (is_made && own->is_through && own->saw_bolt_open && own->has_beside) al_claim_got(&own->claim);
+  if (own->claim.state == AL_CLAIM_CLAIMING && !awaits(own, AL_REPLY_CLAIM)) al_claim_got(&own->claim);
 }
 
 static void cancelled(al_exclusive *own) {
   al_channel *channel = own->channel;
-  own->is_cancelled = true;
+  came(own, AL_REPLY_CANCEL);
   if (own->claim.state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows */
   own->channel = NULL;
   al_channel_close(channel);
@@ -118,7 +122,7 @@ static void consumer_ended(al_exclusive *own, const amqp_basic_cancel_t *cancel)
 
 /* The door's own queue was not there; but that proves nothing while its bolt is shut. */
 static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
-  own->saw_bolt_open = true;
+  came(own, AL_REPLY_DOOR_BOLT);
   if (ok->consumer_count == 0 || own->claim.state != AL_CLAIM_CLAIMING) return;
   al_claim_blame(&own->claim, AL_CONTENDED, "somebody is behind the door");
   exclusive_release(&own->claim);
@@ -126,37 +130,37 @@ static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok)
 
 static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   bool ours = al_field_is(ok->queue, own->claim.queue);
-  if (!own->saw_bolt_open && al_field_is(ok->queue, own->door_bolt))
+  if (awaits(own, AL_REPLY_DOOR_BOLT) && al_field_is(ok->queue, own->door_bolt))
     looked_at_bolt(own, ok);
   else if (own->claim.state == AL_CLAIM_HELD)
     own->claim.confirmed++;
   else if (ours)
-    own->is_declared = true;
+    came(own, AL_REPLY_DECLARE);
   else
-    own->has_beside = true;
+    came(own, AL_REPLY_BESIDE);
   settle(own);
 }
 
 /* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. Whoever
  * comes next finds the bolt open, too, but for that of a spoilt channel, which ends with it. */
 static void let_go(al_exclusive *own) {
-  if (!own->is_deleted || (is_bolted(own) && !own->is_open)) return;
-  if (own->is_cancelled)
-    al_channel_give(own->channel);
-  else
+  if (awaits(own, AL_REPLY_DELETE | AL_REPLY_BOLT)) return;
+  if (awaits(own, AL_REPLY_CANCEL))
     al_channel_give_after(own->channel, own->claim.ticket);
+  else
+    al_channel_give(own->channel);
   own->channel = NULL;
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
 static bool delete_answered(al_exclusive *own) {
-  bool was_through = own->is_through, is_other = own->other_deletes > 0;
+  bool was_through = !awaits(own, AL_REPLY_DOOR), is_other = own->other_deletes > 0;
   if (is_other) {
     own->other_deletes--;
-    own->is_through = true;
+    came(own, AL_REPLY_DOOR);
     settle(own);
   } else if (own->claim.state == AL_CLAIM_RELEASING) {
-    own->is_deleted = true;
+    came(own, AL_REPLY_DELETE);
     let_go(own);
   }
   return !is_other || !was_through;
@@ -174,18 +178,18 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
       return true;
     }
     case AMQP_BASIC_CONSUME_OK_METHOD:
-      own->is_consumed = true;
+      came(own, AL_REPLY_CONSUME);
       settle(own);
       return true;
     case AMQP_QUEUE_BIND_OK_METHOD:
-      own->is_bound = true;
+      came(own, AL_REPLY_BIND);
       settle(own);
       return true;
     case AMQP_BASIC_CANCEL_METHOD:
       consumer_ended(own, event->decoded);
       return true;
     case AMQP_BASIC_CANCEL_OK_METHOD:
-      own->is_open = true;
+      came(own, AL_REPLY_BOLT);
       let_go(own);
       return true;
     case AMQP_QUEUE_DELETE_OK_METHOD:
@@ -217,6 +221,7 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) return false;
   own->bolt[0] = '\0';
+  came(own, AL_REPLY_BOLT);
   send_claim(own);
   return true;
 }
@@ -224,16 +229,16 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
 /* By our release it was found that another's end has taken the queue away. What was left of it went with the channel. */
 static bool was_robbed(const al_exclusive *own, const al_event *event) {
   bool has_checked = own->claim.state == AL_CLAIM_RELEASING && is_bolted(own);
-  return has_checked && own->is_declared && own->has_beside && event->method == AMQP_QUEUE_DECLARE_METHOD &&
-         al_event_is_absent(event);
+  return has_checked && was_declared(own) && !awaits(own, AL_REPLY_BESIDE) &&
+         event->method == AMQP_QUEUE_DECLARE_METHOD && al_event_is_absent(event);
 }
 
 static void channel_closed(al_exclusive *own, const al_event *event) {
   if (goes_on_without(own, event)) return;
   bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
   /* Our own queue was not declared: what was refused is its declare, or its bolt, which comes before. */
-  bool made_nothing = !own->is_declared && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
-                                            event->method == AMQP_BASIC_CONSUME_METHOD);
+  bool made_nothing = !was_declared(own) && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
+                                             event->method == AMQP_BASIC_CONSUME_METHOD);
   bool is_gone = made_nothing || was_robbed(own, event);
   own->channel = NULL;
   if (was_claiming) refused(own, event);
@@ -247,7 +252,7 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
     own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
 }
 
-static void awaited(al_exclusive *own) {
+static void note_waiter(al_exclusive *own) {
   own->is_awaited = true;
   own->awaited_at = own->claim.session->now;
   al_bell_keep(own->bell);
@@ -257,7 +262,7 @@ static void awaited(al_exclusive *own) {
 static void message_arrived(al_exclusive *own, const al_content *content) {
   if (strcmp(content->consumer_tag, own->claim.ticket) != 0) return;
   if (strcmp(content->type, AL_TYPE_REVOKE) == 0) al_claim_revoke(&own->claim);
-  if (strcmp(content->type, AL_TYPE_WAITING) == 0) awaited(own);
+  if (strcmp(content->type, AL_TYPE_WAITING) == 0) note_waiter(own);
   if (strcmp(content->type, AL_TYPE_TOKEN) != 0) return;
   own->woken++;
   al_claim_notify(&own->claim);
@@ -309,10 +314,10 @@ static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)cla
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   al_names_remove(&own->name);
-  if (own->is_declared) memcpy(claim->session->last_released, claim->queue, sizeof claim->queue);
-  al_bell_leave(own->bell, own->is_declared);
+  if (was_declared(own)) memcpy(claim->session->last_released, claim->queue, sizeof claim->queue);
+  al_bell_leave(own->bell, was_declared(own));
   own->bell = NULL;
-  if (own->wakes[0] && own->is_declared) al_prober_ring(claim->session, own->wakes);
+  if (own->wakes[0] && was_declared(own)) al_prober_ring(claim->session, own->wakes);
 }
 
 static void exclusive_free(al_claim *claim) {
@@ -345,11 +350,13 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);
   if (plan->wakes) snprintf(own->wakes, sizeof own->wakes, "%s", plan->wakes);
   if (plan->door) snprintf(own->door, sizeof own->door, "%s", plan->door);
-  own->has_beside = !plan->beside;
-  own->is_bound = !plan->key;
-  own->is_through = !plan->door;
   plan_bolt(own, plan);
-  own->saw_bolt_open = !own->door_bolt[0];
+  own->awaits = AL_REPLY_DECLARE | AL_REPLY_CONSUME | AL_REPLY_DELETE | AL_REPLY_CANCEL;
+  if (plan->key) own->awaits |= AL_REPLY_BIND;
+  if (plan->door) own->awaits |= AL_REPLY_DOOR;
+  if (plan->beside) own->awaits |= AL_REPLY_BESIDE;
+  if (own->door_bolt[0]) own->awaits |= AL_REPLY_DOOR_BOLT;
+  if (is_bolted(own)) own->awaits |= AL_REPLY_BOLT;
   return own;
 }
 
@@ -385,7 +392,7 @@ void al_exclusive_delete_other(al_exclusive *own, const char *queue) {
 void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool may_exist) {
   al_bell_stay(bell, was_quick, may_exist);
   if (own->claim.state == AL_CLAIM_GONE)
-    al_bell_leave(bell, own->is_declared);
+    al_bell_leave(bell, was_declared(own));
   else
     own->bell = bell;
   if (own->bell && own->is_awaited) al_bell_keep(bell);

@@ -55,16 +55,30 @@
 #include "core/session/claim.h"
 #include "core/wire/channel.h"
 
+/* The replies of the broker to a claim, each told apart by its method and its names. Those that the claim needs are awaited from
+ * its beginning, also the ones to a release that was not written yet. */
+enum {
+  AL_REPLY_DECLARE = 1 << 0,     /* declare-ok of our queue */
+  AL_REPLY_CONSUME = 1 << 1,     /* consume-ok */
+  AL_REPLY_BIND = 1 << 2,        /* bind-ok */
+  AL_REPLY_DOOR = 1 << 3,        /* delete-ok of the door: there is none */
+  AL_REPLY_DOOR_BOLT = 1 << 4,   /* declare-ok of the door's bolt, with no consumer */
+  AL_REPLY_BESIDE = 1 << 5,      /* declare-ok of the queue that must exist */
+  AL_REPLY_CLAIM = (1 << 6) - 1, /* all of those: with the last one the claim is HELD */
+
+  AL_REPLY_DELETE = 1 << 6, /* delete-ok of our queue */
+  AL_REPLY_BOLT = 1 << 7,   /* cancel-ok of our bolt's consumer */
+  AL_REPLY_CANCEL = 1 << 8  /* basic.cancel: our consumer has ended */
+};
+
 typedef struct al_exclusive al_exclusive;
 struct al_exclusive {
   al_claim claim;      /* first */
   al_name_entry name;  /* in the table of names, while not GONE */
   al_channel *channel; /* NULL: UNDOING, GONE */
 
-  bool is_declared, is_consumed, is_bound, is_through, has_beside, is_cancelled, is_deleted;
-  bool is_open;       /* our bolt, after it was shut */
-  bool saw_bolt_open; /* the door's, or there is none to look at */
-  bool looks_anew;    /* it was not to be had because the door's bolt is denied, which is remembered by now */
+  unsigned awaits; /* replies that have not come, AL_REPLY_… */
+  bool looks_anew; /* it was not to be had because the door's bolt is denied, which is remembered by now */
   char key[AL_NAME_SIZE];       /* what it is bound to amq.direct with; "" if it is not */
   char door[AL_NAME_SIZE];      /* must not be there; "" if there is none to go through */
   char beside[AL_NAME_SIZE];    /* must be there; "" if nothing must */
