@@ -36,6 +36,7 @@
 #include "core/base/field.h"
 #include "core/base/name.h"
 #include "core/queue/barrier.h"
+#include "core/queue/declare.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
@@ -169,22 +170,12 @@ static int slot_in_hand(const admin *self) {
   return self->deleted < deletes(self) ? delete_at(self, self->deleted) : self->under_way[0];
 }
 
-static al_code refusal(const al_event *event) {
-  switch (event->reply_code) {
-    case AMQP_RESOURCE_LOCKED: /* another client's exclusive queue */
-      return AL_SQUATTED;
-    case AMQP_NOT_FOUND: /* its node is down: what is absent is declared, and deleted, without an error */
-      return AL_UNAVAILABLE;
-    default:
-      return al_event_refusal(event);
-  }
-}
-
-/* The broker refused a declare or a delete. */
+/* The broker refused a declare or a delete. 404: its node is down, as what is absent is declared, and deleted, without an error. */
 static void action_refused(admin *self, const al_event *event) {
   char queue[AL_NAME_SIZE];
   queue_name(self, slot_in_hand(self), queue);
-  al_op_fail(&self->op, refusal(event), "queue \"%s\": %s", queue, event->text);
+  al_op_fail(&self->op, al_event_code(event, AL_SQUATTED, AL_UNAVAILABLE), "queue \"%s\": %s", queue,
+             event->text);
 }
 
 static void declaring(al_op *op);
@@ -215,12 +206,7 @@ static void declare_slot(admin *self, int slot) {
   }
   self->declared++;
   al_name_slot(queue, self->name, slot);
-  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", self->options.quorum ? "quorum" : "classic"),
-                                  al_field_text("x-overflow", "drop-head"),
-                                  al_field_number("x-max-length", 0)};
-  amqp_queue_declare_t declare = {
-      .queue = amqp_cstring_bytes(queue), .durable = 1, .arguments = {.num_entries = 3, .entries = entries}};
-  al_channel_call(self->mutex.own->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_declare_slot(self->mutex.own->channel, queue, self->options.quorum);
 }
 
 static bool makes_up(const admin *self) {
@@ -277,7 +263,7 @@ static void replacing_bell(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || self->deleted == deletes(self)) return;
   al_op_answered(op);
-  al_admin_bell_poll_delete(&self->bell);
+  al_admin_bell_note_deleted(&self->bell);
   declare_all(self);
 }
 

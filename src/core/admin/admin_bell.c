@@ -22,7 +22,7 @@ bool al_admin_bell_exists(const al_admin_bell *bell) { return bell->inspect.exis
 int al_admin_bell_ready(const al_admin_bell *bell) { return bell->inspect.ready; }
 
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel) {
-  al_declare_durable(channel, bell->inspect.queue, false, false);
+  al_declare_bell(channel, bell->inspect.queue);
 }
 
 /* ---- of what kind? ---------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ void al_admin_bell_check(al_admin_bell *bell) {
 
 bool al_admin_bell_poll_check(const al_admin_bell *bell) { return !bell->check && !bell->op->done; }
 
-void al_admin_bell_poll_delete(al_admin_bell *bell) {
+void al_admin_bell_note_deleted(al_admin_bell *bell) {
   bell->inspect.exists = bell->is_other_kind = false;
   bell->inspect.ready = bell->inspect.consumers = 0;
 }

@@ -34,7 +34,7 @@ void al_admin_bell_check(al_admin_bell *bell);
 bool al_admin_bell_poll_check(const al_admin_bell *bell); /* false also when the operation has failed */
 
 /* It was deleted. */
-void al_admin_bell_poll_delete(al_admin_bell *bell);
+void al_admin_bell_note_deleted(al_admin_bell *bell);
 
 /* Declares it on the channel given; the answer goes to that channel's owner. */
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel);

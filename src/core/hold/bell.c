@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/queue/declare.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
 #include "core/session/prober.h"
 #include "core/session/session.h"
 
-#define EXPIRES 60000 /* milliseconds */
 #define KEEPER                                                                                               \
   INT_MAX /* the priority of whoever holds what is waited for: the token it rings for is its own */
 
@@ -25,16 +25,9 @@ bool al_bell_is_first(const al_bell *bell) { return bell->is_first && !al_bell_i
 
 bool al_bell_has_token(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_HAS; }
 
-/* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
 static void declare(const al_consumer *consumer) {
   const al_bell *bell = consumer->owner;
-  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
-                                  al_field_number("x-expires", EXPIRES), al_field_number("x-max-length", 1),
-                                  al_field_text("x-overflow", "drop-head")};
-  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bell->queue),
-                                  .durable = 1,
-                                  .arguments = {.num_entries = 4, .entries = entries}};
-  if (bell->makes) al_channel_call(consumer->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  if (bell->makes) al_declare_waiters_bell(consumer->channel, bell->queue);
 }
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/queue/declare.h"
 #include "core/session/session.h"
 #include "core/wire/link.h"
 
-#define EXPIRES_MS 10000
 #define DENIED_FOR (60 * AL_SECOND)
 #define REPLY_TEXT_MOST 255
 #define TAG_SIZE (AL_TICKET_SIZE + 8)
@@ -30,20 +30,6 @@ bool al_bolt_is_needed(const al_session *session, const char *bolt) {
   return al_link_ends_by_name(&session->holder) && !is_denied(session, bolt);
 }
 
-static void declare(al_channel *channel, const char *bolt, bool is_asked) {
-  amqp_table_entry_t entries[] = {
-      al_field_text("x-queue-type", "classic"), al_field_number("x-expires", EXPIRES_MS),
-      al_field_number("x-max-length", 0), al_field_text("x-overflow", "drop-head")};
-  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bolt),
-                                  .durable = 1,
-                                  .nowait = !is_asked,
-                                  .arguments = {.num_entries = 4, .entries = entries}};
-  if (is_asked)
-    al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
-  else
-    al_link_method(channel->link, channel->number, AMQP_QUEUE_DECLARE_METHOD, &declare);
-}
-
 /* One channel has one bolt and one claim: and tags are the channel's own. */
 static amqp_bytes_t bolt_tag(char out[TAG_SIZE], const char *tag) {
   snprintf(out, TAG_SIZE, "%s-bolt", tag);
@@ -57,7 +43,7 @@ void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag) {
                                   .no_ack = 1,
                                   .exclusive = 1,
                                   .nowait = 1};
-  declare(channel, bolt, false);
+  al_declare_bolt(channel, bolt, false);
   al_link_method(channel->link, channel->number, AMQP_BASIC_CONSUME_METHOD, &consume);
 }
 
@@ -73,7 +59,7 @@ bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag) {
   return al_field_is(consumer_tag, text);
 }
 
-void al_bolt_look(al_channel *channel, const char *bolt) { declare(channel, bolt, true); }
+void al_bolt_look(al_channel *channel, const char *bolt) { al_declare_bolt(channel, bolt, true); }
 
 /* The broker tells no more than 255 bytes, the last three of them dots then: and so of a long name how it begins. What the
  * claim's own queue is refused with where that is another's must not be taken for it: there the name counts in full. */

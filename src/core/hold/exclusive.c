@@ -10,6 +10,7 @@
 #include "core/base/name.h"
 #include "core/hold/bolt.h"
 #include "core/hold/origin.h"
+#include "core/queue/declare.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
@@ -39,17 +40,7 @@ static al_bolt_verdict judge(const al_exclusive *own, const al_event *event) {
 static void send_declare(al_exclusive *own) {
   al_session *session = own->claim.session;
   int64_t wall = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
-  amqp_table_entry_t entries[] = {al_field_text("x-queue-type", "classic"),
-                                  al_field_number("x-max-length", 0),
-                                  al_field_text("x-overflow", "drop-head"),
-                                  al_field_text("x-amqplocks-ticket", own->claim.ticket),
-                                  al_field_text("x-amqplocks-holder", session->settings.name),
-                                  al_field_number("x-amqplocks-acquired-at", wall)};
-  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(own->claim.queue),
-                                  .exclusive = 1,
-                                  .auto_delete = 1,
-                                  .arguments = {.num_entries = 6, .entries = entries}};
-  al_channel_call(own->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_declare_held(own->channel, own->claim.queue, own->claim.ticket, session->settings.name, wall);
 }
 
 static void send_bind(al_exclusive *own) {
@@ -201,9 +192,7 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
 
 /* What the broker's words mean for a claim that was not yet held. */
 static void refused(al_exclusive *own, const al_event *event) {
-  al_code code = al_event_refusal(event);
-  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_CONTENDED;
-  if (event->reply_code == AMQP_NOT_FOUND) code = al_event_is_absent(event) ? AL_REMOVED : AL_UNAVAILABLE;
+  al_code code = al_event_code(event, AL_CONTENDED, AL_REMOVED);
   /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;

@@ -4,6 +4,7 @@
 
 #include "core/base/field.h"
 #include "core/base/name.h"
+#include "core/queue/declare.h"
 #include "core/session/prober.h"
 #include "core/session/session.h"
 #include "core/wire/channel.h"
@@ -54,13 +55,8 @@ void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const 
   }
   al_session_ticket(session, ticket);
   al_name_scratch(queue, name, ticket);
-  amqp_table_entry_t classic = al_field_text("x-queue-type", "classic");
-  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue),
-                                  .exclusive = 1,
-                                  .auto_delete = 1,
-                                  .arguments = {.num_entries = 1, .entries = &classic}};
   al_op_ask(op);
-  al_channel_call(barrier->channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+  al_declare_scratch(barrier->channel, queue);
   al_channel_delete(barrier->channel, queue);
 }
 

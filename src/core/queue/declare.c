@@ -3,7 +3,9 @@
 #include "core/queue/declare.h"
 
 #include "core/base/field.h"
-#include "core/wire/link.h"
+
+#define WAITERS_BELL_EXPIRES 60000 /* milliseconds */
+#define BOLT_EXPIRES 10000         /* milliseconds */
 
 /* Versions of RabbitMQ. */
 #define HAS_DELIVERY_LIMIT                                                                                   \
@@ -14,19 +16,109 @@
 #define TEN_YEARS                                                                                            \
   INT64_C(315360000000) /* milliseconds; a timer is made of it, and 2^53 is too much for that one */
 
-static bool has_timeout(int version, bool quorum) {
-  return version >= HAS_TIMEOUT && (quorum || version < CLASSIC_HAS_NONE);
+#define ARGUMENTS_MOST 8
+
+/* A declare in the making: its type first, then the arguments in the order they are added. */
+typedef struct shape {
+  amqp_queue_declare_t declare;
+  amqp_table_entry_t entries[ARGUMENTS_MOST];
+} shape;
+
+static void add(shape *shape, amqp_table_entry_t entry) {
+  shape->entries[shape->declare.arguments.num_entries++] = entry;
+}
+
+static shape shape_of(const char *queue, bool is_quorum) {
+  shape new = {.declare = {.queue = amqp_cstring_bytes(queue)}};
+  add(&new, al_field_text("x-queue-type", is_quorum ? "quorum" : "classic"));
+  return new;
+}
+
+static shape durable(const char *queue, bool is_quorum) {
+  shape new = shape_of(queue, is_quorum);
+  new.declare.durable = 1;
+  return new;
+}
+
+static shape exclusive(const char *queue) {
+  shape new = shape_of(queue, false);
+  new.declare.exclusive = new.declare.auto_delete = 1;
+  return new;
+}
+
+/* At most so many messages, the newest ones; none at all where nothing is to be kept but delivered. */
+static void keep(shape *shape, int messages) {
+  add(shape, al_field_number("x-max-length", messages));
+  add(shape, al_field_text("x-overflow", "drop-head"));
+}
+
+static void send(al_channel *channel, shape *shape) {
+  shape->declare.arguments.entries = shape->entries;
+  if (shape->declare.nowait)
+    al_link_method(channel->link, channel->number, AMQP_QUEUE_DECLARE_METHOD, &shape->declare);
+  else
+    al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &shape->declare);
+}
+
+void al_declare_held(al_channel *channel, const char *queue, const char *ticket, const char *holder,
+                     int64_t acquired_at) {
+  shape held = exclusive(queue);
+  keep(&held, 0);
+  add(&held, al_field_text("x-amqplocks-ticket", ticket));
+  add(&held, al_field_text("x-amqplocks-holder", holder));
+  add(&held, al_field_number("x-amqplocks-acquired-at", acquired_at));
+  send(channel, &held);
+}
+
+void al_declare_slot(al_channel *channel, const char *queue, bool is_quorum) {
+  shape slot = durable(queue, is_quorum);
+  keep(&slot, 0);
+  send(channel, &slot);
+}
+
+void al_declare_bell(al_channel *channel, const char *queue) {
+  shape bell = durable(queue, false);
+  send(channel, &bell);
+}
+
+/* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
+void al_declare_waiters_bell(al_channel *channel, const char *queue) {
+  shape bell = durable(queue, false);
+  add(&bell, al_field_number("x-expires", WAITERS_BELL_EXPIRES));
+  keep(&bell, 1);
+  send(channel, &bell);
 }
 
 /* A quorum queue would drop a message after some twenty consumers that died with it. */
-void al_declare_durable(al_channel *channel, const char *queue, bool quorum, bool is_held) {
-  int version = channel->link->version, count = 1;
-  amqp_table_entry_t entries[3] = {al_field_text("x-queue-type", quorum ? "quorum" : "classic")};
-  if (quorum && version >= HAS_DELIVERY_LIMIT) entries[count++] = al_field_number("x-delivery-limit", -1);
-  if (is_held && has_timeout(version, quorum))
-    entries[count++] = al_field_number("x-consumer-timeout", TEN_YEARS);
-  amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(queue),
-                                  .durable = 1,
-                                  .arguments = {.num_entries = count, .entries = entries}};
-  al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+static shape of_tokens(al_channel *channel, const char *queue, bool is_quorum) {
+  shape tokens = durable(queue, is_quorum);
+  if (is_quorum && channel->link->version >= HAS_DELIVERY_LIMIT)
+    add(&tokens, al_field_number("x-delivery-limit", -1));
+  return tokens;
+}
+
+void al_declare_permits(al_channel *channel, const char *queue, bool is_quorum) {
+  shape permits = of_tokens(channel, queue, is_quorum);
+  int version = channel->link->version;
+  if (version >= HAS_TIMEOUT && (is_quorum || version < CLASSIC_HAS_NONE))
+    add(&permits, al_field_number("x-consumer-timeout", TEN_YEARS));
+  send(channel, &permits);
+}
+
+void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum) {
+  shape marks = of_tokens(channel, queue, is_quorum);
+  send(channel, &marks);
+}
+
+void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered) {
+  shape bolt = durable(queue, false);
+  bolt.declare.nowait = !is_answered;
+  add(&bolt, al_field_number("x-expires", BOLT_EXPIRES));
+  keep(&bolt, 0);
+  send(channel, &bolt);
+}
+
+void al_declare_scratch(al_channel *channel, const char *queue) {
+  shape scratch = exclusive(queue);
+  send(channel, &scratch);
 }

@@ -12,8 +12,7 @@
 int al_inspect_number(uint32_t number) { return number < MOST ? (int)number : MOST; }
 
 static void refused(al_inspect *inspect, const al_event *event) {
-  bool locked = event->reply_code == AMQP_RESOURCE_LOCKED;
-  al_op_fail(inspect->op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", inspect->queue,
+  al_op_fail(inspect->op, al_event_code(event, AL_SQUATTED, AL_NOT_FOUND), "queue \"%s\": %s", inspect->queue,
              event->text);
 }
 

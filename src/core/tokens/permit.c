@@ -24,10 +24,7 @@ static void lose(al_permit *permit, const char *why) {
 
 /* The consume was. */
 static void refused(al_permit *permit, const al_event *event) {
-  al_code code = al_event_refusal(event);
-  if (event->reply_code == AMQP_RESOURCE_LOCKED) code = AL_SQUATTED;
-  if (event->reply_code == AMQP_NOT_FOUND) code = al_event_is_absent(event) ? AL_NOT_FOUND : AL_UNAVAILABLE;
-  al_claim_blame(&permit->claim, code, event->text);
+  al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, AL_NOT_FOUND), event->text);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 

@@ -99,13 +99,13 @@ static void ask(al_token_work *work, const char *queue) {
 static void declare_marks(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_MAKES ? AL_RESIZE_FINISHES : AL_REPAIR_AND_RESIZE_DO;
   ask(work, work->queues.marks.queue);
-  al_declare_durable(work->mutex.own->channel, work->asked, work->options.quorum, false);
+  al_declare_marks(work->mutex.own->channel, work->asked, work->options.quorum);
 }
 
 static void declare_permits(al_token_work *work) {
   work->begun = AL_REPAIR_AND_RESIZE_DO;
   ask(work, work->queues.permits.queue);
-  al_declare_durable(work->mutex.own->channel, work->asked, work->options.quorum, true);
+  al_declare_permits(work->mutex.own->channel, work->asked, work->options.quorum);
 }
 
 static void delete_queue(al_token_work *work, const al_inspect *inspect) {

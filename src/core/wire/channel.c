@@ -163,6 +163,12 @@ bool al_event_is_absent(const al_event *event) {
   return event->reply_code == AMQP_NOT_FOUND && strstr(event->text, "no queue");
 }
 
+al_code al_event_code(const al_event *event, al_code locked, al_code absent) {
+  if (event->reply_code == AMQP_RESOURCE_LOCKED) return locked;
+  if (event->reply_code == AMQP_NOT_FOUND) return al_event_is_absent(event) ? absent : AL_UNAVAILABLE;
+  return al_event_refusal(event);
+}
+
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
 static void tell(al_channel *channel, const al_event *event) {

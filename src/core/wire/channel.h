@@ -50,6 +50,10 @@ typedef struct al_event {
  * CONFLICT, else UNREACHABLE. */
 al_code al_event_refusal(const al_event *event);
 
+/* The same where the request has reasons of its own: `locked` for 405, another connection's exclusive queue; `absent` for 404,
+ * there is no such queue. A 404 for a queue whose node is down is UNAVAILABLE. */
+al_code al_event_code(const al_event *event, al_code locked, al_code absent);
+
 /* CLOSED by a passive declare: there is no such queue. 404 is also what a queue whose node is down gives; only the words
  * tell them apart. */
 bool al_event_is_absent(const al_event *event);
