@@ -409,8 +409,7 @@ static void passing_barrier(al_op *op) {
 static void taking_mutex(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_poll_taken(&self->mutex)) return;
-  self->mutex.own->on = mutex_event;
-  self->mutex.own->on_op = op;
+  al_admin_mutex_listen(&self->mutex, mutex_event);
   op->step = passing_barrier;
   al_barrier_begin(&self->barrier, op, AL_PROBE_AUTO, self->name);
 }

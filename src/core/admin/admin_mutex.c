@@ -89,6 +89,11 @@ bool al_admin_mutex_held(al_admin_mutex *mutex) {
   return false;
 }
 
+void al_admin_mutex_listen(al_admin_mutex *mutex, void (*on)(al_op *op, const al_event *event)) {
+  mutex->own->on = on;
+  mutex->own->on_op = mutex->op;
+}
+
 void al_admin_mutex_release(al_admin_mutex *mutex) {
   al_op_ask(mutex->op);
   mutex->own->on = NULL;

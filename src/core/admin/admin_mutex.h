@@ -32,6 +32,9 @@ bool al_admin_mutex_poll_taken(al_admin_mutex *mutex);
 /* False: it was lost, and its channel with it; the operation has failed. */
 bool al_admin_mutex_held(al_admin_mutex *mutex);
 
+/* Ours: answers on its channel that are not its own business go to `on`, until it is let go of. */
+void al_admin_mutex_listen(al_admin_mutex *mutex, void (*on)(al_op *op, const al_event *event));
+
 /* Lets it go; done when al_admin_mutex_poll_released(). */
 void al_admin_mutex_release(al_admin_mutex *mutex);
 bool al_admin_mutex_poll_released(al_admin_mutex *mutex);

@@ -51,8 +51,8 @@ static void ask(al_holder_wait *holders) {
   if (!al_probing_has(op, how)) return;
   op->step = asked;
   al_op_ask(op);
-  holders->probes.message = holders->request == AL_REQUEST_NOTHING ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
-  al_probes_begin(&holders->probes, op, how, holders->count, holder_name, holders);
+  al_message message = holders->request == AL_REQUEST_NOTHING ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
+  al_probes_begin(&holders->probes, op, message, how, holders->count, holder_name, holders);
 }
 
 static void passing_barrier(al_op *op) {

@@ -26,7 +26,7 @@ static void ask(al_slot_count *row) {
   size_t questions = (size_t)row->width * (row->with_holders ? 2 : 1);
   if (is_passive && row->sure == row->first - 1) row->sure += row->width;
   al_op_ask(row->op);
-  al_probes_begin(&row->probes, row->op, AL_PROBE_AUTO, questions, probe_name, row);
+  al_probes_begin(&row->probes, row->op, AL_MESSAGE_PROBE, AL_PROBE_AUTO, questions, probe_name, row);
 }
 
 void al_slot_count_begin(al_slot_count *row, al_op *op, const char *name, bool with_holders, int beyond,
@@ -120,7 +120,8 @@ static void doubt(al_slot_count *row) {
   if (row->doubted > row->seen - row->sure) row->doubted = row->seen - row->sure;
   row->doubts = true;
   al_op_ask(row->op);
-  al_probes_begin(&row->probes, row->op, AL_PROBE_PASSIVE, (size_t)row->doubted, doubted_name, row);
+  al_probes_begin(&row->probes, row->op, AL_MESSAGE_PROBE, AL_PROBE_PASSIVE, (size_t)row->doubted,
+                  doubted_name, row);
 }
 
 static bool note_doubts(al_slot_count *row) {

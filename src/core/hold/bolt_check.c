@@ -23,7 +23,7 @@ void al_bolt_check_begin(al_bolt_check *bolts, al_op *op, al_answer *answers, si
   bolts->inspect = (al_inspect){.op = op};
   if (!al_probing_has(op, AL_PROBE_AUTO)) return;
   al_op_ask(op);
-  al_probes_begin(&bolts->probes, op, AL_PROBE_AUTO, count, bolt_name, bolts);
+  al_probes_begin(&bolts->probes, op, AL_MESSAGE_PROBE, AL_PROBE_AUTO, count, bolt_name, bolts);
 }
 
 /* By whatever keeps its probe from being answered, too; a queue that is down keeps nobody out, and is seen to be. */

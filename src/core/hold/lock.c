@@ -206,7 +206,7 @@ static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE])
 static void ask_for_slot(lock_op *self, al_probing probing) {
   self->is_sure = !al_probing_publishes(self->op.session, probing);
   al_op_ask(&self->op);
-  al_probes_begin(&self->probes, &self->op, probing, 1, slot_name, self->lock);
+  al_probes_begin(&self->probes, &self->op, AL_MESSAGE_PROBE, probing, 1, slot_name, self->lock);
 }
 
 static void verify_begin(al_op *op);

@@ -32,8 +32,8 @@ static void ask(al_queue_search *search, al_acquire *self) {
   if (!al_probing_has(op, probing)) return;
   search->is_asked = true;
   al_op_ask(op);
-  search->probes.message = self->line.joins_first ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;
-  al_probes_begin(&search->probes, op, probing, 1, queue_name, search);
+  al_message message = self->line.joins_first ? AL_MESSAGE_WAITING : AL_MESSAGE_PROBE;
+  al_probes_begin(&search->probes, op, message, probing, 1, queue_name, search);
 }
 
 static void ask_in_time(al_queue_search *search, al_acquire *self) {

@@ -43,7 +43,8 @@ static void ask(al_slot_search *look, int first, int width) {
   look->asks_first = first > 1 && first == look->start;
   look->sure = al_probing_publishes(op->session, probing) ? 0 : first + look->width - 1;
   al_op_ask(op);
-  al_probes_begin(&look->probes, op, probing, first_index(look) + look->asks_first, probe_name, look);
+  al_probes_begin(&look->probes, op, AL_MESSAGE_PROBE, probing, first_index(look) + look->asks_first,
+                  probe_name, look);
 }
 
 static int start_slot(const al_slot_search *look) {
@@ -214,7 +215,7 @@ static void ask_again(al_slot_search *look, int slot) {
   for (int other = slot + 1; other <= look->sure; other++)
     count += *answer_at(look, other) == AL_ANSWER_ABSENT;
   al_op_ask(look->op);
-  al_probes_begin(&look->again, look->op, AL_PROBE_PASSIVE, count, again_name, look);
+  al_probes_begin(&look->again, look->op, AL_MESSAGE_PROBE, AL_PROBE_PASSIVE, count, again_name, look);
 }
 
 /* What only a passive declare finds is there. False: an answer decides nothing. */

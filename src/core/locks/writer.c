@@ -142,9 +142,8 @@ static void count(al_op *op) {
   if (rw->is_sure && !al_claim_confirm_for(op)) return;
   op->step = counting;
   rw->woken = rw->acquire.own->woken;
-  rw->readers.message = AL_MESSAGE_READERS;
   al_op_ask(op);
-  al_probes_begin(&rw->readers, op, AL_PROBE_PUBLISH, QUESTIONS, readers_name, rw);
+  al_probes_begin(&rw->readers, op, AL_MESSAGE_READERS, AL_PROBE_PUBLISH, QUESTIONS, readers_name, rw);
 }
 
 static void decide(al_op *op) {

@@ -29,8 +29,8 @@ static void publish_some(al_publish *publishing) {
   publishing->missing -= some;
   publishing->is_under_way = true;
   al_op_ask(publishing->op);
-  al_probes_begin(&publishing->probes, publishing->op, AL_PROBE_PUBLISH, (size_t)some, queue_name,
-                  publishing);
+  al_probes_begin(&publishing->probes, publishing->op, publishing->message, AL_PROBE_PUBLISH, (size_t)some,
+                  queue_name, publishing);
 }
 
 void al_publish_begin(al_publish *publishing, al_op *op, const char *queue, al_message message, int count) {
@@ -38,7 +38,7 @@ void al_publish_begin(al_publish *publishing, al_op *op, const char *queue, al_m
   publishing->queue = queue;
   publishing->missing = count;
   publishing->code = AL_OK;
-  publishing->probes.message = message;
+  publishing->message = message;
 }
 
 static void unknown(al_publish *publishing) {

@@ -13,6 +13,7 @@
 typedef struct al_publish {
   al_op *op;
   const char *queue; /* its owner's */
+  al_message message;
   al_probes probes;
   int missing; /* still to be published */
   bool is_under_way;

@@ -9,7 +9,12 @@
  *   al_op_begin ─> step ─> step ─> … ─> al_op_finish | al_op_fail ─> done
  *
  * `stop` gives back whatever is in flight; it is called once, when the operation fails, times out or is dropped.
- * Claims outlive the operation that made them: they belong to the session until nothing of them is left. */
+ * Claims outlive the operation that made them: they belong to the session until nothing of them is left.
+ *
+ * Parts of operations have functions of one pattern, and one contract. al_X_begin() begins: it sends, may fail the operation, and
+ * needs the links open. al_X_poll() tells whether the part is done: call it from every step until it returns true, or what its
+ * header names; it may send, and it also returns false when the operation has failed. al_X_cancel() gives up what is under way;
+ * al_X_free() frees memory. Both may be called at any time, also before al_X_begin(). */
 #ifndef AL_CORE_SESSION_OP_H
 #define AL_CORE_SESSION_OP_H
 

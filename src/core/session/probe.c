@@ -196,8 +196,8 @@ static void published_in_vain(al_asker *asker, size_t index, const al_unanswered
 
 /* ---- a batch ---------------------------------------------------------------------------------------------------- */
 
-bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t count, al_probe_name *name,
-                     const void *context) {
+bool al_probes_begin(al_probes *batch, al_op *op, al_message message, al_probing probing, size_t count,
+                     al_probe_name *name, const void *context) {
   if (count > batch->size) {
     al_answer *answers = realloc(batch->answers, count * sizeof *answers);
     if (!answers) {
@@ -210,6 +210,7 @@ bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t cou
   memset(batch->answers, 0, count * sizeof *batch->answers);
   batch->asker = (al_asker){.answered = published_answer, .given_up = published_in_vain};
   batch->op = op;
+  batch->message = message;
   batch->probing = probing;
   batch->name = name;
   batch->context = context;

@@ -26,9 +26,9 @@ typedef void al_probe_name(const void *context, size_t index, char out[AL_NAME_S
 
 /* A batch of questions, part of the operation that asks them. */
 struct al_probes {
-  al_asker asker;     /* first */
-  al_op *op;          /* stepped whenever `pending` has become 0 */
-  al_message message; /* set by its owner before it begins; what is no mere probe must be published */
+  al_asker asker; /* first */
+  al_op *op;      /* stepped whenever `pending` has become 0 */
+  al_message message;
   al_probing probing;
   al_probe_name *name;
   const void *context;
@@ -45,10 +45,10 @@ struct al_probes {
   size_t passive_next; /* the next question to be asked passively */
 };
 
-/* Asks `count` questions; answers stand in batch->answers when batch->pending is 0. False: no memory or no channel, and
+/* Asks `count` questions by publishing `message`, or passively if that is a probe and `probing` says so; answers stand in batch->answers when batch->pending is 0. False: no memory or no channel, and
  * the operation has failed. The link needed must be open. */
-bool al_probes_begin(al_probes *batch, al_op *op, al_probing probing, size_t count, al_probe_name *name,
-                     const void *context);
+bool al_probes_begin(al_probes *batch, al_op *op, al_message message, al_probing probing, size_t count,
+                     al_probe_name *name, const void *context);
 
 /* Lets go of a batch under way. */
 void al_probes_cancel(al_probes *batch);

@@ -126,8 +126,7 @@ static void look(al_op *op) {
 static void taking_mutex(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_poll_taken(&work->mutex)) return;
-  work->mutex.own->on = al_token_work_event;
-  work->mutex.own->on_op = op;
+  al_admin_mutex_listen(&work->mutex, al_token_work_event);
   look(op);
 }
 
