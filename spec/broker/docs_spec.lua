@@ -1,0 +1,133 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The complete programs of some documents are run as they stand there, each by a Lua of its own; those of the README
+-- are run by readme_spec. A program is complete if it requires the module. A comment that begins with "-->" is a line
+-- that the program prints.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local nginx = require "spec.support.nginx"
+local process = require "spec.support.process"
+local scene = require "spec.broker.openresty_scene"
+local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
+
+local function read(path)
+  local file = assert(io.open(path))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+local function programs(path)
+  local all, section = {}, nil
+  for line, from in (read(path) .. "\n"):gmatch "([^\n]*)\n()" do
+    section = line:match "^#+ (.*)" or section
+    local program = line == "```lua" and read(path):match("(.-)\n```\n", from)
+    if program and program:find('require "amqplocks"', 1, true) then
+      table.insert(all, { section = section, text = program .. "\n" })
+    end
+  end
+  return all
+end
+
+-- Runs a program in another process; gives what it printed.
+local function run(program)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(program)
+  file:close()
+  local fine, output = pcall(process.shell, os.getenv "LUA" or "lua5.4", path)
+  os.remove(path)
+  assert.is_true(fine, output)
+  return output
+end
+
+local function promised(program)
+  local lines = {}
+  for line in program:gmatch "%-%-> ([^\n]*)\n" do table.insert(lines, line .. "\n") end
+  return table.concat(lines)
+end
+
+-- The semaphores that a program makes.
+local function destroy_semaphores(program)
+  local conn = stage.connect()
+  for name in program:gmatch 'conn:admin%(? ?"([^"]+)"' do conn:admin(name):destroy() end
+  for name in program:gmatch 'conn:token_semaphore%(? ?"([^"]+)"' do conn:token_semaphore(name):destroy() end
+end
+
+after_each(scene.clear)
+teardown(stage.check)
+
+for _, path in ipairs { "docs/production.md", "docs/troubleshooting.md", "docs/coming-from.md" } do
+  describe(path, function()
+    local all = programs(path)
+
+    it("has programs", function() assert.is_true(#all > 0) end)
+
+    for _, program in ipairs(all) do
+      it(("has a program that works: %s"):format(program.section), function()
+        stage.undo(function() destroy_semaphores(program.text) end)
+        local expected = promised(program.text)
+        assert.is_true(expected ~= "", "it prints nothing that could be checked")
+        assert.equal(expected, run(program.text))
+      end)
+    end
+  end)
+end
+
+describe("docs/coming-from.md", function()
+  it("has a program that works in a handler of nginx", function()
+    local program
+    for _, one in ipairs(programs "docs/coming-from.md") do
+      program = one.section == "lua-resty-lock" and one.text or program
+    end
+    local server = nginx.start {
+      main = "env AMQP_URL;", http = "lua_socket_log_errors off;",
+      locations = { ["= /"] = { content = "local print = ngx.say\n" .. program } },
+    }
+    local status, body = server:get "/"
+    assert.equal(200, status, server:errors())
+    assert.equal(promised(program), body)
+  end)
+end)
+
+describe("docs/production.md", function()
+  operated_it("has a policy that applies to no queue of a lock", function()
+    local command = read("docs/production.md"):match "set_policy (.-)\nrabbitmqctl"
+    local pattern, definition = command:match "\n%s+'([^']*)'[^']*'([^']*)'"
+    local policy, name = client.unique "policy", client.unique "lock"
+    stage.undo(function() broker.suite:ctl("clear_policy", policy) end)
+    broker.suite:ctl("set_policy", "--apply-to", "queues", policy, pattern, definition)
+    local holder, waiter = stage.connect(), amqplocks.connect()
+    stage.undo(function() waiter:close() end)
+    stage.undo(function() holder:admin(name):destroy() end)
+    stage.undo(function() holder:token_semaphore(name):destroy() end)
+    assert(holder:admin(name):resize(1))
+    assert(holder:token_semaphore(name):resize(1))
+    stage.take(holder:semaphore(name))
+    stage.take(holder:mutex(name))
+    stage.take(holder:token_semaphore(name))
+    assert(holder:rwlock(name):read())
+    stage.undo(function()
+      stage.delete(name .. "-mutexbell")
+      stage.delete(name .. "-rwbell")
+    end)
+    stage.fails("timeout", waiter:mutex(name):acquire { timeout = 0.5 })
+    stage.fails("timeout", waiter:rwlock(name):write { timeout = 0.5 })
+    local other = name .. "-work"
+    assert(stage.client():declare(other, { durable = true }))
+    stage.undo(function() stage.delete(other) end)
+    assert.equal(other .. "\t" .. policy, broker.suite:row(other, "list_queues", "name", "policy"))
+    local rows = 0
+    for row in broker.suite:ctl("list_queues", "name", "policy"):gmatch "[^\n]+" do
+      if row:find(name, 1, true) == 1 and not row:find(other, 1, true) then
+        rows = rows + 1
+        assert.matches("^%S+\t?$", row)
+      end
+    end
+    assert.is_true(rows >= 7)
+  end)
+end)

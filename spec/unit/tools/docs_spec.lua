@@ -1,0 +1,155 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Links between the documents resolve, each error code has its section in docs/troubleshooting.md, and permissions that
+-- stand in two documents are the same in both.
+local process = require "spec.support.process"
+
+local function read(path)
+  local file = io.open(path)
+  local text = file and file:read "*a" -- a folder opens, and gives nothing
+  if file then file:close() end
+  return text, file ~= nil
+end
+
+-- Without fenced blocks and comments, in which nothing is a link or a heading.
+local function prose(text)
+  local kept, fence = {}, nil
+  for line in (text .. "\n"):gmatch "(.-)\n" do
+    local mark = line:match "^%s*(```+)" or line:match "^%s*(~~~+)"
+    if fence then
+      if mark and mark:sub(1, #fence) == fence then fence = nil end
+    elseif mark then
+      fence = mark
+    else
+      kept[#kept + 1] = line
+    end
+  end
+  return (table.concat(kept, "\n"):gsub("<!%-%-.-%-%->", ""))
+end
+
+-- GitHub's anchor of a heading: lower case, without punctuation, hyphens for spaces. Of the characters beyond ASCII
+-- those from U+2000 to U+206F (dashes, quotes) count as punctuation, and others as letters.
+local function anchor_of(heading)
+  local text = heading:gsub("!?%[(.-)%]%b()", "%1"):gsub("\226[\128\129][\128-\191]", "")
+  return (text:lower():gsub("[%z\1-\127]", function(char) return char:match "[%w _-]" or "" end):gsub(" ", "-"))
+end
+
+-- The anchors of a document. A second heading of the same words gets -1, a third -2.
+local function anchors(text)
+  local all, seen = {}, {}
+  for line in (prose(text) .. "\n"):gmatch "(.-)\n" do
+    local heading = line:match "^#+%s+(.-)%s*#*%s*$"
+    if heading then
+      local anchor = anchor_of(heading)
+      local count = seen[anchor] or 0
+      seen[anchor] = count + 1
+      all[count == 0 and anchor or anchor .. "-" .. count] = true
+    end
+  end
+  return all
+end
+
+local function links(text)
+  local all = {}
+  local without_code = prose(text):gsub("(`+)(.-)%1", "")
+  for target in without_code:gmatch "%]%(([^%s)]+)[^)]*%)" do all[#all + 1] = target end
+  for target in ("\n" .. without_code):gmatch "\n%[[^%]\n]+%]:%s*(%S+)" do all[#all + 1] = target end
+  return all
+end
+
+-- "a/b/../c" is "a/c".
+local function resolve(folder, path)
+  local parts = {}
+  for part in (folder .. "/" .. path):gmatch "[^/]+" do
+    if part == ".." and #parts > 0 then
+      table.remove(parts)
+    elseif part ~= "." then
+      parts[#parts + 1] = part
+    end
+  end
+  return table.concat(parts, "/")
+end
+
+-- Why a link of a document leads nowhere; nil: it does not.
+local function trouble(document, text, link)
+  if link:match "^%a[%w+.-]*:" then return nil end -- elsewhere
+  local path, anchor = link:match "^([^#]*)#?(.*)$"
+  local target = path == "" and document or resolve(document:match "^(.*)/" or ".", path)
+  local there, exists = read(target)
+  if path == "" then there, exists = text, true end
+  if not exists then return ("%s: there is no %s"):format(document, target) end
+  if anchor == "" or not there then return nil end
+  if target:match "%.md$" and anchors(there)[anchor] then return nil end
+  return ("%s: %s has no heading #%s"):format(document, target, anchor)
+end
+
+describe("a check of links", function()
+  local text = "# Held()\n\n```sh\n# not one\n```\n\n## A–b, `c_d`\n\n## Held()\n"
+
+  it("knows GitHub's anchors", function()
+    assert.same({ ["held"] = true, ["held-1"] = true, ["ab-c_d"] = true }, anchors(text))
+    assert.equal("what-held-says-on-a-bad-day", anchor_of "What `held()` says on a bad day")
+    assert.equal("the-requests-own-connection", anchor_of "The request's own connection")
+  end)
+
+  it("finds links, but none in code", function()
+    assert.same({ "one.md", "#two", "pic.svg", "three.md#x" },
+      links "[a](one.md) `[b](no.md)`\n[b\nc](#two) ![d](pic.svg)\n```\n[e](no.md)\n```\n\n[f]: three.md#x\n")
+  end)
+
+  it("tells what leads nowhere", function()
+    assert.is_nil(trouble("docs/here.md", text, "#ab-c_d"))
+    assert.is_nil(trouble("docs/here.md", text, "../README.md"))
+    assert.is_nil(trouble("docs/here.md", text, "https://example.org/#nowhere"))
+    assert.is_nil(trouble("docs/here.md", text, "../examples"))
+    assert.matches("has no heading #not%-one", trouble("docs/here.md", text, "#not-one"))
+    assert.matches("there is no docs/README%.md", trouble("docs/here.md", text, "README.md"))
+    assert.matches("README%.md has no heading #nowhere", trouble("docs/here.md", text, "../README.md#nowhere"))
+  end)
+end)
+
+describe("the documents", function()
+  it("have links that lead to files and headings", function()
+    local found, count = {}, 0
+    local documents = process.shell("find", ".", "(", "-name", ".git", "-o", "-name", "build", ")", "-prune",
+      "-o", "-name", "*.md", "-print")
+    for document in documents:gmatch "%./([^\n]+)" do
+      count = count + 1
+      local text = read(document)
+      for _, link in ipairs(text and links(text) or {}) do table.insert(found, trouble(document, text, link)) end
+    end
+    assert.equal("", table.concat(found, "\n"))
+    assert.is_true(count > 20)
+  end)
+
+  it("have a section for each error code", function()
+    local headings, missing, count = anchors(read "docs/troubleshooting.md"), {}, 0
+    for name in read("src/core/base/code.c"):gmatch '%[AL_[%u_]+%] = "([%l_]+)"' do
+      count = count + 1
+      if name ~= "ok" and not headings[name] then table.insert(missing, name) end
+    end
+    assert.is_true(count > 20)
+    assert.same({}, missing)
+  end)
+
+  it("have the same permissions in production.md and in the guide", function()
+    local rows, known = 0, {}
+    local guide = read("docs/guide.md"):match "## Permissions\n.-\n```\n(.-)```"
+    for configure, write, consume in guide:gmatch " +configure +(%S+)\n +write +(%S+)\n +read +(%S+)\n" do
+      known[configure .. " " .. write .. " " .. consume] = true
+    end
+    local section = read("docs/production.md"):match "\n## Permissions\n(.-)\n## "
+    for row in section:gmatch "\n(|[^\n]*`%^[^\n]*)" do
+      local words = {}
+      for word in row:gmatch "`(%^[^`]*)`" do table.insert(words, (word:gsub("\\|", "|"))) end
+      rows = rows + 1
+      assert.is_true(known[table.concat(words, " ")], row)
+    end
+    assert.is_true(rows > 0)
+    local command = section:match "set_permissions %-p[^\n]*"
+    local words = {}
+    for word in command:gmatch "'(%^[^']*)'" do table.insert(words, word) end
+    assert.is_true(known[table.concat(words, " ")], command)
+  end)
+end)
