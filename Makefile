@@ -49,12 +49,12 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # What is to be made, as far as it decides what this run needs from the system, for spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages)
 
 # These install what they miss. All others, a build or an install, never do: they say what is missing.
-INSTALLING := deps demo test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
+INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -70,7 +70,7 @@ export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
 	lib lib-lua install-lib install-lib-lua always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -90,7 +90,7 @@ help: ## this list
 #:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
 #:   LUA_CDIR          the C module ($LIBDIR/lua/5.4); $LUA_LDIR and $LUA_CDIR get amqplocks/ each
 #: Building and installing need no network, and install no packages; deps, and the targets above that run or check
-#: something (demo, test, check, bench, prove, fuzz and their like), do: with apt-get, on Debian and its kin.
+#: something (demo, picture, test, check, bench, prove, fuzz and their like), do: with apt-get, on Debian and its kin.
 
 # ---- building ----
 
@@ -252,6 +252,14 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 
 demo: prepare build ## see it work, with a RabbitMQ that comes and goes
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
+
+picture: prepare build ## draw docs/demo.svg from a run of the demo
+	@echo "running the demo, which takes twenty seconds"
+	@mkdir -p build/demo
+	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua >build/demo/log.txt || \
+	  { cat build/demo/log.txt >&2; exit 1; }
+	@$(WITH_ENV) $(RUN_LUA) tools/picture.lua build/demo/log.txt >build/demo/demo.svg
+	@cp build/demo/demo.svg docs/demo.svg && echo "docs/demo.svg is drawn"
 
 test: prepare build build-for-nginx lib lib-lua replays ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)

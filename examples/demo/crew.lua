@@ -40,7 +40,7 @@ end
 
 -- Runs a command whose output goes into the pipe, too.
 local function run(self, command)
-  local status = os.execute(("{ %s; } >/proc/%d/fd/1 2>&1"):format(command, self.id))
+  local status = os.execute(("{ %s\n} >/proc/%d/fd/1 2>&1"):format(command, self.id))
   if status ~= true and status ~= 0 then error("failed: " .. command, 0) end
 end
 
@@ -49,7 +49,10 @@ function Crew:administer(action)
   run(self, table.concat({ quoted(lua), quoted(here .. "/admin.lua"), self.semaphore, action }, " "))
 end
 
-function Crew:kill(worker) run(self, ("echo admin kills %s; kill -9 %d"):format(worker.letter, worker.pid)) end
+--- Does not wait for the kill: it is read, and gets its time, before the slot is taken over.
+function Crew:kill(worker)
+  run(self, ("{ echo admin kills %s; kill -9 %d; } &"):format(worker.letter, worker.pid))
+end
 
 --- Ends all that is left of it, and destroys the semaphore. True if it could.
 function Crew:dismiss() return self.pipe:close() end

@@ -10,6 +10,8 @@
 --     picture:dot(x, y, radius, { fill = "#c00" })
 --     picture:text(x, y, "words", { ["text-anchor"] = "middle" })
 --     picture.height = 500                                  -- may be known last
+--     picture.title = "what it shows"                       -- what a screen reader says
+--     picture.css = ".paper { fill: #eee } .ink { … }"      -- the background is of class paper
 --     picture:save("build/picture.svg")                     -- or picture:source()
 local svg = {}
 svg.__index = svg
@@ -62,11 +64,16 @@ function svg:text(x, y, words, style) add(self, "text", escaped(words), { x = x,
 
 --- All of it, as text.
 function svg:source()
-  local background = element("rect", nil, { width = self.width, height = self.height, fill = "#fff" })
-  return element("svg", ("\n%s\n%s\n"):format(background, table.concat(self.parts, "\n")), {
+  local parts = {}
+  if self.title then table.insert(parts, element("title", escaped(self.title))) end
+  if self.css then table.insert(parts, element("style", "\n" .. escaped(self.css))) end
+  table.insert(parts, element("rect", nil, { width = self.width, height = self.height, fill = "#fff" },
+    self.css and { class = "paper" }))
+  table.insert(parts, table.concat(self.parts, "\n"))
+  return element("svg", ("\n%s\n"):format(table.concat(parts, "\n")), {
     xmlns = "http://www.w3.org/2000/svg", width = self.width, height = self.height,
     viewBox = ("0 0 %d %d"):format(self.width, self.height), ["font-family"] = "sans-serif", ["font-size"] = 12,
-  }) .. "\n"
+  }, self.title and { role = "img" }) .. "\n"
 end
 
 function svg:save(path)
