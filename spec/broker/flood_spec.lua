@@ -92,6 +92,32 @@ describe("a peer that never pauses", function()
     end)
   end
 
+  -- Before any certificate is seen: no key is needed for that.
+  for how, pause in pairs{ ["without a pause"] = 0, ["now and then"] = 0.2 } do
+    it("does not keep who connects by TLS beyond its timeout with HelloRequests, sent " .. how, function()
+      local fifo, one = os.tmpname(), process.start()
+      assert(os.execute(("rm %s && mkfifo %s"):format(fifo, fifo)))
+      local output = assert(io.popen(("exec <%s; exec python3 spec/support/hello_requests.py %s"):format(fifo, pause)))
+      local input = assert(io.open(fifo, "w"))
+      os.remove(fifo)
+      stage.undo(function()
+        input:close()
+        output:close()
+      end)
+      local code, message = one:run([[
+        local _, message, code = require("amqplocks").connect(..., { timeout = 2 })
+        return code, message
+      ]], ("amqps://guest:guest@127.0.0.1:%d"):format(output:read("*n")))
+      if pause == 0 then
+        assert.equal("tls", code)
+        assert.matches("handshake messages without end", message)
+      else
+        assert.equal("unreachable", code)
+        assert.matches("did not answer in time", message)
+      end
+    end)
+  end
+
   for _, name in ipairs{ "cqueues", "luv" } do
     local loop_it = loops[name].run and it or pending
     loop_it("keeps neither a call past its deadline nor other coroutines from their turns, in " .. name, function()

@@ -2,7 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "transport/keeper.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -10,12 +9,13 @@
 #include "core/session/session.h"
 #include "core/session/turn.h"
 #include "transport/descriptors.h"
-#include "transport/native.h"
 #include "transport/system.h"
 
 #define STAY_OUT (100 * AL_MILLISECOND) /* after the owner was last seen */
 
-void al_keeper_init(al_keeper *keeper) { *keeper = (al_keeper){.poke = -1}; }
+void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *session) {
+  *keeper = (al_keeper){.port = port, .session = session, .poke = -1};
+}
 
 void al_keeper_poke(al_keeper *keeper) {
   uint64_t one = 1;
@@ -23,24 +23,24 @@ void al_keeper_poke(al_keeper *keeper) {
 }
 
 /* One turn; gives what to wait for, and until when. */
-static int64_t keep(al_session *session, struct pollfd links[2], int *count) {
+static int64_t keep(const al_keeper *keeper, struct pollfd links[2], int *count) {
+  al_session *session = keeper->session;
   *count = 0;
-  if (al_native_is_wanted(session)) return al_system_now() + STAY_OUT;
+  if (keeper->port->is_turn_wanted(session)) return al_system_now() + STAY_OUT;
   AL_TURN(session);
-  int64_t now = al_system_now(), owner_seen = al_native_owner_seen(session);
+  int64_t now = al_system_now(), owner_seen = keeper->port->owner_seen(session);
   if (now < owner_seen + STAY_OUT) return owner_seen + STAY_OUT;
   al_session_pump(session, now);
-  *count = al_native_watch(session, links);
+  *count = keeper->port->watch(session, links);
   return al_session_wake(session);
 }
 
 static void *keeper_main(void *argument) {
-  al_session *session = argument;
-  al_keeper *keeper = al_native_keeper(session);
+  al_keeper *keeper = argument;
   while (!keeper->quit) {
     struct pollfd all[3];
     int count;
-    int64_t until = keep(session, all + 1, &count), left = until - al_system_now();
+    int64_t until = keep(keeper, all + 1, &count), left = until - al_system_now();
     struct timespec timeout = {.tv_sec = left > 0 ? left / AL_SECOND : 0,
                                .tv_nsec = left > 0 ? left % AL_SECOND : 0};
     all[0] = (struct pollfd){.fd = keeper->poke, .events = POLLIN};
@@ -51,14 +51,14 @@ static void *keeper_main(void *argument) {
   return NULL;
 }
 
-bool al_keeper_start(al_keeper *keeper, al_session *session) {
+bool al_keeper_start(al_keeper *keeper) {
   sigset_t all, before;
   if (keeper->runs) return true;
   if (keeper->poke < 0) keeper->poke = al_descriptors_eventfd(0);
   if (keeper->poke < 0) return false;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the owner's, and a new thread inherits this */
-  keeper->runs = pthread_create(&keeper->thread, NULL, keeper_main, session) == 0;
+  keeper->runs = pthread_create(&keeper->thread, NULL, keeper_main, keeper) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return keeper->runs;
 }

@@ -3,6 +3,7 @@
 #include "transport/loop.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/session/loop.h"
 #include "core/session/op.h"
@@ -36,6 +37,7 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender) {
     return NULL;
   }
   al_session *session = al_session_new(&named, al_system_seed(), lender);
+  explicit_bzero(&named, sizeof named); /* it has a password */
   if (!session) {
     transport_free(transport);
     return NULL;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by the thread that waits. */
+ * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by the thread that
+ * waits. */
 #include "transport/native.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/base/backoff.h"
@@ -18,6 +20,7 @@
 #include "core/wire/connection.h"
 #include "transport/descriptors.h"
 #include "transport/fork.h"
+#include "transport/keeper.h"
 #include "transport/socket.h"
 #include "transport/system.h"
 
@@ -36,6 +39,8 @@ struct al_transport {
   bool is_alarm_due;  /* to be raised at the end of the turn, when what it is about can be seen */
   int64_t owner_seen; /* when whoever calls us, not the keeper, last had the turn */
 };
+
+static int watch_links(const al_session *session, struct pollfd links[2]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
@@ -95,7 +100,6 @@ static struct al_transport *transport_new(void) {
   pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&transport->turn, &recursive);
   pthread_mutexattr_destroy(&recursive);
-  al_keeper_init(&transport->keeper);
   transport->alarm = -1;
   return transport;
 }
@@ -113,16 +117,25 @@ static int64_t now(const al_session *session) {
   return al_system_now();
 }
 
+static int64_t owner_seen(const al_session *session) { return session->transport->owner_seen; }
+
+static bool is_turn_wanted(const al_session *session) { return session->transport->claimants > 0; }
+
+static const al_keeper_port keeper_port = {
+    .watch = watch_links, .owner_seen = owner_seen, .is_turn_wanted = is_turn_wanted};
+
 al_session *al_native_new(const al_settings *settings) { return al_native_new_list(settings, 1); }
 
 static al_session *native_new(const al_settings *settings) {
   al_settings named = *settings;
   al_system_name(&named);
   al_session *session = al_session_new(&named, al_system_seed(), NULL);
+  explicit_bzero(&named, sizeof named); /* it has a password */
   if (!session) return NULL;
   session->transport_free = transport_free;
   session->transport = transport_new();
   if (session->transport) {
+    al_keeper_init(&session->transport->keeper, &keeper_port, session);
     session->take_turn = take_turn;
     session->give_turn = give_turn;
     session->clock = now;
@@ -143,12 +156,6 @@ al_session *al_native_new_list(const al_settings *settings, size_t count) {
   al_session_drop(session);
   return NULL;
 }
-
-int64_t al_native_owner_seen(const al_session *session) { return session->transport->owner_seen; }
-
-bool al_native_is_wanted(const al_session *session) { return session->transport->claimants > 0; }
-
-al_keeper *al_native_keeper(const al_session *session) { return &session->transport->keeper; }
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
@@ -212,6 +219,10 @@ static void connect_due(al_session *session, al_link *link) {
   int64_t begun = al_system_now(), left = patience(session, link), share = al_link_share(link);
   al_port *port = connect_checked(session, link, begun + left, &code, why);
   AL_TURN(session);
+  if (!link->wanted) { /* the session was closed meanwhile */
+    if (port) port->kind->close(port);
+    return;
+  }
   bool was_cut_short = !port && left < share && session->now >= begun + left;
   if (port)
     al_connection_attach(link, port, session->now, al_deadline_after(begun, share));
@@ -227,18 +238,20 @@ static void connect_due(al_session *session, al_link *link) {
 static int watch(const al_link *link, struct pollfd *one) {
   if (!link->port) return 0;
   bool unsent = al_socket_has_unsent(link->port);
-  *one = (struct pollfd){.fd = al_socket_fd(link->port), .events = (short)(POLLIN | (unsent ? POLLOUT : 0))};
+  bool reads = al_socket_reads(link->port);
+  *one = (struct pollfd){.fd = al_socket_fd(link->port),
+                         .events = (short)((reads ? POLLIN : 0) | (unsent ? POLLOUT : 0))};
   return one->fd >= 0;
 }
 
-int al_native_watch(const al_session *session, struct pollfd links[2]) {
+static int watch_links(const al_session *session, struct pollfd links[2]) {
   int count = watch(&session->holder, &links[0]);
   return count + watch(session->prober, &links[count]);
 }
 
 static void poll_links(al_session *session) {
   struct pollfd all[2];
-  int count = al_native_watch(session, all);
+  int count = watch_links(session, all);
   int64_t left = al_session_wake(session) - al_system_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
   if (left < 0) left = 0;
@@ -280,7 +293,7 @@ static void mind_keeper(al_session *session) {
   AL_TURN(session);
   al_keeper *keeper = &session->transport->keeper;
   bool is_due = session->claims || somebody_waits(session);
-  if (!is_due || al_keeper_start(keeper, session) || keeper->has_failed) return;
+  if (!is_due || al_keeper_start(keeper) || keeper->has_failed) return;
   keeper->has_failed = true;
   al_session_note(session, true,
                   "no thread could be started: locks last only while the program calls this library");

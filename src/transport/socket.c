@@ -15,8 +15,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/base/backoff.h"
 #include "transport/descriptors.h"
 #include "transport/frames.h"
+#include "transport/system.h"
 #include "transport/tls.h"
 
 #if __has_include(<rabbitmq-c/tcp_socket.h>)
@@ -52,7 +54,7 @@ static bool is_for_later(int error) { return error == EAGAIN || error == EWOULDB
 
 static void broken(socket_port *self, int error) {
   al_frames_down(&self->frames, AL_UNREACHABLE,
-                 self->is_tls && error == EPROTO ? al_tls_words() : strerror(error));
+                 self->is_tls && error == EPROTO ? al_tls_words(&self->tls) : strerror(error));
 }
 
 static void hung_up(socket_port *self) {
@@ -106,7 +108,8 @@ static void socket_flush(al_port *port) {
 }
 
 /* The number comes off the list before it is free for others. Another thread that forks in between leaves its child a copy,
- * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say; before that where no descriptor is left for a copy. */
+ * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say; before that where no
+ * descriptor is left for a copy. */
 static void disconnect(socket_port *self) {
   int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
   if (copy < 0) shutdown(self->fd, SHUT_RDWR);
@@ -141,9 +144,16 @@ static struct timeval timeval_of(int64_t time) {
   return (struct timeval){.tv_sec = time / AL_SECOND, .tv_usec = time % AL_SECOND / 1000};
 }
 
+static bool lacks_descriptor(char why[256]) {
+  bool lacks = errno == EMFILE || errno == ENFILE;
+  if (lacks) snprintf(why, 256, "%s", strerror(errno));
+  return lacks;
+}
+
 static al_code connect_refusal(int status, const al_tls *tls, const al_settings *s, char why[256]) {
   const char *complaint = s->tls ? al_tls_complaint(tls) : NULL;
-  switch (status) {
+  bool is_late = s->tls && !complaint && al_system_now() >= tls->deadline; /* TLS fails then, see tls.h */
+  switch (is_late ? AMQP_STATUS_TIMEOUT : status) {
     case AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED:
       snprintf(why, 256, "the name \"%.200s\" cannot be resolved", s->host);
       return AL_UNREACHABLE;
@@ -160,13 +170,10 @@ static al_code connect_refusal(int status, const al_tls *tls, const al_settings 
       snprintf(why, 256,
                complaint ? "the certificate of %.100s:%d is not accepted: %.100s"
                          : "no TLS with %.100s:%d: %.100s",
-               s->host, s->port, complaint ? complaint : al_tls_words());
+               s->host, s->port, complaint ? complaint : al_tls_words(tls));
       return AL_TLS;
     default:
-      if (errno == EMFILE || errno == ENFILE) {
-        snprintf(why, 256, "%s", strerror(errno));
-        return AL_LIMIT;
-      }
+      if (lacks_descriptor(why)) return AL_LIMIT;
       snprintf(why, 256, "no broker at %.180s:%d", s->host, s->port);
       return AL_UNREACHABLE;
   }
@@ -190,9 +197,12 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   self->fork = fork;
   self->is_tls = settings->tls;
   errno = 0; /* TLS has no other word for a want of memory */
-  amqp_socket_t *socket = settings->tls ? al_tls_socket(&self->tls, self->frames.codec, settings, why)
-                                        : amqp_tcp_socket_new(self->frames.codec);
+  int64_t deadline = al_deadline_after(al_system_now(), patience);
+  amqp_socket_t *socket = settings->tls
+                              ? al_tls_socket(&self->tls, self->frames.codec, settings, deadline, why)
+                              : amqp_tcp_socket_new(self->frames.codec);
   *code = settings->tls && errno != ENOMEM ? AL_TLS : AL_NO_MEMORY;
+  if (!socket && lacks_descriptor(why)) *code = AL_LIMIT;
   if (socket) {
     errno = 0; /* rabbitmq-c does not say it otherwise when no descriptor is left */
     int status = amqp_socket_open_noblock(socket, settings->host, settings->port, &timeout);
@@ -210,5 +220,7 @@ int al_socket_fd(const al_port *port) { return ((const socket_port *)port)->fd; 
 bool al_socket_has_unsent(const al_port *port) {
   const socket_port *self = (const socket_port *)port;
   const al_output *out = &self->frames.out;
-  return out->start < out->end && !self->tls.awaits_input;
+  return (out->start < out->end && !self->tls.awaits_input) || self->tls.awaits_output;
 }
+
+bool al_socket_reads(const al_port *port) { return !((const socket_port *)port)->tls.awaits_output; }

@@ -16,5 +16,6 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
 
 int al_socket_fd(const al_port *port);
 bool al_socket_has_unsent(const al_port *port); /* which leaves as soon as the descriptor can be written to */
+bool al_socket_reads(const al_port *port);      /* what comes; false: only once TLS has written */
 
 #endif

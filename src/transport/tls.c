@@ -9,12 +9,17 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
+#include <sys/socket.h>
+
+#include "transport/system.h"
 
 #if __has_include(<rabbitmq-c/ssl_socket.h>)
 #include <rabbitmq-c/ssl_socket.h>
 #else
 #include <amqp_ssl_socket.h>
 #endif
+
+#define MESSAGES_MOST 1000 /* of a handshake, in one call: far more than agreeing on new keys takes */
 
 /* An SSL_CTX belongs to this one socket. */
 static al_tls *tls_of(const SSL *ssl) { return SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)); }
@@ -31,6 +36,18 @@ static void progressed(const SSL *ssl, int where, int value) {
   (void)where;
   (void)value;
   tls_of(ssl)->ssl = (SSL *)ssl;
+}
+
+/* Called for each message of a handshake, and each header of a record. */
+static void message_came(int is_sent, int version, int type, const void *bytes, size_t length, SSL *ssl,
+                         void *argument) {
+  al_tls *tls = argument;
+  (void)version;
+  (void)bytes;
+  (void)length;
+  if (is_sent || type != SSL3_RT_HANDSHAKE) return;
+  bool is_late = !SSL_is_init_finished(ssl) && al_system_now() >= tls->deadline;
+  if (++tls->messages > MESSAGES_MOST || is_late) shutdown(SSL_get_fd(ssl), SHUT_RDWR);
 }
 
 static bool expect_name(SSL_CTX *context, const al_settings *settings) {
@@ -58,7 +75,7 @@ static bool present(amqp_socket_t *socket, const al_settings *settings, char why
 }
 
 amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const al_settings *settings,
-                             char why[256]) {
+                             int64_t deadline, char why[256]) {
   snprintf(why, 256, "TLS could not be set up");
   amqp_socket_t *socket = amqp_ssl_socket_new(state);
   if (!socket) return NULL;
@@ -67,6 +84,9 @@ amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const a
   amqp_ssl_socket_set_verify_hostname(socket, 0);
   SSL_CTX_set_app_data(context, tls);
   SSL_CTX_set_info_callback(context, progressed);
+  SSL_CTX_set_msg_callback(context, message_came);
+  SSL_CTX_set_msg_callback_arg(context, tls);
+  tls->deadline = deadline;
   SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER); /* what is to be sent may grow meanwhile */
   if (!present(socket, settings, why)) return NULL;
   if (!settings->verify) return socket;
@@ -98,12 +118,17 @@ static ssize_t told(const al_tls *tls, int result) {
 ssize_t al_tls_read(al_tls *tls, void *bytes, size_t room) {
   ERR_clear_error();
   errno = 0;
-  return told(tls, SSL_read(tls->ssl, bytes, room < INT_MAX ? (int)room : INT_MAX));
+  tls->messages = 0;
+  tls->deadline = AL_NEVER; /* the handshake is over, and another one waits for nothing */
+  ssize_t got = told(tls, SSL_read(tls->ssl, bytes, room < INT_MAX ? (int)room : INT_MAX));
+  tls->awaits_output = got < 0 && SSL_want_write(tls->ssl);
+  return got;
 }
 
 ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length) {
   ERR_clear_error();
   errno = 0;
+  tls->messages = 0;
   ssize_t sent = told(tls, SSL_write(tls->ssl, bytes, length < INT_MAX ? (int)length : INT_MAX));
   tls->awaits_input = sent < 0 && SSL_want_read(tls->ssl);
   return sent;
@@ -113,7 +138,8 @@ const char *al_tls_complaint(const al_tls *tls) {
   return tls->complaint ? X509_verify_cert_error_string(tls->complaint) : NULL;
 }
 
-const char *al_tls_words(void) {
+const char *al_tls_words(const al_tls *tls) {
   const char *words = ERR_reason_error_string(ERR_peek_last_error());
-  return words ? words : "";
+  if (tls->messages > MESSAGES_MOST) return "the peer sends handshake messages without end";
+  return words ? words : "the peer closed the connection during the handshake";
 }

@@ -16,12 +16,18 @@ typedef struct al_tls {
   struct ssl_st *ssl; /* of rabbitmq-c's socket, known from its handshake on */
   long complaint;     /* what verification found wrong; 0: nothing */
   bool awaits_input;  /* the last write waits for TLS to read, as when keys are agreed on anew */
+  bool awaits_output; /* the last read waits for TLS to write, for the same reason */
+
+  /* OpenSSL goes on in one call as long as handshake messages come, and a peer may send them without a pause. So each of them is
+   * counted, and the socket is shut down when the time for connecting is over, or when one read has seen too many. */
+  int64_t deadline; /* for connecting */
+  int messages;     /* in the call under way */
 } al_tls;
 
-/* A TLS socket of `state`, set up by `settings`; `tls` belongs to it and lasts as long. NULL: `why` names the file that is
- * at fault, or memory. */
+/* A TLS socket of `state`, set up by `settings`; `tls` belongs to it and lasts as long. Its handshake ends by `deadline`, whatever
+ * the peer sends. NULL: `why` names the file that is at fault, or memory; errno is EMFILE or ENFILE if no descriptor was left. */
 amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const al_settings *settings,
-                             char why[256]);
+                             int64_t deadline, char why[256]);
 
 /* Like recv() and send(), after the handshake: how many bytes; 0: the peer has closed; -1: `errno` tells, with EAGAIN when
  * there is nothing to be had, and EPROTO when al_tls_words() has the reason. */
@@ -31,7 +37,7 @@ ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length);
 /* What verification found wrong while this socket was opened; NULL if nothing. */
 const char *al_tls_complaint(const al_tls *tls);
 
-/* OpenSSL's words for the last failure of this thread; "" if it has none. */
-const char *al_tls_words(void);
+/* What was wrong with the last call that failed, in words: OpenSSL's, where it has some. */
+const char *al_tls_words(const al_tls *tls);
 
 #endif

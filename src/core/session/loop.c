@@ -3,6 +3,7 @@
 #include "core/session/loop.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/session/claim.h"
 #include "core/session/op.h"
@@ -71,6 +72,7 @@ static void session_free(al_session *session) {
   al_prober_leave(session->asks_by, session);
   free(session->denied_bolts);
   free(session->notes);
+  explicit_bzero(&session->settings, sizeof session->settings); /* they have a password */
   free(session);
 }
 

@@ -279,6 +279,7 @@ void al_prober_leave(al_prober *prober, al_session *user) {
   if (--prober->refs > 0) return;
   al_connection_free(&prober->link);
   free(prober->questions);
+  explicit_bzero(&prober->settings, sizeof prober->settings);
   free(prober);
 }
 
