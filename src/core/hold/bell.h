@@ -10,10 +10,10 @@
  * first, and a holder rings when it leaves.
  *
  * An al_bell is one caller's place at the bell, from the beginning of its acquire to the end of its lock. It is a
- * consumer (consumer.h has its states): the broker serves waiters by priority, in their order. A
- * holder that got its slot with a token keeps the token unacknowledged: if its process dies, the broker gives the
- * token to the next waiter. A holder without a token cancels its consumer, because it must not take a token that
- * could wake a waiter. It rings when it leaves.
+ * consumer (consumer.h has its states): the broker serves waiters by priority, in their order. A holder that got its
+ * slot with a token keeps the token unacknowledged: if its process dies, the broker gives the token to the next
+ * waiter. A holder without a token cancels its consumer, because it must not take a token that could wake a waiter.
+ * It rings when it leaves.
  *
  * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
  * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
@@ -41,7 +41,7 @@ typedef struct al_bell {
 } al_bell;
 
 /* A place at the bell of this queue. It does not consume yet. `makes`: it declares the queue when it subscribes.
-   NULL: no memory. */
+ * NULL: no memory. */
 al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes);
 
 /* Subscribes, if the place is out. The holder must be open. If no channel is free, the place stays out. */
@@ -61,14 +61,14 @@ void al_bell_waste(al_bell *bell);
 /* True once, if the bell was found to be missing since the last call. */
 bool al_bell_take_missing(al_bell *bell);
 
-/* The caller holds a slot, and waits no longer. `was_quick`: the caller got the slot so quickly that a token which lay
-   ready may still be on its way to it. If that token were left in the queue, there would be one too many as soon as
-   the caller rings. `may_exist`: false if any acquire found the bell missing lately; then this caller does not
-   subscribe to keep a token. */
+/* The caller holds a slot, and waits no longer. `was_quick`: the caller got the slot so quickly that a token which
+ * lay ready may still be on its way to it. If that token were left in the queue, there would be one too many as soon
+ * as the caller rings. `may_exist`: false if any acquire found the bell missing lately; then this caller does not
+ * subscribe to keep a token. */
 void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist);
 
 /* The caller holds what others wait for, at a bell that they made. It must have a token, which the broker gives to a
-   waiter if the caller dies. */
+ * waiter if the caller dies. */
 void al_bell_keep(al_bell *bell);
 
 /* Ends the place; NULL is fine. `freed`: a slot came free, and a waiter must learn of it by a token or a ring. */

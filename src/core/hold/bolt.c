@@ -62,8 +62,8 @@ bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag) {
 void al_bolt_look(al_channel *channel, const char *bolt) { al_declare_bolt(channel, bolt, true); }
 
 /* The broker cuts its text at 255 bytes and then ends it with three dots, so only the beginning of a long name may be
-   there. The text that refuses the claim's own queue, because another client holds it, must not be taken for the
-   bolt's: for that text the name must be there in full. */
+ * there. The text that refuses the claim's own queue, because another client holds it, must not be taken for the
+ * bolt's: for that text the name must be there in full. */
 static bool is_named(const char *text, const char *bolt, bool in_full) {
   char words[AL_NAME_SIZE + 16];
   snprintf(words, sizeof words, "queue '%s'", bolt);

@@ -39,7 +39,7 @@ typedef struct al_denied_bolts {
 bool al_bolt_is_needed(const al_session *session, const char *bolt);
 
 /* Written before the claim's declare. The broker does not answer it: the declare-ok behind it proves that the bolt is
-   shut. If another client has shut it, the broker closes the channel. `tag`: the claim's. */
+ * shut. If another client has shut it, the broker closes the channel. `tag`: the claim's. */
 void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag);
 
 /* At any time after al_bolt_shut(): its consume has no answer that could be overtaken. The answer is cancel-ok. */

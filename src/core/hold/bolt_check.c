@@ -27,7 +27,7 @@ void al_bolt_check_begin(al_bolt_check *bolts, al_op *op, al_answer *answers, si
 }
 
 /* A bolt whose probe is not answered may be shut, too. A bolt whose node is down keeps nobody out; the inspection
-   tells that. */
+ * tells that. */
 static bool may_be_shut(const al_bolt_check *bolts, size_t index) {
   return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] != AL_ANSWER_ABSENT;
 }

@@ -56,9 +56,8 @@ static void send_check(al_exclusive *own) {
   al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
 }
 
-/* Deletes no queue. The broker refuses to delete another's exclusive queue. A queue that is in
-   use or has messages is not deleted, because of if-unused and if-empty. Whatever else
-   may stand there, the search before has found. */
+/* Deletes no queue. The broker refuses to delete another's exclusive queue. A queue that is in use or has messages is
+ * not deleted, because of if-unused and if-empty. Whatever else may stand there, the search before has found. */
 static void go_through(al_exclusive *own) {
   amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->door), .if_unused = 1, .if_empty = 1};
   own->other_deletes++;
@@ -98,9 +97,9 @@ static void cancelled(al_exclusive *own) {
 }
 
 /* This basic.cancel may be about an earlier bolt that has expired. From 4.0 to 4.2 a channel that has consumed from
-   both then forgets the consumer of the second, which stays as long as the channel: so the channel must not be used
-   again. If it is about our bolt, a holder that was robbed of its queue has nothing left: so the broker is asked for
-   the queue. */
+ * both then forgets the consumer of the second, which stays as long as the channel: so the channel must not be used
+ * again. If it is about our bolt, a holder that was robbed of its queue has nothing left: so the broker is asked for
+ * the queue. */
 static void bolt_ended(al_exclusive *own) {
   own->channel->is_spoilt = true;
   if (own->claim.state == AL_CLAIM_HELD) al_claim_confirm(&own->claim);
@@ -135,8 +134,8 @@ static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
 }
 
 /* Our queue was consumed, as otherwise the channel would have been closed. If we released while claiming, consume-ok
-   comes behind this. The next client finds the bolt open, too; except for the bolt of a spoilt channel, which opens
-   when that channel ends. */
+ * comes behind this. The next client finds the bolt open, too; except for the bolt of a spoilt channel, which opens
+ * when that channel ends. */
 static void let_go(al_exclusive *own) {
   if (awaits(own, AL_REPLY_DELETE | AL_REPLY_BOLT)) return;
   if (awaits(own, AL_REPLY_CANCEL))
@@ -219,7 +218,7 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
 }
 
 /* The release found that the end of another client's queue has removed ours. What was left of ours went with the
-   channel. */
+ * channel. */
 static bool was_robbed(const al_exclusive *own, const al_event *event) {
   bool has_checked = own->claim.state == AL_CLAIM_RELEASING && is_bolted(own);
   return has_checked && was_declared(own) && !awaits(own, AL_REPLY_BESIDE) &&
@@ -241,7 +240,7 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
   else
     al_undo_begin(&own->undo, &own->claim);
   /* A 404 is about our own queue: all other users of this channel declare, or delete, and for these it makes no
-     difference whether the queue exists. */
+   * difference whether the queue exists. */
   if (own->on && was_held && !al_event_is_absent(event))
     own->on(own->on_op, event); /* it may release the claim, which is in order by now */
 }
@@ -287,8 +286,8 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
 /* Written behind whatever is still under way on this channel: the broker takes requests in order. If our queue was
-   removed, the check closes the channel, and so ends what is left of the queue. Where the bolt is on the same node,
-   that happens before others find the bolt open. */
+ * removed, the check closes the channel, and so ends what is left of the queue. Where the bolt is on the same node,
+ * that happens before others find the bolt open. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   if (is_bolted(own)) send_check(own);
@@ -328,7 +327,7 @@ static const al_claim_kind exclusive_kind = {.release = exclusive_release,
                                              .free = exclusive_free};
 
 /* A reader's queue is nobody else's, so it has no bolt: the reader checks the door's bolt. A writer that becomes a
-   reader shuts the door's bolt itself. */
+ * reader has shut the door's bolt itself. */
 static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
   char bolt[AL_NAME_SIZE];
   if (plan->key && !plan->door) return;

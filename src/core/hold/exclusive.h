@@ -11,8 +11,8 @@
  *
  * A claim may require that a queue does not exist: the door (`door`), which is another connection's exclusive queue
  * (rwlock.h). The claim asks the broker to delete it. If the door exists, the broker refuses with 405, which undoes
- * the claim as well. If not, it answers delete-ok. A passive declare would tell the same the wrong way round: whenever
- * all is well it would cost the channel, and two lines in the broker's log.
+ * the claim as well. If not, it answers delete-ok. A passive declare would tell the same the wrong way round:
+ * whenever all is well it would cost the channel, and two lines in the broker's log.
  *
  * Before RabbitMQ 4.3 an exclusive queue alone may not keep other clients out, and the claim also has a bolt
  * (bolt.h): a second queue, which is shut by consuming from it exclusively. The claim shuts the bolt before its
@@ -61,7 +61,7 @@
 #include "core/wire/channel.h"
 
 /* The replies of the broker to a claim. Each is recognised by its method and by the names in it. All that the claim
-   will need are awaited from its beginning, also the replies to a release that is not written yet. */
+ * will need are awaited from its beginning, also the replies to a release that is not written yet. */
 enum {
   AL_REPLY_DECLARE = 1 << 0,     /* declare-ok of our queue */
   AL_REPLY_CONSUME = 1 << 1,     /* consume-ok */
@@ -103,7 +103,7 @@ struct al_exclusive {
   char wakes[AL_NAME_SIZE]; /* the queue that gets a token when the claim is GONE; "" */
 
   /* Called for methods that are not the claim's own business, and when the channel of a held claim is closed. NULL:
-     nobody needs them. */
+   * nobody needs them. */
   void (*on)(al_op *op, const al_event *event);
   al_op *on_op;
 };
@@ -118,7 +118,7 @@ typedef struct al_exclusive_plan {
 } al_exclusive_plan;
 
 /* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open. The queue
-   must not be in the table of names. NULL: no channel or no memory, and the operation has failed. */
+ * must not be in the table of names. NULL: no channel or no memory, and the operation has failed. */
 al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan);
 
 /* Deletes another queue on the held claim's own channel. The answer goes to `on`. */

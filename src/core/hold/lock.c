@@ -197,8 +197,8 @@ void al_lock_let_go(al_lock *lock) {
 }
 
 /* "Verifying a Held Lock". B is asked for on the lock's own channel: only the loss of B can close that. A is asked
-   for elsewhere: the 404 of a missing A would release the lock under its holder. If A is absent, it is asked for once
-   more by passive declare, as its node may be down instead (see slot_count.h). */
+ * for elsewhere: the 404 of a missing A would release the lock under its holder. If A is absent, it is asked for once
+ * more by passive declare, as its node may be down instead (see slot_count.h). */
 static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_lock *lock = context;
   (void)index;
@@ -214,7 +214,7 @@ static void ask_for_slot(lock_op *self, al_probing probing) {
 static void verify_begin(al_op *op);
 
 /* True if the operation asks about the claim that is held now. Otherwise it has failed, or begins again with the
-   claim for which al_lock_exchange() has exchanged the other. */
+ * claim for which al_lock_exchange() has exchanged the other. */
 static bool is_same(lock_op *self) {
   al_op *op = &self->op;
   if (!al_lock_is_still_held(op, self->lock)) return false;

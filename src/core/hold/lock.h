@@ -37,7 +37,7 @@ void al_lock_let_go(al_lock *lock);
 bool al_lock_is_still_held(al_op *op, const al_lock *lock);
 
 /* True if it was lost before its owner released it. al_lock_held() does not tell that after the release.
-   al_lock_reason() says why. */
+ * al_lock_reason() says why. */
 bool al_lock_was_lost(const al_lock *lock);
 
 /* What is held, for messages, such as: slot 3 of "N". */

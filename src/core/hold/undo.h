@@ -34,7 +34,7 @@ typedef struct al_undo {
 void al_undo_begin(al_undo *undo, al_claim *claim);
 
 /* For the claim, which need not be UNDOING. Asks again if it is time. Returns when to call it next; AL_NEVER if there
-   is nothing to ask, or if an answer or a channel has to come first. */
+ * is nothing to ask, or if an answer or a channel has to come first. */
 int64_t al_undo_sweep(al_undo *undo);
 
 /* The claim's link went down. */
