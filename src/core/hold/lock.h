@@ -24,7 +24,7 @@ struct al_lock {
 /* Uses a claim that is HELD. `slot`: 0 if it is not a slot. NULL: no memory. */
 al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int slot, al_probing probing);
 
-/* From now on another claim holds it, and it is of another kind. The lock does not use the former claim any more. */
+/* From now on another claim holds it, and it is of another kind. The claim before is only kept as `former`. */
 void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);
 
 al_lock *al_lock_ref(al_lock *lock); /* returns it */
