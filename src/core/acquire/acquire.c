@@ -13,7 +13,7 @@
 
 #define SKEW_MOST (10 * AL_MILLISECOND)
 
-/* The steps, in the order of their first call; the diagram in acquire.h has the ways between them. */
+/* The steps, in the order of their first call. The diagram in acquire.h shows the ways between them. */
 static void search(al_op *op);
 static void searching(al_op *op);
 static void claiming(al_op *op);
@@ -70,7 +70,7 @@ static void search(al_op *op) {
   if (self->view.state != AL_SEARCH_PENDING) searching(op);
 }
 
-/* The prober, lost meanwhile, holds nothing: another one is as good. */
+/* If the prober was lost meanwhile, another one will do, as it holds nothing. */
 static void search_anew(al_op *op) {
   al_link_forget(op->session->prober);
   al_op_next(op, search);
@@ -81,7 +81,7 @@ static void wait_until(al_acquire *self, int64_t wake) {
   self->op.wake = wake;
 }
 
-/* A waiter does not mind losing the prober, which holds nothing: the next search opens another. */
+/* A waiter goes on without the prober, which holds nothing: the next search opens another. */
 static void lost_prober(al_acquire *self) {
   al_session *session = self->op.session;
   if (self->waits)
@@ -124,7 +124,8 @@ static void await_bell(al_acquire *self) {
   joining(&self->op);
 }
 
-/* It may be somebody else's, whose token is on its way: leaves it to the waiters before us, for so long as patience has. */
+/* What is free may be meant for another waiter, whose token is on its way: leaves it to the waiters before us, for as
+ * long as patience says. */
 static void leave_to_others(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
@@ -132,12 +133,13 @@ static void leave_to_others(al_acquire *self) {
   if (left > 0)
     wait_until(self, session->now + left);
   else if (self->options.fair && !has_token && al_line_ring(&self->line))
-    found_nothing(self); /* the first in line is woken, be it us */
+    found_nothing(self); /* wakes the first in line, which may be ourselves */
   else
     claim(self);
 }
 
-/* Nobody is to be left it: where no waiter came before, where there is no time, where others hold it beside us. */
+/* Claims at once in three cases: no waiter came before us; there is no time to leave it to others; or others hold the
+ * lock beside us. */
 static void found_free(al_acquire *self) {
   bool fair = self->options.fair, has_time = self->waits || fair, is_shared = self->kind->is_shared && !fair;
   if (self->kind->makes_bell && al_line_is_joining(&self->line))
@@ -150,7 +152,7 @@ static void found_free(al_acquire *self) {
 
 /* ---- the claim -------------------------------------------------------------------------------------------------- */
 
-/* The claim learns whether others wait for it. */
+/* The claim, while held, is told whether others wait for it. */
 static void remember(al_acquire *self) {
   if (self->kind->makes_bell && !self->kind->is_shared) al_resource_remember(self->resource, self->own);
 }
@@ -203,8 +205,8 @@ void al_acquire_hand_over(al_acquire *self) { al_op_next(&self->op, handing_over
 
 /* ---- a lost race ------------------------------------------------------------------------------------------------ */
 
-/* A claim that was told to search anew, as its bolt is denied, has lost no race. It is excused once for each acquire, as what the
- * claim has learned may be forgotten. */
+/* A claim that was told to search anew, as its bolt is denied (bolt.h), has lost no race. It is excused once for each
+ * acquire, as what the claim has learned may be forgotten. */
 static void note_race(al_acquire *self) {
   memcpy(self->lost_to, self->own->claim.why, sizeof self->lost_to);
   bool is_excused = self->own->looks_anew && !self->was_excused;
@@ -212,8 +214,8 @@ static void note_race(al_acquire *self) {
   if (!is_excused) self->attempts++;
 }
 
-/* Another client was faster, or the slot was taken away under the claim. One random skew, so that the same clients do not meet
- * again at once, then all over. */
+/* Another client was faster, or the slot was taken away under the claim. Waits once, for a random time, so that the
+ * same clients do not meet again at once; then searches again. */
 static void lost_race(al_acquire *self) {
   al_session *session = self->op.session;
   if (self->kind->missed) self->kind->missed(self);
@@ -239,7 +241,7 @@ void al_acquire_missed(al_acquire *self) {
   bool is_down = al_link_is_lost(&op->session->holder);
   if (is_race) note_race(self);
   if (is_down || !is_race)
-    al_line_leave(&self->line, self->own, false); /* to be rung when the claim is undone */
+    al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */
   leave_claim(self);
   al_op_answered(op);
   if (is_down)
@@ -325,7 +327,8 @@ static void wait_in_line(al_acquire *self) {
     return;
   }
   if (al_line_is_outdated(&self->line)) {
-    al_patience_look(&self->patience, false, session->now, &session->random); /* without that token */
+    /* the search began without that token */
+    al_patience_look(&self->patience, false, session->now, &session->random);
     search_from_the_start(self);
     return;
   }
@@ -337,7 +340,7 @@ static void wait_in_line(al_acquire *self) {
   wait_until(self, wake);
 }
 
-/* Nobody could ring for us before the bell was there and we at it: so one more search. */
+/* Nobody could ring for us before the bell existed and we consumed from it: so we search once more. */
 static void joining(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!al_line_is_joining(&self->line) || al_op_is_woken(op)) search_anew(op);
@@ -365,7 +368,7 @@ static void acquire_stop(al_op *op) {
 
 static void acquire_free(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  al_lock_drop(op->lock); /* that nobody fetched */
+  al_lock_drop(op->lock); /* if nobody fetched it */
   self->kind->free(self);
   al_resource_drop(self->resource);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Acquiring what an exclusive queue holds: a slot of a semaphore, a mutex, a read or a write lock. This is what they have in
- * common: searching, claiming, losing races, waiting in line. How to search, and what to claim, their kinds know.
+ * Acquiring what an exclusive queue holds: a slot of a semaphore, a mutex, a read or a write lock. This is what they
+ * have in common: searching, claiming, losing races, waiting in line. Their kinds (al_acquire_kind) know how to
+ * search, and what to claim.
  *
  *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> handing_over ──> done: a lock
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
@@ -12,11 +13,14 @@
  *                 ^        └─ nothing free ──> checking_squatters ──> done: busy, contended, timeout, deadlock, …
  *                 └─────────────────────────────────┘ it may wait
  *
- * Each name is a step function of acquire.c, in the order of their first call. Every acquire also stands in line at the doorbell
- * (line.h). With a token it claims what it finds. Without one it leaves what is free to the waiters before it, whose token may
- * be on its way, for a moment (patience.h); a fair acquire rings for them instead of claiming. Waiting ends with a token, or
- * with the acquire's own recheck, whichever comes first. A token that leads to nothing is followed by searches in quick
- * succession, as what it stands for may come free a little later; in the end it is thrown away as one too many. */
+ * Each name is a step function of acquire.c, in the order of their first call.
+ *
+ * Every acquire also stands in line at the doorbell (line.h): the queue whose messages, the tokens, wake waiters. To
+ * ring is to publish a token. With a token an acquire claims what it finds. Without one it leaves what is free to the
+ * waiters before it, whose token may be on its way, for a moment (patience.h). A fair acquire rings for these waiters
+ * instead of claiming. Waiting ends with a token, or with the acquire's own recheck, whichever comes first. After a
+ * token that leads to nothing, searches follow in quick succession, as what it stands for may come free a little
+ * later. In the end that token is thrown away as one too many. */
 #ifndef AL_CORE_ACQUIRE_ACQUIRE_H
 #define AL_CORE_ACQUIRE_ACQUIRE_H
 
@@ -39,31 +43,34 @@ typedef enum al_search_state {
 typedef struct al_search_result {
   al_search_state state;
   int slot;                                      /* free, to be claimed; 0 */
-  int found, busy, mine, unavailable;            /* so far; it ends with the first free slot */
+  int found, busy, mine, unavailable;            /* so far; the search ends with the first free slot */
   int suspects[AL_SUSPECTS_MOST], suspect_count; /* the lowest slots that others hold, or seem to */
 } al_search_result;
 
 typedef struct al_acquire al_acquire;
 
-#define AL_ACQUIRE_WORDS (AL_MESSAGE_SIZE - 160) /* room for how things stand behind them */
+#define AL_ACQUIRE_WORDS (AL_MESSAGE_SIZE - 160) /* room behind them for `standing` */
 
 typedef struct al_acquire_kind {
-  /* Begins a search; the links needed to ask are open. Then `poll` is called from every step until it is not PENDING; it fills
-   * in the view. `cancel` gives up what is being asked. */
+  /* Begins a search; the links needed to ask are open. `poll` is then called from every step until it returns another
+   * state than PENDING; it fills in the view. `cancel` gives up what is being asked. */
   void (*search)(al_acquire *);
   al_search_state (*poll)(al_acquire *);
   void (*cancel)(al_acquire *);
   void (*free)(al_acquire *);
-  al_exclusive *(*claim)(al_acquire *); /* what was seen to be free */
-  void (*claimed)(al_acquire *);        /* goes on with the claim HELD; NULL: al_acquire_hand_over() */
-  void (*missed)(al_acquire *);         /* what was claimed is somebody else's, or gone; NULL */
+  al_exclusive *(*claim)(al_acquire *); /* claims what the search found free */
+  /* called with the claim HELD, instead of al_acquire_hand_over(); NULL */
+  void (*claimed)(al_acquire *);
+  void (*missed)(al_acquire *); /* another has got what we claimed, or it is gone; NULL */
   al_lock_kind lock;
-  bool makes_bell; /* those who wait make it */
-  bool is_shared;  /* others have it beside us: nobody is to be left it, and the bell not to be kept */
+  bool makes_bell; /* waiters make the bell */
+  bool is_shared;  /* others hold the lock beside us: an acquire leaves it to nobody, and keeps no token */
 
-  al_probe_name *suspect; /* which may be a squatter; its context is the al_acquire */
-  void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]);                         /* how things stand */
-  void (*failure_text)(const al_acquire *, al_code code, char out[AL_ACQUIRE_WORDS]); /* why it was not had */
+  /* the name of a queue that may be a squatter (squatter.h); its context is the al_acquire */
+  al_probe_name *suspect;
+  void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]); /* how things stand */
+  /* why there is no lock */
+  void (*failure_text)(const al_acquire *, al_code code, char out[AL_ACQUIRE_WORDS]);
 } al_acquire_kind;
 
 struct al_acquire {
@@ -72,39 +79,40 @@ struct al_acquire {
   al_resource *resource;
   al_acquire_options options;
   bool waits;            /* false: searches once */
-  al_backoff reconnects; /* between searches for which the prober was lost */
+  al_backoff reconnects; /* between searches that lost the prober */
   int attempts;          /* races lost since the last wait */
-  bool was_excused;      /* one of them was not counted, as its claim was told to search anew */
-  char lost_to[160];     /* the last of them, in words */
+  bool was_excused;      /* one lost race was not counted, as its claim was told to search anew */
+  char lost_to[160];     /* the reason of the last lost race */
 
   al_line line;
   al_patience patience;
 
-  al_search_result view, last; /* of the search under way; of the last one that came to its end */
+  al_search_result view, last; /* of the search under way; of the last complete one */
   al_exclusive *own;           /* the claim; NULL */
   al_squatter squatter;
-  al_code verdict; /* what to fail with when squatters do not explain it */
+  al_code verdict; /* the code to fail with, unless squatters explain why nothing is free */
 };
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
 
-/* An operation of `size` bytes, which begin with an al_acquire. NULL: no memory. */
+/* Begins an operation of `size` bytes, which start with an al_acquire. NULL: no memory. */
 al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
                         const al_acquire_options *options);
 
-/* The claim is all that was wanted: the operation ends with a lock as soon as that is certain, or goes on as if it had missed
- * it. */
+/* The claim is all that the kind needs. The operation ends with a lock as soon as the claim is certain. If the claim
+ * is gone instead, it goes on like al_acquire_missed(). */
 void al_acquire_hand_over(al_acquire *self);
 
-/* The claim is not HELD any more: another search, or the operation ends. */
+/* The claim is not HELD any more: searches again, or ends the operation. */
 void al_acquire_missed(al_acquire *self);
 
-/* Words for what the last search has seen free, or open, while it waits: "it", "a slot". Whether others came first, only the
- * broker knows. */
+/* Describes what the last search has seen free, or open. `subject` is "it", "a slot" or "the door"; `state` is "free"
+ * or "open". Whether others came first, only the broker knows. */
 void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
                               char out[AL_MESSAGE_SIZE]);
 
-/* Waiting with the claim in hand, for others to leave. False: it does not wait, and the operation has failed with AL_BUSY. */
+/* Begins to wait for others to leave, with the claim in hand. False: it does not wait, and the operation has failed
+ * with AL_BUSY. */
 bool al_acquire_may_wait(al_acquire *self);
 
 #endif

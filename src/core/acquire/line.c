@@ -57,7 +57,7 @@ static void arrive(al_line *line) {
   if (al_resource_may_have_bell(line->resource)) al_bell_arrive(line->bell);
 }
 
-/* Others may still wait: this acquire lines up with them, and they have their chance first. */
+/* Others may still wait. This acquire then joins the line before it searches, and they have their chance first. */
 static bool is_polite(const al_line *line) {
   bool is_lining_up = line->waits && !line->is_shared;
   return line->is_fair || (is_lining_up && al_resource_was_awaited(line->resource));
@@ -96,8 +96,8 @@ void al_line_note_missing(al_line *line) {
                   line->bell->queue);
 }
 
-/* Where others hold the lock beside us, our leaving makes room for nobody at the bell. A bell that was missed within the last
- * minute is missing still, though this acquire has not come to it. */
+/* Where others hold the lock beside us, our leaving makes room for no waiter. A bell that was missing within the last
+ * minute counts as missing, even if this acquire has not subscribed to it. */
 void al_line_leave(al_line *line, al_exclusive *own, bool was_quick) {
   if (line->bell && own && !line->is_shared)
     al_exclusive_ring(own, line->bell, was_quick, al_resource_may_have_bell(line->resource));

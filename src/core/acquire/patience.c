@@ -6,11 +6,11 @@
 #define CHECK (8 * AL_MILLISECOND) /* longer than a hand-over takes */
 #define CHECKS 2
 #define FAIR_GRACE (100 * AL_MILLISECOND)
-#define DOUBT (20 * AL_MILLISECOND) /* in which a dead client's only queue follows its token */
+#define DOUBT (20 * AL_MILLISECOND) /* within this time a dead client's only queue follows its token */
 #define BELIEF (2 * AL_SECOND) /* hundreds of queues of a dead client follow their tokens in half of that */
 #define SLIGHTED_MOST 8
-#define POLL_MOST (AL_NEVER / 4)       /* some seventy years, which still can be added to any time */
-#define AT_ONCE (100 * AL_MILLISECOND) /* in which tokens follow that lay ready behind the one thrown away */
+#define POLL_MOST (AL_NEVER / 4)       /* some seventy years; can still be added to any time */
+#define AT_ONCE (100 * AL_MILLISECOND) /* tokens that lay ready behind a wasted one follow in this time */
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options) {
   int64_t poll = options->poll < POLL_MOST ? options->poll : POLL_MOST;

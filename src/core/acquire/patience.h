@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Patience at the doorbell: how long a caller leaves a free slot to others, and how long a token in hand is believed.
- * Nothing here talks to anybody.
+ * Patience at the doorbell, the queue whose messages, the tokens, wake waiters (bell.h): how long a waiter leaves a
+ * free slot to others, and how long it believes a token in hand. This file only decides; it sends nothing.
  *
- * A slot found free by somebody without a token may be somebody else's: that one's token is on its way, or it is claiming
- * already. Where a slot is handed on all the time it is free again and again for some milliseconds; so it is taken only
- * after it was seen free for longer than that takes. The same goes for a token that did not lead to a slot at once: most
- * likely it is one too many, and whoever took a slot with it would take somebody else's.
+ * A slot that a caller without a token finds free may be meant for another waiter, whose token is on its way or who
+ * is claiming already. A slot that is handed on all the time is free again and again for some milliseconds. So a
+ * caller without a token takes a slot only after it was seen free for longer than a hand-over takes. The same goes
+ * for a token that did not lead to a slot at once: most likely it is one too many, and a slot taken with it would be
+ * another waiter's.
  *
- * A token may arrive before its slot is free, as a dead client's messages go back before its queues go: some milliseconds
- * before, and up to a second where it held hundreds. So looks follow in quick succession, for two seconds, or a poll
- * if that is less; then it is thrown away. Where one was too many more may be: those that follow at once get one look
- * each, begun with the token in hand.
+ * A token may arrive before its slot is free, as a dead client's messages go back before its queues go: some
+ * milliseconds before, and up to a second if the client held hundreds of queues. So a waiter with a token searches in
+ * quick succession for two seconds, or for the time of the option `poll` if that is less. Then the token is thrown
+ * away. If one token was too many, more may be: each token that follows at once gets one search, begun with the token
+ * in hand.
  *
- * Whoever has left free slots to others again and again, and found them taken each time, takes the next one at sight:
- * callers that do not wait would keep it waiting for ever. */
+ * A waiter that has left free slots to others again and again, and found them taken each time, claims the next one at
+ * once: callers that do not wait would otherwise keep it waiting for ever. */
 #ifndef AL_CORE_ACQUIRE_PATIENCE_H
 #define AL_CORE_ACQUIRE_PATIENCE_H
 
@@ -25,24 +27,24 @@
 typedef struct al_patience {
   bool fair;
   int64_t poll;
-  int sightings;         /* looks in a row that found a slot which was left to others */
-  int slighted;          /* how often such a slot was another's at the next look */
-  int64_t doubted_since; /* the first look with the token in hand was in vain then; AL_NEVER */
-  int64_t wasted_at;     /* the last token was thrown away then */
-  al_backoff looks;      /* with the token in hand */
+  int sightings;         /* searches in a row that found a slot which was left to others */
+  int slighted;          /* how often the next search found such a slot taken */
+  int64_t doubted_since; /* when a search with the token in hand first found nothing; AL_NEVER */
+  int64_t wasted_at;     /* when the last token was thrown away */
+  al_backoff looks;      /* between searches with the token in hand */
 } al_patience;
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options);
 
-/* A free slot was seen, by one with or without a token. How long to leave it to others before another look; 0: it has
- * been left to them long enough. */
+/* A search found a free slot. Returns how long to leave it to others before the next search; 0: it was left to them
+ * long enough. `has_token`: the caller has a token. */
 int64_t al_patience_leave(al_patience *patience, bool has_token, int64_t now);
 
-/* No free slot was seen, by a look that began with or without a token. When to look again; AL_NEVER: the token in hand is
- * one too many, and is to be thrown away. */
+/* A search found no free slot. Returns when to search again; AL_NEVER: throw the token away, as it is one too many.
+ * `has_token`: the search began with a token in hand. */
 int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uint64_t *random);
 
-/* A token has come since the last look: time for another one. */
+/* True if a token has come since the last search: search again. */
 bool al_patience_is_over(const al_patience *patience, bool has_token);
 
 #endif

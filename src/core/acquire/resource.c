@@ -8,8 +8,8 @@
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
-#define SQUAT_EVERY (60 * AL_SECOND) /* squatters are looked for at most so often */
-#define BELL_EVERY (60 * AL_SECOND)  /* a doorbell that was missing is asked for at most so often */
+#define SQUAT_EVERY (60 * AL_SECOND) /* least time between two checks for squatters */
+#define BELL_EVERY (60 * AL_SECOND)  /* least time until a doorbell that was missing is asked for again */
 
 void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,
                       al_probing probing) {
@@ -44,7 +44,7 @@ bool al_resource_may_have_bell(const al_resource *resource) {
   return !resource->is_silent && is_past(resource, resource->bell_missed, BELL_EVERY);
 }
 
-/* We ourselves, or who told our last claim. */
+/* When we waited ourselves, or when a waiter told our last claim, whichever is later. */
 static int64_t last_awaited(const al_resource *resource) {
   const al_exclusive *former = resource->former;
   bool is_later = former && former->is_awaited && former->awaited_at > resource->awaited_at;

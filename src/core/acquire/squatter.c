@@ -8,14 +8,14 @@
 #include "core/hold/exclusive.h"
 #include "core/session/session.h"
 
-/* Also if it has gone since: answers on different channels may overtake one another. */
+/* Counts a queue that has gone since, too: answers on different channels may overtake one another. */
 static bool is_or_was_ours(const al_squatter *squatter, const char *queue) {
   al_session *session = squatter->op->session;
   return strcmp(session->last_released, queue) == 0 || al_exclusive_find(session, queue);
 }
 
-/* What another caller on this very connection has got meanwhile, the broker lets its owner declare: that is no squatter, nor
- * is it known what the others are by then. */
+/* If another caller on this very connection has got the queue meanwhile, the broker lets us declare it: it is no
+ * squatter, and what the other suspects are is unknown by then. */
 static bool is_last_squatter(al_squatter *squatter, const amqp_queue_declare_ok_t *ok) {
   char queue[AL_NAME_SIZE];
   snprintf(queue, sizeof queue, "%.*s", (int)ok->queue.len, (const char *)ok->queue.bytes);

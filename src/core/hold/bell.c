@@ -15,7 +15,7 @@
 #include "core/session/session.h"
 
 #define KEEPER                                                                                               \
-  INT_MAX /* the priority of whoever holds what is waited for: the token it rings for is its own */
+  INT_MAX /* the priority of a holder that others wait for: it rings for a token, and must get it itself */
 
 bool al_bell_is_out(const al_bell *bell) { return bell->consumer.state == AL_CONSUMER_OUT; }
 
@@ -32,22 +32,21 @@ static void declare(const al_consumer *consumer) {
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
-/* Anything but a token is nobody's business. */
 static bool is_token(const al_content *content) { return strcmp(content->type, AL_TYPE_TOKEN) == 0; }
 
-/* Whatever refuses is no bell to us. */
+/* A bell that refuses us is missing, for us. */
 static void bell_closed(al_bell *bell, const al_event *event) {
   bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD || event->method == AMQP_QUEUE_DECLARE_METHOD;
   bell->owes = bell->makes || !bell->is_missing;
 }
 
-/* Whoever waits learns from the link itself that it is down. */
+/* That the link is down the operation learns from the link itself. */
 static bool is_news_to_op(const al_bell *bell, al_consumer_news news) {
   return news == AL_CONSUMER_RECEIVED || news == AL_CONSUMER_CANCELLED || news == AL_CONSUMER_CLOSED ||
          (news == AL_CONSUMER_SUBSCRIBED && bell->makes);
 }
 
-/* Before all who wait. */
+/* With a priority above that of all waiters. */
 static void arrive_first(al_bell *bell) {
   bell->consumer.priority = KEEPER;
   al_bell_arrive(bell);
@@ -65,7 +64,7 @@ static void bell_told(al_consumer *consumer, al_consumer_news news, const al_eve
     al_consumer_cancel(consumer);
   if (news == AL_CONSUMER_ENDED && bell->keeps && !bell->has_left) arrive_first(bell);
   if (news == AL_CONSUMER_CLOSED) bell_closed(bell, event);
-  if (news == AL_CONSUMER_DOWN) bell->owes = !consumer->had; /* a token goes back by itself */
+  if (news == AL_CONSUMER_DOWN) bell->owes = !consumer->had; /* the broker requeues a token by itself */
   if (bell->has_left && al_bell_is_out(bell)) free(bell);
   if (op) op->step(op);
 }

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The doorbell: N-bell, a queue of tokens, about as many as there are slots. It wakes, and never decides who holds: a
- * token is a reason to look, and a wrong one costs a look, never more. An administrator makes it; or, where there is none,
- * whoever waits (N-mutexbell, N-rwbell): then it is empty at first, and whoever leaves rings.
+ * The doorbell, bell for short: the queue at which the waiters for a lock consume. Its messages are called tokens. A
+ * token tells the waiter that receives it to search again. It grants nothing: a wrong token costs one search, never
+ * more. To ring is to publish a token.
  *
- * An al_bell is one caller at it, from its acquire to the end of its lock: a consumer (consumer.h has its states), so that the
- * broker serves those who wait in their order, by priority. Whoever holds a slot with a token keeps the token
- * unacknowledged: should its process die, the broker gives it to the next. Whoever holds one without stops consuming,
- * lest it take a token that could wake somebody, and rings when it is done.
+ * A semaphore N has the bell N-bell. An administrator makes it, with about as many tokens as there are slots. A mutex
+ * and a readers–writer lock have the bells N-mutexbell and N-rwbell. Their waiters make them. Such a bell is empty at
+ * first, and a holder rings when it leaves.
  *
- * A bell that cancels its callers, or closes their channel, may have been replaced by another: whoever waits arrives anew.
- * One that refuses to be consumed is none. A token that led to no slot is thrown away, and its caller waits on with its
- * priority raised by one, so as not to fall behind those who came later. */
+ * An al_bell is one caller's place at the bell, from the beginning of its acquire to the end of its lock. It is a
+ * consumer (consumer.h has its states): the broker serves waiters by priority, in their order. A holder that got its
+ * slot with a token keeps the token unacknowledged: if its process dies, the broker gives the token to the next
+ * waiter. A holder without a token cancels its consumer, because it must not take a token that could wake a waiter.
+ * It rings when it leaves.
+ *
+ * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
+ * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
+ * away. Its waiter then waits on with its priority raised by one, so that it does not fall behind waiters that came
+ * later. */
 #ifndef AL_CORE_HOLD_BELL_H
 #define AL_CORE_HOLD_BELL_H
 
@@ -23,45 +29,49 @@ typedef struct al_bell {
   al_consumer consumer;
   al_op *op; /* stepped when a token came or the bell went; NULL: nobody waits */
   char queue[AL_NAME_SIZE];
-  bool makes;    /* it is those who wait that declare it */
-  bool is_first; /* nobody was at the bell when we came, so nobody who waits came before */
-  bool
-      is_missing; /* there is none by this name, or none that we may consume from, or that answers; bell.c sets it */
-  bool owes;     /* a token or a ring, to those who wait: there is a bell, as far as is known */
-  bool stays;    /* holds a slot: consumes only until it is clear whether a token lay ready */
-  bool keeps;    /* holds what others wait for: takes a token, before them, or rings for one */
-  bool has_left; /* freed as soon as nothing can arrive any more */
+  bool makes; /* waiters declare this bell */
+  /* known from `makes` bells only: nobody consumed when we subscribed, so no waiter came before us */
+  bool is_first;
+  /* no bell has this name, or we may not consume from it, or it does not answer; set by bell.c */
+  bool is_missing;
+  bool owes;     /* we owe the waiters a token or a ring: as far as is known there is a bell */
+  bool stays;    /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
+  bool keeps;    /* its caller holds what others wait for: it takes a token, before them, or rings for one */
+  bool has_left; /* it is freed as soon as nothing can arrive any more */
 } al_bell;
 
-/* A caller at the bell by this queue, who has not arrived there yet. `makes`: declares it when arriving. NULL: no memory. */
+/* A place at the bell of this queue. It does not consume yet. `makes`: it declares the queue when it subscribes.
+ * NULL: no memory. */
 al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes);
 
-/* Consumes from now on, if it is out. The holder must be open; without a free channel it stays out. */
+/* Subscribes, if the place is out. The holder must be open. If no channel is free, the place stays out. */
 void al_bell_arrive(al_bell *bell);
 
 bool al_bell_is_out(const al_bell *bell);
-bool al_bell_is_arriving(const al_bell *bell); /* the broker has not said yet that it is at the bell */
+bool al_bell_is_arriving(const al_bell *bell); /* the broker has not answered the consume yet */
 bool al_bell_has_token(const al_bell *bell);
-bool al_bell_is_first(const al_bell *bell); /* in line; known only where those who wait make the bell */
+bool al_bell_is_first(const al_bell *bell); /* first in line; known only of a bell that waiters make */
 
-/* If it has not arrived yet: leaves, as if the bell were missing. */
+/* Leaves, if the broker has not answered the consume yet. The bell then counts as missing. */
 void al_bell_give_up(al_bell *bell);
 
-/* The token led to no slot for too long: there are too many. */
+/* The token led to no slot for too long, so there is one token too many: throws it away. */
 void al_bell_waste(al_bell *bell);
 
-/* True once, when the bell was found to be missing since this was last called. */
+/* True once, if the bell was found to be missing since the last call. */
 bool al_bell_take_missing(al_bell *bell);
 
-/* The caller holds a slot, and waits no longer. `was_quick`: so quickly that a token which lay ready for it may still be
- * on its way; left behind it would be one too many, as soon as the caller rings. `may_exist`: false if the bell was found to be
- * missing lately, by whomever: then the caller does not come to it to keep a token. */
+/* The caller holds a slot, and waits no longer. `was_quick`: the caller got the slot so quickly that a token which
+ * lay ready may still be on its way to it. If that token were left in the queue, there would be one too many as soon
+ * as the caller rings. `may_exist`: false if any acquire found the bell missing lately; then this caller does not
+ * subscribe to keep a token. */
 void al_bell_stay(al_bell *bell, bool was_quick, bool may_exist);
 
-/* The caller holds what others wait for at a bell they made: it has to have a token, for them to get should it die. */
+/* The caller holds what others wait for, at a bell that they made. It must have a token, which the broker gives to a
+ * waiter if the caller dies. */
 void al_bell_keep(al_bell *bell);
 
-/* The end of it; NULL is fine. `freed`: a slot came free, which somebody who waits must learn by a token or a ring. */
+/* Ends the place; NULL is fine. `freed`: a slot came free, and a waiter must learn of it by a token or a ring. */
 void al_bell_leave(al_bell *bell, bool freed);
 
 #endif

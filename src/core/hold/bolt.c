@@ -30,7 +30,7 @@ bool al_bolt_is_needed(const al_session *session, const char *bolt) {
   return al_link_ends_by_name(&session->holder) && !is_denied(session, bolt);
 }
 
-/* One channel has one bolt and one claim: and tags are the channel's own. */
+/* Tags belong to a channel, and one channel has at most one bolt and one claim. */
 static amqp_bytes_t bolt_tag(char out[TAG_SIZE], const char *tag) {
   snprintf(out, TAG_SIZE, "%s-bolt", tag);
   return amqp_cstring_bytes(out);
@@ -61,8 +61,9 @@ bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag) {
 
 void al_bolt_look(al_channel *channel, const char *bolt) { al_declare_bolt(channel, bolt, true); }
 
-/* The broker tells no more than 255 bytes, the last three of them dots then: and so of a long name how it begins. What the
- * claim's own queue is refused with where that is another's must not be taken for it: there the name counts in full. */
+/* The broker cuts its text at 255 bytes and then ends it with three dots, so only the beginning of a long name may be
+ * there. The text that refuses the claim's own queue, because another client holds it, must not be taken for the
+ * bolt's: for that text the name must be there in full. */
 static bool is_named(const char *text, const char *bolt, bool in_full) {
   char words[AL_NAME_SIZE + 16];
   snprintf(words, sizeof words, "queue '%s'", bolt);
@@ -76,7 +77,7 @@ static bool is_named(const char *text, const char *bolt, bool in_full) {
   return strncmp(at, words, most) == 0;
 }
 
-/* Other 403s begin with the permission that is missing: "access to queue", "configure access to queue". */
+/* Any other 403 begins with the permission that is missing: "access to queue", "configure access to queue". */
 static bool is_in_use(const char *text) {
   static const char words[] = "ACCESS_REFUSED - queue '";
   return strncmp(text, words, sizeof words - 1) == 0;
@@ -92,7 +93,7 @@ al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt) {
 void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
   if (!session->denied_bolts) session->denied_bolts = calloc(1, sizeof *session->denied_bolts);
   al_denied_bolts *denied = session->denied_bolts;
-  if (!denied) return; /* the next claim is denied it again */
+  if (!denied) return; /* the next claim will be denied it again */
   int index = find_denied(denied, bolt);
   if (index < 0) index = (int)(denied->count++ % AL_DENIED_MOST);
   snprintf(denied->list[index].name, AL_NAME_SIZE, "%s", bolt);

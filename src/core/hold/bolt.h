@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The bolt: what keeps an exclusive queue's holder alone where the queue itself does not.
+ * The bolt: a second queue that keeps the holder of an exclusive queue alone where RabbitMQ itself does not.
  *
- * Before 4.3, a RabbitMQ queue that ends takes away whatever stands under its name, be it another's by now. A client that dies
- * while its declare is under way leaves a queue that starts, finds its owner dead, and ends at once: maybe after the next
- * holder's was declared. That one is then there no more, for anybody but its holder; another can be declared beside it; and
- * each of them, when it ends, does the same to the next.
+ * The fault that needs it: before 4.3, a RabbitMQ queue that ends removes whatever queue is registered under its
+ * name, even if that is by now the queue of another client. A client that dies while its declare is under way leaves
+ * such a queue: it starts, finds that its owner is dead, and ends at once. That may be after the next holder has
+ * declared its queue. The next holder is then robbed: its queue exists for nobody but itself, and another client can
+ * declare a second queue of the same name. Each of these queues does the same to the next one when it ends.
  *
- * So there a claim also consumes, exclusively, from a queue beside the one it declares: Q-bolt. That one is nobody's, it is
- * there before and after, and its own process says who consumes from it. Whoever may not enter while somebody holds Q, and
- * claims no Q of its own (a reader), asks how many consume from the bolt.
+ * The cure: on such a broker a claim on queue Q also consumes, exclusively, from the queue Q-bolt. This is called
+ * shutting the bolt. Q-bolt belongs to no connection and exists before and after the claim. Its own process knows who
+ * consumes from it. A client that must not enter while somebody holds Q, and claims no Q of its own (a reader), asks
+ * how many consumers the bolt has.
  *
- * Nothing but probes ever goes there, which mean nothing to whoever consumes them. The queue expires when it was not used for
- * ten seconds: a program that locks many things once has as many bolts behind it. Where it may not be declared or consumed
- * from, claims of this one queue do without, for a minute. */
+ * Only probes are ever published to a bolt; they mean nothing to its consumer. The queue expires after ten seconds
+ * without use: a program that locks many things once leaves as many bolts for that time. Where a bolt may not be
+ * declared or consumed from, claims of this one queue do without it for a minute. */
 #ifndef AL_CORE_HOLD_BOLT_H
 #define AL_CORE_HOLD_BOLT_H
 
@@ -23,42 +25,42 @@
 
 #define AL_DENIED_MOST 16
 
-/* Bolts that were denied; the latest of them, if there are more. */
+/* The bolts that were denied, at most the latest AL_DENIED_MOST. */
 typedef struct al_denied_bolts {
   struct {
     char name[AL_NAME_SIZE];
     int64_t until;
   } list[AL_DENIED_MOST];
   unsigned count;
-  int64_t told_until; /* so long people are not told again */
+  int64_t told_until; /* no note is written before then */
 } al_denied_bolts;
 
-/* Of a broker that needs bolts; and this one was not denied lately. */
+/* True if the broker needs bolts, and this bolt was not denied lately. */
 bool al_bolt_is_needed(const al_session *session, const char *bolt);
 
-/* Goes before the claim's declare. It is not answered; the declare-ok behind it proves that it is shut. If another has shut it
- * the channel is closed. `tag`: the claim's. */
+/* Written before the claim's declare. The broker does not answer it: the declare-ok behind it proves that the bolt is
+ * shut. If another client has shut it, the broker closes the channel. `tag`: the claim's. */
 void al_bolt_shut(al_channel *channel, const char *bolt, const char *tag);
 
-/* At any time after that, as the consume has no answer to be overtaken. Is answered with cancel-ok. */
+/* At any time after al_bolt_shut(): its consume has no answer that could be overtaken. The answer is cancel-ok. */
 void al_bolt_open(al_channel *channel, const char *tag);
 
-/* That consumer's, of a claim with this tag. */
+/* True if this is the tag of the bolt's consumer, for a claim whose tag is `tag`. */
 bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag);
 
-/* Asks who has shut it: the answer is a declare-ok, with as many consumers. */
+/* Asks whether the bolt is shut: the answer is a declare-ok with the number of consumers. */
 void al_bolt_look(al_channel *channel, const char *bolt);
 
 typedef enum al_bolt_verdict {
-  AL_BOLT_OTHER,  /* it is not the bolt that was refused */
-  AL_BOLT_LOST,   /* another has it, or it has just expired: it may be had next time */
-  AL_BOLT_REFUSED /* it cannot be had */
+  AL_BOLT_OTHER,  /* the refusal is not about the bolt */
+  AL_BOLT_LOST,   /* another client has it, or it has just expired: retry */
+  AL_BOLT_REFUSED /* we cannot have it: claims do without */
 } al_bolt_verdict;
 
-/* Why the channel was closed. */
+/* Tells from the event that closed the channel what it means for the bolt. */
 al_bolt_verdict al_bolt_judge(const al_event *event, const char *bolt);
 
-/* Claims do without it from now on, and people are told, once a minute of all together. */
+/* Claims do without this bolt for a minute. One note a minute tells people, for all bolts together. */
 void al_bolt_deny(al_session *session, const char *bolt, const char *text);
 
 #endif

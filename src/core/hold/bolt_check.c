@@ -26,12 +26,13 @@ void al_bolt_check_begin(al_bolt_check *bolts, al_op *op, al_answer *answers, si
   al_probes_begin(&bolts->probes, op, AL_MESSAGE_PROBE, AL_PROBE_AUTO, count, bolt_name, bolts);
 }
 
-/* By whatever keeps its probe from being answered, too; a queue that is down keeps nobody out, and is seen to be. */
+/* A bolt whose probe is not answered may be shut, too. A bolt whose node is down keeps nobody out; the inspection
+ * tells that. */
 static bool may_be_shut(const al_bolt_check *bolts, size_t index) {
   return bolts->answers[index] == AL_ANSWER_ABSENT && bolts->probes.answers[index] != AL_ANSWER_ABSENT;
 }
 
-/* True if there is one more to be looked at. */
+/* True if one more bolt must be inspected. */
 static bool look_at_next(al_bolt_check *bolts) {
   char bolt[AL_NAME_SIZE];
   while (bolts->next < bolts->count && !may_be_shut(bolts, bolts->next)) bolts->next++;

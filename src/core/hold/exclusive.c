@@ -24,7 +24,7 @@ static bool was_declared(const al_exclusive *own) { return !awaits(own, AL_REPLY
 
 static bool is_bolted(const al_exclusive *own) { return own->bolt[0]; }
 
-/* The one that has not been answered for; NULL: there is none, or it has. */
+/* The bolt that the broker has not answered for yet; NULL: there is none, or the answer came. */
 static const char *awaited_bolt(const al_exclusive *own) {
   if (is_bolted(own)) return was_declared(own) ? NULL : own->bolt;
   return awaits(own, AL_REPLY_DOOR_BOLT) ? own->door_bolt : NULL;
@@ -50,14 +50,14 @@ static void send_bind(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
 }
 
-/* As al_channel_look(), but it has no answer: only, the channel is closed if the queue is not there. */
+/* Like al_channel_look(), but without an answer: the broker only closes the channel if the queue does not exist. */
 static void send_check(al_exclusive *own) {
   amqp_queue_declare_t check = {.queue = amqp_cstring_bytes(own->claim.queue), .passive = 1, .nowait = 1};
   al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
 }
 
-/* Never anything but another's exclusive queue: one that is in use, or holds messages, is not deleted; and what else may
- * stand there has been looked for before. */
+/* Deletes no queue. The broker refuses to delete another's exclusive queue. A queue that is in use or has messages is
+ * not deleted, because of if-unused and if-empty. Whatever else may stand there, the search before has found. */
 static void go_through(al_exclusive *own) {
   amqp_queue_delete_t request = {.queue = amqp_cstring_bytes(own->door), .if_unused = 1, .if_empty = 1};
   own->other_deletes++;
@@ -89,16 +89,17 @@ static void settle(al_exclusive *own) {
 static void cancelled(al_exclusive *own) {
   al_channel *channel = own->channel;
   came(own, AL_REPLY_CANCEL);
-  if (own->claim.state == AL_CLAIM_RELEASING) return; /* ours: delete-ok follows */
+  if (own->claim.state == AL_CLAIM_RELEASING) return; /* our own deletion: delete-ok follows */
   own->channel = NULL;
   al_channel_close(channel);
   al_claim_lose(&own->claim, "its queue was deleted by somebody else");
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
-/* What is told of ours may mean one before it that has expired: from 4.0 to 4.2 a channel that has consumed from both then
- * forgets the consumer of the second, which stays as long as the channel. And if ours it is, whoever was robbed of its queue
- * has nothing left. */
+/* This basic.cancel may be about an earlier bolt that has expired. From 4.0 to 4.2 a channel that has consumed from
+ * both then forgets the consumer of the second, which stays as long as the channel: so the channel must not be used
+ * again. If it is about our bolt, a holder that was robbed of its queue has nothing left: so the broker is asked for
+ * the queue. */
 static void bolt_ended(al_exclusive *own) {
   own->channel->is_spoilt = true;
   if (own->claim.state == AL_CLAIM_HELD) al_claim_confirm(&own->claim);
@@ -111,7 +112,7 @@ static void consumer_ended(al_exclusive *own, const amqp_basic_cancel_t *cancel)
     bolt_ended(own);
 }
 
-/* The door's own queue was not there; but that proves nothing while its bolt is shut. */
+/* The door's own queue did not exist; but that proves nothing while its bolt is shut. */
 static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   came(own, AL_REPLY_DOOR_BOLT);
   if (ok->consumer_count == 0 || own->claim.state != AL_CLAIM_CLAIMING) return;
@@ -132,8 +133,9 @@ static void declared(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   settle(own);
 }
 
-/* It was consumed, or the channel would have been closed: where we let go while claiming, consume-ok comes behind this. Whoever
- * comes next finds the bolt open, too, but for that of a spoilt channel, which ends with it. */
+/* Our queue was consumed, as otherwise the channel would have been closed. If we released while claiming, consume-ok
+ * comes behind this. The next client finds the bolt open, too; except for the bolt of a spoilt channel, which opens
+ * when that channel ends. */
 static void let_go(al_exclusive *own) {
   if (awaits(own, AL_REPLY_DELETE | AL_REPLY_BOLT)) return;
   if (awaits(own, AL_REPLY_CANCEL))
@@ -190,17 +192,17 @@ static bool method_arrived(al_exclusive *own, const al_event *event) {
   }
 }
 
-/* What the broker's words mean for a claim that was not yet held. */
+/* Sets the code of a claim that was refused before it was held. */
 static void refused(al_exclusive *own, const al_event *event) {
   al_code code = al_event_code(event, AL_CONTENDED, AL_REMOVED);
-  /* A door that may be deleted, but is in use: another caller on this very connection has just shut it. */
+  /* The door may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
   if (judge(own, event) != AL_BOLT_OTHER) code = AL_CONTENDED;
   al_claim_blame(&own->claim, code, event->text);
 }
 
-/* The bolt cannot be had. A claim that has made nothing yet is begun anew, without; a reader looks anew. */
+/* If the bolt is denied: a claim that has made nothing yet begins again without it. A reader must search again. */
 static bool goes_on_without(al_exclusive *own, const al_event *event) {
   al_session *session = own->claim.session;
   if (judge(own, event) != AL_BOLT_REFUSED) return false;
@@ -215,7 +217,8 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
   return true;
 }
 
-/* By our release it was found that another's end has taken the queue away. What was left of it went with the channel. */
+/* The release found that the end of another client's queue has removed ours. What was left of ours went with the
+ * channel. */
 static bool was_robbed(const al_exclusive *own, const al_event *event) {
   bool has_checked = own->claim.state == AL_CLAIM_RELEASING && is_bolted(own);
   return has_checked && was_declared(own) && !awaits(own, AL_REPLY_BESIDE) &&
@@ -225,7 +228,7 @@ static bool was_robbed(const al_exclusive *own, const al_event *event) {
 static void channel_closed(al_exclusive *own, const al_event *event) {
   if (goes_on_without(own, event)) return;
   bool was_claiming = own->claim.state == AL_CLAIM_CLAIMING, was_held = own->claim.state == AL_CLAIM_HELD;
-  /* Our own queue was not declared: what was refused is its declare, or its bolt, which comes before. */
+  /* Our own queue was not declared. So the refusal is about its declare, or about its bolt, which comes before. */
   bool made_nothing = !was_declared(own) && (event->method == AMQP_QUEUE_DECLARE_METHOD ||
                                              event->method == AMQP_BASIC_CONSUME_METHOD);
   bool is_gone = made_nothing || was_robbed(own, event);
@@ -236,9 +239,10 @@ static void channel_closed(al_exclusive *own, const al_event *event) {
     al_claim_enter(&own->claim, AL_CLAIM_GONE);
   else
     al_undo_begin(&own->undo, &own->claim);
-  /* What is absent is our own queue: whoever else asks on this channel declares, or deletes, whether it is there or not. */
+  /* A 404 is about our own queue: all other users of this channel declare, or delete, and for these it makes no
+   * difference whether the queue exists. */
   if (own->on && was_held && !al_event_is_absent(event))
-    own->on(own->on_op, event); /* who may let go of the claim: it is in order by now */
+    own->on(own->on_op, event); /* it may release the claim, which is in order by now */
 }
 
 static void note_waiter(al_exclusive *own) {
@@ -247,7 +251,7 @@ static void note_waiter(al_exclusive *own) {
   al_bell_keep(own->bell);
 }
 
-/* Mostly a probe, by other software or by us, or for the channel's last owner. */
+/* Most messages are probes, by us or by other software, or were meant for the previous user of the channel. */
 static void message_arrived(al_exclusive *own, const al_content *content) {
   if (strcmp(content->consumer_tag, own->claim.ticket) != 0) return;
   if (strcmp(content->type, AL_TYPE_REVOKE) == 0) al_claim_revoke(&own->claim);
@@ -281,8 +285,9 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
-/* Behind whatever is still under way on this channel: it is taken in order. If the queue was taken away its check closes the
- * channel, and so ends what is left of it: where the bolt is on the same node, before others find that open. */
+/* Written behind whatever is still under way on this channel: the broker takes requests in order. If our queue was
+ * removed, the check closes the channel, and so ends what is left of the queue. Where the bolt is on the same node,
+ * that happens before others find the bolt open. */
 static void exclusive_release(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   if (is_bolted(own)) send_check(own);
@@ -321,7 +326,8 @@ static const al_claim_kind exclusive_kind = {.release = exclusive_release,
                                              .gone = exclusive_gone,
                                              .free = exclusive_free};
 
-/* A reader's queue is nobody else's: it looks at the door's bolt. A writer that becomes a reader has shut that one itself. */
+/* A reader's queue is nobody else's, so it has no bolt: the reader checks the door's bolt. A writer that becomes a
+ * reader has shut the door's bolt itself. */
 static void plan_bolt(al_exclusive *own, const al_exclusive_plan *plan) {
   char bolt[AL_NAME_SIZE];
   if (plan->key && !plan->door) return;

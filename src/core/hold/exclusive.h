@@ -3,26 +3,29 @@
  *
  * The claim on one exclusive queue, from its first declare until it is certainly gone.
  *
- * The queue is declared exclusive and auto-delete and is consumed on a channel of its own, so that closing that channel
- * releases it, its deletion by anybody is told by basic.cancel, and an administrator can leave a message in it. On the
- * same channel, behind it, it may be bound, and a queue that must still exist (`beside`) is looked at by a passive declare:
- * if it is gone, the broker's own answer (it closes the channel) undoes the claim. All of it is written at once and takes
- * one round trip.
+ * The queue is declared exclusive and auto-delete, and consumed, on a channel of its own. For this reason closing
+ * that channel releases it, basic.cancel tells when anybody deletes it, and an administrator can leave a message in
+ * it. On the same channel, and behind the consume, the claim may bind its queue. It may also check a queue that must
+ * still exist (`beside`), by a passive declare: if that queue is gone, the broker closes the channel, and this undoes
+ * the claim. All requests are written at once and take one round trip.
  *
- * A queue that must not be there (`door`) is another's exclusive one if it is: to delete it is refused with 405, which undoes
- * the claim as well, and answered with delete-ok if there is none. A passive declare would say the same the wrong way round,
- * and cost the channel, and two lines in the broker's log, whenever all is well.
+ * A claim may require that a queue does not exist: the door (`door`), which is another connection's exclusive queue
+ * (rwlock.h). The claim asks the broker to delete it. If the door exists, the broker refuses with 405, which undoes
+ * the claim as well. If not, it answers delete-ok. A passive declare would tell the same the wrong way round:
+ * whenever all is well it would cost the channel, and two lines in the broker's log.
  *
- * Where the broker's exclusive queues alone are not enough, a bolt (bolt.h) is shut before the declare, and opened behind the
- * delete: whoever was robbed of its queue would otherwise delete what the next one has declared by its name, and, refused,
- * take it away. A reader looks at the bolt of the door.
+ * Before RabbitMQ 4.3 an exclusive queue alone may not keep other clients out, and the claim also has a bolt
+ * (bolt.h): a second queue, which is shut by consuming from it exclusively. The claim shuts the bolt before its
+ * declare, and opens it behind the delete: otherwise a holder that was robbed of its queue would delete the queue
+ * that the next holder has declared under the same name, be refused, and take it away by that. A reader claims no
+ * door, so it checks the bolt of the door.
  *
  *   state        what happens                                         next
  *   ---------    --------------------------------------------------   ---------------------------------------------
  *   CLAIMING     declare-ok, consume-ok, bind-ok, delete-ok of the    HELD
- *                door, the look ok
+ *                door, the check ok
  *                closed, answering the bolt or our declare            GONE, nothing was made     (code says why);
- *                                                                     CLAIMING without bolt if that cannot be had
+ *                                                                     CLAIMING without bolt if that is denied
  *                closed, answering anything else                      UNDOING                    (code says why)
  *                the door's bolt is shut                              RELEASING                  (contended)
  *                release                                              RELEASING
@@ -38,14 +41,16 @@
  *   UNDOING      see undo.h                                           GONE
  *   any          the link goes down                                   GONE, lost if it was HELD
  *
- * A message of type AL_TYPE_REVOKE asks for the claim back. It is noted, and changes no state: nobody takes a claim away
- * from its holder. One of type AL_TYPE_TOKEN wakes whoever waits with the claim in hand, one of type AL_TYPE_WAITING tells
- * that others wait for the claim. Messages of other types, and those without one, are probes and mean nothing.
+ * Messages in the queue are told apart by their type. AL_TYPE_REVOKE asks for the claim back: it is noted, and
+ * changes no state, because nobody takes a claim away from its holder. AL_TYPE_TOKEN wakes a caller that waits while
+ * it has the claim (the writer behind the door). AL_TYPE_WAITING tells that others wait for the claim. Messages of
+ * other types, and those without one, are probes and mean nothing.
  *
- * Once it is GONE its doorbell is told, whichever way it went: only now does waking somebody lead to a free slot.
+ * When the claim is GONE, whatever the way, its doorbell (bell.h) is told: only from then on does waking a waiter
+ * lead to a free slot.
  *
- * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in the
- * table of names (names.h). */
+ * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in
+ * the table of names (names.h). */
 #ifndef AL_CORE_HOLD_EXCLUSIVE_H
 #define AL_CORE_HOLD_EXCLUSIVE_H
 
@@ -55,8 +60,8 @@
 #include "core/session/claim.h"
 #include "core/wire/channel.h"
 
-/* The replies of the broker to a claim, each told apart by its method and its names. Those that the claim needs are awaited from
- * its beginning, also the ones to a release that was not written yet. */
+/* The replies of the broker to a claim. Each is recognised by its method and by the names in it. All that the claim
+ * will need are awaited from its beginning, also the replies to a release that is not written yet. */
 enum {
   AL_REPLY_DECLARE = 1 << 0,     /* declare-ok of our queue */
   AL_REPLY_CONSUME = 1 << 1,     /* consume-ok */
@@ -64,7 +69,7 @@ enum {
   AL_REPLY_DOOR = 1 << 3,        /* delete-ok of the door: there is none */
   AL_REPLY_DOOR_BOLT = 1 << 4,   /* declare-ok of the door's bolt, with no consumer */
   AL_REPLY_BESIDE = 1 << 5,      /* declare-ok of the queue that must exist */
-  AL_REPLY_CLAIM = (1 << 6) - 1, /* all of those: with the last one the claim is HELD */
+  AL_REPLY_CLAIM = (1 << 6) - 1, /* all of these: with the last of them the claim is HELD */
 
   AL_REPLY_DELETE = 1 << 6, /* delete-ok of our queue */
   AL_REPLY_BOLT = 1 << 7,   /* cancel-ok of our bolt's consumer */
@@ -78,51 +83,54 @@ struct al_exclusive {
   al_channel *channel; /* NULL: UNDOING, GONE */
 
   unsigned awaits; /* replies that have not come, AL_REPLY_… */
-  bool looks_anew; /* it was not to be had because the door's bolt is denied, which is remembered by now */
-  char key[AL_NAME_SIZE];       /* what it is bound to amq.direct with; "" if it is not */
-  char door[AL_NAME_SIZE];      /* must not be there; "" if there is none to go through */
-  char beside[AL_NAME_SIZE];    /* must be there; "" if nothing must */
+  /* it was refused because the door's bolt is denied; that is remembered by now, so a new search may succeed */
+  bool looks_anew;
+  char key[AL_NAME_SIZE];       /* its binding key at amq.direct; "" if it is not bound */
+  char door[AL_NAME_SIZE];      /* must not exist; "" if there is none */
+  char beside[AL_NAME_SIZE];    /* must exist; "" if there is none */
   char bolt[AL_NAME_SIZE];      /* ours; "" where none is needed */
   char door_bolt[AL_NAME_SIZE]; /* must be open; "" where none is needed */
 
   al_undo undo; /* UNDOING */
 
-  int other_deletes;  /* deletes of other queues on our channel that are still to be answered */
-  int woken;          /* tokens that have come */
-  bool is_awaited;    /* somebody waits for it, */
-  int64_t awaited_at; /* or did then */
+  int other_deletes; /* deletes of other queues on our channel that are not answered yet */
+  int woken;         /* tokens that arrived */
+  bool is_awaited;   /* others wait for it, or did at `awaited_at` */
+  int64_t awaited_at;
 
-  al_bell *bell;            /* leaves when the claim is GONE: its token goes back, or it is rung; NULL */
+  /* its holder's place; when the claim is GONE its token goes back, or it is rung; NULL */
+  al_bell *bell;
   char wakes[AL_NAME_SIZE]; /* the queue that gets a token when the claim is GONE; "" */
 
-  /* Methods and the closing of a held claim's channel that are not the claim's own business. NULL: nobody's. */
+  /* Called for methods that are not the claim's own business, and when the channel of a held claim is closed. NULL:
+   * nobody needs them. */
   void (*on)(al_op *op, const al_event *event);
   al_op *on_op;
 };
 
 typedef struct al_exclusive_plan {
   const char *queue;
-  const char *ticket; /* NULL: a fresh one */
+  const char *ticket; /* NULL: the claim makes one */
   const char *beside; /* a queue that must exist; NULL */
-  const char *key;    /* to bind it to amq.direct with; NULL: it is not bound */
-  const char *door;   /* another's exclusive queue, which must not be there once we are bound; NULL */
+  const char *key;    /* its binding key at amq.direct; NULL: it is not bound */
+  const char *door;   /* another's exclusive queue, which must not exist once ours is bound; NULL */
   const char *wakes;  /* the queue that gets a token when the claim is gone; NULL */
 } al_exclusive_plan;
 
-/* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open, and the queue not
- * in its table of names. NULL: no channel or no memory, and the operation has failed. */
+/* Begins a claim for `op`, which watches it from now on and is its first user. The holder must be open. The queue
+ * must not be in the table of names. NULL: no channel or no memory, and the operation has failed. */
 al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan);
 
-/* Deletes another queue on the held claim's own channel; the answer goes to `on`. */
+/* Deletes another queue on the held claim's own channel. The answer goes to `on`. */
 void al_exclusive_delete_other(al_exclusive *own, const char *queue);
 
-/* Takes over a caller at the doorbell, who is told when the claim is gone; see al_bell_stay(). */
+/* Takes over its caller's place at the doorbell, which is told when the claim is gone; see al_bell_stay(). */
 void al_exclusive_ring(al_exclusive *own, al_bell *bell, bool was_quick, bool may_exist);
 
-/* What this connection holds or may hold by this name; NULL if nothing. */
+/* What this connection holds, or may hold, under this name; NULL if nothing. */
 al_exclusive *al_exclusive_find(const al_session *session, const char *queue);
 
-/* What this connection holds, or is about to, bound by this key; NULL if nothing. */
+/* What this connection holds, or is claiming, bound by this key; NULL if nothing. */
 al_exclusive *al_exclusive_find_bound(al_session *session, const char *key);
 
 #endif

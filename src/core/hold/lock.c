@@ -48,7 +48,7 @@ void al_lock_unref(al_lock *lock) {
   al_session_unref(session);
 }
 
-/* Asks the broker, and leaves it at that. */
+/* Does not wait for the answer. */
 static void let_go(al_lock *lock) {
   al_claim_release(lock->claim);
   al_claim_notify(lock->claim);
@@ -58,7 +58,7 @@ static void let_go(al_lock *lock) {
 void al_lock_drop(al_lock *lock) {
   if (!lock || al_session_forked(lock->session)) return;
   al_session *session = lock->session;
-  al_session_ref(session); /* beyond the lock's own */
+  al_session_ref(session); /* one more than the lock's own, which al_lock_unref() may drop */
   {
     AL_TURN(session);
     let_go(lock);
@@ -87,17 +87,17 @@ const char *al_lock_ticket(const al_lock *lock) { return lock->claim->ticket; }
 double al_lock_acquired_at(const al_lock *lock) { return lock->claim->acquired_at; }
 const char *al_lock_reason(const al_lock *lock) { return lock->claim->why; }
 
-/* By its owner, or with everything else when the session was closed. */
+/* By its owner, or together with all others when the session was closed. */
 static bool is_let_go(const al_lock *lock) { return lock->released || lock->claim->was_let_go; }
 
-/* With the turn, so that a loss of which the keeper is just taking note is not called a doubt. */
+/* Takes the turn: otherwise a loss that the keeper is just recording would be called a doubt. */
 static al_code why_not(const al_lock *lock) {
   AL_TURN(lock->session);
   if (!lock->released && lock->claim->state == AL_CLAIM_HELD) return AL_SUSPECT;
   return is_let_go(lock) ? AL_NOT_HELD : AL_LOST;
 }
 
-/* What it reads without the turn is atomic: the answer costs no more than looking at the clock. */
+/* What it reads without the turn is atomic. So it costs no more than reading the clock. */
 al_code al_lock_held(const al_lock *lock, int64_t now) {
   if (al_session_forked(lock->session)) return AL_FORKED;
   bool is_certain = !lock->released && lock->claim->state == AL_CLAIM_HELD &&
@@ -119,8 +119,8 @@ typedef struct lock_op {
   al_op op;
   al_lock *lock;
   al_probes probes;
-  bool is_sure;    /* the question was asked by passive declare */
-  bool is_removed; /* the slot */
+  bool is_sure;    /* asked by passive declare, which also finds a slot whose node is down */
+  bool is_removed; /* the slot is */
 } lock_op;
 
 static void lock_op_stop(al_op *op) { al_probes_cancel(&((lock_op *)op)->probes); }
@@ -139,9 +139,10 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
   al_op_watch(&self->op, lock->claim);
   self->op.stop = lock_op_stop;
   self->op.free = lock_op_free;
-  self->op.is_final = is_let_go(lock); /* it went with everything else: say that of the lock */
+  /* begins even if the session is closed, and fails with what became of the lock */
+  self->op.is_final = is_let_go(lock);
   al_op_start(&self->op, step, AL_NEVER);
-  if (self->op.done) al_session_flush(lock->session); /* nobody waits for it */
+  if (self->op.done) al_session_flush(lock->session); /* nobody waits for this operation */
   return &self->op;
 }
 
@@ -161,7 +162,8 @@ static void releasing(al_op *op) {
   const al_claim *claim = lock->claim;
   char words[AL_LOCK_WORDS];
   al_lock_words(lock, words);
-  if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK) /* the connection went, and the answer with it */
+  /* the connection was lost, and the answer with it */
+  if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK)
     al_op_fail(op, AL_UNREACHABLE, "%s was let go, but nobody said so: %s", words, claim->why);
   else if (claim->state == AL_CLAIM_GONE)
     al_op_finish(op);
@@ -178,7 +180,7 @@ static void release_begin(al_op *op) {
   al_op_ask(op);
   op->step = releasing;
   al_claim_release(lock->claim);
-  al_claim_notify(lock->claim); /* it may be gone already, and somebody be verifying it */
+  al_claim_notify(lock->claim); /* it may be gone already, while another operation verifies it */
 }
 
 al_op *al_lock_release(al_lock *lock) {
@@ -194,9 +196,9 @@ void al_lock_let_go(al_lock *lock) {
   let_go(lock);
 }
 
-/* "Verifying a Held Lock". B is asked for on the lock's own channel, where only its loss can close it. A is asked for
- * elsewhere: the 404 of a missing A would release the lock under its holder. That A is absent is asked once more by passive
- * declare, as its node may be down instead (see slot_count.h). */
+/* "Verifying a Held Lock". B is asked for on the lock's own channel: only the loss of B can close that. A is asked
+ * for elsewhere: the 404 of a missing A would release the lock under its holder. If A is absent, it is asked for once
+ * more by passive declare, as its node may be down instead (see slot_count.h). */
 static void slot_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_lock *lock = context;
   (void)index;
@@ -211,8 +213,8 @@ static void ask_for_slot(lock_op *self, al_probing probing) {
 
 static void verify_begin(al_op *op);
 
-/* What it asks about is still what is held. Otherwise the operation has failed, or begins anew with the claim for which the
- * other was exchanged. */
+/* True if the operation asks about the claim that is held now. Otherwise it has failed, or begins again with the
+ * claim for which al_lock_exchange() has exchanged the other. */
 static bool is_same(lock_op *self) {
   al_op *op = &self->op;
   if (!al_lock_is_still_held(op, self->lock)) return false;
@@ -232,7 +234,7 @@ static void making_sure(al_op *op) {
     al_op_finish(op);
 }
 
-/* What a late answer says may be over by now. */
+/* An answer that came late may no longer be true. */
 static void make_sure(lock_op *self) {
   al_op_answered(&self->op);
   al_op_next(&self->op, making_sure);
@@ -256,7 +258,7 @@ static void verifying(al_op *op) {
 static void verify_begin(al_op *op) {
   lock_op *self = (lock_op *)op;
   al_lock *lock = self->lock;
-  bool is_slot = lock->kind == AL_LOCK_SLOT; /* the others need nothing beside themselves */
+  bool is_slot = lock->kind == AL_LOCK_SLOT; /* the other kinds need no second queue */
   if (!al_lock_is_still_held(op, lock)) return;
   if (is_slot && !al_probing_needs(op, lock->probing)) return;
   al_op_ask(op);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A lock held: a claim that succeeded, and what is said about it. It belongs to its session, and to one owner outside.
+ * A lock: a claim that succeeded, and what is told about it. It belongs to its session, and to one owner outside.
  * Verifying and releasing are operations on it. */
 #ifndef AL_CORE_HOLD_LOCK_H
 #define AL_CORE_HOLD_LOCK_H
@@ -13,35 +13,34 @@ struct al_lock {
   int refs; /* the owner outside, and operations under way */
   al_session *session;
   _Atomic(al_claim *) claim;
-  al_claim
-      *former; /* the claim before it was exchanged for another: somebody may still be looking at it; NULL */
+  al_claim *former; /* the claim before al_lock_exchange(): another caller may still read it; NULL */
   _Atomic al_lock_kind kind;
   char name[AL_NAME_SIZE];
   int slot;
   al_probing probing;
-  bool released; /* the owner let it go: from then on nothing else is said about it */
+  bool released; /* the owner released it: from then on it answers nothing else */
 };
 
-/* Uses a claim that is HELD. `slot`: 0, if it is no slot's. NULL: no memory. */
+/* Uses a claim that is HELD. `slot`: 0 if it is not a slot. NULL: no memory. */
 al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int slot, al_probing probing);
 
-/* From now on it is held by another claim, as what else it may be. The claim before is no longer the lock's. */
+/* From now on another claim holds it, and it is of another kind. The claim before is only kept as `former`. */
 void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);
 
 al_lock *al_lock_ref(al_lock *lock); /* returns it */
 void al_lock_unref(al_lock *lock);
 
-/* Releases it without an operation to tell of the end. */
+/* Releases it. No operation reports the result. */
 void al_lock_let_go(al_lock *lock);
 
-/* True if there is still a lock; otherwise the operation fails with what became of it. */
+/* True if it is held. Otherwise the operation fails and tells why it is not. */
 bool al_lock_is_still_held(al_op *op, const al_lock *lock);
 
-/* Whether it was lost before its owner let go of it, which al_lock_held() does not tell any more once that has happened;
+/* True if it was lost before its owner released it. al_lock_held() does not tell that after the release.
  * al_lock_reason() says why. */
 bool al_lock_was_lost(const al_lock *lock);
 
-/* What is held, for messages: slot 3 of "N". */
+/* What is held, for messages, such as: slot 3 of "N". */
 #define AL_LOCK_WORDS (AL_NAME_SIZE + 32)
 void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]);
 

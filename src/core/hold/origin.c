@@ -12,18 +12,19 @@
 #include "core/wire/channel.h"
 
 #define ORIGINS_MOST 16
-#define FOREIGN_FOR (60 * AL_SECOND) /* an administrator may make it ours */
+/* after that it is asked again: an administrator may have made the queue ours */
+#define FOREIGN_FOR (60 * AL_SECOND)
 
 struct al_origin {
-  al_origin *next; /* the one noted before */
+  al_origin *next; /* the one noted before it */
   al_session *session;
   char queue[AL_NAME_SIZE];
   enum { AL_ORIGIN_NOTED, AL_ORIGIN_ASKED, AL_ORIGIN_OURS, AL_ORIGIN_FOREIGN } state;
-  al_channel *channel; /* ASKED, on this one */
+  al_channel *channel; /* ASKED: the question's */
   int64_t asked_at;
 };
 
-/* Where it is linked, or the end of the list. */
+/* The pointer to it, or to the end of the list. */
 static al_origin **find(al_session *session, const char *queue) {
   al_origin **at = &session->origins;
   while (*at && strcmp((*at)->queue, queue) != 0) at = &(*at)->next;
@@ -60,7 +61,7 @@ static bool is_to_be_asked(const al_origin *origin) {
   return origin->state == AL_ORIGIN_NOTED || is_old;
 }
 
-/* Without a free channel it stays as it is, until the next occasion. */
+/* Without a free channel the state stays, and the next call asks. */
 static void ask(al_origin *origin) {
   char marks[AL_NAME_SIZE];
   if (!is_to_be_asked(origin)) return;

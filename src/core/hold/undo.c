@@ -11,7 +11,7 @@ static void settled(al_undo *undo) {
   al_claim_enter(undo->claim, AL_CLAIM_GONE);
 }
 
-/* Nothing more can be done than to see the queue go with its channel; how soon to look (again), is backed off. */
+/* The queue will go with its channel. Nothing is left to do but to check again, after a backoff. */
 static void later(al_undo *undo) {
   al_session *session = undo->claim->session;
   undo->channel = NULL;
@@ -24,7 +24,7 @@ static void closed(al_undo *undo, const al_event *event) {
     settled(undo);
     return;
   }
-  /* A channel that ends for reasons of its own says nothing of the queue: it is deleted by the next one. */
+  /* A channel that closes for reasons of its own tells nothing of the queue: the next channel deletes it. */
   if (event->method != 0 && !claim->is_denied) {
     snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
     claim->is_denied = true;
@@ -66,7 +66,7 @@ void al_undo_begin(al_undo *undo, al_claim *claim) {
   al_claim_enter(claim, AL_CLAIM_UNDOING);
 }
 
-/* Its channel, if it has one, sees to it. */
+/* While it has a channel, the answer on that decides. */
 static bool is_idle(const al_undo *undo) {
   return undo->claim && undo->claim->state == AL_CLAIM_UNDOING && !undo->channel;
 }

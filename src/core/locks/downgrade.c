@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Downgrading: the writer becomes a reader behind its own door, which is opened only then. There is no moment at which
- * another writer could get in. That the door was its own until there was a reader to be counted, is asked: the news that
- * somebody deleted it may be on its way.
+ * Downgrading: the writer becomes a reader behind its own door (rwlock.h: the queue that keeps others out while it is
+ * shut), and opens the door only then. At no moment another writer can get in. The operation asks the broker whether
+ * the door was its own until there was a reader to be counted: the news that somebody deleted the door may still be
+ * on its way.
  *
- *   claiming ─> making_sure ─> opening ─> reading ─> done    before it opens, whatever fails leaves the writer what it was
+ *   claiming ─> making_sure ─> opening ─> reading ─> done
  *
- * It ends when it is certain that it reads: if the connection went while nobody looked, both went. */
+ * Whatever fails before `opening` leaves the writer what it was. The operation ends when it is certain that the lock
+ * reads: if the connection was lost unnoticed, writer and reader are both lost. */
 #include "core/hold/lock.h"
 #include "core/locks/rwlock.h"
 #include "core/session/session.h"
@@ -16,7 +18,7 @@
 typedef struct downgrade {
   al_op op;
   al_lock *lock;
-  al_claim *door;       /* once the lock is held by the other claim; NULL */
+  al_claim *door;       /* once the lock is held by the reader's claim; NULL */
   al_exclusive *reader; /* until then; NULL */
 } downgrade;
 
@@ -34,7 +36,7 @@ static void downgrade_free(al_op *op) {
   al_lock_unref(((downgrade *)op)->lock);
 }
 
-/* Another downgrade may have put another reader in the place of ours. */
+/* Another downgrade may have put its reader in the place of ours. */
 static void reading(al_op *op) {
   const al_lock *lock = ((downgrade *)op)->lock;
   if (!al_lock_is_still_held(op, lock)) return;
@@ -42,8 +44,8 @@ static void reading(al_op *op) {
   if (al_claim_ascertain_for(op)) al_op_finish(op);
 }
 
-/* The writer's place is given up when the broker says so, as in every release. The lock is a reader's by now: whatever
- * becomes of the door, it goes with its channel. With the connection both go, one after the other. */
+/* The door is open when the broker says so, as in every release. The lock is a reader by now: whatever becomes of the
+ * door, it goes with its channel. If the connection is lost, door and reader both go, one after the other. */
 static void opening(al_op *op) {
   const downgrade *self = (downgrade *)op;
   bool is_open = self->door->state == AL_CLAIM_GONE || self->door->is_denied;
@@ -64,7 +66,7 @@ static void exchange(downgrade *self) {
   al_op_next(&self->op, opening);
 }
 
-/* Ours by now. If it cannot be, the operation has failed. */
+/* True if the reader's claim is HELD. If it cannot be, the operation has failed. */
 static bool has_reader(downgrade *self) {
   al_op *op = &self->op;
   const al_claim *reader = &self->reader->claim;
@@ -72,13 +74,13 @@ static bool has_reader(downgrade *self) {
   if (reader->state == AL_CLAIM_CLAIMING) return false;
   if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
-  else /* LOST would say that it is not a writer any more */
+  else /* LOST would say that the write lock is lost */
     al_op_fail(op, reader->code == AL_LOST ? AL_UNAVAILABLE : reader->code, "\"%s\" could not be claimed: %s",
                reader->queue, reader->why);
   return false;
 }
 
-/* Also if another downgrade of the same lock was faster: that was sure. */
+/* True also if another downgrade of the same lock was faster, which has made sure of the door. */
 static bool reads_by_now(const downgrade *self) { return self->lock->kind == AL_LOCK_READ; }
 
 static void making_sure(al_op *op) {

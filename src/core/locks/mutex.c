@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The true mutex: one exclusive queue, there as long as it is held, and nothing otherwise. */
+ * The true mutex: one exclusive queue, which exists while somebody holds the mutex, and only then. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
   snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
 }
 
-/* ---- the look, and the claim ------------------------------------------------------------------------------------ */
+/* ---- the search, and the claim ----------------------------------------------------------------------------------- */
 
 static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   (void)index;

@@ -11,13 +11,13 @@ static void queue_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   snprintf(out, AL_NAME_SIZE, "%s", ((const al_queue_search *)context)->queue);
 }
 
-/* Let go of, and not gone yet. */
+/* Released, but not gone yet. */
 static bool is_leaving(const al_exclusive *ours) {
   if (!ours || ours->claim.is_denied) return false;
   return ours->claim.state == AL_CLAIM_RELEASING || ours->claim.state == AL_CLAIM_UNDOING;
 }
 
-/* Lost while we waited, or even wanted again by others. */
+/* True if the prober was lost while we waited, even if another operation has asked for it again. */
 static bool has_no_prober(const al_op *op) {
   return al_link_is_open(&op->session->holder) && !al_link_is_open(op->session->prober);
 }
@@ -51,7 +51,7 @@ void al_queue_search_begin(al_queue_search *search, al_acquire *self) {
   ask_in_time(search, self);
 }
 
-/* What this very connection holds, claims or is still undoing, the broker would let us declare again. */
+/* If this very connection holds, claims or still undoes the queue, the broker would let us declare it again. */
 static void read_answers(al_queue_search *search, al_acquire *self) {
   al_search_result *view = &self->view;
   const al_exclusive *ours = al_exclusive_find(self->op.session, search->queue);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A gate: one exclusive queue that is there as long as somebody holds it, a mutex or the door of a readers–writer lock.
+ * The search of a lock that is one exclusive queue: a mutex, or the door of a readers–writer lock (rwlock.h). The
+ * queue exists as long as somebody holds the lock.
  *
- * A look asks whether the queue is there; by those who have made the bell, and wait, with the word that they do. Whoever
- * holds the gate takes a token from their bell then, so that its death wakes the next; and lines up with them when it comes
- * again. While a claim of this very session is on its way out, a look waits for that: it is nobody's any more. */
+ * A search asks whether the queue exists. If waiters made the bell (bell.h: the queue whose messages, the tokens,
+ * wake them), the question of an acquire that joined the line also tells the holder that somebody waits. The holder
+ * then takes a token from the bell, so that the broker wakes the next waiter if the holder dies; when it acquires the
+ * lock again, it first joins the line. While a claim of this very session is being released or undone, the search
+ * waits until that is gone: by then it is nobody's any more. */
 #ifndef AL_CORE_LOCKS_QUEUE_SEARCH_H
 #define AL_CORE_LOCKS_QUEUE_SEARCH_H
 
@@ -17,7 +20,7 @@ typedef struct al_queue_search {
   bool is_asked;
 } al_queue_search;
 
-/* For an acquire's own functions; gate->queue is set. */
+/* For the functions of an acquire's kind. `search->queue` is set. */
 void al_queue_search_begin(al_queue_search *search, al_acquire *self);
 al_search_state al_queue_search_poll(al_queue_search *search, al_acquire *self);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Reading: in, unless the door is shut. Nobody who reads keeps another reader out, or a writer from shutting the door, so
- * nobody is to be left anything, and the bell's token is passed on as soon as we are inside. */
+ * Reading: a reader enters unless the door is shut (rwlock.h). A reader keeps no other reader out, and no writer from
+ * shutting the door. So an acquire leaves the lock to nobody, and passes on the bell's token (bell.h) as soon as it
+ * is inside. */
 #include <stdio.h>
 
 #include "core/locks/rwlock.h"

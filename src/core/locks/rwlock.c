@@ -16,8 +16,8 @@ static bool is_ours(const al_exclusive *own) {
   return own && (own->claim.state == AL_CLAIM_CLAIMING || own->claim.state == AL_CLAIM_HELD);
 }
 
-/* Whoever reads, and waits to read once more behind a writer that waits for it, would wait for ever. So that this shows at
- * once, and not only when there is a writer, nobody gets in twice. */
+/* A reader that waits to read once more, behind a writer that waits for this reader, would wait for ever. Nobody may
+ * enter twice: so a program finds the mistake at once, and not only when there is a writer. */
 bool al_rw_may_enter(al_acquire *self) {
   al_session *session = self->op.session;
   const char *name = self->resource->name;

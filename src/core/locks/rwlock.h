@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The readers–writer lock, as a mutex and a doorman: any number of readers are inside, or one writer, who shuts the door
- * first and then waits until the last reader has left.
+ * The readers–writer lock: any number of readers are inside, or one writer. A writer first shuts the door, and then
+ * waits until the last reader has left.
  *
- * The door is the exclusive queue N-writer, shut while it exists. A reader is an exclusive queue of its own, N-reader-<ticket>,
- * bound to amq.direct with the key N-readers.
+ * The door is the exclusive queue N-writer. It is shut while that queue exists. A reader is an exclusive queue of its
+ * own, N-reader-<ticket>, bound to amq.direct with the key N-readers.
  *
- *   reader   writes: its queue, bound      then looks: is the door there?            if so it steps back
- *   writer   writes: the door              then looks: is anybody bound by the key?  if so it waits, the door being shut
+ *   reader   writes: its queue, bound      then checks: does the door exist?           if so it steps back
+ *   writer   writes: the door              then checks: is a queue bound by the key?   if so it waits, the door shut
  *
- * Each writes before it looks, and neither looks at anything older than its own write, so that of a reader and a writer who
- * come at the same time at least one sees the other. The reader looks on the channel it wrote on (exclusive.h). The writer
- * publishes, mandatory, to amq.direct: returned, there is no reader, however many there were. It may do so through another
- * node of the broker, whose view lags; therefore it writes something there before (barrier.h).
+ * Each writes before it checks, and neither reads anything older than its own write. So if a reader and a writer come
+ * at the same time, at least one sees the other. The reader checks on the channel on which it wrote (exclusive.h).
+ * The writer publishes to amq.direct with the flag mandatory: if the message is returned, there is no reader. One
+ * message does for any number of readers. The writer may publish through another node of the broker, whose view lags;
+ * therefore it writes something through that node before (barrier.h).
  *
- * Whoever leaves tells those it may have kept out: a writer the bell, N-rwbell, where readers and writers wait until the
- * door opens; a reader, also one that stepped back, the writer who waits behind the door, by a message to the door. Who dies
- * tells nobody, but its queues go with it: the writer behind the door looks for itself as well, at growing intervals. */
+ * A client that leaves tells those that it may have kept out. A writer rings the bell N-rwbell (bell.h), where
+ * readers and writers wait until the door opens. A reader, also one that stepped back, sends a message to the door,
+ * and so tells the writer that waits behind it. A client that dies tells nobody, but its queues go with it: so the
+ * writer behind the door also checks by itself, at growing intervals. */
 #ifndef AL_CORE_LOCKS_RWLOCK_H
 #define AL_CORE_LOCKS_RWLOCK_H
 
@@ -36,23 +38,24 @@ typedef struct al_rw_acquire {
   al_barrier barrier;
   al_probes readers;
   al_backoff wait;
-  bool is_sure;        /* the barrier lies before the questions under way */
-  bool met_readers;    /* by the last count */
-  int64_t blind_since; /* since then nobody could be asked; AL_NEVER */
-  int woken;           /* what our door had been told when they were asked */
+  bool is_sure;        /* the questions under way were asked behind the barrier */
+  bool met_readers;    /* the last count found readers */
+  int64_t blind_since; /* since when readers could not be counted; AL_NEVER */
+  int woken;           /* own->woken when the questions under way were asked */
 } al_rw_acquire;
 
 /* For both kinds. */
 #define AL_RW_DEADLOCK "this very connection reads or writes \"%s\" already"
-bool al_rw_may_enter(
-    al_acquire *self); /* false: this session reads or writes already, and it has failed with AL_DEADLOCK */
+/* False: this session reads or writes already, and the operation has failed with AL_DEADLOCK. */
+bool al_rw_may_enter(al_acquire *self);
 void al_rw_search_begin(al_acquire *self);
 al_search_state al_rw_search_poll(al_acquire *self);
 void al_rw_cancel(al_acquire *self);
 void al_rw_free(al_acquire *self);
 void al_rw_door_name(const void *acquire, size_t index, char out[AL_NAME_SIZE]);
 
-/* Begins to claim a reader's queue of rwlock `name`. `door`: to be gone through, or NULL for whoever shut it. */
+/* Begins to claim a reader's queue of the lock `name`. `door`: the door that must be open; NULL for the writer that
+ * has shut it itself. */
 al_exclusive *al_rw_claim_reader(al_op *op, const char *name, const char *door);
 
 extern const al_acquire_kind al_rw_reader, al_rw_writer; /* reader.c, writer.c */

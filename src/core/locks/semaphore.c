@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The persistent semaphore as its clients see it: the specification's "Lock Clients", "Acquiring a Lock", in its seven
- * steps. Steps 1 to 4, the search for a slot that exists and is free, are in slot_search.h; steps 5 to 7 are a claim. */
+ * The semaphore as its clients see it: the specification's "Lock Clients", "Acquiring a Lock", in its seven steps.
+ * Steps 1 to 4, the search for a slot that exists and is free, are in slot_search.h. Steps 5 to 7 are a claim
+ * (exclusive.h). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -70,7 +71,7 @@ static void cancel(al_acquire *self) { al_slot_search_cancel(&((slot_acquire *)s
 
 static void look_free(al_acquire *self) { al_slot_search_free(&((slot_acquire *)self)->look); }
 
-/* Looks at A[slot] behind the claim: it may have been taken away since. */
+/* The claim checks A[slot] behind its own declare: the slot may have been taken away since the search. */
 static al_exclusive *claim(al_acquire *self) {
   char holder[AL_NAME_SIZE], slot[AL_NAME_SIZE];
   al_name_holder(holder, self->resource->name, self->view.slot);

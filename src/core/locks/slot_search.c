@@ -12,7 +12,7 @@
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
 
-/* Where A[1] is asked for behind a window that begins elsewhere. */
+/* The index of the question about A[1], behind a window that begins elsewhere. */
 static size_t first_index(const al_slot_search *look) { return (size_t)look->width * 2; }
 
 static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
@@ -21,20 +21,20 @@ static void probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   (index % 2 == 0 ? al_name_slot : al_name_holder)(out, look->resource->name, slot);
 }
 
-/* Not past the last slot there can be, nor past where the look began. */
+/* The search goes neither past the last slot that may be taken, nor, once wrapped, past where it began. */
 static int last_slot(const al_slot_search *look) {
   return look->wrapped ? look->start - 1 : look->range->most;
 }
 
-/* Asks for A and B of a window of slots; and for A[1] with the first window, if that begins elsewhere: the semaphore may be
- * gone while a stray slot is not. */
+/* Asks for A and B of a window of slots. The first window also asks for A[1], if it begins elsewhere: the semaphore
+ * may be gone while a stray slot is not. */
 static void ask(al_slot_search *look, int first, int width) {
   al_op *op = look->op;
   al_probing probing = look->resource->probing;
   int last = last_slot(look);
   if (!al_op_has(op, &op->session->holder)) return;
   if (al_probing_publishes(op->session, probing) && !al_link_is_open(op->session->prober)) {
-    look->view->state = AL_SEARCH_LOST; /* also if somebody has wanted it again */
+    look->view->state = AL_SEARCH_LOST; /* also if another operation has asked for it again */
     return;
   }
   look->first = first;
@@ -64,11 +64,11 @@ void al_slot_search_begin(al_slot_search *look, al_op *op, const al_resource *re
   look->start = start_slot(look);
   look->wrapped = false;
   look->spare = 0;
-  /* Likely to see all slots and the end of the row in one window. */
+  /* Wide enough that one window likely shows all slots and the end of the row. */
   ask(look, look->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
 }
 
-/* How many were avoided longer ago; -1 if it was not. */
+/* Returns how many slots were claimed in vain longer ago than this one; -1 if this one was not. */
 static int rank(const al_slot_search *look, int slot) {
   int i = 0;
   while (i < look->avoided_count && look->avoided[i] != slot) i++;
@@ -85,7 +85,7 @@ void al_slot_search_deprioritise(al_slot_search *look, int slot) {
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
 
-/* What this very connection holds, claims or is still undoing: the broker would let us declare it again. */
+/* If this very connection holds, claims or still undoes the slot, the broker would let us declare its queue again. */
 static const al_exclusive *find_ours(const al_slot_search *look, int slot) {
   char holder[AL_NAME_SIZE];
   al_name_holder(holder, look->resource->name, slot);
@@ -108,8 +108,8 @@ static bool consider(al_slot_search *look, int slot, al_answer a, al_answer b) {
   return false;
 }
 
-/* By the whole window: how many slots there are, or are at least, and which is the highest. A return may mean a node that is
- * down, so there is none above it only if that is sure. */
+/* Learns from the whole window how many slots there are, or are at least, and which is the highest. A returned probe
+ * may mean a node that is down: only a passive declare makes it certain that no slot follows. */
 static void learn(const al_slot_search *look) {
   al_slot_range *range = look->range;
   bool is_row = true;
@@ -133,8 +133,8 @@ static int next_width(const al_slot_search *look) {
   return look->width * 2 <= WINDOW_MOST ? look->width * 2 : WINDOW_MOST;
 }
 
-/* It has been read, from where the look began and back to there. What was free in an earlier window may have been claimed on
- * this connection since: then the look begins anew. */
+/* The whole row was read. A slot that was free in an earlier window may have been claimed on this connection since:
+ * then the search begins again. */
 static void row_read(al_slot_search *look) {
   if (look->spare && find_ours(look, look->spare)) {
     *look->view = (al_search_result){.state = AL_SEARCH_PENDING};
@@ -172,12 +172,12 @@ static void look_on(al_slot_search *look) {
 
 /* ---- doubts ----------------------------------------------------------------------------------------------------- */
 
-/* Of a slot in the window, or of the first. */
+/* The answer for A of a slot in the window, or of the first slot. */
 static al_answer *answer_at(const al_slot_search *look, int slot) {
   return &look->probes.answers[slot < look->first ? first_index(look) : (size_t)(slot - look->first) * 2];
 }
 
-/* The highest slot of the window that exists, or this one, which does not; before the window no gap begins. */
+/* The highest slot of the window that exists; or `slot`, which does not. No gap begins before the window. */
 static int highest_from(const al_slot_search *look, int slot) {
   if (slot < look->first) return slot;
   int highest = look->first + look->width - 1;
@@ -185,8 +185,8 @@ static int highest_from(const al_slot_search *look, int slot) {
   return highest;
 }
 
-/* With none free, the end of the row before this slot would say that there is no semaphore, that nobody else can let go of a
- * slot, or that what lies behind a gap is no slot. */
+/* True if no slot is free and the end of the row, before this slot, would decide something: that there is no
+ * semaphore, that nobody else can release a slot, or that what lies behind a gap is no slot. */
 static bool decides(const al_slot_search *look, int slot) {
   const al_search_result *view = look->view;
   if (slot <= look->sure || view->slot) return false;
@@ -194,7 +194,7 @@ static bool decides(const al_slot_search *look, int slot) {
   return slot == 1 || is_own || highest_from(look, slot) > slot;
 }
 
-/* The slot that question `index` is about: those that are present are not asked for. */
+/* The slot that question `index` is about. Slots that are present are not asked for again. */
 static int again_slot(const al_slot_search *look, size_t index) {
   int slot = look->again_from;
   while (*answer_at(look, slot) != AL_ANSWER_ABSENT || index-- > 0) slot++;
@@ -206,7 +206,7 @@ static void again_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   al_name_slot(out, look->resource->name, again_slot(look, index));
 }
 
-/* For this slot, and for what else is missing below the highest. */
+/* Asks for this slot, and for all others that are missing below the highest. */
 static void ask_again(al_slot_search *look, int slot) {
   int highest = highest_from(look, slot);
   size_t count = 1;
@@ -218,7 +218,7 @@ static void ask_again(al_slot_search *look, int slot) {
   al_probes_begin(&look->again, look->op, AL_MESSAGE_PROBE, AL_PROBE_PASSIVE, count, again_name, look);
 }
 
-/* What only a passive declare finds is there. False: an answer decides nothing. */
+/* Believes the passive declares: a slot that they find exists. False: an answer decides nothing. */
 static bool believe(al_slot_search *look) {
   size_t index = 0;
   for (int slot = look->again_from; index < look->again.count; slot++) {
@@ -238,7 +238,7 @@ static void absent(al_slot_search *look, int slot) {
   (decides(look, slot) ? ask_again : end_of_row)(look, slot);
 }
 
-/* Where it was asked for behind the window. */
+/* False: A[1] was asked for behind the window, and does not exist or is not known. */
 static bool has_first(al_slot_search *look) {
   if (!look->asks_first) return true;
   bool is_there = *answer_at(look, 1) != AL_ANSWER_ABSENT;
@@ -246,7 +246,7 @@ static bool has_first(al_slot_search *look) {
   return is_there && !al_probes_undecided(&look->probes, first_index(look));
 }
 
-/* In order, up to a slot that is free; the first that is absent is the end of the semaphore. */
+/* Reads the slots in order, up to one that is free. The first that is absent ends the semaphore. */
 static void read_window(al_slot_search *look) {
   if (!has_first(look)) return;
   for (int i = 0; i < look->width && look->view->slot == 0; i++) {
@@ -267,7 +267,7 @@ static void read_window(al_slot_search *look) {
   look_on(look);
 }
 
-/* False: there is nothing to be read, and the look, or the operation, knows why. */
+/* False: there is nothing to read; the view, or the failed operation, tells why. */
 static bool is_answered(al_slot_search *look) {
   if (look->again_from > 0) return believe(look);
   bool is_lost = !look->probes.is_passive && al_op_lost_prober(look->op);

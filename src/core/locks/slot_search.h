@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A look at a semaphore: steps 1 to 4 of "Acquiring a Lock", the search for a slot that exists and is free. Windows of
- * probes for A and B of many slots at once, each window one round trip, from where the strategy begins to the end of the
- * row, and from the first slot up to there, until one has a free slot in it. A part of an acquire.
+ * The search for a slot of a semaphore that exists and is free: steps 1 to 4 of "Acquiring a Lock". Slot i exists if
+ * the queue A[i] (N-i-A) exists; it is held if the queue B[i] (N-i-B) exists. The slots in a row from 1 are the
+ * semaphore: the first one that is absent ends the row.
  *
- * Slots that were claimed in vain, the last sixteen of them, are passed over while any other is free, and taken in turn
- * otherwise: one whose holder was robbed of its queue, and has it by its bolt alone (bolt.h), looks free for as long as it is
- * held.
+ * The search asks for A and B of many slots at once. Such a batch is called a window, and takes one round trip. The
+ * windows go from where the strategy begins to the end of the row, and then from the first slot up to there, until
+ * one of them has a free slot. It is a part of an acquire.
  *
- * A slot that is absent ends the row. Where that decides that there is nothing to be waited for, it is asked for once more by
- * passive declare, which tells it from one whose node is down (see core/admin/slot_count.h). */
+ * A slot that was claimed in vain is taken only if no other slot is free; among these, the one claimed longest ago
+ * first. The last sixteen of them are remembered. The reason: a slot whose holder was robbed of its queue, and holds
+ * it by its bolt alone (bolt.h), looks free for as long as it is held.
+ *
+ * Where the end of the row decides that there is nothing to wait for, the slot that ends it is asked for once more by
+ * passive declare. Only that tells an absent slot from one whose node is down (see core/admin/slot_count.h). */
 #ifndef AL_CORE_LOCKS_SLOT_SEARCH_H
 #define AL_CORE_LOCKS_SLOT_SEARCH_H
 
@@ -18,14 +22,14 @@
 
 #define AL_AVOIDED_MOST 16
 
-/* The slots that may be taken, and what is remembered of them from one acquire to the next: wrong memories cost a round trip,
- * never more. */
+/* The slots that may be taken, and what is remembered of them from one acquire to the next. A wrong memory costs a
+ * round trip, never more. */
 typedef struct al_slot_range {
   al_strategy strategy;
   int most;    /* the highest slot that may be taken */
-  int known;   /* slots seen in a row, 0 if none were counted yet */
-  int highest; /* the highest slot seen, until it was certain that there are fewer */
-  int last;    /* the slot held last, 0 if none */
+  int known;   /* slots seen in a row; 0 if none were counted yet */
+  int highest; /* the highest slot seen, until it is certain that there are fewer */
+  int last;    /* the slot held last; 0 if none */
 } al_slot_range;
 
 typedef struct al_slot_search {
@@ -34,27 +38,27 @@ typedef struct al_slot_search {
   al_slot_range *range;
   al_search_result *view;
   al_probes probes;
-  int start, first, width; /* where it began, and the window being asked for */
-  bool wrapped;            /* it went past the last slot and goes on from 1 to below start */
-  bool asks_first;         /* behind the window, for A[1] */
+  int start, first, width; /* the first slot of the search; the window under way */
+  bool wrapped;            /* it went past the last slot, and goes on from 1 to below `start` */
+  bool asks_first;         /* asks for A[1], too, behind the window */
 
   int avoided[AL_AVOIDED_MOST], avoided_count; /* claimed in vain, the longest ago first */
-  int spare;                                   /* the first in that order that is free; 0 */
+  int spare;                                   /* the first slot of `avoided` that is free; 0 */
 
-  al_search_result before; /* the view, without this window */
-  int sure;        /* in this window, what is absent up to this slot was told so by a passive declare */
-  al_probes again; /* asks for A from this slot on by passive declare; 0: it does not */
+  al_search_result before; /* the view without this window */
+  int sure;                /* up to this slot of the window, *absent* comes from a passive declare */
+  al_probes again;         /* asks again for A, from slot `again_from` on, by passive declare; 0: does not */
   int again_from;
 } al_slot_search;
 
-/* Begins, or begins anew, with an empty view, which it fills in. The links needed to ask must be open. */
+/* Begins, or begins again. The view is empty; the search fills it in. The links needed to ask must be open. */
 void al_slot_search_begin(al_slot_search *look, al_op *op, const al_resource *resource, al_slot_range *range,
                           al_search_result *view);
 
-/* Looks to come find this slot only if all others that are free were avoided, too, and later. */
+/* Deprioritises this slot: searches pick it only if every other free slot was deprioritised more recently. */
 void al_slot_search_deprioritise(al_slot_search *look, int slot);
 
-/* To be looked at in every step of the operation. Without a first slot the operation fails: AL_NOT_FOUND. */
+/* If the first slot does not exist, the operation fails with AL_NOT_FOUND. */
 al_search_state al_slot_search_poll(al_slot_search *look);
 
 void al_slot_search_cancel(al_slot_search *look);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Writing: shut the door, then wait behind it until nobody reads.
+ * Writing: shut the door (rwlock.h), then wait behind it until nobody reads.
  *
- *   claimed ─> passing_barrier ─> counting ─> nobody, and the barrier lies before the question: done, with a lock
+ *   claimed ─> passing_barrier ─> counting ─> nobody, and asked behind the barrier: done, with a lock
  *                      ^              │ ^
  *                      └── nobody ────┤ └───────────────────────┐
  *                                     └─ somebody: sleeping ────┘ a message to the door, or the time */
@@ -55,7 +55,7 @@ static void count(al_op *op);
 static void counting(al_op *op);
 static void wait_for_readers(al_op *op);
 
-/* False: the door is not ours any more, or readers cannot be counted; the operation goes its way. */
+/* False: the door is not ours any more, or readers cannot be counted. The operation has failed, or goes its way. */
 static bool may_go_on(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!is_behind_door(self)) {
@@ -70,8 +70,8 @@ static bool may_go_on(al_op *op) {
   return !op->done;
 }
 
-/* The prober holds nothing: whoever waits anyway goes on with another one. But a door is not kept shut for long where nobody
- * can tell who reads. */
+/* A writer that waits goes on with another prober, as the prober holds nothing. But where nobody can tell who reads,
+ * the door is kept shut no longer than the session's timeout. */
 static void lost_prober(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   const al_session *session = op->session;
@@ -99,7 +99,7 @@ static bool has_prober(al_op *op) {
   return false;
 }
 
-/* Where nobody seems to read, that is looked at once more, behind a write of our own. */
+/* Nobody seems to read: asks once more, behind a metadata write of our own. */
 static void make_sure(al_op *op) {
   if (!may_go_on(op) || !has_prober(op)) return;
   op->step = passing_barrier;
@@ -123,7 +123,8 @@ static void wait_for_readers(al_op *op) {
   rw->is_sure = false;
   op->step = sleeping;
   op->wake = session->now + (delay < poll ? delay : poll);
-  /* It may have been told while it was asking. A lost prober is forgotten when everybody has heard of it. */
+  /* A message may have come while we were asking. A lost prober is replaced only later, when every operation has
+   * heard of the loss. */
   if (!al_op_lost_prober(op)) sleeping(op);
 }
 
@@ -135,7 +136,7 @@ static void readers_name(const void *context, size_t index, char out[AL_NAME_SIZ
     al_name_scratch(out, self->resource->name, self->own->claim.ticket);
 }
 
-/* The last question goes along with one about the door: it may have been shut long ago. */
+/* The last question goes together with one about the door: the door may have been taken from us long ago. */
 static void count(al_op *op) {
   al_rw_acquire *rw = rw_of(op);
   if (!may_go_on(op) || !has_prober(op)) return;
@@ -191,7 +192,8 @@ static al_exclusive *claim(al_acquire *self) {
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((al_rw_acquire *)self)->search.queue});
 }
 
-/* Mostly nobody reads: so at once with the certainty that is needed to say so. */
+/* Mostly nobody reads. So the first question is at once asked behind the barrier, as an answer that counts must be.
+ * */
 static void claimed(al_acquire *self) {
   al_rw_acquire *rw = (al_rw_acquire *)self;
   rw->wait = AL_BACKOFF_READERS;
