@@ -106,10 +106,12 @@ local function abort(self)
   if mind then pcall(mind) end
 end
 
+local function open_holder(self) return await(self._driver, nil, self._session.open, self._session) end
+
 local function open(session, driver)
   local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
   if driver.opens_late then return self end
-  local opened, message, code = guard.unless_closed(abort, self, await, driver, nil, session.open, session)
+  local opened, message, code = guard.unless_closed(abort, open_holder, self)
   if opened then return self end
   abort(self)
   return nil, message, code

@@ -106,7 +106,7 @@ function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
-  local fine, done, message, code = pcall(guard.unless_closed, learn, self, ask, self, "downgrade")
+  local fine, done, message, code = pcall(guard.unless_closed, learn, ask, self, "downgrade")
   local knows = pcall(learn, self) -- also when it was interrupted
   if not fine then return memory.results(false, done) end
   if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is
@@ -144,7 +144,7 @@ end
 function lock.hand_over(self)
   local held, message, code = self:held()
   if not held then
-    held, message, code = guard.unless_closed(leave, self, self.verify, self)
+    held, message, code = guard.unless_closed(leave, self.verify, self)
     held = held or self:held()
   end
   if held then
