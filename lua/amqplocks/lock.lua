@@ -66,7 +66,8 @@ function Lock:verify()
 end
 
 --- Lets it go ("Relinquishing a Lock") and waits until the broker says so. If it is found lost, conn:on_lost's function
--- is called before this returns, unless that was told before.
+-- is called before this returns, unless that was told before. While a call of that function yields in another
+-- coroutine, this returns first, and the function is called when that call has returned.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
   local driver = self._connection._driver
