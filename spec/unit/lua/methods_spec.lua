@@ -148,6 +148,31 @@ describe("connect", function()
       assert.is_nil(problem:find("cret", 1, true), problem)
     end
   end)
+
+  it("shows no password of what is hardly a URL, here and in other calls", function()
+    local all = objects()
+    for _, text in ipairs { "u:SECRET@h", "amqp:/u:SECRET@h", "amqp:u:SECRET@h", "//u:SECRET@h", "amqp://u:SEC@RET@h",
+      "u:x://SECRET@h", "u:SEC\nRET@h" } do
+      for _, fn in ipairs {
+        function() amqplocks.connect(nil, text) end,
+        function() amqplocks.connect(nil, { [text] = 1 }) end,
+        function() amqplocks.connect(nil, { tls = { [text] = 1 } }) end,
+        function() amqplocks.connect(nil, { timeout = text }) end,
+        function() amqplocks.connect(setmetatable({ 5 }, { __tostring = function() return text end })) end,
+        function() all.Semaphore:try_acquire(text) end,
+        function() all.Mutex:acquire(text) end,
+        function() all.Mutex:acquire{ poll = text } end,
+        function() all.Admin:resize(text) end,
+        function() all.Admin:resize(1, text) end,
+        function() all.Connection:mutex("db", text) end,
+      } do
+        local fine, problem = pcall(fn)
+        assert.is_false(fine)
+        assert.is_nil(problem:find("SEC", 1, true) or problem:find("RET", 1, true), problem)
+        assert.matches("…@h", problem, 1, true)
+      end
+    end
+  end)
 end)
 
 describe("annotations", function()
