@@ -7,6 +7,7 @@ local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local pcall = require("amqplocks.compat.pcall").pcall
+local type = type -- held() and revoked() are called very often
 
 ---@class amqplocks.Lock
 ---@field kind "slot"|"mutex"|"permit"|"read"|"write" what is held
@@ -26,7 +27,7 @@ end
 --- Is it still ours, as far as this process can know without asking? No I/O.
 ---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
 function Lock:held()
-  if not self or self._class ~= Lock then methods.misused("lock", "held") end
+  if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "held") end
   return self._core:held()
 end
 
@@ -37,7 +38,7 @@ end
 --     while lock:held() and not lock:revoked() and work_is_left() do work_a_little() end
 ---@return boolean revoked
 function Lock:revoked()
-  if not self or self._class ~= Lock then methods.misused("lock", "revoked") end
+  if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "revoked") end
   return self._core:revoked()
 end
 
