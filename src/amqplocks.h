@@ -31,8 +31,10 @@
  *
  * Forks. In a child of the process that made it a session is of no use: operations fail with AL_FORKED, and the child
  * neither ends nor disturbs what its parent has. In the child a handler of pthread_atfork() replaces the descriptors of all
- * sessions by /dev/null, so the locks of a parent that is killed are free at once, though the child lives on. Children of
- * _Fork() and of clone() keep copies, and the locks, until they end or the broker misses the heartbeats.
+ * sessions by /dev/null, so the locks of a parent that is killed are free at once, though the child lives on. They stay
+ * open as /dev/null: the child may close them, and open files of its own by their numbers, which no session of the parent
+ * touches. Children of _Fork() and of clone() keep copies, and the locks, until they end, close all descriptors from 3 on,
+ * or the broker misses the heartbeats.
  *
  * Memory. What a function gives as a pointer that is not const belongs to the caller, who gives it back with the _drop
  * function of its type; NULL is no memory. In whatever order that happens: what still needs another thing keeps it alive.

@@ -41,8 +41,9 @@ function metatable.__close(self) self:close() end
 --- Has fn(lock, code, message) called once for every lock of this connection that is lost before it was let go of,
 -- with what lock:held() says of it: by a call that may wait, and only there; by the next one if it was lost meanwhile,
 -- also if that is release, the end of `with` or of a block, or close. fn may call what it likes, also of this
--- connection; while it runs it is not called again. An error in it ends the call it was made from, which then leaves
--- nothing held; the end of a block and close ignore it.
+-- connection. Until it has returned it is not called again, also while it yields: a loss that another coroutine finds
+-- meanwhile is told after that, and the release, `with` or close that has found it returns first. An error in it ends
+-- the call it was made from, which then leaves nothing held; the end of a block and close ignore it.
 ---@param fn (fun(lock: amqplocks.Lock, code: "lost", message: string))|nil|false nil or false: nobody is told
 function Connection:on_lost(fn)
   if fn then options.argument(fn, options.checks.callable, "what to call", "on_lost") end
@@ -106,10 +107,12 @@ local function abort(self)
   if mind then pcall(mind) end
 end
 
+local function open_holder(self) return await(self._driver, nil, self._session.open, self._session) end
+
 local function open(session, driver)
   local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
   if driver.opens_late then return self end
-  local opened, message, code = guard.unless_closed(abort, self, await, driver, nil, session.open, session)
+  local opened, message, code = guard.unless_closed(abort, open_holder, self)
   if opened then return self end
   abort(self)
   return nil, message, code

@@ -7,6 +7,7 @@ local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local pcall = require("amqplocks.compat.pcall").pcall
+local type = type -- held() and revoked() are called very often
 
 ---@class amqplocks.Lock
 ---@field kind "slot"|"mutex"|"permit"|"read"|"write" what is held
@@ -26,7 +27,7 @@ end
 --- Is it still ours, as far as this process can know without asking? No I/O.
 ---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
 function Lock:held()
-  if not self or self._class ~= Lock then methods.misused("lock", "held") end
+  if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "held") end
   return self._core:held()
 end
 
@@ -37,7 +38,7 @@ end
 --     while lock:held() and not lock:revoked() and work_is_left() do work_a_little() end
 ---@return boolean revoked
 function Lock:revoked()
-  if not self or self._class ~= Lock then methods.misused("lock", "revoked") end
+  if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "revoked") end
   return self._core:revoked()
 end
 
@@ -66,7 +67,8 @@ function Lock:verify()
 end
 
 --- Lets it go ("Relinquishing a Lock") and waits until the broker says so. If it is found lost, conn:on_lost's function
--- is called before this returns, unless that was told before.
+-- is called before this returns, unless that was told before. While a call of that function yields in another
+-- coroutine, this returns first, and the function is called when that call has returned.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
   local driver = self._connection._driver
@@ -106,7 +108,7 @@ function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
   end
-  local fine, done, message, code = pcall(guard.unless_closed, learn, self, ask, self, "downgrade")
+  local fine, done, message, code = pcall(guard.unless_closed, learn, ask, self, "downgrade")
   local knows = pcall(learn, self) -- also when it was interrupted
   if not fine then return memory.results(false, done) end
   if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is
@@ -144,7 +146,7 @@ end
 function lock.hand_over(self)
   local held, message, code = self:held()
   if not held then
-    held, message, code = guard.unless_closed(leave, self, self.verify, self)
+    held, message, code = guard.unless_closed(leave, self.verify, self)
     held = held or self:held()
   end
   if held then

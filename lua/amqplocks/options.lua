@@ -80,11 +80,18 @@ options.checks = checks
 
 local SHOWN = 60 -- bytes
 
--- A value in words, for errors: on one line, not all of what is long, and of a URL neither user nor password.
+-- A URL, or what may be one, without user and password: those stand before its last "@".
+local function without_secrets(text)
+  local place = text:match "^.*(@.*)$"
+  if not place then return text end
+  return (text:match "^[Aa][Mm][Qq][Pp][Ss]?://" or "") .. "…" .. place
+end
+
+-- A value in words, for errors: on one line, not all of what is long, and without a password.
 local function show(value)
   local fine, text = pcall(tostring, value)
   if not fine or type(text) ~= "string" then return "a " .. type(value) end
-  text = text:gsub("://.*@", "://…@")
+  text = without_secrets(text)
   if #text > SHOWN then text = text:sub(1, SHOWN):gsub("[\192-\255][\128-\191]*$", "") .. "…" end
   text = text:gsub("%c", function(control) return "\\" .. control:byte() end)
   return type(value) == "string" and '"' .. text .. '"' or text

@@ -5,6 +5,7 @@
 -- the lock, without the collector's help. On a native connection, whose waits yield as those of an event loop do;
 -- loops_spec has the loops.
 local amqplocks = require "amqplocks"
+local failing_close = require "spec.support.failing_close"
 local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
 local lfs = require "lfs"
@@ -246,15 +247,16 @@ describe("a coroutine that is closed", function()
     end)
   end)
 
-  closing_it("while it connects, leaves no connection", function()
-    local before = descriptors()
-    local thread = coroutine.create(function()
-      return amqplocks.connect(nil, { log = function() coroutine.yield "logs" end })
+  for how, log in pairs { [""] = coroutine.yield,
+    [", also where the log throws at that"] = failing_close(coroutine.yield, "it throws") } do
+    closing_it("while it connects, leaves no connection" .. how, function()
+      local before = descriptors()
+      local thread = coroutine.create(function() return amqplocks.connect(nil, { log = log }) end)
+      assert(coroutine.resume(thread))
+      assert.equal("suspended", coroutine.status(thread))
+      assert.is_true(descriptors() > before)
+      coroutine.close(thread)
+      until_true(function() return descriptors() == before end)
     end)
-    assert(coroutine.resume(thread))
-    assert.equal("suspended", coroutine.status(thread))
-    assert.is_true(descriptors() > before)
-    assert(coroutine.close(thread))
-    until_true(function() return descriptors() == before end)
-  end)
+  end
 end)

@@ -10,6 +10,7 @@ local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local AT_ONCE = { timeout = 10 } -- of a heartbeat of 60 s
+local SECONDS = 20
 local LONG = "heartbeat = 60"
 local SECURE = LONG .. ", tls = { ca = os.getenv 'BROKER_TLS' .. '/ca.pem' }"
 
@@ -75,8 +76,94 @@ describe("the locks of a killed process whose children live on", function()
     stage.take(conn:mutex(mutex), AT_ONCE)
   end
 
+  -- The lines of the files that children have opened, by their order.
+  local function written(directory, count)
+    local all = {}
+    for i = 1, count do
+      local file = io.open(directory .. "/" .. i)
+      all[i] = file and file:read "*a" or ""
+      if file then file:close() end
+    end
+    return all
+  end
+
+  local FILES, THEIRS = 30, {} -- more than the server has descriptors
+  for i = 1, FILES do THEIRS[i] = "grandchild\nchild\n" end
+
   for how, way in pairs(ways) do
     local test, url, options = way[1], way[2], way[3]
+
+    test("are free at once, and children keep what they open by the same numbers, " .. how, function()
+      local server, name, mutex = prefork_server(url, options)
+      local directory = process.directory()
+      stage.undo(function() process.shell("rm", "-rf", directory) end)
+      local child = kill_later(server:run([[
+        local directory, count = ...
+        local function write_all(files, line)
+          for _, file in ipairs(files) do file:write(line, "\n") file:flush() end
+        end
+        local function drop_all()
+          one, other, first, second, locks = nil
+          collectgarbage()
+          collectgarbage()
+        end
+        return child(function()
+          local files = {}
+          fork.close_all()
+          for i = 1, count do files[i] = assert(io.open(directory .. "/" .. i, "a")) end
+          local grandchild = fork.fork()
+          if grandchild == 0 then
+            drop_all()
+            write_all(files, "grandchild")
+            fork.exit(0)
+          end
+          fork.wait(grandchild)
+          drop_all()
+          write_all(files, "child")
+        end)
+      ]], directory, FILES))
+      until_true(function()
+        local all = written(directory, FILES)
+        return pcall(assert.same, THEIRS, all), table.concat(all, ";")
+      end, SECONDS)
+      assert.is_true(server:run "return locks[1]:verify() and locks[2]:verify() and locks[3]:verify()")
+      assert_all_come_free(server, name, mutex)
+      assert.is_true(lives(child))
+    end)
+
+    test("are free at once, and children keep connections of their own by the same numbers, " .. how, function()
+      local server, name, mutex = prefork_server(url, options)
+      local path = os.tmpname()
+      stage.undo(function() os.remove(path) end)
+      kill_later(server:run([[
+        local path, name = ...
+        return child(function()
+          fork.close_all()
+          local conns, own = {}, {}
+          for i = 1, 5 do
+            conns[i] = connect()
+            own[i] = assert(conns[i]:mutex(name .. i):acquire())
+          end
+          one:close()
+          one, other, first, second, locks = nil
+          collectgarbage()
+          collectgarbage()
+          local count = 0
+          for i = 1, 5 do count = count + (own[i]:verify() and 1 or 0) end
+          local file = assert(io.open(path, "w"))
+          file:write(count, "\n")
+          file:close()
+        end)
+      ]], path, stage.mutex()))
+      local count = until_true(function()
+        local file = assert(io.open(path))
+        local text = file:read "*l"
+        file:close()
+        return text
+      end, SECONDS)
+      assert.equal("5", count)
+      assert_all_come_free(server, name, mutex)
+    end)
 
     test("are free at once, " .. how, function()
       local server, name, mutex = prefork_server(url, options)

@@ -365,6 +365,32 @@ local function specs(loop)
     end
   end)
 
+  operated_loop_it("tells of one lock at a time, while the function that is told waits for the connection", function()
+    local name, depth, told, locks, conn = stage.name(), 0, {}, {}, nil
+    conn = connect { name = name, on_lost = function(lock)
+      assert.equal(0, depth)
+      depth = depth + 1
+      told[lock.name] = (told[lock.name] or 0) + 1
+      assert(assert(conn:mutex(lock.name):acquire{ timeout = 10 }):release())
+      loop.sleep(0.02)
+      depth = depth - 1
+    end }
+    local calls = {}
+    for i = 1, 4 do
+      locks[i] = assert(conn:mutex(name .. i):acquire{ timeout = 5 })
+      calls[i] = function()
+        while locks[i]:verify() do loop.sleep(0.002) end
+        stage.fails("lost", locks[i]:release())
+      end
+    end
+    table.insert(calls, function() broker.suite:close_connection(name .. " holder") end)
+    loop.together(calls)
+    loop.until_true(function() return told[name .. 1] and told[name .. 2] and told[name .. 3] and told[name .. 4] end)
+    loop.until_true(function() return depth == 0 end)
+    for i = 1, 4 do assert.equal(1, told[name .. i]) end
+    conn:close()
+  end)
+
   operated_loop_it("is told that a lock is asked back, while it does something else", function()
     local name = stage.semaphore(1)
     local conn = connect()

@@ -320,6 +320,37 @@ for _, shared in ipairs{ false, true } do
       end)
     end
 
+    operated_it("a light thread that is killed while it is told of a loss leaves the next loss to others", function()
+      local label, name = client.unique("worker"), stage.semaphore(2)
+      local server = scene.start(shared, {
+        connect = ("name = %q"):format(label),
+        locations = { ["= /lose"] = [[
+          local conn, told = connect(), {}
+          conn:on_lost(function(lock)
+            table.insert(told, lock.slot)
+            if #told == 1 then ngx.sleep(60) end
+          end)
+          local sem = conn:semaphore(var.arg_name)
+          local locks = { assert(sem:acquire()), assert(sem:acquire()) }
+          gates:set("in", true)
+          await_gate("lost")
+          local thread = ngx.thread.spawn(function() locks[1]:verify() end)
+          while #told == 0 do ngx.sleep(0.01) end
+          local code = select(3, locks[2]:release())
+          local before = #told
+          ngx.thread.kill(thread)
+          locks[2]:verify()
+          conn:close()
+          ngx.say(code, " ", before, " ", #told, " ", told[1] ~= told[2])]] },
+      })
+      local request = server:begin("/lose?name=" .. name)
+      until_true(function() return body(server, "/seen?gate=in") == "true" end, 20)
+      broker.suite:close_connection(label .. " holder")
+      stage.until_free(name, 1)
+      scene.open(server, "lost")
+      assert.equal("200 lost 1 2 true\n", scene.answer(request))
+    end)
+
     operated_it("a loss that no call finds is told to nobody: with its request ends who would be told", function()
       local label, name = client.unique("worker"), stage.semaphore(1)
       local server = scene.start(shared, {

@@ -28,19 +28,21 @@ static void before_fork(void) { all.forks_begun++; }
 
 static void in_parent(void) { all.forks_ended++; }
 
-/* Where there is neither /dev/null nor a number for it. */
-static void give_up(_Atomic int *entry, int fd) {
-  *entry = 0; /* from now on the number may be anybody's */
-  close(fd);
+/* It is closed where there is neither /dev/null nor a number for it. */
+static void replace(int fd, int substitute) {
+  if (substitute < 0 || dup3(substitute, fd, O_CLOEXEC) < 0) close(fd);
 }
 
+/* Nothing stays listed: the child may close these numbers and use them for files of its own, which neither it nor a child
+ * of its own may lose. */
 static void in_child(void) {
   int substitute = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (substitute < 0) substitute = open("/", O_PATH | O_CLOEXEC); /* in a chroot */
   for (block *b = &all.first; b; b = b->next)
     for (int i = 0; i < BLOCK_SIZE; i++) {
       int fd = b->entries[i] - 1;
-      if (fd >= 0 && (substitute < 0 || dup3(substitute, fd, O_CLOEXEC) < 0)) give_up(&b->entries[i], fd);
+      if (fd >= 0) replace(fd, substitute);
+      b->entries[i] = 0;
     }
   if (substitute >= 0) close(substitute);
   all.forks_ended = all.forks_begun; /* by other threads, which are not here */

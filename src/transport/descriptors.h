@@ -8,6 +8,10 @@
  * replaces each of them by /dev/null in the child. The handler runs in the child of a program with threads, so it only
  * makes system calls: it takes no lock, allocates nothing and does not touch TLS.
  *
+ * The child's list is empty then. It never closes, reads or writes a descriptor of a session of its parent: the child may
+ * have closed that number and opened a file of its own, which got the same number. The copies of /dev/null stay open in
+ * the child, unless the program closes them. Sessions that the child opens are listed as usual.
+ *
  * The list is the one global of this library. It is a chain of blocks of atomic numbers, and blocks are never freed, so it
  * is consistent at each instant at which any thread may fork. dlclose() takes the handler away before it unloads it. */
 #ifndef AL_TRANSPORT_DESCRIPTORS_H
@@ -23,11 +27,11 @@ bool al_descriptors_init(void);
 /* Lists a descriptor. False: no memory. */
 bool al_descriptors_add(int fd);
 
-/* Takes a descriptor off the list; to be called before it is closed, as its number may then be anybody's. False: it was not
- * listed. A child calls this before close(), and does not close what was not listed: its number is not ours there. */
+/* Takes a descriptor off the list; to be called before it is closed, as its number may then be anybody's. Not for the
+ * descriptors of a session of the parent. False: it was not listed. */
 bool al_descriptors_remove(int fd);
 
-/* Removes and closes; -1 is none. */
+/* Removes and closes; -1 is none. Not for the descriptors of a session of the parent. */
 void al_descriptors_close(int fd);
 
 /* A new eventfd, listed: not blocking, close-on-exec, 3 or higher; -1: there is no descriptor or memory left. */

@@ -63,8 +63,8 @@ bool al_keeper_start(al_keeper *keeper) {
   return keeper->runs;
 }
 
-void al_keeper_stop(al_keeper *keeper, bool is_forked) {
-  if (keeper->runs && !is_forked) {
+void al_keeper_stop(al_keeper *keeper) {
+  if (keeper->runs) {
     keeper->quit = true;
     al_keeper_poke(keeper);
     pthread_join(keeper->thread, NULL);

@@ -40,7 +40,8 @@ void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *s
 bool al_keeper_start(al_keeper *keeper);
 void al_keeper_poke(al_keeper *keeper);
 
-/* Ends it, and waits for that; not to be called with the turn held. In a child process there is no such thread. */
-void al_keeper_stop(al_keeper *keeper, bool is_forked);
+/* Ends it, and waits for that; not to be called with the turn held. Not to be called in a
+ * child process: there is no such thread there, and the descriptor is the parent's. */
+void al_keeper_stop(al_keeper *keeper);
 
 #endif

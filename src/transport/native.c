@@ -81,8 +81,9 @@ static void close_alarm(struct al_transport *transport) {
   transport->alarm = -1;
 }
 
+/* Never in a child: see al_session_forked. */
 static void transport_free(struct al_transport *transport) {
-  al_keeper_stop(&transport->keeper, al_fork_happened(&transport->fork));
+  al_keeper_stop(&transport->keeper);
   close_alarm(transport);
   al_fork_free(&transport->fork);
   pthread_mutex_destroy(&transport->turn);
@@ -301,7 +302,8 @@ static void mind_keeper(al_session *session) {
 
 void al_native_retire(al_session *session) {
   al_session_abort(session);
-  al_keeper_stop(&session->transport->keeper, al_session_forked(session));
+  if (has_forked(session)) return;
+  al_keeper_stop(&session->transport->keeper);
   close_alarm(session->transport);
 }
 

@@ -122,10 +122,7 @@ static void disconnect(socket_port *self) {
 
 static void socket_close(al_port *port) {
   socket_port *self = (socket_port *)port;
-  if (al_fork_happened(self->fork)) { /* the parent's TLS must not be told goodbye: the rest is given up */
-    al_descriptors_close(self->fd);
-    return;
-  }
+  if (al_fork_happened(self->fork)) return; /* all of it is the parent's, and the number may be another file's here */
   disconnect(self);
   free(self);
 }

@@ -46,4 +46,11 @@ function protected.is_inside(thread)
   return status == "running" or status == "normal"
 end
 
+--- Whether a call that `thread` began, as above, may still return: it is inside of it, or waits to be resumed.
+function protected.may_return(thread)
+  if type(thread) ~= "thread" then return thread ~= nil end
+  local status = coroutine.status(thread)
+  return status ~= "dead" and status ~= "zombie" -- as nginx has it of light threads
+end
+
 return protected

@@ -147,12 +147,14 @@ local function leave(waiter)
   if rest then rest() end
 end
 
+local function suspend() coroutine.yield() end
+
 -- Returns when `waiter` was woken, or the time is over.
 local function wait(waiter, seconds)
   prepare()
   asleep[waiter], waiter.thread = true, running()
   waiter.rest = seconds and start_timer(waiter, seconds)
-  guard.unless_closed(leave, waiter, coroutine.yield)
+  guard.unless_closed(leave, suspend, waiter)
   leave(waiter) -- also when it was somebody else who resumed us
 end
 

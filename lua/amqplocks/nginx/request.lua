@@ -11,6 +11,7 @@ local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
 local losses = require "amqplocks.waiting.losses"
+local may_return = require("amqplocks.compat.pcall").may_return
 local stream = require "amqplocks.drivers.stream"
 local waiting = require "amqplocks.waiting.sleepers"
 
@@ -56,17 +57,12 @@ local function lead(self, left, most)
   self.leader = nil
 end
 
-local function is_alive(thread)
-  local status = thread and coroutine.status(thread) or "dead"
-  return status ~= "dead" and status ~= "zombie"
-end
-
 local function write(self)
-  if is_alive(self.writer) then return end
+  if may_return(self.writer) then return end
   self.writer = coroutine.running()
   self.holder:write()
   self.writer = nil
-  if not self.holder:is_up() and not is_alive(self.leader) then self.holder:close() end
+  if not self.holder:is_up() and not may_return(self.leader) then self.holder:close() end
 end
 
 local function move(self, operation)
@@ -81,7 +77,7 @@ local function wait(self, operation, most)
   if operation:done() then return end
   if operation:awaits() == "prober" then
     self.worker.askers:wait(operation, left, most)
-  elseif is_alive(self.leader) then
+  elseif may_return(self.leader) then
     self.followers:wait(operation, waiting.least(left, LONGEST), most)
   else
     lead(self, left, most)
@@ -93,7 +89,7 @@ end
 -- While nobody waited nobody has read: a lock that is let go of may be lost already. To look takes up to a millisecond,
 -- nginx's least; so only if somebody is to be told.
 local function catch_up(self, locks)
-  if not locks:are_told() or is_alive(self.leader) or not self.holder:is_up() then return end
+  if not locks:are_told() or may_return(self.leader) or not self.holder:is_up() then return end
   self.leader = coroutine.running()
   self.holder:read(0)
   self.leader = nil

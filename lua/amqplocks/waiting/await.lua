@@ -42,7 +42,7 @@ local function await(driver, on_wait, begin, ...)
   end
   local operation, message, code = begin(...)
   if not operation then return nil, message, code end
-  local fine, first, second, third = guard.call(driver, operation, result, driver, operation, on_wait)
+  local fine, first, second, third = guard.call(result, driver, operation, on_wait)
   if fine and third == nil then return first end
   if fine then return first, second, third end
   if first == memory.ERROR then return memory.none() end

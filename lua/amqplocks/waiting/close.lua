@@ -22,7 +22,7 @@ end
 -- Telling may take long, so it comes last.
 local function close(driver, session)
   if driver.catch_up then pcall(driver.catch_up) end
-  pcall(guard.call, driver, session, part, driver, session)
+  pcall(guard.call, part, driver, session)
   session:abort() -- that guarding it took memory, and there was none, changes nothing
   if driver.mind then pcall(driver.mind) end
   pcall(driver.losses.tell, driver.losses)

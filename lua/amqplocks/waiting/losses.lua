@@ -9,11 +9,13 @@
 -- of before is nobody's loss.
 --
 -- The function may do what it likes: wait for this connection, take itself away, release, close the connection, throw.
--- While it runs it is not called again, however deep in it somebody waits: whoever called it goes on when it has
--- returned. What a throw left untold, the next call that waits tells; there is none after close, which ignores throws.
+-- Until it has returned it is not called again: neither by calls inside it, nor by other coroutines while it yields.
+-- These only note what is lost, and return; the call that it was made from tells of that next. If the coroutine of that
+-- call is closed, killed or collected instead, the next call that waits tells. The same holds for what a throw left
+-- untold. After close no call waits: then throws are ignored.
 local plain_pcall = pcall
 local protected = require "amqplocks.compat.pcall"
-local is_inside, pcall = protected.is_inside, protected.pcall
+local may_return, pcall = protected.may_return, protected.pcall
 
 local losses = {}
 losses.__index = losses
@@ -26,6 +28,7 @@ function losses.new(count, keeps)
     _watched = keeps and {} or setmetatable({}, { __mode = "k" }),
     _lost = {}, -- noted, and not told yet: { lock =, message = }, the first one first
     _seen = 0,  -- the count when it was last looked for lost ones; nil: look anew
+    _teller = setmetatable({}, { __mode = "v" }), -- [1]: the coroutine that tells now; it may be thrown away meanwhile
   }, losses)
 end
 
@@ -106,12 +109,15 @@ local function tell_all(self)
   end
 end
 
---- Tells of all there is to tell.
+--- Tells of all there is to tell. If another call does that already, what is found here is only noted, and that call
+-- tells of it.
 function losses:tell()
-  if is_inside(self._teller) then return end -- a call from inside the function
-  self._teller = coroutine.running() or true
+  local teller = self._teller
+  if may_return(teller[1]) then return look(self) end
+  teller[1] = coroutine.running() or true
   local fine, problem = pcall(tell_all, self)
-  self._teller = nil
+  if not fine and self._closed then pcall(tell_all, self) end -- it was closed meanwhile, and did not tell itself
+  teller[1] = nil
   if not fine then error(problem, 0) end
 end
 

@@ -25,7 +25,7 @@ end
 function waiting:wait(operation, left, most)
   local condition = self._condition()
   self._asleep[operation] = { condition = condition, begins = most and not operation:waiting() }
-  guard.unless_closed(condition.signal, condition, condition.wait, condition, waiting.least(left, most))
+  guard.unless_closed(condition.signal, condition.wait, condition, waiting.least(left, most))
   self._asleep[operation] = nil
 end
 

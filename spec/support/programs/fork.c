@@ -26,6 +26,13 @@ static int wait_process(lua_State *L) {
 // exit(status): at once, without a word to Lua or anybody
 static int exit_process(lua_State *L) { _exit((int)luaL_checkinteger(L, 1)); }
 
+// close_all(): every descriptor but standard input, output and error, as a daemon does when it begins
+static int close_all(lua_State *L) {
+  (void)L;
+  for (int fd = 3; fd < 1024; fd++) close(fd);
+  return 0;
+}
+
 int luaopen_fork(lua_State *L) {
   lua_newtable(L);
   lua_pushcfunction(L, fork_process);
@@ -34,5 +41,7 @@ int luaopen_fork(lua_State *L) {
   lua_setfield(L, -2, "wait");
   lua_pushcfunction(L, exit_process);
   lua_setfield(L, -2, "exit");
+  lua_pushcfunction(L, close_all);
+  lua_setfield(L, -2, "close_all");
   return 1;
 }

@@ -90,8 +90,6 @@ describe("public methods", function()
 
   -- What may come first where nothing else is meant to.
   local WRONG = { "db", 5, {}, { timeout = 1 }, print, true }
-  local CHECKS_ITSELF = { held = true, revoked = true } -- with nothing to come first, and no time to lose
-
   for _, method in ipairs(METHODS) do
     it(("say that they want a colon: %s.%s"):format(method.class, method.name), function()
       local fn = objects()[method.class][method.name]
@@ -105,7 +103,7 @@ describe("public methods", function()
       throws(nil, "more")
       throws("db")
       throws({})
-      for _, first in ipairs(CHECKS_ITSELF[method.name] and {} or WRONG) do throws(first, 2) end
+      for _, first in ipairs(WRONG) do throws(first, 2) end
       for class, object in pairs(objects()) do
         if class ~= method.class then throws(object, 2) end
       end
@@ -146,6 +144,31 @@ describe("connect", function()
       local fine, problem = pcall(amqplocks.connect, arguments[1], arguments[2])
       assert.is_false(fine)
       assert.is_nil(problem:find("cret", 1, true), problem)
+    end
+  end)
+
+  it("shows no password of what is hardly a URL, here and in other calls", function()
+    local all = objects()
+    for _, text in ipairs { "u:SECRET@h", "amqp:/u:SECRET@h", "amqp:u:SECRET@h", "//u:SECRET@h", "amqp://u:SEC@RET@h",
+      "u:x://SECRET@h", "u:SEC\nRET@h" } do
+      for _, fn in ipairs {
+        function() amqplocks.connect(nil, text) end,
+        function() amqplocks.connect(nil, { [text] = 1 }) end,
+        function() amqplocks.connect(nil, { tls = { [text] = 1 } }) end,
+        function() amqplocks.connect(nil, { timeout = text }) end,
+        function() amqplocks.connect(setmetatable({ 5 }, { __tostring = function() return text end })) end,
+        function() all.Semaphore:try_acquire(text) end,
+        function() all.Mutex:acquire(text) end,
+        function() all.Mutex:acquire{ poll = text } end,
+        function() all.Admin:resize(text) end,
+        function() all.Admin:resize(1, text) end,
+        function() all.Connection:mutex("db", text) end,
+      } do
+        local fine, problem = pcall(fn)
+        assert.is_false(fine)
+        assert.is_nil(problem:find("SEC", 1, true) or problem:find("RET", 1, true), problem)
+        assert.matches("…@h", problem, 1, true)
+      end
     end
   end)
 end)

@@ -8,6 +8,8 @@ local amqplocks = require "amqplocks"
 local connection = require "amqplocks.connection"
 local losses = require "amqplocks.waiting.losses"
 
+local closing_it = coroutine.close and it or pending
+
 describe("on_lost", function()
   local peer, conn, script, told
 
@@ -490,27 +492,125 @@ describe("on_lost", function()
     end)
   end)
 
-  it("goes on in other coroutines while it waits to be resumed in one, and for good when it never is", function()
-    local locks = { take "a", take "b" }
-    conn:on_lost(function(...)
-      tell(...)
-      if #told == 1 then coroutine.yield() end
+  describe("that yields", function()
+    local locks, depth
+
+    before_each(function()
+      locks, depth = {}, 0
+      for _, name in ipairs{ "a", "b", "c", "d" } do locks[name] = take(name) end
+      conn:on_lost(function(...)
+        assert.equal(0, depth)
+        depth = depth + 1
+        tell(...)
+        coroutine.yield "is told"
+        depth = depth - 1
+      end)
     end)
-    happen(function()
+
+    -- A coroutine whose call finds that "a" was lost, and that is told so.
+    local function teller()
       lose "a"
+      local thread = coroutine.create(function() return locks.a:verify() end)
+      assert.same({ true, "is told" }, { coroutine.resume(thread) })
+      assert.equal(1, #told)
+      return thread
+    end
+
+    local function goes_on(thread, times)
+      assert.same({ true, "is told" }, { coroutine.resume(thread) })
+      assert.equal(times, #told)
+    end
+
+    -- Another call may tell as well: what it finds is told, and the function does not yield.
+    local function others_tell()
+      local before = #told
+      depth = 0
+      conn:on_lost(tell)
+      assert.equal("lost", select(3, locks.d:release()))
+      assert.equal(before + 1, #told)
+    end
+
+    it("is not called by others until it has returned: its caller tells what they have found", function()
+      local thread = teller()
       lose "b"
+      assert.equal("lost", select(3, locks.b:release()))
+      lose "c"
+      wait(function() lose "d" end)
+      assert.equal(1, #told)
+      for times = 2, 4 do goes_on(thread, times) end
+      assert.is_true(coroutine.resume(thread))
+      assert.equal("dead", coroutine.status(thread))
+      for i, one in ipairs(told) do
+        for j = 1, i - 1 do assert.is_not.equal(one.lock, told[j].lock) end
+      end
+      wait()
+      assert.equal(4, #told)
     end)
-    local sem = conn:semaphore "other"
-    local first = coroutine.create(function() return sem:try_acquire() end)
-    assert(coroutine.resume(first))
-    assert.equal("suspended", coroutine.status(first))
-    assert.equal(1, #told)
-    script = {}
-    peer.prober:look{}
-    wait()
-    assert.equal(2, #told)
-    assert.is_not.equal(told[1].lock, told[2].lock)
-    assert.equal(2, #locks)
+
+    it("may wait for its connection; what is lost then is told when it has returned", function()
+      conn:on_lost(function(...)
+        assert.equal(0, depth)
+        depth = depth + 1
+        tell(...)
+        coroutine.yield "is told"
+        if #told < 3 then wait(function() lose(#told == 1 and "c" or "d") end) end
+        depth = depth - 1
+      end)
+      local thread = teller()
+      goes_on(thread, 2)
+      goes_on(thread, 3)
+      assert.is_true(coroutine.resume(thread))
+      assert.equal(3, #told)
+    end)
+
+    it("is called by others again when it has thrown", function()
+      local problem = {}
+      conn:on_lost(function(...)
+        tell(...)
+        coroutine.yield "is told"
+        error(problem, 0)
+      end)
+      local thread = teller()
+      local fine, what = coroutine.resume(thread)
+      assert.same({ false, true }, { fine, what == problem })
+      lose "d"
+      others_tell()
+    end)
+
+    it("is called by others again when its coroutine was thrown away and collected", function()
+      teller()
+      collectgarbage()
+      collectgarbage()
+      lose "d"
+      others_tell()
+    end)
+
+    closing_it("is called by others again when its coroutine was closed", function()
+      local thread = teller()
+      assert(coroutine.close(thread))
+      lose "d"
+      others_tell()
+    end)
+
+    it("is not called by close before it has returned; then its caller tells what is left, also where it throws",
+      function()
+        conn:on_lost(function(...)
+          tell(...)
+          coroutine.yield "is told"
+          error "and throws"
+        end)
+        local thread = teller()
+        lose "c"
+        happen(function() peer.holder:delete "b-1-B" end, function() peer.holder:delete "d-1-B" end,
+          function() peer.holder:down() end, function() peer.prober:down() end)
+        assert.is_true(conn:close())
+        assert.equal(1, #told)
+        goes_on(thread, 2)
+        assert.equal(locks.c, told[2].lock)
+        assert.is_false((coroutine.resume(thread)))
+        assert.equal("dead", coroutine.status(thread))
+        assert.equal(2, #told)
+      end)
   end)
 
   it("is a function, or nothing", function()

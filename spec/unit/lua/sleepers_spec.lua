@@ -3,18 +3,19 @@
 
 -- Where coroutines wait for operations, and what becomes of those who never come back.
 local Peer = require "spec.support.peer"
+local failing_close = require "spec.support.failing_close"
 local waiting = require "amqplocks.waiting.sleepers"
+
+local closing_it = coroutine.close and it or pending
 
 describe("a coroutine that waits for an operation", function()
   local peer, room, signals
-  local events = {
-    condition = function()
-      return { wait = function() coroutine.yield() end, signal = function() signals = signals + 1 end }
-    end,
-  }
+  local events = {}
+
+  function events.condition() return { wait = events.wait, signal = function() signals = signals + 1 end } end
 
   before_each(function()
-    peer, signals = Peer.open("whole"), 0
+    peer, signals, events.wait = Peer.open("whole"), 0, coroutine.yield
     room = waiting.new(events, function(operation) return operation:done() end)
   end)
 
@@ -42,6 +43,17 @@ describe("a coroutine that waits for an operation", function()
     end
     assert.equal(0, signals)
   end)
+
+  for how, wait_in in pairs { ["is closed"] = coroutine.yield,
+    ["is closed, and a driver's variable throws at that"] = failing_close(coroutine.yield, "it throws") } do
+    closing_it("waits no longer when it " .. how .. ", and the loop is told so", function()
+      events.wait = wait_in
+      local _, thread = wait()
+      assert.equal("suspended", coroutine.status(thread))
+      coroutine.close(thread)
+      assert.equal(1, signals)
+    end)
+  end
 
   it("is not asked for any more when its operation was given back", function()
     local operation = wait()

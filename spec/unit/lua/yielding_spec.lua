@@ -5,6 +5,7 @@
 -- library calls them. Connections as people have them, over a scripted broker; who waits gives the turn to the test.
 local Peer = require "spec.support.peer"
 local connection = require "amqplocks.connection"
+local failing_close = require "spec.support.failing_close"
 local rwlock_scene = require "spec.unit.locks.rwlock_scene"
 local losses = require "amqplocks.waiting.losses"
 local protected = require "amqplocks.compat.pcall"
@@ -246,6 +247,21 @@ describe("in a coroutine", function()
         collectgarbage "stop"
         comes_late()
         assert(coroutine.close(thread))
+        peer:tick()
+        peer.holder:delete("a-1-B", claim.channel)
+        assert.same({}, expected())
+        assert.is_false(called)
+      end)
+
+      closing_it("is given back if his coroutine is closed while he asks, also if the log throws at that", function()
+        finally(function() collectgarbage "restart" end)
+        collectgarbage "stop"
+        comes_late()
+        local news = { "something" }
+        conn._driver.news = function() return table.remove(news) end
+        conn._driver.log = failing_close(function() coroutine.yield "logs" end, "it throws")
+        goes_on(thread, "logs")
+        assert.same({ false, "it throws" }, { coroutine.close(thread) })
         peer:tick()
         peer.holder:delete("a-1-B", claim.channel)
         assert.same({}, expected())
