@@ -122,7 +122,8 @@ static void disconnect(socket_port *self) {
 
 static void socket_close(al_port *port) {
   socket_port *self = (socket_port *)port;
-  if (al_fork_happened(self->fork)) return; /* all of it is the parent's, and the number may be another file's here */
+  if (al_fork_happened(self->fork))
+    return; /* all of it is the parent's, and the number may be another file's here */
   disconnect(self);
   free(self);
 }
