@@ -73,10 +73,11 @@ function acquiring.try(self, method, opts)
   return acquire(self, method, ONCE)
 end
 
+--- `where` is what callers call it, for errors; nil: `method`.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code
-function acquiring.acquire(self, method, opts)
-  if opts ~= nil then opts = options.check(opts, schema, method) end
+function acquiring.acquire(self, method, opts, where)
+  if opts ~= nil then opts = options.check(opts, schema, where or method) end
   return acquire(self, method, opts or NONE)
 end
 

@@ -57,13 +57,15 @@ if coroutine.close then
   ]](hold)
 end
 
-local function run(acquire, self, method, opts, fn, ...)
-  local lock, message, code = acquire(self, method, opts)
+local function run(where, acquire, self, method, opts, fn, ...)
+  local lock, message, code = acquire(self, method, opts, where)
   if not lock then return nil, message, code end
   return hold(lock, fn, ...)
 end
 
 --- Acquires by acquire(self, method, opts), calls fn(lock, …), releases. See semaphore:with.
-function scope.with(where, acquire, self, method, ...) return run(acquire, self, method, split(where, ...)) end
+function scope.with(where, acquire, self, method, ...) 
+  return run(where, acquire, self, method, split(where, ...))
+end
 
 return scope

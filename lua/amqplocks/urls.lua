@@ -29,7 +29,8 @@ end
 --- nil if it is something to connect to, else what it must be.
 function urls.check(value)
   if is_url(value) or type(value) == "function" then return nil end
-  return "a string, a list of strings without holes, or a function that returns either"
+  local hint = type(value) == "table" and " (options are the second argument: connect(nil, { … }))" or ""
+  return "a string, a list of strings without holes, or a function that returns either" .. hint
 end
 
 local function text_of(problem)

@@ -165,8 +165,12 @@ static void closed_by_broker(al_link *link, const amqp_connection_close_t *close
   link->port->kind->flush(link->port);
   link->has_last_words = true;
   al_code code = al_handshake_refusal(link->state, close);
-  al_connection_abort(link, code, "the broker closed the connection: %.*s", (int)close->reply_text.len,
-                      (const char *)close->reply_text.bytes);
+  bool is_nameless = code == AL_VHOST && link->settings->vhost[0] == '\0';
+  al_connection_abort(
+      link, code, "the broker closed the connection: %.*s%s", (int)close->reply_text.len,
+      (const char *)close->reply_text.bytes,
+      is_nameless ? " (a URL that ends with \"/\" names the virtual host \"\"; without it, it is \"/\")"
+                  : "");
 }
 
 static void blocked(al_link *link, bool is_blocked) {
