@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Our locks beside those that others are, on this machine and in this run: Redis, by a key that runs out, and etcd, by
--- its lock service. Each server has the settings it comes with, each client is a Lua process. What dies has a time to
--- live, or a heartbeat, of ten seconds.
+-- Our locks beside those of others, on this machine and in this run: Redis, by a key that expires; etcd, by its lock
+-- service; PostgreSQL, by advisory locks of a session. Each server has the settings it comes with, each client is a Lua
+-- process. Where there is a time to live or a heartbeat, it is ten seconds.
 local bare = require "bare"
 local process = require "spec.support.process"
 local rows = require "spec.support.rows"
 
 local WAITERS, SECONDS, ROUNDS, SETTLED, HOLD = 16, 2.5, 2, 0.5, 0.002
-local TTL, DEATHS, STOPS = 10, 5, 2
+local TTL, DEATHS, STOPS, PATIENCE = 10, 5, 2, 60
 local WORKER = "return require('tools.bench.rivals.worker').%s(...)"
 local name = ("bench-%d"):format(os.time())
 
@@ -24,6 +24,7 @@ local all = {
   { label = "Redis, tries again in 0.2 s", module = "redis", expires = true },
   { label = "Redis, told by pub/sub", module = "redis", more = true, expires = true },
   { label = "etcd, lock service", module = "etcd", expires = true },
+  { label = "PostgreSQL, advisory lock", module = "postgres" },
 }
 
 local servers, kinds, versions = {}, {}, {}
@@ -65,7 +66,9 @@ local function begin(one, what, kind, suffix)
   return one:begin(WORKER:format(what), kind.module, address(kind), lock_name(kind, suffix), TTL, kind.more)
 end
 
-local function milliseconds(seconds) return ("%.2f"):format(seconds * 1e3) end
+local function milliseconds(seconds)
+  return seconds == math.huge and ("> %d"):format(PATIENCE * 1e3) or ("%.2f"):format(seconds * 1e3)
+end
 
 local function heading(words, ...)
   print(("\n%s\n%-30s" .. ("%14s"):rep(select("#", ...))):format(words, "", ...))
@@ -192,6 +195,15 @@ local function pair(kind, suffix, index)
   return { kind = kind, suffix = suffix, holder = holder, waiter = waiter }
 end
 
+-- Seconds from the strike until the waiter had it; math.huge: it was still waiting after PATIENCE seconds.
+local function waited(one)
+  while not one.waiter:finished() do
+    if bare.now() > one.at + PATIENCE then return math.huge end
+    bare.sleep(0.05)
+  end
+  return one.waiter:finish() - one.at
+end
+
 -- Strikes all holders, one right after the other; a list of times for each kind until the waiter had it.
 local function strike(list, signal)
   bare.sleep(SETTLED)
@@ -202,27 +214,30 @@ local function strike(list, signal)
   local times = {}
   for _, one in ipairs(list) do
     times[one.kind] = times[one.kind] or {}
-    table.insert(times[one.kind], one.waiter:finish(90) - one.at)
+    local took = waited(one)
+    table.insert(times[one.kind], took)
     if one.holder:alive() then one.holder:kill() end
+    if took == math.huge then one.waiter:finish() end
     clear_away(one.kind, one.suffix)
   end
   return times
 end
 
+-- Holders of locks that end with the connection are killed one by one, those of locks that expire all at once.
 local function deaths()
   local times, list = {}, {}
-  for _, kind in ipairs(kinds) do
-    for i = 1, DEATHS do
-      local suffix = ("%s-dies-%d"):format(kind.module, i)
-      if not kind.expires then
-        local took = strike({ pair(kind, suffix, 1) }, bare.kill)[kind][1]
-        times[kind] = times[kind] or {}
-        table.insert(times[kind], took)
-      elseif #list < #workers then
-        table.insert(list, pair(kind, suffix .. tostring(kind.more), #list + 1))
-      end
+  local function each(expires, fn)
+    for _, kind in ipairs(kinds) do
+      for i = 1, kind.expires == expires and DEATHS or 0 do fn(kind, ("%s-dies-%d"):format(kind.module, i)) end
     end
   end
+  each(nil, function(kind, suffix)
+    times[kind] = times[kind] or {}
+    table.insert(times[kind], strike({ pair(kind, suffix, 1) }, bare.kill)[kind][1])
+  end)
+  each(true, function(kind, suffix)
+    if #list < #workers then table.insert(list, pair(kind, suffix .. tostring(kind.more), #list + 1)) end
+  end)
   for kind, some in pairs(strike(list, bare.kill)) do times[kind] = some end
   return times
 end

@@ -10,9 +10,15 @@ local until_true = require "spec.support.until"
 local server = {}
 server.__index = server
 
+-- Debian has the programs of each PostgreSQL in a folder of their own; of several the newest is taken.
+local FIND = [[
+  PATH=$PATH:/usr/sbin:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
+  command -v "$1"
+]]
+
 --- Where a program is; nil: it is not on this machine.
 function server.find(program)
-  local fine, path = pcall(process.shell, "sh", "-c", 'PATH="$PATH:/usr/sbin" command -v "$1"', "sh", program)
+  local fine, path = pcall(process.shell, "sh", "-c", FIND, "sh", program)
   return fine and path:match("%S+") or nil
 end
 
@@ -26,27 +32,29 @@ end
 
 -- Its keeper ends it, and clears up, as soon as either of us has ended.
 local START = [[
-  cd "$1" && bench=$2 && shift 2
+  cd "$1" && bench=$2 signal=$3 && shift 3
   setsid "$@" </dev/null >log 2>&1 &
   pid=$!
-  setsid sh -c 'tail -f /dev/null --pid="$1"; kill "$2" 2>/dev/null; tail -f /dev/null --pid="$2"; rm -rf "$3"' keeper \
-    "$bench" "$pid" "$PWD" </dev/null >/dev/null 2>&1 &
+  setsid sh -c 'tail -f /dev/null --pid="$1"; kill -s "$4" "$2" 2>/dev/null; tail -f /dev/null --pid="$2"
+    rm -rf "$3"' keeper "$bench" "$pid" "$PWD" "$signal" </dev/null >/dev/null 2>&1 &
   echo "$pid"
 ]]
 
---- Starts one: start(directory) gives the words of its command and a function that tells whether it serves.
+--- Starts one: describe(directory) gives the words of its command, a function that tells whether it serves, and the
+-- signal that ends it in good order, if that is not TERM.
 function server.start(describe)
   local self = setmetatable({ directory = process.directory() }, server)
-  local words, serves = describe(self.directory)
+  local words, serves, signal = describe(self.directory)
+  self.signal = signal or "TERM"
   self.pid = tonumber(process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", START, "sh", self.directory,
-    tostring(process.id()), (table.unpack or unpack)(words)):match("%d+"))
+    tostring(process.id()), self.signal, (table.unpack or unpack)(words)):match("%d+"))
   until_true(function() return serves(), words[1] .. " does not serve" end, 20)
   return self
 end
 
 --- Ends it in good order.
 function server:stop()
-  process.shell("sh", "-c", 'kill "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid))
+  process.shell("sh", "-c", 'kill -s "$2" "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid), self.signal)
 end
 
 return server
