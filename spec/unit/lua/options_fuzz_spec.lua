@@ -129,7 +129,7 @@ for _, taken in ipairs{ { "mutex", "acquire", "with" }, { "semaphore", "acquire"
     local it = conn[object](conn, "images")
     return it[method](it, opts)
   end)
-  add(method, ACQUIRE, false, function(conn, opts)
+  add(scoped, ACQUIRE, false, function(conn, opts)
     local it = conn[object](conn, "images")
     return it[scoped](it, opts, nothing)
   end)
