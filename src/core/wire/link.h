@@ -20,9 +20,9 @@
  * is IDLE, wanted, and due at once for the next node.
  *
  * Words used below:
- *   certain   a broker drops a client that was silent for two heartbeats, and not sooner. So until two heartbeats after
- *             the last proof that the broker heard from us, everything held on this connection is still held. See
- *             al_link_certain_until().
+ *   certain   a broker drops a client that was silent for two heartbeats, and not sooner. So until two heartbeats
+ *             after the last proof that the broker heard from us, everything held on this connection is still held.
+ *             See al_link_certain_until().
  *   pulse     a request that changes nothing, sent twice a heartbeat while locks are held. Its answer is such a
  *             proof.
  *   pump      one turn of reading, checking times and writing: al_connection_pump() */
