@@ -5,12 +5,12 @@
  * Each function writes one queue.declare on the given channel. The answer goes to that channel's owner.
  *
  *   queue                          shape
- *   ----------------------------   -----------------------------------------------------------------------------------
+ *   ----------------------------   ----------------------------------------------------------------------------------
  *   held: B, mutex, door, reader   exclusive, auto-delete, classic, keeps no message; names its holder in an argument
  *   slot: A                        durable, classic or quorum, keeps no message
  *   bell that waiters make         durable, classic, keeps one message, expires after a minute without use
  *   bell of a semaphore            durable, classic
- *   permits, marks                 durable, classic or quorum; no delivery limit; permits: no consumer timeout
+ *   permits, marks                 durable, classic or quorum; no delivery limit; permits: consumer timeout ten years
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
  *   scratch                        exclusive, auto-delete, classic; used only for a metadata write (barrier.h)
  *
