@@ -193,8 +193,8 @@ void al_native_wait(al_session *session, al_op *op);
 void al_native_touch(al_session *session);
 
 /* For event loops. Returns how often so far a lock needed its owner's attention: it was lost, or it was revoked. The
- * number does not grow by what the owner itself does, such as releasing and closing. The call makes
- * al_native_pollfd() unreadable again. Returns 0 in a child of the process that made the session. */
+ * number does not grow by what the owner itself does, such as releasing and closing. The call makes the descriptor of
+ * al_native_pollfd() not readable any more. Returns 0 in a child of the process that made the session. */
 uint64_t al_session_alerts(al_session *session);
 
 /* News for people, to be written to a log: connections opened and lost, locks lost, alarms of the broker. */
@@ -307,7 +307,8 @@ typedef struct al_acquire_options {
   int64_t timeout; /* how long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever */
   bool fair;    /* queue behind all clients that wait already; otherwise take any free slot that is found */
   int priority; /* waiters with a higher priority are served first */
-  int64_t poll; /* interval of a waiter's own rechecks, in nanoseconds, in case it is not notified */
+  int64_t
+      poll; /* interval of a waiter's rechecks (own repeated searches), in nanoseconds, in case it is not notified */
 } al_acquire_options;
 
 /* Sets: wait for ever, not fair, priority 0, poll 5 s. */

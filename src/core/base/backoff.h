@@ -35,7 +35,7 @@ typedef struct al_backoff {
  * not, more checks seldom help. */
 #define AL_BACKOFF_UNDO ((al_backoff){.first = 10 * AL_MILLISECOND, .most = 10 * AL_SECOND})
 
-/* A writer that waits for readers: nobody is notified when a reader's process dies. */
+/* A writer that waits for readers: it gets no notice when a reader's process dies. */
 #define AL_BACKOFF_READERS ((al_backoff){.first = 10 * AL_MILLISECOND, .most = 1 * AL_SECOND})
 
 /* A waiter that was woken by a token, and found no free slot yet. A token is a message in a doorbell queue that wakes
