@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * rabbitmq-c, wherever its headers are: newer versions moved them and warn about the old place. */
+ * Includes the headers of rabbitmq-c. Newer versions moved them to rabbitmq-c/ and warn when the old place is
+ * used. */
 #ifndef AL_CORE_BASE_AMQP_H
 #define AL_CORE_BASE_AMQP_H
 

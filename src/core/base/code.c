@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The one table of result codes and their names. */
+ * The table of result codes and their names. It is the only one. */
 #include "amqplocks.h"
 
 static const char *const names[] = {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Entries of AMQP field tables, which point to what they are given; and short strings that arrive. */
+ * Makes entries of AMQP field tables, and compares short strings that were received. An entry points to the key and
+ * the value it was made of: they must stay as long as the entry is used. */
 #ifndef AL_CORE_BASE_FIELD_H
 #define AL_CORE_BASE_FIELD_H
 
@@ -14,7 +15,7 @@ amqp_table_entry_t al_field_number(const char *key, int64_t number);
 amqp_table_entry_t al_field_yes(const char *key);
 amqp_table_entry_t al_field_table(const char *key, int count, amqp_table_entry_t *entries);
 
-/* What arrived, without a NUL at its end, is this text. */
+/* True if the received `bytes`, which have no NUL at their end, are equal to `text`. */
 bool al_field_is(amqp_bytes_t bytes, const char *text);
 
 #endif

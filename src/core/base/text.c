@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The length of the UTF-8 character at `s`, 0 if there is none (RFC 3629: no overlong forms, no surrogates), and its
- * code point. */
+/* Returns the length of the UTF-8 character at `s`, and sets `point` to its code point. Returns 0 if there is no
+ * valid one by RFC 3629, which allows no overlong forms and no surrogates. */
 static size_t utf8_next(const unsigned char *s, size_t left, uint32_t *point) {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
   size_t length = s[0] < 0x80 ? 1 : s[0] >> 5 == 6 ? 2 : s[0] >> 4 == 14 ? 3 : s[0] >> 3 == 30 ? 4 : 0;
@@ -22,7 +22,7 @@ static size_t utf8_next(const unsigned char *s, size_t left, uint32_t *point) {
 
 static bool is_control(uint32_t point) { return point < 0x20 || (point >= 0x7F && point < 0xA0); }
 
-/* What is wrong with the character at `s`, and how many bytes are. */
+/* Returns what is wrong with the character at `s`, or NULL. Sets `length` to its number of bytes. */
 static const char *character_wrong(const unsigned char *s, size_t left, size_t *length) {
   uint32_t point = 0;
   *length = utf8_next(s, left, &point);

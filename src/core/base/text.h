@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Text that goes to the broker, whose tools and logs show it: UTF-8 without control characters. */
+ * Checks text that is sent to the broker. It must be UTF-8 without control characters, because the broker's tools and
+ * logs show it. */
 #ifndef AL_CORE_BASE_TEXT_H
 #define AL_CORE_BASE_TEXT_H
 
@@ -10,10 +11,10 @@
 
 bool al_text_is_utf8(const char *text, size_t length);
 
-/* What is wrong with it: "is not UTF-8" or "holds a control character"; NULL if nothing is. */
+/* Returns what is wrong with the text: "is not UTF-8" or "holds a control character". Returns NULL if it is right. */
 const char *al_text_wrong(const char *text, size_t length);
 
-/* Replaces each byte of what is wrong by "?". */
+/* Replaces each byte of each wrong character by "?". */
 void al_text_mend(char *text);
 
 #endif

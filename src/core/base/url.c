@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Settings and the URL they come from, by RabbitMQ's URI specification, with commas between several hosts.
+ * Reads settings from a URL by RabbitMQ's URI specification. Several hosts may be given, with commas between them.
  *
- * A URL that is refused is told of by the part that is wrong, and its cure. None of its text is shown but the key of a
- * query parameter: where an "@" or a "/" is misplaced, any part may hold the password. */
+ * When a URL is refused, the message names the part that is wrong and how to correct it. The message shows no text of
+ * the URL except the key of a query parameter. The reason: when an "@" or a "/" is misplaced, any part may hold the
+ * password. */
 #include "amqplocks.h"
 
 #include <stdio.h>
@@ -13,14 +14,14 @@
 
 #include "core/base/text.h"
 
-#define URL_SIZE 16384 /* whatever fits the settings fits here, with every byte of it percent-encoded */
+#define URL_SIZE 16384 /* enough for the longest settings with every byte percent-encoded */
 
 #define USER "the user"
 #define PASSWORD "the password"
 #define HOST "the host"
 #define VHOST "the virtual host"
 
-/* A URL cut up, each part still percent-encoded; NULL: it has none. */
+/* The parts of a URL, still percent-encoded. NULL: the URL does not have this part. */
 typedef struct al_url {
   char *user, *password, *hosts, *vhost, *query;
   bool tls;
@@ -38,7 +39,7 @@ void al_settings_init(al_settings *settings) {
                             .verify = true};
 }
 
-/* Copies text that must fit; `what` names it when it does not. */
+/* Copies `from`. If it does not fit, fails with a message in which `what` names the text. */
 static bool keep(char *to, size_t size, const char *from, const char *what, char why[AL_MESSAGE_SIZE]) {
   size_t length = strlen(from);
   if (length < size) memcpy(to, from, length + 1);
@@ -76,7 +77,7 @@ static bool whole_number(const char *text, long least, long most, long *number) 
   return *text >= '0' && *text <= '9' && *end == '\0' && *number >= least && *number <= most;
 }
 
-/* One `key=value` of the query, as RabbitMQ's "URI Query Parameters" has them. */
+/* Reads one `key=value` of the query. RabbitMQ's "URI Query Parameters" lists the keys. */
 static bool parameter(al_settings *s, const char *key, const char *value, char why[AL_MESSAGE_SIZE]) {
   long number = 0;
   bool good = true;
@@ -138,7 +139,7 @@ static bool refuse(char why[AL_MESSAGE_SIZE], const char *words) {
   return false;
 }
 
-/* The part holds what it may only hold percent-encoded. */
+/* The part holds a character that must be percent-encoded. */
 static bool refuse_raw(unsigned char c, const char *part, char why[AL_MESSAGE_SIZE]) {
   if (c < ' ' || c == 0x7f)
     snprintf(why, AL_MESSAGE_SIZE, "%s in the URL holds a control character, such as the end of a line",
@@ -148,7 +149,7 @@ static bool refuse_raw(unsigned char c, const char *part, char why[AL_MESSAGE_SI
   return false;
 }
 
-/* A percent sign that begins no %XX, or begins %00, where C's text would end. */
+/* The part holds a "%" that does not begin a %XX, or it holds %00, at which a C string would end. */
 static bool refuse_percent(bool is_nul, const char *part, char why[AL_MESSAGE_SIZE]) {
   snprintf(why, AL_MESSAGE_SIZE,
            is_nul ? "%s in the URL holds a NUL (%%00), which it cannot"
@@ -157,13 +158,14 @@ static bool refuse_percent(bool is_nul, const char *part, char why[AL_MESSAGE_SI
   return false;
 }
 
-/* Decodes a part in place and keeps it. `reserved`: the characters it may not hold as they are. */
+/* Decodes a part in place and copies it to `to`. `reserved`: the characters that must be percent-encoded in this
+ * part. */
 static bool take(char *to, size_t size, char *text, const char *reserved, const char *part,
                  char why[AL_MESSAGE_SIZE]) {
   for (const char *c = text; *c; c++)
     if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr(reserved, *c))
       return refuse_raw((unsigned char)*c, part, why);
-  bool is_nul = strstr(text, "%00") != NULL; /* decoding leaves nothing to look at */
+  bool is_nul = strstr(text, "%00") != NULL; /* checked before decoding, which changes the text */
   return percent_decode(text) ? keep(to, size, text, part, why) : refuse_percent(is_nul, part, why);
 }
 
@@ -173,7 +175,8 @@ static char *cut(char *text, char at) {
   return end;
 }
 
-/* Before the first "/" stand user, password and hosts. The rest of a password that holds a "/" or a "?" stands behind it. */
+/* User, password and hosts stand before the first "/". If the password holds a raw "/" or "?", its rest and the "@"
+ * stand after that character: this is how the mistake is found. */
 static bool split(char *text, al_url *url, char why[AL_MESSAGE_SIZE]) {
   bool is_plain = strncmp(text, "amqp://", 7) == 0, is_tls = strncmp(text, "amqps://", 8) == 0;
   if (*text == '\0') return refuse(why, "the URL is empty");
@@ -211,7 +214,7 @@ static bool identity(al_settings *s, const al_url *url, char why[AL_MESSAGE_SIZE
 
 /* ---- hosts ------------------------------------------------------------------------------------------------------ */
 
-/* The port behind a host; NULL: none. */
+/* Reads the port after a host. `text` NULL: there is none, and the default port is used. */
 static bool port(al_settings *s, const char *text, char why[AL_MESSAGE_SIZE]) {
   long number = s->tls ? 5671 : 5672;
   if (text && !whole_number(text, 1, 65535, &number))
@@ -224,7 +227,7 @@ static bool port(al_settings *s, const char *text, char why[AL_MESSAGE_SIZE]) {
   return true;
 }
 
-/* One host, with or without a port. */
+/* Reads one host, with or without a port. */
 static bool place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   bool is_bracketed = *text == '[';
   char *host = is_bracketed ? text + 1 : text, *behind = cut(host, is_bracketed ? ']' : ':');
@@ -234,7 +237,7 @@ static bool place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   return port(s, behind, why) && take(s->host, sizeof s->host, host, "#[]", HOST, why);
 }
 
-/* Where there is one host, it may be left out. */
+/* A URL with one host may leave it empty: it is then localhost. */
 static bool only_place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   if (!place(s, text, why)) return false;
   if (s->host[0] == '\0') snprintf(s->host, sizeof s->host, "localhost");
@@ -246,7 +249,7 @@ static bool listed_place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) 
   return s->host[0] != '\0' || refuse(why, "a host in the URL is empty, before or behind a \",\"");
 }
 
-/* Every host with the first one's settings; gives how many there are, 0 if one is refused. */
+/* Reads all hosts. Each gets the first one's other settings. Returns their number, or 0 if one is refused. */
 static size_t places(al_settings *all, size_t size, char *hosts, char why[AL_MESSAGE_SIZE]) {
   size_t count = 0;
   char *rest = cut(hosts, ',');

@@ -11,12 +11,12 @@
 
 static bool is_prober(const al_session *session, const al_link *link) { return link == session->prober; }
 
-/* The holder is read whatever it is told: it does not publish. */
+/* The broker reads the holder also while it tells it connection.blocked, because the holder does not publish. */
 static bool is_blocked(const al_session *session, const al_link *link) {
   return is_prober(session, link) && link->blocked;
 }
 
-/* Whoever waits for it waits for the prober. */
+/* An operation with a barrier on the prober waits for the prober. */
 static void set_channel(al_barrier *barrier, al_channel *channel) {
   if (is_prober(barrier->op->session, barrier->link))
     barrier->op->asks += (channel != NULL) - (barrier->channel != NULL);
@@ -67,7 +67,7 @@ void al_barrier_cancel(al_barrier *barrier) {
   set_channel(barrier, NULL);
 }
 
-/* The broker has stopped reading what this connection writes: whether it read our questions before is not known. */
+/* The broker has stopped reading this connection, and may not have read the declare and the delete before. */
 static void begin_anew(al_barrier *barrier) {
   al_barrier_cancel(barrier);
   al_barrier_begin(barrier, barrier->op, barrier->probing, barrier->name);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A barrier: declare and delete a scratch queue on the connection that asks whether queues exist. A probe reads the view
- * of the broker's node it is connected to, and in a cluster that view may lag; a metadata write of its own, begun after
- * the fact that must not be missed, brings it up to date. Needed wherever *absent* itself decides something. */
+ * A barrier is a declare and a delete of a scratch queue, on the connection on which probes ask whether queues exist.
+ *
+ * A probe reads the metadata as the node sees it that it is connected to. In a cluster this view may lag. A metadata
+ * write on the same connection brings the view up to date: the view then has all that happened before the write
+ * began. A barrier is needed wherever the answer "absent" decides something. */
 #ifndef AL_CORE_QUEUE_BARRIER_H
 #define AL_CORE_QUEUE_BARRIER_H
 
@@ -12,16 +14,16 @@
 typedef struct al_barrier {
   al_op *op;
   al_probing probing;
-  const char *name; /* the resource's */
+  const char *name; /* the lock's name */
   al_link *link;
-  al_channel *channel; /* NULL: passed, lost, or never begun */
-  bool is_lost;        /* with its link */
+  al_channel *channel; /* NULL: the barrier is done, is lost, or was never begun */
+  bool is_lost;        /* its link went down */
 } al_barrier;
 
-/* The link that al_probes asks on, when it asks so, must be open; `name` must stay. Look with al_barrier_poll() in every
- * step of `op`. */
+/* The link that questions asked by `probing` use must be open (al_probing_needs). `name` must stay valid. */
 void al_barrier_begin(al_barrier *barrier, al_op *op, al_probing probing, const char *name);
-/* False also when the operation has failed, as it does here if the barrier is lost, or blocked and may be nowhere else. */
+/* Fails the operation if the barrier is lost, or if it is on a blocked prober and `probing` does not allow the
+ * holder. */
 bool al_barrier_poll(al_barrier *barrier);
 void al_barrier_cancel(al_barrier *barrier);
 

@@ -64,7 +64,7 @@ static void leave_channel(al_consumer *consumer) {
   consumer->state = AL_CONSUMER_OUT;
 }
 
-/* What was not acknowledged outlives its queue on its channel, which therefore is closed. */
+/* An unacknowledged delivery stays on its channel after its queue was deleted. So the channel is closed. */
 static void cancelled(al_consumer *consumer, const al_event *event) {
   if (consumer->state == AL_CONSUMER_CANCELLING) return; /* cancel-ok follows all the same */
   al_channel_close(consumer->channel);
@@ -84,8 +84,8 @@ static void arrived(al_consumer *consumer, const al_event *event) {
   tell(consumer, has ? AL_CONSUMER_RECEIVED : AL_CONSUMER_SUBSCRIBED, event);
 }
 
-/* Nothing is left unanswered: so it is the answer to our question, or comes behind it. Others ask for nothing on our channel
- * too, when there are no more channels. */
+/* When no request is left unanswered, this is the answer to our question, or came after it. (When no other channel is
+ * left, the link's pulse sends basic.qos on our channel, too.) */
 static void qos_answered(al_consumer *consumer, const al_event *event) {
   if (consumer->state != AL_CONSUMER_WAITING || !consumer->is_asking || consumer->channel->unanswered > 0)
     return;
@@ -118,8 +118,8 @@ static void method_arrived(al_consumer *consumer, const al_event *event) {
   }
 }
 
-/* What the channel's last owner consumed may still come, and is not to be answered: that would cost the channel. What is
- * not wanted would be in the way of the next one. */
+/* A delivery for the channel's last owner may still come. It must not be answered: the broker would close the
+ * channel. A message that is not wanted is acknowledged, because otherwise no other would be delivered. */
 static void message_arrived(al_consumer *consumer, const al_event *event) {
   const al_content *content = event->content;
   if (strcmp(content->consumer_tag, consumer->tag) != 0) return;
@@ -129,7 +129,7 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
     give_back(consumer, content->delivery_tag);
   } else {
     consumer->delivery = content->delivery_tag;
-    if (consumer->state != AL_CONSUMER_WAITING) return; /* until consume-ok nothing can be done with it */
+    if (consumer->state != AL_CONSUMER_WAITING) return; /* notified when consume-ok has come */
     consumer->state = AL_CONSUMER_HAS;
     tell(consumer, AL_CONSUMER_RECEIVED, event);
   }
@@ -171,7 +171,7 @@ void al_consumer_ask(al_consumer *consumer) {
   al_channel_ping(consumer->channel);
 }
 
-/* Cancelled first: acknowledged first, the old consumer might be given the next message. */
+/* Cancels before it acknowledges: otherwise the old consumer might be given the next message. */
 void al_consumer_discard(al_consumer *consumer) {
   if (consumer->state != AL_CONSUMER_HAS) return;
   cancel(consumer);
@@ -179,7 +179,7 @@ void al_consumer_discard(al_consumer *consumer) {
   consume(consumer);
 }
 
-/* What it has, and what is on its way to it, goes back by that. */
+/* Closing the channel gives back the message that the consumer has, and the one under way to it. */
 static bool quits_by_closing(const al_consumer *consumer) {
   if (consumer->state == AL_CONSUMER_SUBSCRIBING) return true;
   bool may = consumer->state == AL_CONSUMER_WAITING || consumer->state == AL_CONSUMER_HAS;

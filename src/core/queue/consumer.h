@@ -1,37 +1,43 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A consumer: one caller at a queue of messages, who takes one of them: a consumer with room for one, on a channel of its own.
- * The broker serves consumers in their order, by priority. What is taken stays unacknowledged, and the consumer registered,
- * until it is given back: should this process die, the broker gives the message to the next; and should the queue go, with
- * the message, the broker cancels the consumer, and the consumer is told.
+ * A consumer subscribes to a queue and takes one message from it. It has a channel of its own, on the holder, and a
+ * prefetch count of one. The broker serves consumers by priority, and within one priority in the order in which they
+ * came.
  *
- *   state       what happens                                      next                                      told
- *   --------    ----------------------------------------------    --------------------------------------    ---------
- *   OUT         al_consumer_subscribe                                     ARRIVING
- *   ARRIVING    declare-ok, for what `prepare` wrote              ARRIVING                                  PREPARED
- *               consume-ok                                        WAITING                                   ARRIVED
- *               a message, and consume-ok behind it               HAS                                       TOOK
- *               al_consumer_cancel: the channel is closed              OUT
- *   WAITING     a message                                         HAS                                       TOOK
- *               al_consumer_ask, and nothing lay ready               WAITING                                   EMPTY
- *               al_consumer_cancel: cancel                             QUITTING
- *               al_consumer_cancel, and its kind closes: the channel   OUT
- *   HAS         al_consumer_discard: cancel, ack, consume anew       ARRIVING
- *               al_consumer_cancel: cancel, and nack what it has       OUT, the channel back in the pool
- *               al_consumer_cancel, and its kind closes: the channel   OUT
- *   QUITTING    a message that was on its way: nack               QUITTING
- *               cancel-ok                                         OUT, the channel back in the pool         QUIT
- *   not that    the broker cancels: the channel is closed         OUT                                       CANCELLED
- *   any         the broker closes the channel                     OUT                                       CLOSED
- *               the link goes down                                OUT                                       DOWN
+ * The message stays unacknowledged, and the consumer stays subscribed, until the message is given back or discarded.
+ * If this process dies, the broker gives the message to the next consumer. If the queue is deleted, with the message,
+ * the broker cancels the consumer, and the consumer's owner is notified.
  *
- * basic.cancel is never written before consume-ok was read, which RabbitMQ 3.10 answers by closing the connection: who
- * quits earlier closes the channel, and what was delivered to it goes back by itself. A kind may have others quit like that,
- * too, whose queue may not be there to hear the cancel.
+ *   state         what happens                                      next                              notified of
+ *   -----------   -----------------------------------------------   -------------------------------   -----------
+ *   OUT           al_consumer_subscribe                             SUBSCRIBING
+ *   SUBSCRIBING   declare-ok, for a declare of `prepare`            SUBSCRIBING                       PREPARED
+ *                 consume-ok                                        WAITING                           SUBSCRIBED
+ *                 a message, and then consume-ok                    HAS                               RECEIVED
+ *                 al_consumer_cancel: closes the channel            OUT
+ *   WAITING       a message                                         HAS                               RECEIVED
+ *                 al_consumer_ask, and no message was ready         WAITING                           EMPTY
+ *                 al_consumer_cancel: cancel                        CANCELLING
+ *                 the same, if its kind closes: closes the channel  OUT
+ *   HAS           al_consumer_discard: cancel, ack, consume         SUBSCRIBING
+ *                 al_consumer_cancel: cancel, nack                  OUT, channel back in the pool
+ *                 the same, if its kind closes: closes the channel  OUT
+ *   CANCELLING    a message that was under way: nack                CANCELLING
+ *                 cancel-ok                                         OUT, channel back in the pool     ENDED
+ *   all others    the broker cancels: closes the channel            OUT                               CANCELLED
+ *   any           the broker closes the channel                     OUT                               CLOSED
+ *                 the link goes down                                OUT                               DOWN
  *
- * With a message in hand there is no room for another one, so nothing can come that would have to be waited for: cancel asks
- * for no answer then. */
+ * ("all others" are all states but CANCELLING: there cancel-ok follows all the same.)
+ *
+ * basic.cancel is never written before consume-ok was read, because RabbitMQ 3.10 then closes the connection. A
+ * consumer that is cancelled before consume-ok closes its channel instead, and the broker requeues what was delivered
+ * to it. A kind may have its consumers close the channel in other states, too, if their queue may not be there to
+ * answer a cancel.
+ *
+ * A consumer that has a message gets no second one. So no message can be under way that would have to be waited for,
+ * and its cancel is sent without asking for an answer. */
 #ifndef AL_CORE_QUEUE_CONSUMER_H
 #define AL_CORE_QUEUE_CONSUMER_H
 
@@ -41,28 +47,28 @@
 typedef struct al_consumer al_consumer;
 
 typedef enum al_consumer_news {
-  AL_CONSUMER_PREPARED, /* the event answers a declare that was written before the consume */
+  AL_CONSUMER_PREPARED, /* the event answers a declare that `prepare` wrote before the consume */
   AL_CONSUMER_SUBSCRIBED,
-  AL_CONSUMER_RECEIVED, /* a message; the event has its content, unless it came before consume-ok */
+  AL_CONSUMER_RECEIVED, /* a message; the event has its content, unless the message came before consume-ok */
   AL_CONSUMER_EMPTY,
-  AL_CONSUMER_ENDED,     /* nothing can arrive any more; so for all that follow */
-  AL_CONSUMER_CANCELLED, /* the queue was deleted, or its node went down, and what was taken with it */
-  AL_CONSUMER_CLOSED,    /* the event says why */
+  AL_CONSUMER_ENDED,     /* nothing can arrive any more; this holds for all that follow, too */
+  AL_CONSUMER_CANCELLED, /* the queue was deleted or its node went down, and the message taken is lost with it */
+  AL_CONSUMER_CLOSED,    /* the event has the reason */
   AL_CONSUMER_DOWN
 } al_consumer_news;
 
 #define AL_CONSUMER_ARGUMENTS 4
 
 typedef struct al_consumer_kind {
-  /* Writes what goes before the first consume on a channel; NULL: nothing. */
+  /* Writes requests before the first consume on a channel. NULL: there are none. */
   void (*prepare)(const al_consumer *);
-  /* The consumer's arguments besides its priority; gives how many. NULL: none. */
+  /* Writes the arguments of the consume, except the priority; returns how many. NULL: there are none. */
   int (*arguments)(const al_consumer *, amqp_table_entry_t *);
-  /* What is not wanted is acknowledged away. NULL: whatever comes is wanted. */
+  /* False: the message is acknowledged, and so deleted. NULL: every message is wanted. */
   bool (*wants)(const al_content *);
-  /* WAITING, HAS: whether to quit by closing the channel instead of cancelling. NULL: never. */
+  /* WAITING, HAS: true if al_consumer_cancel() must close the channel instead of sending a cancel. NULL: never. */
   bool (*closes)(const al_consumer *);
-  /* The last that is done to a consumer which is OUT by it: it may be freed then. */
+  /* Notifies the owner. If the consumer is OUT now, it is not used after this call, so the owner may free it. */
   void (*told)(al_consumer *, al_consumer_news, const al_event *);
 } al_consumer_kind;
 
@@ -70,7 +76,7 @@ struct al_consumer {
   const al_consumer_kind *kind;
   al_session *session;
   void *owner;
-  const char *queue; /* its owner's */
+  const char *queue; /* the owner's text, which must stay valid */
   int priority;
   enum {
     AL_CONSUMER_OUT,
@@ -80,30 +86,33 @@ struct al_consumer {
     AL_CONSUMER_CANCELLING
   } state;
   al_channel *channel;
-  char tag[AL_TICKET_SIZE]; /* the consumer's: never used twice */
-  uint64_t delivery;        /* the message's tag; 0: there is none */
-  int64_t since;            /* when it consumed for the last time */
-  bool is_asking;           /* al_consumer_ask */
-  bool had;                 /* OUT: it had a message when it came to be so */
+  char tag[AL_TICKET_SIZE]; /* consumer tag: never used twice */
+  uint64_t delivery;        /* delivery tag of the message; 0: there is none */
+  int64_t since;            /* when it last sent a consume */
+  bool is_asking;           /* al_consumer_ask is not answered yet */
+  bool had;                 /* OUT: it had a message when it became OUT */
 };
 
-/* OUT. */
+/* The consumer is then OUT. */
 void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, void *owner,
                       const char *queue, int priority);
 
-/* Consumes from now on, if it is OUT. The holder must be open. False: there is no channel, and it stays OUT. */
+/* If the consumer is OUT, subscribes it to its queue. The holder must be open. Returns false, and the consumer stays
+ * OUT, if there is no channel. */
 bool al_consumer_subscribe(al_consumer *consumer);
 
-/* WAITING: asks whether a message lay ready. It comes before the answer, and then there is no other: what is asked after
- * consume-ok is answered after the deliveries that the consumer was owed. (What is asked together with the consume is
- * not.) */
+/* WAITING: asks whether a message was ready in the queue. If one was, RECEIVED is notified, and EMPTY is not.
+ * Otherwise EMPTY is notified. This works because the broker answers a request that was sent after consume-ok was
+ * read only after the deliveries that it owed to the consumer. (A request sent together with the consume may be
+ * answered before them.) */
 void al_consumer_ask(al_consumer *consumer);
 
-/* HAS: throws away what it has, and takes another. */
+/* HAS: discards the message (acknowledges it), and takes another. */
 void al_consumer_discard(al_consumer *consumer);
 
-/* Stops consuming, and gives back what it has or what is on its way. Unless it is QUITTING or OUT already, it is OUT with
- * the return of this call, without being told, or will be told QUIT. */
+/* Stops consuming, and gives back the message that it has or that is under way. If the consumer is neither CANCELLING
+ * nor OUT yet, one of two things follows: it is OUT when this call returns, and nothing is notified; or it is
+ * CANCELLING, and ENDED will be notified. */
 void al_consumer_cancel(al_consumer *consumer);
 
 #endif

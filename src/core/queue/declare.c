@@ -7,18 +7,23 @@
 #define WAITERS_BELL_EXPIRES 60000 /* milliseconds */
 #define BOLT_EXPIRES 10000         /* milliseconds */
 
-/* Versions of RabbitMQ. */
-#define HAS_DELIVERY_LIMIT                                                                                   \
-  40000                   /* quorum queues have one unless told; before, -1 would be the tightest of all */
-#define HAS_TIMEOUT 31200 /* queues may have one of their own; from then on until classic ones have none: */
-#define CLASSIC_HAS_NONE 40300 /* and a queue that is told nevertheless is refused */
+/* Versions of RabbitMQ.
+ *
+ * HAS_DELIVERY_LIMIT: from here on a quorum queue has a limit of deliveries by default, and -1 means that it has
+ * none. Before, -1 would be the strictest limit of all. HAS_TIMEOUT: from here on a queue may have a consumer timeout
+ * of its own. CLASSIC_HAS_NONE: from here on classic queues have no consumer timeout, and a declare that gives them
+ * one is refused. */
+#define HAS_DELIVERY_LIMIT 40000
+#define HAS_TIMEOUT 31200
+#define CLASSIC_HAS_NONE 40300
 
-#define TEN_YEARS                                                                                            \
-  INT64_C(315360000000) /* milliseconds; a timer is made of it, and 2^53 is too much for that one */
+/* In milliseconds. The broker makes a timer of it, for which 2^53 would be too much. */
+#define TEN_YEARS INT64_C(315360000000)
 
 #define ARGUMENTS_MOST 8
 
-/* A declare in the making: its type first, then the arguments in the order they are added. */
+/* A declare that is being built. Its arguments are the queue type, and then the others in the order they are
+ * added. */
 typedef struct shape {
   amqp_queue_declare_t declare;
   amqp_table_entry_t entries[ARGUMENTS_MOST];
@@ -46,7 +51,7 @@ static shape exclusive(const char *queue) {
   return new;
 }
 
-/* At most so many messages, the newest ones; none at all where nothing is to be kept but delivered. */
+/* The queue keeps at most so many messages, the newest ones. With 0 it keeps none, and only delivers to consumers. */
 static void keep(shape *shape, int messages) {
   add(shape, al_field_number("x-max-length", messages));
   add(shape, al_field_text("x-overflow", "drop-head"));
@@ -81,7 +86,8 @@ void al_declare_bell(al_channel *channel, const char *queue) {
   send(channel, &bell);
 }
 
-/* It goes by itself when nobody has waited for a while; and one token is enough, as one at a time is let in. */
+/* The queue expires when there was no waiter for a while. One token is enough, because one waiter at a time gets the
+ * lock. */
 void al_declare_waiters_bell(al_channel *channel, const char *queue) {
   shape bell = durable(queue, false);
   add(&bell, al_field_number("x-expires", WAITERS_BELL_EXPIRES));
@@ -89,7 +95,8 @@ void al_declare_waiters_bell(al_channel *channel, const char *queue) {
   send(channel, &bell);
 }
 
-/* A quorum queue would drop a message after some twenty consumers that died with it. */
+/* With the default limit of deliveries, a quorum queue drops a message after about twenty consumers died while they
+ * had it. */
 static shape of_tokens(al_channel *channel, const char *queue, bool is_quorum) {
   shape tokens = durable(queue, is_quorum);
   if (is_quorum && channel->link->version >= HAS_DELIVERY_LIMIT)

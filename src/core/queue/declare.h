@@ -1,27 +1,32 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The shapes of all queues that this library declares. Each function writes one queue.declare on the channel given; the answer goes
- * to that channel's owner.
+ * Declares queues: the flags and arguments (the shape) of every queue that this library declares are in this file.
+ * Each function writes one queue.declare on the given channel. The answer goes to that channel's owner.
  *
  *   queue                          shape
- *   ----------------------------   -------------------------------------------------------------------------------------
- *   held: B, mutex, door, reader   exclusive, auto-delete, classic, keeps no message; tells its holder in its arguments
+ *   ----------------------------   ----------------------------------------------------------------------------------
+ *   held: B, mutex, door, reader   exclusive, auto-delete, classic, keeps no message; names its holder in an argument
  *   slot: A                        durable, classic or quorum, keeps no message
  *   bell that waiters make         durable, classic, keeps one message, expires after a minute without use
  *   bell of a semaphore            durable, classic
- *   permits, marks                 durable, classic or quorum; without a limit of deliveries and, for permits, of time
+ *   permits, marks                 durable, classic or quorum; no delivery limit; permits: consumer timeout ten years
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
- *   scratch                        exclusive, auto-delete, classic: a metadata write, and nothing else (barrier.h)
+ *   scratch                        exclusive, auto-delete, classic; used only for a metadata write (barrier.h)
  *
- * A queue that exists with another shape refuses the declare with 406. docs/protocol.md lists the arguments for other clients:
- * what changes here changes there, and is tried with the version before. */
+ * A bell is a queue of messages that each wake one waiter. Mutexes and readers-writer locks have a bell that waiters
+ * make. The door is the queue that a writer holds. A bolt is a queue beside a held queue, which keeps its holder
+ * alone on brokers before 4.3 (bolt.h). name.h has the names of all these queues.
+ *
+ * If a queue exists with another shape, the broker refuses the declare with 406. docs/protocol.md lists the arguments
+ * for other clients. A change here must be made there, too, and must be tried together with the version before. */
 #ifndef AL_CORE_QUEUE_DECLARE_H
 #define AL_CORE_QUEUE_DECLARE_H
 
 #include "core/wire/channel.h"
 
-/* `ticket` and `holder` are texts, `acquired_at` seconds since the epoch; they are for people who look at the broker. */
+/* `acquired_at`: seconds since the epoch. The ticket, the holder's name and this time are for people who inspect the
+ * broker. */
 void al_declare_held(al_channel *channel, const char *queue, const char *ticket, const char *holder,
                      int64_t acquired_at);
 
@@ -31,7 +36,8 @@ void al_declare_waiters_bell(al_channel *channel, const char *queue);
 void al_declare_permits(al_channel *channel, const char *queue, bool is_quorum);
 void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
 
-/* `is_answered`: with declare-ok, that tells how many consumers there are; otherwise with nothing, unless it is refused. */
+/* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
+ * if it refuses. */
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
 
 void al_declare_scratch(al_channel *channel, const char *queue);

@@ -7,7 +7,7 @@
 #include "core/session/session.h"
 #include "core/wire/channel.h"
 
-#define MOST (1 << 30) /* more is as good */
+#define MOST (1 << 30) /* larger numbers are treated as this one */
 
 int al_inspect_number(uint32_t number) { return number < MOST ? (int)number : MOST; }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * An inspection of one queue: whether it is there, how many messages lie ready in it, how many consumers it has. By passive
- * declare, on a scratch channel of the holder. */
+ * Inspects one queue by a passive declare: whether it exists, how many messages are ready in it, and how many
+ * consumers it has. The channel is one of the holder that nothing else uses, because a negative answer closes it. */
 #ifndef AL_CORE_QUEUE_INSPECT_H
 #define AL_CORE_QUEUE_INSPECT_H
 
@@ -11,19 +11,19 @@
 typedef struct al_inspect {
   al_op *op;
   char queue[AL_NAME_SIZE];
-  al_channel *channel; /* NULL: answered */
+  al_channel *channel; /* NULL: there is an answer */
   bool exists;
-  bool is_down; /* it exists, but its node is down: nothing else is known of it */
+  bool is_down; /* the queue exists, but its node is down: nothing else is known of it */
   int ready, consumers;
 } al_inspect;
 
-/* The holder must be open. al_inspect_poll() is then looked at in every step of `op`. A queue that is another connection's
- * own fails the operation with SQUATTED, and whatever else the broker refuses with its words. */
+/* Needs the holder. If the queue is another connection's exclusive queue, the operation fails with SQUATTED. If the
+ * broker refuses for another reason, the operation fails with the broker's text. */
 void al_inspect_begin(al_inspect *inspect, al_op *op, const char *queue);
-bool al_inspect_poll(const al_inspect *inspect); /* false also when the operation has failed */
+bool al_inspect_poll(const al_inspect *inspect);
 void al_inspect_cancel(al_inspect *inspect);
 
-/* A number of messages or consumers that the broker told, small enough to be calculated with. */
+/* Limits a number of messages or consumers that the broker told, so that sums of it fit an int. */
 int al_inspect_number(uint32_t number);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Minting: publishing so many messages of a kind to one queue, where they stay: tokens, permits, marks. A few hundred
- * ahead of their confirms. What was not confirmed may be there nevertheless, now or later, so nothing is published a
- * second time: who needs to know counts what there is. */
+ * Publishes a number of messages of one kind to one queue, where they stay: tokens, permits or marks (message.h).
+ *
+ * Up to 512 messages are published before their confirms have come. A message that was not confirmed may be in the
+ * queue all the same, now or later. So no message is published a second time. An operation that needs the exact
+ * number counts the messages in the queue. */
 #ifndef AL_CORE_QUEUE_PUBLISH_H
 #define AL_CORE_QUEUE_PUBLISH_H
 
@@ -12,23 +14,24 @@
 
 typedef struct al_publish {
   al_op *op;
-  const char *queue; /* its owner's */
+  const char *queue; /* the caller's text, which must stay valid */
   al_message message;
   al_probes probes;
-  int missing; /* still to be published */
+  int missing; /* number of messages still to be published */
   bool is_under_way;
 
-  al_code code; /* AL_OK, or why it was given up: BLOCKED, UNREACHABLE, REFUSED, UNAVAILABLE, NOT_FOUND */
+  al_code code; /* AL_OK, or why it was given up: BLOCKED, UNREACHABLE, REFUSED, UNAVAILABLE, NOT_FOUND or the
+                   code with which the prober went down */
   char why[160];
 } al_publish;
 
-/* Publishes on the session's prober, as al_publish_poll() is looked at in every step of `op`. */
+/* Sends nothing yet: al_publish_poll() publishes, on the session's prober. */
 void al_publish_begin(al_publish *publishing, al_op *op, const char *queue, al_message message, int count);
 
-/* True when all are confirmed, or it was given up. False: not yet, or the operation has failed. */
+/* Done when all messages are confirmed, or when publishing was given up (`code`). */
 bool al_publish_poll(al_publish *publishing);
 
-/* True when nothing is under way, and the next that al_publish_poll() does may be to publish. */
+/* True if nothing is under way. The next call of al_publish_poll() may then publish. */
 bool al_publish_is_idle(al_publish *publishing);
 
 void al_publish_cancel(al_publish *publishing);

@@ -89,7 +89,7 @@ bool al_claim_is_certain(const al_claim *claim) {
 
 void al_claim_use(al_claim *claim) { claim->users++; }
 
-/* Not freed here: whoever called us may still be looking at it. */
+/* The claim is freed later, by al_claims_sweep(): the caller of this function may still use it. */
 void al_claim_leave(al_claim *claim) {
   if (!claim || --claim->users > 0 || claim->is_listed) return;
   al_claim_list(claim);
@@ -114,7 +114,8 @@ bool al_claim_ascertain_for(al_op *op) {
     al_op_answered(op);
     return true;
   }
-  if (op->reply_by == AL_NEVER) al_op_ask(op); /* once for all questions: every answer may be late again */
+  if (op->reply_by == AL_NEVER)
+    al_op_ask(op); /* one timeout for all questions, as every answer may be late again */
   al_claim_confirm_for(op);
   return false;
 }
@@ -131,7 +132,8 @@ void al_claims_down(al_session *session) {
     if (claim->kind->down) claim->kind->down(claim);
 }
 
-/* What is GONE and still looked at, such as by locks that were let go and that Lua has not collected yet, may be thousands. */
+/* Takes a claim that is GONE off the list, also if it is still used. There may be thousands of these: locks that were
+ * released and that Lua has not collected yet. */
 static void put_away(al_claim **at) {
   al_claim *claim = *at;
   *at = claim->next;

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A claim: something of the broker's that is asked for, ours for a while, and then certainly not ours any more. What it is
- * its kind knows: a queue of our own (exclusive.h). Locks and mutexes are claims that succeeded.
+ * A claim is something at the broker that the session requests, holds for a while, and then certainly no longer has.
+ * Its kind says what it is: an exclusive queue (exclusive.h), or a permit (permit.h). A lock is a claim that
+ * succeeded.
  *
  *   CLAIMING ──> HELD ──> RELEASING ──> GONE
- *       └──────────┴──────────┴──> UNDOING ──┘     each may also be GONE at once, with its link if not otherwise
+ *       └──────────┴──────────┴──> UNDOING ──┘
  *
- * A claim outlives the operation that made it: it belongs to its session until nothing of it is left. */
+ * In each state a claim may also become GONE at once. It does so at the latest when its link goes down.
+ *
+ * A claim outlives the operation that made it: it belongs to its session until nothing of it is left at the
+ * broker. */
 #ifndef AL_CORE_SESSION_CLAIM_H
 #define AL_CORE_SESSION_CLAIM_H
 
@@ -17,100 +21,110 @@ typedef enum al_claim_state {
   AL_CLAIM_CLAIMING,
   AL_CLAIM_HELD,
   AL_CLAIM_RELEASING,
-  AL_CLAIM_UNDOING, /* it is not ours, or not to be, but something of it may be left at the broker */
+  AL_CLAIM_UNDOING, /* it is not held, or must not be, but something of it may be left at the broker */
   AL_CLAIM_GONE
 } al_claim_state;
 
 typedef struct al_claim_kind {
   void (*release)(al_claim *); /* from CLAIMING or HELD */
-  bool (*confirm)(al_claim *); /* HELD: asks; a yes counts as one more `confirmed`. False: it cannot */
-  /* Tries again what could not be done, if it is time; when next; NULL: never. */
+  /* HELD: asks the broker whether it is still held. A positive answer adds one to `confirmed`. Returns false if it
+   * cannot ask. */
+  bool (*confirm)(al_claim *);
+  /* Retries what could not be undone, if it is time. Returns when to retry next. NULL: there is nothing to retry. */
   int64_t (*sweep)(al_claim *);
-  void (*down)(al_claim *); /* the link went down; for those who have no channel to hear of it; or NULL */
-  void (*gone)(al_claim *); /* it has become GONE */
+  void (*down)(
+      al_claim *); /* the link went down; for a claim that has no channel to be notified by; or NULL */
+  void (*gone)(al_claim *); /* the claim has become GONE */
   void (*free)(al_claim *);
 } al_claim_kind;
 
 struct al_claim {
   const al_claim_kind *kind;
   al_session *session;
-  al_claim *next; /* in the session's list, while it is not GONE, or nobody looks at it any more */
+  al_claim *next; /* in the session's list, while it is not GONE, or until it is freed */
   _Atomic al_claim_state state;
-  char queue[AL_NAME_SIZE];    /* which it is, or from which it comes */
-  char ticket[AL_TICKET_SIZE]; /* the consumer's tag too: never used twice */
+  char queue[AL_NAME_SIZE];    /* the queue that is claimed, or from which the permit comes */
+  char ticket[AL_TICKET_SIZE]; /* never used twice; also the consumer's tag */
   double acquired_at;          /* seconds since the epoch */
-  bool is_pulsed, is_listed;
+  bool is_pulsed, is_listed;   /* it counts in holder.pulses (link.h); it is in the session's list */
 
-  al_code code; /* why it is not held. CONTENDED: another has it. REMOVED: what must exist beside it does not.
-                   UNAVAILABLE: that is on a node that is down */
+  al_code
+      code; /* why it is not held. CONTENDED: another client has it. REMOVED: a queue that must exist beside it does
+                   not. UNAVAILABLE: that queue is on a node that is down */
   char why[160];
-  bool
-      is_denied; /* UNDOING, and the broker denies what would undo it: it is waited for until it is seen to be gone */
+  /* UNDOING, and the broker denies the request that would undo it. The session waits until it is seen to be gone. */
+  bool is_denied;
   char denial[160];
   bool was_let_go;         /* by its owner, or with its session */
-  _Atomic bool is_revoked; /* an administrator asked for it back; it stays so */
+  _Atomic bool is_revoked; /* an administrator asked for it back; never reset */
 
-  int users;            /* who still look at it; it is freed when GONE and unused */
-  int asked, confirmed; /* al_claim_confirm: questions sent, and answered with yes */
+  int users;            /* number of references; the claim is freed when it is GONE and has none */
+  int asked, confirmed; /* al_claim_confirm: questions sent, and questions answered positively */
 };
 
-/* Lets it go, whatever its state; idempotent. */
+/* Releases the claim, whatever its state. May be called again, without effect. */
 void al_claim_release(al_claim *claim);
 
-/* Asks the broker whether it is still there and ours: answered when `confirmed` has reached the number returned, or the
- * claim is no longer HELD. 0: there is no channel to ask on. */
+/* Asks the broker whether the claim still exists and is ours. The question is answered when `confirmed` has reached
+ * the number returned, or the claim is no longer HELD. Returns 0 if there is no channel to ask on. */
 int al_claim_confirm(al_claim *claim);
 
-/* HELD: so is certain what was heard of it; see al_link_certain_until. */
+/* HELD: true if the claim is certain to be held now; see al_link_certain_until. */
 bool al_claim_is_certain(const al_claim *claim);
 
+/* Adds and drops a reference. al_claim_leave() does not release the claim. It accepts NULL. */
 void al_claim_use(al_claim *claim);
-void al_claim_leave(
-    al_claim *claim); /* NULL is fine; whoever held it released it before, or goes on without */
+void al_claim_leave(al_claim *claim);
 
-/* For the session: the holder went down, and with it what had no channel to hear of it. */
+/* For the session: the holder went down, and with it each claim that has no channel to be notified by. */
 void al_claims_down(al_session *session);
 
-/* For the session: frees what nobody needs any more, forgets what is GONE, and tries again what could not be done. */
+/* For the session: frees claims that are GONE and unused, takes those that are GONE off the list, and retries to undo
+ * those that could not be undone. */
 void al_claims_sweep(al_session *session);
 
-/* For the session's end, when nothing can happen any more. */
+/* For the session's end, when nothing can arrive any more. */
 void al_claims_free(al_session *session);
 
 /* ---- for the operation that watches a claim ----------------------------------------------------------------------- */
 
-/* Asks the broker whether its claim is still there and ours. There may be no channel to ask on: the operation has failed. */
+/* Asks the broker whether the operation's claim still exists and is ours. Returns false if there is no channel to ask
+ * on: the operation has failed. */
 bool al_claim_confirm_for(al_op *op);
-bool al_claim_is_confirmed_for(const al_op *op); /* by the answer to that; true also if nothing was asked */
-/* True if what it has claimed, which is HELD, is certain: whoever was stopped, or is answered late, may read of what the
- * broker has given to another since. If it is not, the broker is asked, until it is certain or the session's timeout is over;
- * that nobody answers, or that there is no channel to ask on, fails the operation. */
+/* True if that question was answered positively, or if nothing was asked. */
+bool al_claim_is_confirmed_for(const al_op *op);
+/* Returns true if the operation's claim, which is HELD, is certain to be held. A process that was stopped, or that
+ * gets its answer late, may read an answer about something that the broker has given to another client since. If the
+ * claim is not certain, this asks the broker, until the claim is certain or the session's timeout is over. The
+ * operation fails if there is no answer by then, or no channel to ask on. */
 bool al_claim_ascertain_for(al_op *op);
-/* Words for the caller's timeout when it came while that was asked. */
+/* The text for the caller's timeout if it came while al_claim_ascertain_for() was asking. */
 void al_claim_doubt_text(const al_op *op, int64_t time, char out[AL_MESSAGE_SIZE]);
 
 /* ---- for the kinds ---------------------------------------------------------------------------------------------- */
 
-/* CLAIMING, with its first user, a fresh ticket, and in no list yet. */
+/* Makes a claim that is CLAIMING, with one reference and a new ticket. It is in no list yet. */
 void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *session, const char *queue);
 void al_claim_list(al_claim *claim);
 
 void al_claim_enter(al_claim *claim, al_claim_state state);
 
-/* It is ours: from now. */
+/* The claim is HELD from now on. */
 void al_claim_got(al_claim *claim);
 
-/* Why it is not ours; the first reason is the reason. */
+/* Sets the reason why the claim is not held. Only the first reason is kept. */
 void al_claim_blame(al_claim *claim, al_code code, const char *why);
 
-/* The same with AL_LOST, and if it was HELD its owner wants to know. */
+/* The same with AL_LOST. If the claim was HELD, its owner is notified. */
 void al_claim_lose(al_claim *claim, const char *why);
 
-/* Somebody asks for it back. Whoever asked was told that a holder got the request, and may not ask twice: so it counts
- * from the claim's first moment, before the last of our own answers has come. */
+/* An administrator asks for the claim back. The administrator was told that a holder has received the request, and
+ * may not ask again. So the request also counts while the claim is CLAIMING, before the last answer of the broker has
+ * come. */
 void al_claim_revoke(al_claim *claim);
 
-/* Whoever watches looks for itself. Called for what the broker did, never for what a watcher did. */
+/* Calls the step of each operation that watches the claim. Call it for a change that the broker made, never for one
+ * that a watching operation made itself. */
 void al_claim_notify(al_claim *claim);
 
 #endif

@@ -92,15 +92,16 @@ void al_session_excuse(al_session *session, int64_t pumped_at) {
 void al_session_pump(al_session *session, int64_t now) {
   al_session_set_now(session, now);
   al_connection_pump(&session->holder, now);
-  al_session_excuse(session, now); /* the prober has waited as long as the holder took to read */
+  al_session_excuse(session,
+                    now); /* reading the holder may have taken long, and the prober was not read meanwhile */
   if (al_session_owns_prober(session)) al_prober_pump(session->asks_by, session->now);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
-    al_op_tick(op, now); /* by which time both links were read */
+    al_op_tick(op, now); /* `now`: all that had arrived by then has been read from both links */
   }
   al_claims_sweep(session);
   al_session_flush(
-      session); /* what the operations' steps have just written leaves now, not at the next turn */
+      session); /* writes what the operations' steps have just queued, without waiting for the next pump */
 }
 
 int64_t al_session_deadline(const al_session *session) {
@@ -154,7 +155,7 @@ static void closing_links(al_op *op) {
 
 static void close_prober(al_session *session, int64_t deadline) {
   al_link *link = session->prober;
-  if (link->blocked) /* it would not be read, and holds nothing */
+  if (link->blocked) /* the broker would not read connection.close, and no lock is on this link */
     al_connection_abort(link, AL_CLOSED, "the connection was closed");
   else
     al_connection_close(link, deadline);
@@ -182,7 +183,7 @@ al_op *al_session_close(al_session *session) {
   op->is_final = true;
   for (al_op *other = session->ops, *next; other; other = next) {
     next = other->next;
-    if (other->watches_claims) continue; /* a close under way: this one waits beside it */
+    if (other->watches_claims) continue; /* a close that is under way: it goes on, beside this one */
     al_op_fail(other, AL_CLOSED, "the connection was closed");
   }
   for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);

@@ -15,7 +15,7 @@ static bool stays(al_message message) {
   return message == AL_MESSAGE_TOKEN || message == AL_MESSAGE_PERMIT || message == AL_MESSAGE_MARK;
 }
 
-/* A message that does not stay is worth nothing a moment later, and expires at once. */
+/* A message that does not stay is useless a moment later. So it expires at once. */
 amqp_basic_properties_t al_message_properties(al_message message, const char *id, const char *life_id) {
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG,
                                         .message_id = amqp_cstring_bytes(life_id ? life_id : id),

@@ -93,14 +93,15 @@ static void done(al_op *op, al_code code) {
   op->done = true;
 }
 
-/* Also while it is failing: what stops it may be what it waited for, as the end of the connection is for closing it. */
+/* May be called while `stop` runs for an operation that fails. What `stop` does may be what the operation waited for:
+ * an al_session_close() waits for the end of the connection. */
 void al_op_finish(al_op *op) {
   if (op->done) return;
   op->message[0] = '\0';
   done(op, AL_OK);
 }
 
-/* Once: what stops an operation may end in failing it. */
+/* `stop` is called once, because it may itself fail the operation. */
 static void stop(al_op *op) {
   void (*stop)(al_op *) = op->stop;
   op->stop = NULL;
@@ -120,7 +121,7 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) {
 
 void al_op_fail_link(al_op *op, const al_link *link) {
   const al_settings *settings = link->settings;
-  if (link->code == AL_OK) /* somebody else has wanted the link again: how it ended is forgotten */
+  if (link->code == AL_OK) /* another operation has requested the link again, and its code is reset */
     al_op_fail(op, AL_UNREACHABLE, "the connection to %s:%d was lost", settings->host, settings->port);
   else if (link->was_open)
     al_op_fail(op, link->code, "the connection to %s:%d was lost: %s", settings->host, settings->port,
@@ -146,7 +147,7 @@ bool al_op_needs(al_op *op, al_link *link) {
     al_op_fail_link(op, link);
   else if (link->is_orphan)
     al_op_fail(op, AL_CLOSED, "the connection whose prober this one asks by was closed");
-  else /* never on behalf of an owner who is gone: nobody would carry it, nor close it */
+  else /* not for an orphan: no transport would serve the connection, and nobody would close it */
     al_link_want(link);
   return false;
 }
@@ -221,7 +222,7 @@ static void op_free(al_op *op) {
   if (!op->done) {
     stop(op);
     if (!op->done) done(op, AL_OK);
-    al_session_flush(op->session); /* the undoing does not wait for whoever waits next */
+    al_session_flush(op->session); /* what `stop` has queued is written now, not at the next pump */
   }
   if (op->free) op->free(op);
   free(op->slots);

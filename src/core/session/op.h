@@ -2,19 +2,25 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * An operation is a small state machine with a deadline. Its state is the function `step`: the next state is the next
- * function. Steps look instead of listening: whenever anything an operation may wait for has moved (a reply, a probe,
- * a claim, a link, the time), its step is called and sees for itself whether it can go on. Being called once too often
- * is therefore harmless, and nothing can be missed.
+ * function.
  *
- *   al_op_begin ─> step ─> step ─> … ─> al_op_finish | al_op_fail ─> done
+ *   al_op_start ─> step ─> step ─> … ─> al_op_finish | al_op_fail ─> done
  *
- * `stop` gives back whatever is in flight; it is called once, when the operation fails, times out or is dropped.
- * Claims outlive the operation that made them: they belong to the session until nothing of them is left.
+ * A step is not told what has happened. It is called whenever something has changed that the operation may wait for:
+ * a reply, a probe, a claim, a link, the time. It then checks whether the operation can go on. So a call too many
+ * does no harm, and no change can be missed.
  *
- * Parts of operations have functions of one pattern, and one contract. al_X_begin() begins: it sends, may fail the operation, and
- * needs the links open. al_X_poll() tells whether the part is done: call it from every step until it returns true, or what its
- * header names; it may send, and it also returns false when the operation has failed. al_X_cancel() gives up what is under way;
- * al_X_free() frees memory. Both may be called at any time, also before al_X_begin(). */
+ * `stop` cancels what is under way. It is called once, when the operation fails, times out or is dropped. Claims
+ * (claim.h) outlive the operation that made them: they belong to the session until nothing of them is left at the
+ * broker.
+ *
+ * Parts of operations (src/core/queue and others) have functions of one pattern, with one contract:
+ *   al_X_begin()    begins the part. It sends, and may fail the operation. The links must be open.
+ *   al_X_poll()     returns true if the part is done. Call it from every step until it returns true, or until it
+ *                   returns what its header names. It may send. It returns false while the part is under way, and
+ *                   when the operation has failed.
+ *   al_X_cancel()   gives up what is under way. It may be called at any time, also before al_X_begin().
+ *   al_X_free()     frees memory. It may be called at any time, also before al_X_begin(). */
 #ifndef AL_CORE_SESSION_OP_H
 #define AL_CORE_SESSION_OP_H
 
@@ -26,80 +32,84 @@ struct al_op {
   al_session *session;
   al_op *next; /* in the session's list, while not done */
   void (*step)(al_op *);
-  void (*stop)(al_op *); /* NULL: nothing to give back */
+  void (*stop)(al_op *); /* NULL: there is nothing to cancel */
   void (*free)(al_op *); /* NULL: no memory besides the operation itself */
 
-  al_claim *claim;      /* the step is called when this one moves; NULL */
-  int awaited;          /* claim->confirmed is to reach it: so often was it asked for by then */
-  bool watches_claims;  /* or when any of the session's does */
+  al_claim *claim;      /* the step is called when this claim changes; NULL */
+  int awaited;          /* the operation waits until claim->confirmed has reached this (al_claim_confirm) */
+  bool watches_claims;  /* the step is called when any claim of the session changes */
   void *part;           /* a part that took over the steps */
-  int asks;             /* exchanges under way on the prober */
-  const al_link *needs; /* what it waits for to open; NULL */
+  int asks;             /* number of exchanges under way on the prober */
+  const al_link *needs; /* the link that the operation waits for to open; NULL */
   bool is_final;        /* it may begin although the session is closed */
 
   int64_t deadline;    /* the caller's; AL_NEVER */
-  int64_t reply_by;    /* the exchange under way must be answered by then; AL_NEVER if there is none */
-  int64_t wake;        /* the step wants to be called then; AL_NEVER */
-  int64_t waits_since; /* for somebody else to let go; AL_NEVER if it does not */
+  int64_t reply_by;    /* when the exchange under way must be answered; AL_NEVER if there is none */
+  int64_t wake;        /* when the step is to be called next; AL_NEVER */
+  int64_t waits_since; /* since when it waits for another holder to release; AL_NEVER if it does not wait */
 
-  _Atomic bool done; /* the rest below is settled before, and read after */
+  _Atomic bool done; /* the members below are set before, and read by the caller after */
   al_code code;
   char message[AL_MESSAGE_SIZE];
-  void (*timeout_text)(al_op *,
-                       char out[AL_MESSAGE_SIZE]); /* words for a timeout; NULL for the general ones */
+  void (*timeout_text)(al_op *, char out[AL_MESSAGE_SIZE]);   /* message for a timeout; NULL: a general one */
   void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
 
   /* results */
   al_lock *lock; /* until al_op_lock() fetches it; the kind's `free` drops it */
   size_t count, seen;
-  size_t ready;   /* of `count` permits, so many are free */
+  size_t ready;   /* number of free permits, of `count` */
   al_slot *slots; /* freed with the operation */
 };
 
-/* Makes an operation of `size` bytes, which begin with an al_op, and lists it; the caller then sets its state and calls
- * al_op_start(). NULL: no memory. */
+/* Allocates an operation of `size` bytes, which begin with an al_op. The caller then sets its members and calls
+ * al_op_start(). Returns NULL if there is no memory. */
 al_op *al_op_new(al_session *session, size_t size);
 
-/* Takes the first step, or fails at once if the session was closed. Returns `op`. */
+/* Adds the operation to the session's list and takes the first step, or fails the operation at once if the session
+ * was closed or this process is a child. Returns `op`. */
 al_op *al_op_start(al_op *op, void (*step)(al_op *), int64_t deadline);
 
-void al_op_next(al_op *op,
-                void (*step)(al_op *)); /* goes to a state and looks at once whether it is already passed */
+/* Goes to another state, and calls its step at once: what it waits for may have happened already. */
+void al_op_next(al_op *op, void (*step)(al_op *));
 
-/* True in a step that was called because the time has come that it had set in `wake`. */
+/* True in a step that was called because the time set in `wake` has come. */
 bool al_op_is_woken(const al_op *op);
 
-void al_op_watch(al_op *op, al_claim *claim); /* instead of another; NULL: none any more */
+/* Sets the claim whose changes call the step, in place of the one before. NULL: no claim. */
+void al_op_watch(al_op *op, al_claim *claim);
 
-/* An exchange begins: it must be answered within the session's timeout. */
+/* An exchange with the broker begins. The session's timeout, from now, applies until al_op_answered(). */
 void al_op_ask(al_op *op);
 void al_op_answered(al_op *op);
 
-void al_op_waits(al_op *op); /* for somebody else to let go, from now on, if it does not yet */
+/* The operation waits for another holder to release, from now on, if it does not wait already. */
+void al_op_waits(al_op *op);
 
 void al_op_finish(al_op *op);
 void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* True if the link is open. If it is not it is wanted; if it went down instead, the operation fails. */
+/* Returns true if the link is open. Otherwise requests a connection; if the link went down, fails the operation. */
 bool al_op_needs(al_op *op, al_link *link);
-/* For an operation under way: the same links must still be open. False: one is not, and the operation has failed. */
+/* For an operation under way, whose links must stay open. Returns false if the link is not open: the operation has
+ * failed. */
 bool al_op_has(al_op *op, const al_link *link);
-/* The prober is lost, which holds nothing, and the holder is not. */
+/* True if the prober is lost and the holder is open. No lock is lost then, as the prober holds none. */
 bool al_op_lost_prober(const al_op *op);
-/* Fails the operation as the link did. */
+/* Fails the operation with the code and the reason with which the link went down. */
 void al_op_fail_link(al_op *op, const al_link *link);
-/* There is no channel on the link: NO_MEMORY, or LIMIT with these words. */
+/* al_channel_take() has failed on the link. Fails the operation with NO_MEMORY, or with LIMIT and this text. */
 void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Whether what it waits for comes from the prober; otherwise from the holder. */
+/* True if the operation waits for something from the prober. Otherwise it waits for something from the holder. */
 bool al_op_awaits_prober(const al_op *op);
 
 /* For the session: runs the step of every operation that is not done. */
 void al_ops_step(al_session *session);
 
-/* For the session: looks at the time. */
+/* For the session: fails the operation if its time is over, or calls its step if it is time for that. */
 void al_op_tick(al_op *op, int64_t now);
+/* When to call al_op_tick() next; AL_NEVER. */
 int64_t al_op_wake(const al_op *op);
 
 #endif

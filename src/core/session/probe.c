@@ -12,7 +12,7 @@
 
 static void passive_done(al_probes *batch);
 
-/* By publishing, whoever waits for the answers waits for the prober. */
+/* The operation of a batch that is asked by publishing waits for the prober. */
 static void set_published(al_probes *batch, bool is_published) {
   batch->op->asks += is_published - batch->is_published;
   batch->is_published = is_published;
@@ -62,7 +62,7 @@ static al_answer passive_answer(const al_event *event) {
 
 static void passive_more(al_probes *batch);
 
-/* None of the questions will be answered, asked or not. */
+/* The link is lost: every open question gets UNKNOWN, whether it was sent or not. */
 static void passive_lost(al_probes *batch) {
   for (size_t i = 0; i < batch->count && batch->pending > 0; i++) answer(batch, i, AL_ANSWER_UNKNOWN, NULL);
 }
@@ -102,7 +102,8 @@ static bool passive_ask(al_probes *batch, struct al_passive *passive) {
   return true;
 }
 
-/* Keeps as many questions under way as there are channels; with none at all the questions stay without answers. */
+/* Sends questions until AL_PASSIVE_CHANNELS are under way or no channel is left. If none is under way then, nothing
+ * will be answered; see passive_is_stuck(). */
 static void passive_more(al_probes *batch) {
   struct al_passive *passive;
   while (batch->passive_next < batch->count && (passive = passive_free(batch))) {
@@ -174,7 +175,8 @@ static void published_answer(al_asker *asker, size_t index, al_answer got) {
   answer((al_probes *)asker, index, got, NULL);
 }
 
-/* On another channel than before, and only what is nothing but a question: anything else could be done twice. */
+/* Publishes a message again, on another channel. Only a message that is nothing but a question: any other message
+ * might then take effect twice. */
 static bool publish_anew(al_probes *batch, size_t index, int64_t asked_at) {
   al_prober *prober = batch->op->session->asks_by;
   if (!al_message_is_question(batch->message)) return false;
@@ -183,7 +185,7 @@ static bool publish_anew(al_probes *batch, size_t index, int64_t asked_at) {
   return true;
 }
 
-/* A batch that may is asked passively, all of it. */
+/* If the batch may be asked passively, all its open questions are. */
 static void published_in_vain(al_asker *asker, size_t index, const al_unanswered *how) {
   al_probes *batch = (al_probes *)asker;
   if (how->has_time && batch->probing == AL_PROBE_AUTO) {

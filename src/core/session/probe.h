@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Does a queue exist? ("Determining Queue Existence".) A mandatory publish to the default exchange, with confirms on,
- * is returned if the queue is absent and then acknowledged; only acknowledged if it is present; nacked if it exists but
- * refuses or is going away. A batch of questions is written at once and answered in one round trip. Confirms come out
- * of order and many at a time, and a return carries no delivery tag, so a return is matched by its message id, a
- * counter that is never used twice on a connection. (A permit, which has a message id for life, has the counter in its
- * correlation id.)
+ * Asks whether queues exist ("Determining Queue Existence" in the specification).
  *
- * The messages expire at once, so a plain queue made by other software, without x-max-length=0, keeps none of them.
+ * A question is a mandatory publish to the default exchange, on the prober, with confirms on:
+ *   the queue is absent                          the message is returned, and then acknowledged
+ *   the queue is present                         the message is acknowledged
+ *   the queue exists but refuses or is going     the message is nacked
+ *
+ * A batch of questions is written at once and answered in one round trip. prober.h tells how returns and confirms are
+ * matched to the questions.
+ *
+ * The messages expire at once. So a plain queue made by other software, without x-max-length=0, keeps none of them.
  *
  * While the broker does not read publishers (connection.blocked), or denies publishing, the same question is asked by
- * passive declares, on channels of the holder: it never publishes, so it is never blocked. A "no" costs its channel. */
+ * passive declares on channels of the holder. The holder never publishes, so it is never blocked. Each negative
+ * answer closes its channel. */
 #ifndef AL_CORE_SESSION_PROBE_H
 #define AL_CORE_SESSION_PROBE_H
 
@@ -19,7 +23,7 @@
 
 typedef struct al_probes al_probes;
 
-/* Writes the name of the queue that question `index` is about. */
+/* Writes the name of the queue of question `index`. */
 typedef void al_probe_name(const void *context, size_t index, char out[AL_NAME_SIZE]);
 
 #define AL_PASSIVE_CHANNELS 16
@@ -27,14 +31,14 @@ typedef void al_probe_name(const void *context, size_t index, char out[AL_NAME_S
 /* A batch of questions, part of the operation that asks them. */
 struct al_probes {
   al_asker asker; /* first */
-  al_op *op;      /* stepped whenever `pending` has become 0 */
+  al_op *op;      /* its step is called whenever `pending` has become 0 */
   al_message message;
   al_probing probing;
   al_probe_name *name;
   const void *context;
   al_answer *answers;
   size_t count, size, pending;
-  char text[160]; /* the broker's words about the last DENIED or UNKNOWN */
+  char text[160]; /* the reason of the last answer that was DENIED or UNKNOWN */
 
   struct al_passive {
     al_probes *batch;
@@ -42,19 +46,19 @@ struct al_probes {
     size_t index;
   } passive[AL_PASSIVE_CHANNELS];
   bool is_passive, is_published;
-  size_t passive_next; /* the next question to be asked passively */
+  size_t passive_next; /* index of the next question to be asked passively */
 };
 
-/* Asks `count` questions by publishing `message`, or passively if that is a probe and `probing` says so; answers stand in batch->answers when batch->pending is 0. False: no memory or no channel, and
- * the operation has failed. The link needed must be open. */
+/* Asks `count` questions by publishing `message`, or passively if `message` is a probe and `probing` says so. The
+ * answers are in batch->answers when batch->pending is 0. The link that is used must be open (al_probing_needs).
+ * Returns false if the operation has failed: no memory, no channel, or the link is blocked or lost. */
 bool al_probes_begin(al_probes *batch, al_op *op, al_message message, al_probing probing, size_t count,
                      al_probe_name *name, const void *context);
 
-/* Lets go of a batch under way. */
 void al_probes_cancel(al_probes *batch);
 void al_probes_free(al_probes *batch);
 
-/* Fails the operation for an answer that decides nothing (DENIED, UNKNOWN). True if it was such an answer. */
+/* If answer `index` decides nothing (DENIED, UNKNOWN), fails the operation and returns true. */
 bool al_probes_undecided(al_probes *batch, size_t index);
 
 #endif

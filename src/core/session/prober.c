@@ -52,15 +52,15 @@ static void settle(al_prober *prober, size_t offset, bool is_acknowledged) {
                                        : AL_ANSWER_PRESENT);
 }
 
-/* The tag comes from outside: it bounds no loop before it was compared with what is really under way. */
+/* The tag comes from the broker. So it is compared with the questions under way before it bounds a loop. */
 static void confirmed(al_prober *prober, uint64_t tag, bool multiple, bool acknowledged) {
   uint64_t offset = tag - prober->first_tag;
-  if (tag < prober->first_tag && multiple && tag > 0) return; /* settled one by one before */
+  if (tag < prober->first_tag && multiple && tag > 0) return; /* all these were settled one by one before */
   if (tag < prober->first_tag || offset >= prober->count) {
     al_connection_abort(&prober->link, AL_PROTOCOL, "the broker confirmed a message that was not published");
     return;
   }
-  prober->denied = prober->denied && !acknowledged; /* permitted by now */
+  prober->denied = prober->denied && !acknowledged; /* the user may publish by now */
   for (size_t i = multiple ? 0 : (size_t)offset; i <= offset; i++) settle(prober, i, acknowledged);
   questions_forget_settled(prober);
 }
@@ -83,8 +83,8 @@ void al_prober_forget(al_prober *prober, const al_asker *asker) {
 
 typedef enum elsewhere { NOWHERE, PASSIVELY, PASSIVELY_OR_ANEW } elsewhere;
 
-/* Nobody will answer what is under way by publishing. An asker that is told may publish something else, which is not given
- * up. Returns how many questions were under way. */
+/* Gives up all questions under way. An asker that is notified may publish again; questions published meanwhile are
+ * not given up. Returns how many questions were given up. */
 static size_t give_up(al_prober *prober, elsewhere where, al_answer otherwise, const char *text) {
   size_t count = prober->count;
   for (size_t i = 0; i < count; i++) {
@@ -186,9 +186,10 @@ bool al_probing_has(al_op *op, al_probing probing) {
 
 /* ---- channels that do not answer -------------------------------------------------------------------------------- */
 
-/* A queue that does not answer (of a quorum without a leader, say) keeps RabbitMQ from answering anything that was published
- * after it on the same channel; other channels are served. Not so in an alarm, which ends for all of them. Is there somebody
- * who waits behind such a question, and whose own time is not over? */
+/* A queue may not answer, such as a quorum queue without a leader. RabbitMQ then does not answer anything that was
+ * published later on the same channel; it serves other channels. (In an alarm it serves none, and another channel
+ * would not help.) True if the first question is late, and a later question, whose own time is not over, waits behind
+ * it. */
 static bool is_silent(al_prober *prober) {
   if (!prober->channel || prober->count == 0 || prober->link.blocked) return false;
   if (!is_late(prober, question_at(prober, 0))) return false;
@@ -199,7 +200,8 @@ static bool is_silent(al_prober *prober) {
   return false;
 }
 
-#define SILENCED_MOST 100 /* channels that wait for their close-ok, before the connection goes as well */
+#define SILENCED_MOST                                                                                        \
+  100 /* channels given up, each waiting for its close-ok; with one more the connection is given up */
 
 static void give_up_channel(al_prober *prober) {
   al_channel *silent = prober->channel;
@@ -217,7 +219,7 @@ static void give_up_channel(al_prober *prober) {
 
 /* ---- the connection --------------------------------------------------------------------------------------------- */
 
-/* Its users' steps are taken when it reads. */
+/* Reading the prober calls the steps of its users' operations. So the users' time must be set, too. */
 static void set_now(al_prober *prober, int64_t now) {
   prober->link.now = now;
   for (al_session *user = prober->users; user; user = user->next_user) user->now = user->holder.now = now;

@@ -88,7 +88,7 @@ void al_session_alert(al_session *session) {
 
 uint64_t al_session_alerts(al_session *session) {
   if (al_session_forked(session)) return 0;
-  AL_TURN(session); /* or the alarm of a later alert could be taken for the one that is silenced here */
+  AL_TURN(session); /* otherwise this could switch off the alarm of an alert that comes now */
   if (session->alarm) session->alarm(session, false);
   return session->alerts_seen = session->alerts;
 }

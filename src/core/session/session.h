@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A session: two links to one broker, the operations under way on them, and the claims that live on the holder.
+ * A session: two links (link.h) to one broker, the operations under way on them (op.h), and the claims (claim.h),
+ * which live on the holder.
  *
- * Publishing is what makes a broker stop reading a connection (memory and disk alarms, flow control), and a connection
- * that is not read loses its locks. So the holder never publishes, and the prober never holds. */
+ * The holder is the link on which locks are held. The prober is the link that publishes, mostly to ask whether queues
+ * exist. They are two, because a broker stops reading a connection that publishes (memory and disk alarms, flow
+ * control), and a connection that is not read loses its locks. So the holder never publishes, and the prober never
+ * holds a lock. */
 #ifndef AL_CORE_SESSION_SESSION_H
 #define AL_CORE_SESSION_SESSION_H
 
@@ -13,7 +16,7 @@
 
 typedef struct al_claim al_claim;
 typedef struct al_prober al_prober;
-struct al_transport; /* the outside's own part of a session */
+struct al_transport; /* the transport's own data in a session */
 
 #define AL_NAME_BUCKETS 64
 
@@ -22,67 +25,69 @@ struct al_session {
   al_settings settings;
   al_link holder;
   al_prober *asks_by;                 /* its own prober, or another session's; prober.h */
-  al_link *prober;                    /* the connection of that one */
-  al_session *next_user;              /* of the same prober */
-  al_session *next_owned, **owned_at; /* for an owner of many: its list */
-  al_op *ops;                         /* not done */
-  uint64_t op_changes;                /* how often so far one has ended, or begun to wait for others */
-  al_claim *claims;                   /* not gone, or to be freed */
-  char last_released
-      [AL_NAME_SIZE]; /* the last queue of its own that went, since somebody has last asked for squatters */
+  al_link *prober;                    /* the link of `asks_by` */
+  al_session *next_user;              /* in the list of sessions that use this prober */
+  al_session *next_owned, **owned_at; /* for an owner of many sessions: its list of them */
+  al_op *ops;                         /* the operations that are not done */
+  uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
+  al_claim *claims;    /* the claims that are not GONE, or are to be freed */
+  /* The last of its own queues that went away since squatters were last searched for (squatter.h). */
+  char last_released[AL_NAME_SIZE];
   struct al_name_entry *names[AL_NAME_BUCKETS]; /* what the holder holds or may hold, by queue; names.h */
   struct al_denied_bolts *denied_bolts;         /* made with the first denial; NULL; bolt.h */
   struct al_origin *origins;                    /* of the queues of its quorum permits; NULL; origin.h */
-  void (*forget_origins)(al_session *);         /* set with the first of them */
-  bool needs_cleanup;                           /* some claims are gone, or are being undone */
-  int64_t cleanup_due;                          /* when something of those has to be tried again; AL_NEVER */
+  void (*forget_origins)(al_session *);         /* set with the first origin */
+  bool needs_cleanup;                           /* some claims are GONE or UNDOING */
+  int64_t cleanup_due;                          /* when to retry the undoing of a claim; AL_NEVER */
   uint64_t random;
   int64_t now;
   double wall; /* seconds since the epoch at `now` = 0 */
   bool closed;
-  bool is_shared;        /* by callers who know nothing of each other: one may wait for what another holds */
+  bool is_shared;        /* several independent callers use it: one may wait for what another holds */
   struct al_note *notes; /* a ring, made with the first note */
   unsigned notes_first, notes_count;
-  uint64_t alerts, alerts_seen; /* so far; when the owner last asked */
+  uint64_t alerts, alerts_seen; /* the number of alerts so far; the same, as the owner last fetched it */
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
-  void (*end)(al_session *); /* frees it, when nobody refers to it any more */
-  void (*take_turn)(
-      al_session *); /* also tells the time; NULL: there is one thread, and time is told otherwise */
+  void (*end)(al_session *);       /* frees the session; called when `refs` has become 0 */
+  void (*take_turn)(al_session *); /* see turn.h; also sets the time. NULL: there is one thread */
   void (*give_turn)(al_session *);
-  int64_t (*clock)(const al_session *);   /* NULL: no time passes while it pumps */
+  int64_t (*clock)(const al_session *);   /* NULL: time stands still during a pump */
   bool (*has_forked)(const al_session *); /* NULL: never */
-  void (*alarm)(al_session *, bool on);   /* there are alerts, or they were looked at; NULL: nobody waits */
+  void (*alarm)(al_session *,
+                bool on); /* true: there are alerts; false: the owner has fetched them. Or NULL */
 };
 
 void al_session_ref(al_session *session);
 void al_session_unref(al_session *session);
 
-/* This process is a child of the one that made the session. What it has of it may have been copied in the middle of a
- * change: nothing of it is looked at or freed, only its descriptors are closed. */
+/* True if this process is a child of the one that made the session. The child's copy of the session may have been
+ * made in the middle of a change. So nothing of it may be read or freed; only its descriptors are closed. */
 bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
-/* Writes what the broker takes now. */
+/* Writes as much as can be written without waiting. */
 void al_session_flush(al_session *session);
 
-/* The time, while it is pumped: of the session, and of both its links. */
+/* Sets the time of the session and of both its links, during a pump (loop.h). */
 void al_session_set_now(al_session *session, int64_t now);
 
-/* What the time is, outside pumping: for operations begun now. */
+/* Sets the time outside a pump, for operations that begin now. */
 void al_session_set_time(al_session *session, int64_t now, double wall_now);
 
-/* News for people, kept until al_session_news() fetches them; the oldest are forgotten when nobody does. */
+/* Adds a note for people. It is kept until al_session_news() fetches it. When sixteen are kept, the oldest is
+ * dropped. */
 void al_session_note(al_session *session, bool is_warning, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void al_session_note_change(al_session *session, const al_link *link, al_link_change change);
 
-/* Something became of a lock that its owner, who may be looking elsewhere, wants to know: wakes whoever waits for the
- * session's alarm. With the turn held. What the owner does by closing is no news to it. */
+/* A lock was lost, or an administrator asked for it back. Its owner may be busy elsewhere, so a thread that waits for
+ * the session's alarm is woken. Call with the turn held. After the owner has closed the session nothing is
+ * notified. */
 void al_session_alert(al_session *session);
 
-/* A fresh ticket: 16 lower-case hexadecimal digits. */
+/* Makes a new ticket: 16 lower-case hexadecimal digits at random. */
 void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]);
 
 #endif

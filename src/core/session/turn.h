@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Whose turn it is with a session. The core knows no threads; a transport that has some says how a turn is taken and
- * given. Every function of amqplocks.h that touches what a pump may touch holds the turn while it does; turns nest. */
+ * A turn is mutual exclusion between the threads that use a session. The core knows no threads. A transport that has
+ * some says how a turn is taken and given back. A function of amqplocks.h that uses data which a pump may change
+ * holds the turn meanwhile. Turns may be nested. */
 #ifndef AL_CORE_SESSION_TURN_H
 #define AL_CORE_SESSION_TURN_H
 

@@ -8,7 +8,7 @@
 
 #include "core/base/field.h"
 
-#define IDLE_MAX 16 /* channels kept open for the next who needs one */
+#define IDLE_MAX 16 /* channels kept open in the pool */
 #define LEFT_MOST (60 * AL_SECOND)
 
 static al_channel *channel_at(const al_link *link, int number) {
@@ -26,7 +26,7 @@ static bool channels_grow(al_link *link, int number) {
   return true;
 }
 
-/* The lowest number not in use: rabbitmq-c keeps memory for every number it has seen. */
+/* Uses the lowest free number, because rabbitmq-c keeps memory for every number it has seen. */
 static al_channel *channel_free(al_link *link) {
   for (int number = 1; number <= link->channel_max; number++) {
     al_channel *channel = channel_at(link, number);
@@ -192,7 +192,8 @@ static bool is_answer(amqp_method_number_t method) {
   }
 }
 
-/* An answer proves that the broker was there after the oldest open request was sent, whichever it answers. */
+/* An answer proves that the broker heard from us after the oldest unanswered request was sent, whichever it
+ * answers. */
 static void answered(al_channel *channel) {
   if (channel->unanswered > 0) channel->unanswered--;
   al_link_answered(channel->link, channel->asked_at);
@@ -216,16 +217,16 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
   amqp_channel_close_ok_t ok = {0};
   al_channel_fn *on = channel->on;
   void *owner = channel->owner;
-  bool settled = channel->state != AL_CHANNEL_CLOSING; /* else our own close is still to be answered */
+  bool settled = channel->state != AL_CHANNEL_CLOSING; /* otherwise our own close is still unanswered */
   if (event.method != 0)
-    answered(channel); /* otherwise it answers nothing, and proves nothing about what was asked */
+    answered(channel); /* a close with method 0 answers no request, so it proves nothing */
   al_link_method(channel->link, channel->number, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
   channel->was_closed = true;
   if (settled) channel_free_number(channel);
   if (on) on(owner, channel, &event);
 }
 
-/* The end of the consumer that kept the channel from the pool? */
+/* See al_channel_give_after. */
 static void cancel_arrived(al_channel *channel, const amqp_basic_cancel_t *cancel) {
   if (!channel->awaits_cancel_of[0] || !al_field_is(cancel->consumer_tag, channel->awaits_cancel_of)) return;
   channel->awaits_cancel_of[0] = '\0';
@@ -244,7 +245,7 @@ static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deli
     memcpy(content->consumer_tag, deliver->consumer_tag.bytes, deliver->consumer_tag.len);
 }
 
-/* False: it breaks the protocol. */
+/* Returns false if the method breaks the protocol. */
 static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
   if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
   if (is_answer(method->id)) answered(channel);
@@ -301,8 +302,9 @@ static bool body_arrived(al_channel *channel, const amqp_frame_t *frame) {
   return true;
 }
 
-/* A delivery behind the broker's own channel.close, or the same said again. When the number is in use again, its owner knows
- * the one by its tag, and the other comes before open-ok. */
+/* True for a delivery after the broker's own channel.close, and for a repeated channel.close. When the number is in
+ * use again, the owner recognises such a delivery by its consumer tag, and such a channel.close comes before
+ * open-ok. */
 static bool is_stale(const al_channel *channel, const amqp_frame_t *frame) {
   bool is_method = frame->frame_type == AMQP_FRAME_METHOD;
   bool is_delivery = !is_method || frame->payload.method.id == AMQP_BASIC_DELIVER_METHOD;
@@ -316,7 +318,7 @@ bool al_channel_frame(al_link *link, const amqp_frame_t *frame) {
   if (!channel || channel->state == AL_CHANNEL_FREE) return false;
   switch (frame->frame_type) {
     case AMQP_FRAME_METHOD:
-      if (channel->content.method) return false; /* a message is never interrupted on its own channel */
+      if (channel->content.method) return false; /* no method may come between the frames of a message */
       return method_arrived(channel, &frame->payload.method);
     case AMQP_FRAME_HEADER:
       return header_arrived(channel, frame);
@@ -340,7 +342,7 @@ void al_channels_down(al_link *link) {
     al_channel *channel = channels[number];
     if (channel && channel->state == AL_CHANNEL_OPEN) tell(channel, &(al_event){.kind = AL_EVENT_DOWN});
   }
-  /* Only now: an owner of two channels may still look at the other while it is told of the first. */
+  /* Freed only now: an owner of two channels may still use the second when it is notified of the first. */
   for (int number = 1; number < size; number++) free(channels[number]);
   free(channels);
 }

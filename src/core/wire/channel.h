@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Channels of a link, pooled. Taking one costs no round trip: channel.open is written, and what follows may be written
- * behind it. Each channel has one owner, who is told of everything that arrives on it:
+ * The channels of a link, with a pool of idle ones. To take a channel costs no round trip: channel.open is written,
+ * and requests may be written directly after it. Each channel has one owner, who receives every event on it:
  *
  *   FREE ─ take ─> OPEN ─ give ─> idle, OPEN ─ take ─> …
  *    ^              ├─ al_channel_close ─> CLOSING ─ close-ok ─┐
- *    │              └─ closed by the broker, the owner told ───┤
+ *    │              └─ closed by the broker, owner notified ───┤
  *    └─────────────────────────────────────────────────────────┘
  *
- * A number is used again only once its close is settled, so no answer can reach the wrong owner. Deliveries can: from a
- * consumer whose queue was deleted they may come after delete-ok, to the channel's next owner; and RabbitMQ may still send
- * one behind its channel.close, which is dropped. So is another channel.close: up to 3.11 it is said again, every minute,
- * until our close-ok was read. */
+ * A channel number is used again only when its close is settled. So no answer can reach the wrong owner.
+ *
+ * A delivery can reach the wrong owner. When a queue was deleted, deliveries from it may arrive after delete-ok, and
+ * so reach the channel's next owner. An owner recognises its own deliveries by the consumer tag.
+ *
+ * RabbitMQ may send a delivery after its own channel.close; that delivery is dropped. Up to 3.11 RabbitMQ repeats its
+ * channel.close every minute until it has read our close-ok; the repeated ones are dropped, too. */
 #ifndef AL_CORE_WIRE_CHANNEL_H
 #define AL_CORE_WIRE_CHANNEL_H
 
@@ -21,41 +24,42 @@
 typedef enum al_event_kind {
   AL_EVENT_METHOD,  /* a method, decoded */
   AL_EVENT_CONTENT, /* a returned or delivered message has arrived whole */
-  AL_EVENT_CLOSED,  /* the broker closed the channel: it is no longer the owner's */
-  AL_EVENT_DOWN     /* the link went down: neither is it */
+  AL_EVENT_CLOSED,  /* the broker closed the channel, which the owner no longer has */
+  AL_EVENT_DOWN     /* the link went down, and the owner no longer has the channel */
 } al_event_kind;
 
 typedef struct al_content {
   amqp_method_number_t method; /* AMQP_BASIC_RETURN_METHOD or AMQP_BASIC_DELIVER_METHOD */
   uint64_t delivery_tag;
   char consumer_tag
-      [AL_TICKET_SIZE]; /* of a delivery; "" if it is longer than ours are. May be an earlier owner's */
+      [AL_TICKET_SIZE]; /* of a delivery; may be an earlier owner's. "" if it is longer than our tags */
   uint64_t left;        /* bytes of the body still to come */
   bool expects_header;
-  char message_id[40]; /* "" if there is none or it is longer, as ours never are */
+  char message_id[40]; /* "" if there is none or it is too long for this array; ours never are */
   char correlation_id[40];
   char type[40];
 } al_content;
 
 typedef struct al_event {
   al_event_kind kind;
-  amqp_method_number_t method; /* METHOD: which. CLOSED: the request it answers, 0 if none */
+  amqp_method_number_t method; /* METHOD: the method. CLOSED: the request that this answers; 0: none */
   void *decoded;
   const al_content *content;
   int reply_code;   /* CLOSED */
-  const char *text; /* CLOSED: the broker's words */
+  const char *text; /* CLOSED: the broker's reply text */
 } al_event;
 
-/* What the broker's words about a refused request mean, where the request has no reasons of its own: REFUSED, LIMIT,
- * CONFLICT, else UNREACHABLE. */
+/* Maps a refused request to a code: REFUSED for 403; LIMIT or CONFLICT for 406, depending on the reply text;
+ * otherwise UNREACHABLE. */
 al_code al_event_refusal(const al_event *event);
 
-/* The same where the request has reasons of its own: `locked` for 405, another connection's exclusive queue; `absent` for 404,
- * there is no such queue. A 404 for a queue whose node is down is UNAVAILABLE. */
+/* The same for a request that gives 405 or 404 a meaning. The result is `locked` for 405: the queue is another
+ * connection's exclusive queue. It is `absent` for 404 if there is no such queue, and UNAVAILABLE for 404 if the
+ * queue's node is down. */
 al_code al_event_code(const al_event *event, al_code locked, al_code absent);
 
-/* CLOSED by a passive declare: there is no such queue. 404 is also what a queue whose node is down gives; only the words
- * tell them apart. */
+/* CLOSED: true if there is no such queue. The broker answers 404 also when the queue's node is down. Only the reply
+ * text tells the two cases apart. */
 bool al_event_is_absent(const al_event *event);
 
 typedef void al_channel_fn(void *owner, al_channel *channel, const al_event *event);
@@ -64,58 +68,66 @@ struct al_channel {
   al_link *link;
   int number;
   enum { AL_CHANNEL_FREE, AL_CHANNEL_OPEN, AL_CHANNEL_CLOSING } state;
-  al_channel_fn *on; /* NULL: idle, or nobody cares */
+  al_channel_fn *on; /* NULL: the channel has no owner */
   void *owner;
-  bool was_closed; /* by the broker, who has not said open-ok since */
-  bool is_spoilt;  /* it may still consume what it has forgotten: it is closed where it would be given back */
-  bool takes_one;  /* its consumers to come have room for one message; see al_channel_take_one */
-  char awaits_cancel_of
-      [AL_TICKET_SIZE]; /* the tag of a consumer whose end is awaited before it is given back; "" */
-  int64_t awaits_since; /* since when */
-  int unanswered;       /* requests sent and not answered yet */
-  int64_t asked_at;     /* when the oldest of them was sent, or one before it */
+  bool was_closed; /* by the broker, and open-ok has not come since */
+  bool
+      is_spoilt; /* a consumer that its owner has forgotten may still be on it: al_channel_give() closes it */
+  bool takes_one; /* new consumers on it get one message at a time; see al_channel_take_one */
+  char awaits_cancel_of[AL_TICKET_SIZE]; /* see al_channel_give_after: the consumer's tag; "" */
+  int64_t awaits_since;
+  int unanswered;   /* requests sent and not answered yet */
+  int64_t asked_at; /* when the oldest unanswered request was sent, or an earlier one */
   al_content content;
   al_channel *next_idle;
 };
 
-/* A channel for `owner`; NULL if the connection is not open or has no more of them, or no memory. */
+/* Returns a channel for `owner`. Returns NULL if the connection is not open, has no channel left, or there is no
+ * memory (link->lacks_memory). */
 al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner);
 
-/* Back to the pool. Nothing may be consumed, unacknowledged or unanswered on it. */
+/* Returns the channel to the pool. Nothing may be consumed or unacknowledged on it. If a request on it is unanswered,
+ * it is closed instead. */
 void al_channel_give(al_channel *channel);
 
-/* The same, as soon as the consumer with this tag is told to have ended: its queue was deleted, and its basic.cancel has not
- * come. RabbitMQ says delete-ok before the queue's process has ended. At its end it cancels whatever the channel consumes by
- * that name, also from a queue that was made since; and on a node that is being stopped (from 4.0 on) it does not end until
- * nobody consumes from it, and deletes what its connection has made by that name since. So the channel is neither used nor
- * closed before. But where another's end may have taken the queue away, unheard, the basic.cancel never comes: there it is
- * closed after a minute. */
+/* Returns the channel to the pool when the basic.cancel for the consumer with this tag has come. The consumer's queue
+ * was deleted, and the basic.cancel has not come yet.
+ *
+ * The channel is neither used nor closed before that. The reasons: RabbitMQ sends delete-ok before the queue's
+ * process has ended. When the process ends, it cancels every consumer of the channel from a queue of that name, also
+ * from a queue that was declared since. On a node that is being stopped (from 4.0 on) the process does not end while
+ * anybody consumes from its queue, and it then deletes what its connection has declared under that name since.
+ *
+ * Exception: on a broker where the end of another queue may have removed this queue without a notice
+ * (al_link_ends_by_name), the basic.cancel may never come. There the channel is closed after a minute. */
 void al_channel_give_after(al_channel *channel, const char *tag);
 
-/* Closes it without waiting; its owner hears nothing more. */
+/* Closes the channel without waiting. Its owner receives nothing more. */
 void al_channel_close(al_channel *channel);
 
 /* Sends a request that the broker answers. */
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded);
 
-/* Asks for a queue by a passive declare: declare-ok, also if it is our own; or closed by 405 if it is another connection's,
- * by 404 if there is none, or its node is down (al_event_is_absent), and from 4.3 on by 403 if the user may not. */
+/* Asks by a passive declare whether a queue exists. The answer is declare-ok, also if the queue is our own. Otherwise
+ * the broker closes the channel: with 405 if the queue is another connection's, with 404 if there is none or its node
+ * is down (al_event_is_absent), and from 4.3 on with 403 if the user lacks the permission. */
 void al_channel_look(al_channel *channel, const char *queue);
 
-/* Deletes a queue, with all that is in it: delete-ok, also if there was none; or closed by 405 if it is another connection's
- * own, by 404 if it is going away, or its node is down, and by 403 if the user may not. */
+/* Deletes a queue, with all messages in it. The answer is delete-ok, also if there was no queue. Otherwise the broker
+ * closes the channel: with 405 if the queue is another connection's own, with 404 if it is going away or its node is
+ * down, and with 403 if the user lacks the permission. */
 void al_channel_delete(al_channel *channel, const char *queue);
 
-/* Whoever consumes on it from now on gets one message at a time. */
+/* From now on each new consumer on the channel gets one message at a time. */
 void al_channel_take_one(al_channel *channel);
 
-/* Asks for nothing, and is answered: basic.qos says again what al_channel_take_one() says. It changes nothing for consumers
- * that exist or need no acknowledgements. */
+/* Sends a request that changes nothing and is answered: a basic.qos with what al_channel_take_one() sends. It does
+ * not change consumers that exist, or that need no acknowledgements. */
 void al_channel_ping(al_channel *channel);
 
-/* For the link: a frame of a channel other than 0; false if it breaks the protocol. */
+/* For the link. Handles a frame of a channel other than 0. Returns false if the frame breaks the protocol. */
 bool al_channel_frame(al_link *link, const amqp_frame_t *frame);
-void al_channels_sweep(al_link *link); /* closes what has waited for too long to be given back */
-void al_channels_down(al_link *link);  /* tells every owner, and forgets them all */
+void al_channels_sweep(al_link *link); /* closes channels that have awaited a basic.cancel for too long */
+void al_channels_down(al_link *link);  /* notifies every owner, and frees all channels */
 
 #endif

@@ -10,7 +10,7 @@
 #include "core/wire/handshake.h"
 
 #define FRAMES_AT_ONCE 10000
-#define PROTOCOL_HEADER 'A' /* what rabbitmq-c calls the frame type of a protocol header it has read */
+#define PROTOCOL_HEADER 'A' /* the frame type that rabbitmq-c gives to a protocol header it has read */
 
 static void changed(al_link *link, al_link_change change) {
   if (link->changed) link->changed(link->watcher, link, change);
@@ -41,7 +41,7 @@ void al_connection_attach(al_link *link, al_port *port, int64_t now, int64_t dea
   port->kind->send_header(port);
 }
 
-/* What is wrong with a node, named by its address unless the words do that. */
+/* Writes what is wrong with a node, with its address in front unless `why` holds the address. */
 static void describe_node(const al_link *link, char words[AL_MESSAGE_SIZE]) {
   char place[sizeof link->settings->host + 16];
   snprintf(place, sizeof place, "%s:%d", link->settings->host, link->settings->port);
@@ -58,7 +58,8 @@ static void pause_unless_it_lasted(al_link *link) {
     al_link_pause(link);
 }
 
-/* The connection is over. The answer to the broker's goodbye is kept where it must still be fetched. */
+/* The connection is over. If the program must still fetch our answer to the broker's connection.close, the port is
+ * kept. */
 static void part(al_link *link) {
   al_port *port = link->port;
   link->port = NULL;
@@ -75,7 +76,7 @@ void al_connection_free(al_link *link) {
   link->nodes = NULL;
 }
 
-/* Before the handshake was done, and there is another node to try. */
+/* True if the connection failed before its handshake was done, and another node is left to try. */
 static bool may_go_on(const al_link *link) {
   bool was_tried = link->state != AL_LINK_IDLE && link->state != AL_LINK_DOWN;
   return was_tried && !link->was_open && al_link_nodes_left(link) > 1 && al_nodes_go_on(link->code);
@@ -88,14 +89,15 @@ static void go_on(al_link *link) {
   snprintf(link->tried_words + length, sizeof link->tried_words - length, "%s; ", words);
   part(link);
   link->state = AL_LINK_IDLE;
-  link->wanted = true; /* by now: the operations are stepped, and would begin another attempt */
+  link->wanted =
+      true; /* before changed(): it steps the operations, which would otherwise begin another attempt */
   link->due_at = link->now;
   link->tried++;
   changed(link, AL_LINK_WENT_ON);
   al_link_use_node(link, link->node + 1);
 }
 
-/* Which of several nodes has failed, or that they all have. */
+/* If there are several nodes: completes `why` by the node that failed, or by all of them if all have failed. */
 static void tell_of_nodes(al_link *link) {
   char words[AL_MESSAGE_SIZE];
   if (al_link_nodes_count(link) == 1 || link->was_open || link->code == AL_CLOSED || link->code == AL_URL)
@@ -130,7 +132,7 @@ static void link_down(al_link *link) {
 void al_connection_fail(al_link *link, al_code code, const char *why) {
   link->code = code;
   snprintf(link->why, sizeof link->why, "%s", why);
-  link->state = AL_LINK_GREETING; /* there was an attempt, and it is told of like any other end */
+  link->state = AL_LINK_GREETING; /* so that this end is reported like that of any other attempt */
   link_down(link);
 }
 
@@ -230,8 +232,8 @@ static void dispatch(al_link *link, const amqp_frame_t *frame) {
                         frame->channel);
 }
 
-/* What was read is judged by a time after the reading: its process may have been stopped since the pump began, and what it
- * reads then may be another's by now. */
+/* The time is read again after reading bytes. This process may have been stopped since the pump began, and what the
+ * bytes say it holds may belong to another client by now. */
 static al_port_state next(al_link *link, amqp_frame_t *frame) {
   al_port *port = link->port;
   al_port_state state = port->kind->next(port, frame);
@@ -242,7 +244,7 @@ static al_port_state next(al_link *link, amqp_frame_t *frame) {
   return state;
 }
 
-/* At most so many, that a peer that never pauses cannot keep time from passing. */
+/* Reads a limited number of frames: a broker that never pauses must not keep deadlines from being checked. */
 static void read_some(al_link *link) {
   amqp_frame_t frame;
   link->has_more = false;
@@ -278,7 +280,8 @@ static void pulse_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) link->pulse = NULL;
 }
 
-/* A channel on which asking for nothing disturbs nobody: one of our own, or, when there are no more, anybody's. */
+/* Returns a channel for the pulse: its own, or, when no channel is left, any open one, as a ping disturbs no
+ * owner. */
 static al_channel *pulse_channel(al_link *link) {
   if (!link->pulse) link->pulse = al_channel_take(link, pulse_event, link);
   if (link->pulse) return link->pulse;
@@ -289,7 +292,7 @@ static al_channel *pulse_channel(al_link *link) {
   return NULL;
 }
 
-/* A round trip twice a heartbeat while locks are held: only an answer proves that our own bytes arrive. */
+/* Makes a round trip twice a heartbeat while locks are held. Only an answer proves that our own bytes arrive. */
 static void pulse(al_link *link) {
   if (link->pulses == 0 || link->now < link->pulsed_at + al_link_heartbeat(link) / 2) return;
   link->pulsed_at = link->now;
@@ -334,7 +337,7 @@ void al_connection_pump(al_link *link, int64_t now) {
 static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t al_connection_wake(const al_link *link) {
-  bool is_failing = link->port && link->port->code != AL_OK; /* the next look finds it down */
+  bool is_failing = link->port && link->port->code != AL_OK; /* the next read returns AL_PORT_DOWN */
   if (link->has_more || is_failing) return link->now;
   if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
   if (link->wanted && link->now < link->due_at) return link->due_at;

@@ -1,39 +1,43 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The life of a link's connection: it is attached, read, kept alive with heartbeats, closed, or lost. link.h has the states.
+ * The life of a link's connection: it is attached, read, kept alive with heartbeats, and closed or lost. link.h has
+ * the states.
  *
- * Reading dispatches each frame: the handshake's (handshake.h) and those of channel 0 here, all others to their channel
- * (channel.h). When the connection is over, each channel's owner is told, once. */
+ * Each frame that is read is dispatched. Frames of the handshake go to handshake.h. Other frames of channel 0 are
+ * handled here. All others go to their channel (channel.h). When the connection is over, each channel's owner is
+ * notified once. */
 #ifndef AL_CORE_WIRE_CONNECTION_H
 #define AL_CORE_WIRE_CONNECTION_H
 
 #include "core/wire/link.h"
 
-/* Frees what the link still has; it must be down, or never have been up. */
+/* Frees the memory of the link. It must be down, or never have had a connection. */
 void al_connection_free(al_link *link);
 
-/* Takes a connected port (and owns it) and begins the handshake, which must be over by `deadline`. */
+/* Begins the handshake on a connected port, which from now on belongs to the link. The handshake must be done by
+ * `deadline`. */
 void al_connection_attach(al_link *link, al_port *port, int64_t now, int64_t deadline);
 
-/* The outside could not connect. */
+/* The transport could not connect. */
 void al_connection_fail(al_link *link, al_code code, const char *why);
 
-/* Reads, dispatches, keeps heartbeats and deadlines, writes. */
+/* Reads and dispatches frames, checks heartbeats and deadlines, writes. */
 void al_connection_pump(al_link *link, int64_t now);
 
-/* To be called before pumping where the outside reads and may do so late. If it has not pumped for a heartbeat, not having
- * heard the broker proves nothing: what came lies unread, and silence is judged a heartbeat later. */
+/* Call this before al_connection_pump() if the transport may call that late. If the link was not pumped for a
+ * heartbeat, bytes of the broker may lie unread, so silence proves nothing. The broker then gets one more heartbeat
+ * before it counts as silent. */
 void al_connection_excuse(al_link *link, int64_t pumped_at);
 
-/* The earliest time at which pumping is worthwhile although nothing came, or at which a connection is due that is not
- * due yet: what is due already is the outside's business, and no reason to pump. */
+/* Returns when to pump next although nothing has arrived, or when a wanted connection becomes due. A connection that
+ * is due already does not count: the transport opens it, and pumping would not help. */
 int64_t al_connection_wake(const al_link *link);
 
-/* connection.close, politely; the link goes DOWN with AL_CLOSED when it is answered or `deadline` has passed. */
+/* Sends connection.close. The link goes DOWN with AL_CLOSED when the broker has answered or `deadline` has passed. */
 void al_connection_close(al_link *link, int64_t deadline);
 
-/* Down at once, without a word to the broker. */
+/* The link goes DOWN at once. Nothing is sent to the broker. */
 void al_connection_abort(al_link *link, al_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -9,9 +9,8 @@
 #include "core/base/field.h"
 
 #define OUR_FRAME_MAX 8192      /* our frames are far smaller */
-#define THEIR_FRAME_MAX 1048576 /* nothing else comes while a frame does */
+#define THEIR_FRAME_MAX 1048576 /* while one frame arrives, no other can */
 
-/* Gives the code and the words of a handshake that failed. */
 __attribute__((format(printf, 3, 4))) static al_code refuse(char why[AL_MESSAGE_SIZE], al_code code,
                                                             const char *format, ...) {
   va_list arguments;
@@ -21,7 +20,7 @@ __attribute__((format(printf, 3, 4))) static al_code refuse(char why[AL_MESSAGE_
   return code;
 }
 
-/* RFC 4616: NUL user NUL password. EXTERNAL's identity is the certificate's own. */
+/* PLAIN (RFC 4616) sends NUL user NUL password. EXTERNAL sends nothing: the identity is the certificate's. */
 static amqp_bytes_t sasl_response(const al_settings *settings, char out[520]) {
   if (settings->external) return amqp_empty_bytes;
   size_t user = strlen(settings->user), password = strlen(settings->password);
@@ -68,7 +67,7 @@ static int broker_version(const amqp_table_t *properties) {
   return 0;
 }
 
-/* What it calls its cluster; "" if it does not tell. */
+/* Copies the name of the broker's cluster; "" if the broker does not tell it. */
 static void cluster_name(const amqp_table_t *properties, char *out, size_t size) {
   out[0] = '\0';
   for (int i = 0; i < properties->num_entries; i++) {
@@ -79,8 +78,8 @@ static void cluster_name(const amqp_table_t *properties, char *out, size_t size)
   }
 }
 
-/* Nodes that are listed are those of one cluster: on two, one lock would have two holders. A single address is its owner's
- * affair: whatever is found there is the broker. */
+/* Nodes in a list must belong to one cluster: on two clusters, one lock would have two holders. A single address is
+ * not checked: the broker found there is the right one, and the administrator may replace it. */
 static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
   bool is_listed = link->rotates || al_link_nodes_count(link) > 1;
@@ -93,7 +92,7 @@ static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
 }
 
 static al_code opened(al_link *link, char why[AL_MESSAGE_SIZE]) {
-  al_code code = check_cluster(link, why); /* the other link may have opened meanwhile */
+  al_code code = check_cluster(link, why); /* again: another link may have opened since started() */
   if (code != AL_OK) return code;
   if (link->seen_cluster[0] != '\0')
     memcpy(link->cluster->name, link->seen_cluster, sizeof link->cluster->name);
@@ -116,19 +115,20 @@ static al_code started(al_link *link, const amqp_connection_start_t *start, char
     return refuse(why, AL_AUTH, "the broker does not offer the SASL mechanism %s", mechanism);
   link->version = broker_version(&start->server_properties);
   cluster_name(&start->server_properties, link->seen_cluster, sizeof link->seen_cluster);
-  al_code code = check_cluster(link, why); /* before it is told the password */
+  al_code code = check_cluster(link, why); /* before the password is sent */
   if (code != AL_OK) return code;
   send_start_ok(link);
   link->state = AL_LINK_TUNING;
   return AL_OK;
 }
 
-/* The smaller of two limits, of which 0 is none. */
+/* Returns the smaller of two limits. `theirs` 0 means no limit. */
 static int lesser(int ours, uint32_t theirs) {
   return theirs > 0 && theirs < (uint32_t)ours ? (int)theirs : ours;
 }
 
-/* RabbitMQ does not split the header of a message, so it may send what it lets publishers send: as much as it offers. */
+/* RabbitMQ does not split the header of a message over frames. So it may send a frame as large as a publisher may
+ * send: up to the frame_max that it offers. */
 static al_code check_frame_max(uint32_t frame_max, char why[AL_MESSAGE_SIZE]) {
   if (frame_max == 0 || frame_max > THEIR_FRAME_MAX)
     return refuse(why, AL_LIMIT,
@@ -173,8 +173,9 @@ static bool mentions(amqp_bytes_t text, const char *word) {
   return text.len > 0 && memmem(text.bytes, text.len, word, strlen(word)) != NULL;
 }
 
-/* RabbitMQ's words for a limit of connections (of a virtual host, a user, a node), when one is opened, and of channels (of a
- * user, a node, the connection), when one channel too many is: 3.10 to 4.x. */
+/* RabbitMQ's texts for two limits, the same from 3.10 to 4.x. The first is the limit of connections (of a virtual
+ * host, a user, a node), told when a connection is opened. The second is the limit of channels (of a user, a node,
+ * the connection), told when one channel too many is opened. */
 static bool tells_limit(amqp_bytes_t text) {
   return mentions(text, "connection limit (") || mentions(text, "number of channels opened ");
 }

@@ -27,7 +27,8 @@ void al_link_use_node(al_link *link, size_t node) {
   if (link->nodes) link->settings = &link->nodes->at[link->node];
 }
 
-/* Where the last attempt has ended the next one goes on; where none was made, at the node that others found good. */
+/* Begins with the node after the last attempt's, or, in the first attempt, with the node that accepted another
+ * link. */
 static void begin_attempt(al_link *link) {
   al_link_use_node(link, link->has_begun ? link->node + 1 : link->cluster->good);
   link->has_begun = true;
@@ -120,7 +121,7 @@ void al_link_answered(al_link *link, int64_t asked_at) {
   link->certain_until = asked_at + 2 * al_link_heartbeat(link) - al_link_heartbeat(link) / 20;
 }
 
-#define ENDS_ALONE 40300 /* the first RabbitMQ whose queues take away nothing but themselves */
+#define ENDS_ALONE 40300 /* the first RabbitMQ whose queues delete nothing but themselves when they end */
 
 bool al_link_ends_by_name(const al_link *link) { return link->version > 0 && link->version < ENDS_ALONE; }
 

@@ -1,20 +1,31 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A link is one AMQP connection: where it connects to, whether it is wanted, what it sends, and until when it is certain.
- * connection.h has its life, handshake.h its beginning, channel.h its channels.
+ * A link is one AMQP connection: where it connects to, whether a connection is wanted, what is sent, and until when
+ * locks on it are certain. connection.h has the life of the connection, handshake.h its beginning, channel.h its
+ * channels.
  *
  *   IDLE ─ want, attach ─> GREETING ─ start ─> TUNING ─ tune ─> OPENING ─ open-ok ─> OPEN ─ close ─> CLOSING
  *     ^                        └───────────┴────────┴──────────────┴──────────┴────────────────────────> DOWN
  *     └──────────────────────────── forget (a new connection, nothing carried over) ────────────────────────┘
  *
- * The link never opens a connection itself. Someone wants it (`wanted`), the outside attaches a port as soon as that is
- * due, the link does the rest. When it goes down every channel's owner is told, once; nothing survives into the next
- * connection but the pause before it: none after a connection that had lasted, longer and longer ones while they fail or
- * die young.
+ * The link never opens a connection itself. An operation wants a connection (`wanted`). When the time for it has come
+ * (it is due), the transport connects and attaches a port (port.h). The link does the rest.
  *
- * Of a link with several nodes only its attempt goes DOWN, when all of them were tried: a node that fails before that
- * leaves the link IDLE, wanted, and due at once for the next. */
+ * When the link goes down, the owner of every channel is notified once. Nothing is carried over into the next
+ * connection but the pause before it. There is no pause after a connection that had lasted (backoff.h); while
+ * connections fail or are soon lost, each pause is longer than the one before.
+ *
+ * A link with several nodes goes DOWN when its attempt has tried all of them. When a node fails before that, the link
+ * is IDLE, wanted, and due at once for the next node.
+ *
+ * Words used below:
+ *   certain   a broker drops a client that was silent for two heartbeats, and not sooner. So until two heartbeats
+ *             after the last proof that the broker heard from us, everything held on this connection is still held.
+ *             See al_link_certain_until().
+ *   pulse     a request that changes nothing, sent twice a heartbeat while locks are held. Its answer is such a
+ *             proof.
+ *   pump      one turn of reading, checking times and writing: al_connection_pump() */
 #ifndef AL_CORE_WIRE_LINK_H
 #define AL_CORE_WIRE_LINK_H
 
@@ -37,7 +48,7 @@ typedef enum al_link_change {
   AL_LINK_OPENED,
   AL_LINK_BLOCKED,
   AL_LINK_UNBLOCKED,
-  AL_LINK_WENT_ON, /* one node failed, another is tried */
+  AL_LINK_WENT_ON, /* one node failed, the next is tried */
   AL_LINK_WENT_DOWN
 } al_link_change;
 
@@ -45,115 +56,120 @@ typedef struct al_link al_link;
 typedef struct al_channel al_channel;
 
 struct al_link {
-  const al_settings *settings; /* of the node it is connected to, or tries next */
+  const al_settings *settings; /* of the node that it is connected to, or tries next */
   const char *role;            /* "holder" or "prober", the suffix of the connection's name */
   al_link_state state;
   bool wanted, was_open, has_last_words;
-  bool has_more;  /* the last pump left something to be read */
-  bool is_orphan; /* whoever carried it is gone: it is down, and stays so */
+  bool has_more;  /* the last pump left something unread */
+  bool is_orphan; /* the session whose transport served it is gone: the link is down, and stays down */
   al_port *port;
-  al_port *parted; /* the last connection's, as long as its last words may still be fetched from it */
-  int64_t now;     /* the time of the pump under way, or of what it has read last */
+  al_port *parted; /* the last connection's, while the program may still fetch its last bytes to be sent */
+  int64_t now;     /* when the pump under way began, or when it last read bytes */
 
   uint64_t *random;
   al_backoff reconnect;
   int64_t due_at; /* when the next connection may be tried */
 
-  al_nodes *nodes; /* NULL: there is one, of which nothing is known but `settings` */
+  al_nodes *nodes; /* NULL: there is one node, and `settings` are all that is known of it */
   al_cluster *cluster;
-  size_t node;                                        /* of nodes->at */
-  size_t tried;                                       /* nodes, in the attempt under way */
-  bool has_begun;                                     /* a connection was tried before */
-  bool is_shuffled;                                   /* its nodes are not in the order given */
-  bool rotates, is_addressed;                         /* see al_link_is_ready */
-  char tried_words[AL_MESSAGE_SIZE];                  /* what was wrong with those */
-  char seen_cluster[sizeof(((al_cluster *)0)->name)]; /* the one whose handshake is under way */
+  size_t node;                       /* index in nodes->at */
+  size_t tried;                      /* number of nodes that failed in the attempt under way */
+  bool has_begun;                    /* there was an attempt before */
+  bool is_shuffled;                  /* the nodes are not in the order given */
+  bool rotates, is_addressed;        /* see al_link_is_ready */
+  char tried_words[AL_MESSAGE_SIZE]; /* why the nodes of `tried` failed */
+  char seen_cluster[sizeof(((al_cluster *)0)->name)]; /* cluster of the broker whose handshake is under way */
 
   int64_t deadline;              /* of the handshake, or of closing */
   int64_t opened_at;             /* when the handshake was done */
-  int64_t sent_at;               /* when anything was last queued to be sent */
-  int64_t heard_at;              /* when bytes last came */
-  int64_t answered_at;           /* when the latest request was sent that has an answer */
+  int64_t sent_at;               /* when a frame was last queued to be sent */
+  int64_t heard_at;              /* when bytes last arrived */
+  int64_t answered_at;           /* when the latest of the answered requests was sent */
   _Atomic int64_t certain_until; /* see al_link_certain_until */
   int64_t pulsed_at;
-  int pulses;        /* locks that want the link's certainty kept fresh */
-  al_channel *pulse; /* the channel the pulse beats on */
+  int pulses;        /* number of locks held, each of which needs the pulse */
+  al_channel *pulse; /* the pulse's own channel; NULL: it has none */
   bool blocked;      /* connection.blocked: the broker does not read what this connection publishes */
   int version;       /* of the broker, 30108 for 3.1.8; 0 if it does not tell */
 
   al_channel **channels; /* by number; [0] is unused */
   int channels_size, channel_max;
-  bool lacks_memory; /* that is why the last one who wanted a channel got none */
-  al_channel *idle;  /* open and clean */
+  bool lacks_memory; /* the last al_channel_take() failed because there was no memory */
+  al_channel *idle;  /* open, with nothing unanswered: may be taken */
   int idle_count;
-  int64_t overdue_at; /* when to look for channels that wait in vain to be given back; AL_NEVER */
+  int64_t overdue_at; /* when to check for channels that await a basic.cancel for too long; AL_NEVER */
 
   al_code code; /* why it is DOWN */
   char why[AL_MESSAGE_SIZE];
 
   void (*changed)(void *watcher, al_link *link, al_link_change change);
-  void (*tell_time)(void *watcher); /* sets `now` to what it is by now; NULL: none passes while it pumps */
+  void (*tell_time)(
+      void *watcher); /* sets `now` to the current time; NULL: time stands still during a pump */
   void *watcher;
 };
 
-/* `random` is the session's, `cluster` what its links have in common. */
+/* `random` is the state of the owner's random numbers. `cluster` is shared with other links (nodes.h). */
 void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluster, const char *role,
                   uint64_t *random);
 
-/* Asks the outside for a connection, unless there is one or one is under way. */
+/* Requests a connection, unless the link is not IDLE or one is requested already. */
 void al_link_want(al_link *link);
 
-/* Somebody wants a connection, and it is time for it: the outside may connect. */
+/* True if a connection is wanted and its pause is over: the transport may connect. */
 bool al_link_is_due(const al_link *link);
 
-/* It is due, and where to connect is known: al_link_readdress() was called for this attempt, if the link `rotates`. */
+/* True if the link is due and its nodes are known. If the link `rotates`, al_link_readdress() must have been called
+ * for this attempt. */
 bool al_link_is_ready(const al_link *link);
 
-/* Where to connect from now on; the link must have no connection. `settings` are copied, but for the virtual host, the name
- * and the timeout, which are those it has. False: no memory, and nothing has changed. */
+/* Sets the nodes to connect to from now on. The link must have no connection. `settings` are copied, except the
+ * virtual host, the name and the timeout: the link keeps its own. Returns false, and changes nothing, if there is no
+ * memory. */
 bool al_link_readdress(al_link *link, const al_settings *settings, size_t count);
 
-/* From now on where to connect is to be told before each attempt; `is_addressed`: it is for the first. */
+/* `rotates`: from now on al_link_readdress() must be called before each attempt. `is_addressed`: except before the
+ * first. */
 void al_link_rotate(al_link *link, bool rotates, bool is_addressed);
 
-bool al_link_is_tls(const al_link *link); /* every node is to be spoken to by TLS */
+bool al_link_is_tls(const al_link *link); /* every node is connected to by TLS */
 
-/* How long connecting to this node may take, the handshake included; and how many nodes are left to this attempt, this one
- * among them. */
+/* How long connecting to the current node may take, the handshake included. */
 int64_t al_link_share(const al_link *link);
+/* How many nodes this attempt has left to try, the current one included. */
 size_t al_link_nodes_left(const al_link *link);
 
-/* An attempt to connect was broken off, by nobody's fault. The next node is tried at once; once that was the last of them,
- * the next attempt has to wait nevertheless. */
+/* The transport broke off an attempt to connect to a node because the caller's time was over: nothing has failed. The
+ * next node is tried at once. If there is none, the next attempt begins after a pause. */
 void al_link_put_off(al_link *link);
 
-/* Forgets how the last connection ended, so that another may be wanted. */
+/* Forgets how the last connection ended: DOWN becomes IDLE, so that another connection may be wanted. */
 void al_link_forget(al_link *link);
 
-/* Sends a frame. */
 void al_link_send(al_link *link, const amqp_frame_t *frame);
 void al_link_method(al_link *link, int channel, amqp_method_number_t method, void *decoded);
 
-/* There was an answer to a request sent at `asked_at`. */
+/* An answer has arrived to a request that was sent at `asked_at`. */
 void al_link_answered(al_link *link, int64_t asked_at);
 
-/* Until when a lock on this link is certain: brokers drop a client that was silent for two heartbeats, not sooner, and
- * `answered_at` is the last moment at which it was provably not silent. */
+/* Until when a lock on this link is certain to be held. A broker drops a client that was silent for two heartbeats,
+ * and not sooner. `answered_at` is the last time at which this client was provably not silent. The result is two
+ * heartbeats after that, less a twentieth of a heartbeat; 0 if the link went down. */
 int64_t al_link_certain_until(const al_link *link);
 
-/* At their end the queues of this broker take away what stands under their names, be it another's by then: RabbitMQ before
- * 4.3. (From 4.1.8 and 4.2.3 on they do not, by the sources; those are counted among them all the same.) */
+/* True if the broker is a RabbitMQ before 4.3. When a queue of such a broker ends, it deletes the queue that is
+ * registered under its name, also if that is a newer queue of another client. (By their sources, 4.1.8 and 4.2.3 and
+ * later patches of 4.1 and 4.2 do not; they are treated like the others all the same.) */
 bool al_link_ends_by_name(const al_link *link);
 
 bool al_link_is_open(const al_link *link);
-bool al_link_is_lost(const al_link *link); /* it went down, and nobody has forgotten it yet */
+bool al_link_is_lost(const al_link *link); /* DOWN, and al_link_forget() was not called yet */
 
 /* ---- for handshake.c and connection.c ---------------------------------------------------------------------------- */
 
 size_t al_link_nodes_count(const al_link *link);
-void al_link_use_node(al_link *link, size_t node); /* counted on from the first one when there are fewer */
+void al_link_use_node(al_link *link, size_t node); /* modulo the number of nodes */
 void al_link_end_attempt(al_link *link);
-void al_link_pause(al_link *link);              /* the next attempt has to wait */
+void al_link_pause(al_link *link);              /* before the next attempt */
 int64_t al_link_heartbeat(const al_link *link); /* in nanoseconds */
 
 #endif

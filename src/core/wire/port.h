@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What the core asks of a transport: to carry AMQP frames of one connection. Nothing here waits. */
+ * A port is what a transport gives to the core: it carries the AMQP frames of one connection. No function of a port
+ * waits. A transport is code outside the core that opens sockets, such as the one over rabbitmq-c's sockets. */
 #ifndef AL_CORE_WIRE_PORT_H
 #define AL_CORE_WIRE_PORT_H
 
@@ -11,29 +12,31 @@
 typedef struct al_port al_port;
 
 typedef enum al_port_state {
-  AL_PORT_MORE,  /* no whole frame yet: not an error */
-  AL_PORT_PART,  /* neither, but bytes have come, and there may be more of them at once */
-  AL_PORT_FRAME, /* here is one, valid until its channel is released */
-  AL_PORT_DOWN   /* there will be none again; `code` and `why` tell */
+  AL_PORT_MORE,  /* no whole frame has arrived yet, and nothing more can be read now; this is not an error */
+  AL_PORT_PART,  /* no whole frame has arrived yet, but some bytes have, and more may be read at once */
+  AL_PORT_FRAME, /* a frame, valid until its channel is released */
+  AL_PORT_DOWN   /* no frame will come again; `code` and `why` tell the reason */
 } al_port_state;
 
 typedef struct al_port_kind {
-  bool
-      is_fetched; /* what is to be sent is fetched by the outside, so a port that is done with is kept a while */
+  /* The program fetches the bytes to be sent: the port does not write them itself. So a port that has ended is kept
+   * for a while. */
+  bool is_fetched;
   void (*send_header)(al_port *);
-  /* Queues a frame, copying all it points to; it leaves with flush(). What does not fit brings the port down. */
+  /* Queues a frame, and copies all that it points to; flush() writes it. A frame that does not fit brings the port
+   * down. */
   void (*send)(al_port *, const amqp_frame_t *);
   al_port_state (*next)(al_port *, amqp_frame_t *);
-  void (*release)(al_port *, amqp_channel_t); /* frees what frames of this channel pointed to */
-  void (*tune)(al_port *, int channel_max,
-               int frame_max); /* only while connection.tune is the last frame read */
-  void (*flush)(al_port *);    /* writes what the peer takes now */
-  void (*close)(al_port *);    /* ends the connection and frees the port */
+  void (*release)(al_port *, amqp_channel_t); /* frees the memory that frames of this channel pointed to */
+  /* Called only while connection.tune is the last frame read. */
+  void (*tune)(al_port *, int channel_max, int frame_max);
+  void (*flush)(al_port *); /* writes as much as can be written without waiting */
+  void (*close)(al_port *); /* ends the connection and frees the port */
 } al_port_kind;
 
 struct al_port {
   const al_port_kind *kind;
-  bool heard; /* bytes came since the link last looked; set by the transport, cleared by the link */
+  bool heard; /* bytes have arrived; set by the transport, cleared by the link when it has noted the time */
   al_code code;
   char why[256];
 };
