@@ -39,6 +39,8 @@ local function finish(lock, fine, ...)
     error((...), 0)
   end
   local released, message, code = lock:release()
+  local loss = code == "not_held" and lock:_loss() -- fn has released it, and has found it lost
+  if loss then return nil, loss, "lost" end
   if is_lost(looked and was_held, released, code) then return lost(lock, message, code) end
   return true, ...
 end
@@ -64,7 +66,7 @@ local function run(where, acquire, self, method, opts, fn, ...)
 end
 
 --- Acquires by acquire(self, method, opts), calls fn(lock, …), releases. See semaphore:with.
-function scope.with(where, acquire, self, method, ...) 
+function scope.with(where, acquire, self, method, ...)
   return run(where, acquire, self, method, split(where, ...))
 end
 

@@ -90,4 +90,22 @@ describe("with", function()
       end
     end
   end)
+
+  it("says that the lock was lost, also if the function has released it and was told so first", function()
+    local told
+    local got = with({ grant }, function(lock)
+      lose()
+      told = results(lock:release())
+      return "done"
+    end)
+    assert.same({ n = 3, nil, told[2], "lost" }, told)
+    assert.same(told, got)
+  end)
+
+  it("returns true if the function has released the lock, and it was not lost before", function()
+    assert.same(results(true, "done"), with({ grant, delete }, function(lock)
+      assert(lock:release())
+      return "done"
+    end))
+  end)
 end)
