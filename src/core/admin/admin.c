@@ -58,7 +58,7 @@ typedef struct admin {
   al_channel *check; /* for the check of the queues to delete; NULL: none under way */
 
   int checked, deleted;       /* how many of change.deletes, and of the bell behind them */
-  int declare_next, declared; /* the next slot to look at, BELL first; how many slots were declared */
+  int declare_next, declared; /* the next slot to declare, BELL first; how many slots were declared */
   int under_way[DECLARES_AT_ONCE], declares_under_way; /* slots, in the order of their answers */
 
   al_code verdict; /* the code of the operation once the mutex is released */

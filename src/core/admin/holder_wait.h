@@ -8,7 +8,7 @@
  * The answer *absent* decides here, so it must be certain. When all B queues are absent, the operation passes a
  * barrier (core/queue/barrier.h), which brings the view of the broker's node up to date, and asks once more. Some
  * brokers also need bolts (core/hold/bolt.h). A bolt is a queue beside B that the holder consumes from
- * exclusively; it is shut while somebody does. There a slot whose bolt is shut counts as held, also if its B queue
+ * exclusively; it is shut while a holder does. There a slot whose bolt is shut counts as held, also if its B queue
  * is absent.
  *
  * The question may carry a request to release the lock. Then each question is published as a message to the B

@@ -8,7 +8,7 @@
  *
  *   asking ─> consuming ─> settling ─> deciding ─> waiting ─> handing_over ─> done, with a lock
  *      ^                                  └── (may not wait) ──> leaving ─> done: busy
- *      └── pausing <── the queue went, or the channel, in any of them
+ *      └── pausing <── the queue or the channel ended, in any of them
  *
  * A permit that arrives in consuming, settling, deciding or waiting leads to handing_over. A permit that arrived
  * late may be another client's by now; so handing_over asks the broker first whether it is still ours. `settling`
