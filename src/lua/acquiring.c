@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What all that can be acquired has in common: a box with one pointer in it, whose parent is the session. */
+ * The common part of all resources that can be acquired: a box with one pointer in it, whose parent is the
+ * session. */
 #include "lua/binding.h"
 
 void **al_lua_new_resource(lua_State *L, const char *type) {

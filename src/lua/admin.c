@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Administration: methods of sessions. */
+ * The administration of semaphores: methods of sessions. */
 #include <string.h>
 
 #include "lua/binding.h"
@@ -71,7 +71,7 @@ static int wait_released(lua_State *L) {
 #else
   size_t count = lua_rawlen(L, 4);
 #endif
-  int *slots = lua_newuserdata(L, (count + 1) * sizeof *slots); /* Lua frees it whatever happens */
+  int *slots = lua_newuserdata(L, (count + 1) * sizeof *slots); /* Lua frees it, also after an error */
   for (size_t i = 0; i < count; i++) {
     lua_rawgeti(L, 4, (int)i + 1);
     slots[i] = (int)luaL_checknumber(L, -1);

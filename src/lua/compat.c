@@ -16,7 +16,7 @@ void *al_lua_new_box(lua_State *L, size_t size, const char *type) {
   return box;
 }
 
-/* Lua 5.1 and LuaJIT hang nothing but tables on a userdata. */
+/* In Lua 5.1 and LuaJIT only a table can be attached to a userdata. */
 #if LUA_VERSION_NUM == 501
 void al_lua_keep(lua_State *L, int child, int parent) {
   lua_pushvalue(L, child);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The end of a request, for nginx, which calls a C function then, at a moment when no Lua may run. It is noted in a list,
- * and whoever reads the list is woken. Made, hung up and read by lua/amqplocks/nginx/endings.lua, which declares the same
- * two structures. */
+ * The end of an nginx request. nginx calls a C function then, at a moment when no Lua code may run. So the
+ * function adds the request to a list, and posts a semaphore of nginx that wakes the reader of the list.
+ * lua/amqplocks/nginx/endings.lua creates the structures, registers the function and reads the list. It declares
+ * the same two structures. */
 #include "lua/binding.h"
 
 struct al_ending;
 
 typedef struct al_endings {
-  struct al_ending *first;           /* those that have happened, the last one first */
-  int (*post)(void *semaphore, int); /* nginx's own */
+  struct al_ending *first;           /* the requests that have ended, the latest first */
+  int (*post)(void *semaphore, int); /* a function of nginx */
   void *semaphore;
 } al_endings;
 
 typedef struct al_ending {
   struct al_ending *next;
   al_endings *all;
-  double number; /* tells the reader which request it was */
+  double number; /* identifies the request for the reader */
 } al_ending;
 
 static void note_end(void *data) {
@@ -28,7 +29,7 @@ static void note_end(void *data) {
   all->post(all->semaphore, 1);
 }
 
-/* A function is handed over as what it points to is: POSIX, though not C, allows that. */
+/* Converts a function pointer to a data pointer: POSIX allows that, though C does not. */
 void al_lua_push_note_end(lua_State *L) {
   union {
     void (*function)(void *);

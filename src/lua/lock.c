@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Locks held. */
+ * Locks that were acquired. */
 #include "core/hold/lock.h"
 #include "core/session/session.h"
 #include "lua/binding.h"
@@ -9,7 +9,7 @@
 #include "transport/system.h"
 
 typedef struct lock_box {
-  al_lock *lock; /* NULL: given back */
+  al_lock *lock; /* NULL: dropped */
   al_lua_transport transport;
 } lock_box;
 
@@ -58,8 +58,8 @@ static int lock_held(lua_State *L) {
   return 3;
 }
 
-/* lock:loss() -> what lock:held() says, or said until it was released, of a lock that was lost while it was its owner's;
- * nothing of any other. No I/O. */
+/* lock:loss() -> for a lock that was lost while its owner held it: the message that lock:held() gives, or gave
+ * before the release. Nothing for any other lock. No I/O. */
 static int lock_loss(lua_State *L) {
   const al_lock *lock = check_box(L)->lock;
   if (!al_lock_was_lost(lock)) return 0;
@@ -91,7 +91,7 @@ static int lock_info(lua_State *L) {
 static al_lock *check_fresh(lua_State *L) {
   lock_box *box = check_box(L);
   if (box->transport == AL_LUA_NATIVE)
-    al_native_touch(box->lock->session); /* a loss that has arrived is known before anything is asked */
+    al_native_touch(box->lock->session); /* a loss that has arrived is handled before anything is sent */
   return box->lock;
 }
 
@@ -112,7 +112,7 @@ static int lock_release(lua_State *L) {
   return al_lua_begun(L, op);
 }
 
-/* lock:let_go(): releases it, and awaits nothing. */
+/* lock:let_go(): releases the lock without waiting. */
 static int lock_let_go(lua_State *L) {
   al_lock_let_go(check_fresh(L));
   return 0;

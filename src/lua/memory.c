@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Running out of memory, ours or Lua's. What is said of it is made when the module is loaded: saying it takes no memory. */
+ * Results and errors when memory runs out, in C or in Lua. The messages are made when the module is loaded, so
+ * returning them needs no memory. */
 #include "lua/binding.h"
 
 enum { MESSAGE = 1, CODE };
 
-static const char words; /* its address is their key in the registry */
+static const char words; /* its address is the key of the messages in the registry */
 
 static void push_key(lua_State *L) { lua_pushlightuserdata(L, (void *)&words); }
 
@@ -26,7 +27,7 @@ int al_lua_out_of_memory(lua_State *L) {
   return lua_error(L);
 }
 
-/* Other errors are those of other people's finalizers, which Lua up to 5.3 lets out wherever it collects. */
+/* Another error comes from a finalizer of other code: Lua up to 5.3 raises it wherever the garbage collector runs. */
 bool al_lua_try(lua_State *L, int arguments) {
   int status = lua_pcall(L, arguments, 1, 0);
   if (status == LUA_ERRMEM) lua_pop(L, 1);

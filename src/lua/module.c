@@ -5,7 +5,7 @@
 #include "core/base/text.h"
 #include "lua/binding.h"
 
-/* core.text_error(text) -> nil if it can be shown by the broker's tools, else what is wrong with it. */
+/* core.text_error(text) -> nil if the broker's tools can show the text, otherwise what is wrong with it. */
 static int text_error(lua_State *L) {
   size_t length;
   const char *text = luaL_checklstring(L, 1, &length);
@@ -13,7 +13,7 @@ static int text_error(lua_State *L) {
   return 1;
 }
 
-/* core.name_error(name) -> nil if it is a name for a lock, else what is wrong with it. */
+/* core.name_error(name) -> nil if a lock may have that name, otherwise what is wrong with it. */
 static int name_error(lua_State *L) {
   size_t length;
   char why[AL_MESSAGE_SIZE];
@@ -23,7 +23,8 @@ static int name_error(lua_State *L) {
   return 1;
 }
 
-/* core.on_collect(fn) -> an object; fn() is called when it is collected, and must not wait. What it throws is lost. */
+/* core.on_collect(fn) -> an object. fn() is called when the object is collected. It must not wait, and its errors
+ * are dropped. */
 static int on_collect(lua_State *L) {
   luaL_checktype(L, 1, LUA_TFUNCTION);
   al_lua_new_box(L, 1, AL_LUA_SENTINEL);

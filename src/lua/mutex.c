@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * True mutexes. */
+ * Mutexes: a kind of lock of their own, not semaphores with one slot. */
 #include "lua/binding.h"
 
 /* session:mutex(name, max_attempts, probe) -> mutex */

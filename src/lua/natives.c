@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native sessions of a Lua state, none of which outlives it. Each has a box that ends it when it is collected; but Lua
- * 5.1 and LuaJIT forget a finalizer that they have no memory to call. Its session, which nobody can reach any more, would
- * hold its locks for as long as the process lives. So it is ended at the end of the state: what has finalizers ends in the
- * reverse order in which it was made, and this was made before all sessions. */
+ * The list of the native sessions of a Lua state. No native session outlives its Lua state. The box of a session
+ * ends the session when the box is collected. But Lua 5.1 and LuaJIT skip a finalizer if they have no memory to
+ * call it. Then no code could reach the session any more, and it would hold its locks until the process ends. So
+ * this list ends all sessions that are left when the Lua state is closed. Lua calls finalizers in the reverse
+ * order of creation, and the list is created before all sessions. */
 #include "core/session/session.h"
 #include "lua/binding.h"
 #include "transport/native.h"
@@ -35,8 +36,8 @@ void al_lua_own(lua_State *L, al_session *session) {
 void al_lua_end(al_session *session) {
   *session->owned_at = session->next_owned;
   if (session->next_owned) session->next_owned->owned_at = session->owned_at;
-  al_native_retire(
-      session); /* locks and operations may have been forgotten, too, and keep its memory, but no thread */
+  /* Locks and operations whose finalizers were skipped too may keep the session's memory, but must keep no thread. */
+  al_native_retire(session);
   al_session_drop(session);
 }
 

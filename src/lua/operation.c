@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Operations under way. Lua waits; a box that is collected, or dropped, abandons what is not done. */
+ * Operations under way. Lua code waits for them. When a box is collected or dropped, an operation that is not done
+ * is cancelled. */
 #include "core/session/op.h"
 #include "lua/binding.h"
 
 typedef struct op_box {
-  al_op *op; /* NULL: given back */
+  al_op *op; /* NULL: dropped */
   al_lua_result result;
 } op_box;
 
-#define MAKE "make" /* kept with the type: up to Lua 5.1 it takes memory to push a C function */
+#define MAKE "make" /* stored with the type, as pushing a C function needs memory up to Lua 5.1 */
 
 static int make_box(lua_State *L) {
   op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
@@ -39,14 +40,15 @@ static op_box *check_box(lua_State *L, int index) {
 
 al_op *al_lua_check_op(lua_State *L, int index) { return check_box(L, index)->op; }
 
-/* One that was given back is over, too: where it is a weak key, the drain leaves it for a while after it has taken it. */
+/* A dropped operation is done, too: where it is a weak key, the garbage collector keeps it in the table for a
+ * while after its finalizer. */
 static int op_done(lua_State *L) {
   const op_box *box = luaL_checkudata(L, 1, AL_LUA_OP);
   lua_pushboolean(L, !box->op || al_op_done(box->op));
   return 1;
 }
 
-/* operation:waiting() -> seconds, reason, while it waits for somebody else to let go; otherwise nothing */
+/* operation:waiting() -> seconds, reason, while it waits for another client to release; otherwise nothing */
 static int op_waiting(lua_State *L) {
   char reason[AL_MESSAGE_SIZE];
   int64_t waited = al_op_waiting(check_box(L, 1)->op, reason);
@@ -56,20 +58,21 @@ static int op_waiting(lua_State *L) {
   return 2;
 }
 
-/* operation:awaits() -> "holder" or "prober": from where comes what it waits for */
+/* operation:awaits() -> "holder" or "prober": the connection on which it waits for an answer */
 static int op_awaits(lua_State *L) {
   lua_pushstring(L, al_op_awaits_prober(check_box(L, 1)->op) ? "prober" : "holder");
   return 1;
 }
 
-/* operation:is_given_back(): may also be asked of what the drain has had: weak tables keep such a key for one cycle
- * more. */
+/* operation:is_given_back() -> was it dropped? May also be called after the finalizer: weak tables keep such a key
+ * for one more cycle of the garbage collector. */
 static int op_is_given_back(lua_State *L) {
   lua_pushboolean(L, !((op_box *)luaL_checkudata(L, 1, AL_LUA_OP))->op);
   return 1;
 }
 
-/* operation:end_closed(): what it belongs to is closed, though its session is not. */
+/* operation:end_closed(): fails it with `closed`: the connection it belongs to is closed, though the session is
+ * not. */
 static int op_end_closed(lua_State *L) {
   al_op *op = ((op_box *)luaL_checkudata(L, 1, AL_LUA_OP))->op;
   if (op) al_op_fail(op, AL_CLOSED, "the connection was closed");
@@ -114,7 +117,7 @@ static int push_lock(lua_State *L, al_op *op) {
   return 1;
 }
 
-/* operation:result() -> its result | nil, message, code. Once, when it is done. */
+/* operation:result() -> its result | nil, message, code. To be called once, when the operation is done. */
 static int op_result(lua_State *L) {
   op_box *box = check_box(L, 1);
   luaL_argcheck(L, al_op_done(box->op), 1, "the operation is not done");

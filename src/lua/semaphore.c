@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Semaphores, for those who lock. */
+ * Semaphores: acquiring. Their administration is in admin.c. */
 #include "lua/binding.h"
 
 /* session:semaphore(name, strategy, max_attempts, probe [, silent [, most]]) -> semaphore */

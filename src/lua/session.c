@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Sessions: native ones, and ones over bytes, whose links are fed and emptied by Lua. */
+ * Sessions. A native session has sockets of its own, and waits in C. A session over bytes has no sockets: Lua code
+ * passes it the bytes that were received, and sends the bytes that it returns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,8 @@ static int refuse_url(lua_State *L, const char *why) {
   return 3;
 }
 
-/* How the nodes are used: whether Lua is asked for them before each connection; if so, whether those given are the first
- * one's. */
+/* How the session uses the nodes of its URLs. `rotates`: Lua is asked for the nodes before each connection.
+ * `is_addressed`: the nodes given are those for the first connection. */
 typedef struct usage {
   bool rotates, is_addressed, is_shuffled;
 } usage;
@@ -41,7 +42,7 @@ static usage read_usage(lua_State *L, int table) {
   return usage;
 }
 
-/* Calls no Lua, which may throw: nobody else would free the session. */
+/* Calls no function that may raise a Lua error: the session would not be freed then. */
 static bool list_nodes(al_session *session, usage usage, const al_settings *all, size_t count) {
   if (count == 1 && !usage.rotates) return true;
   if (!al_session_list_nodes(session, all, count, usage.is_shuffled)) return false;
@@ -63,7 +64,7 @@ static al_session *make_loop(const al_settings *settings, int seed, al_session *
   return al_loop_new(settings, lender);
 }
 
-/* The field `lender`: the session by whose prober a new one asks; NULL if there is none. */
+/* The field `lender`: the session whose prober the new session shares; NULL: none. */
 static al_session *lender_field(lua_State *L, int table) {
   al_session *lender = NULL;
   lua_getfield(L, table, "lender");
@@ -72,7 +73,7 @@ static al_session *lender_field(lua_State *L, int table) {
   return lender;
 }
 
-/* Pushes a session by the table at 1. NULL: pushes nil, message, code. */
+/* Pushes a session made from the table at index 1. NULL: pushes nil, message, code. */
 static al_lua_session *new_session(lua_State *L, al_lua_transport transport, make_session *make) {
   char why[AL_MESSAGE_SIZE];
   size_t count;
@@ -109,8 +110,8 @@ al_lua_session *al_lua_check_session(lua_State *L, int index) {
   return box;
 }
 
-/* core.native{ url =, order =, name =, heartbeat =, timeout =, tls =, rotates =, addressed =, origin = } -> session | nil,
- * message, code */
+/* core.native{ url =, order =, name =, heartbeat =, timeout =, tls =, rotates =, addressed =, origin = } ->
+ * session | nil, message, code */
 static int new_native(lua_State *L) {
   al_lua_session *box = new_session(L, AL_LUA_NATIVE, make_native);
   if (!box) return 3;
@@ -153,7 +154,8 @@ static int session_abort(lua_State *L) {
   return 0;
 }
 
-/* session:wait(operation): for native sessions. May wait about a second. */
+/* session:wait(operation): waits for the operation, for about a second, or longer while it connects: see
+ * al_native_wait(). For native sessions. */
 static int session_wait(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   luaL_argcheck(L, box->session && box->transport == AL_LUA_NATIVE, 1, "not a native session");
@@ -171,14 +173,14 @@ static int session_news(lua_State *L) {
   return 2;
 }
 
-/* session:alerts() -> how many there have been so far; makes session:pollfd() silent again. */
+/* session:alerts() -> the number of alerts so far; session:pollfd() is not readable any more then. */
 static int session_alerts(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   lua_pushnumber(L, box->session ? (lua_Number)al_session_alerts(box->session) : 0);
   return 1;
 }
 
-/* session:pollfd() -> a descriptor, readable while there are alerts; nil if there is none (any more) */
+/* session:pollfd() -> a file descriptor, readable while there are alerts; nil if there is none, or none any more */
 static int session_pollfd(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   int fd = box->session && box->transport == AL_LUA_NATIVE ? al_native_pollfd(box->session) : -1;
@@ -189,7 +191,7 @@ static int session_pollfd(lua_State *L) {
   return 1;
 }
 
-/* session:timeout() -> in how many seconds the session wants a call; nil while it wants none */
+/* session:timeout() -> in how many seconds the session needs a call; nil: it needs none */
 static int session_timeout(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   int64_t timeout =
@@ -201,7 +203,7 @@ static int session_timeout(lua_State *L) {
   return 1;
 }
 
-/* session:is_tls() -> do all its nodes speak TLS? */
+/* session:is_tls() -> do all its nodes use TLS? */
 static int session_is_tls(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   lua_pushboolean(L, box->session && al_link_is_tls(&box->session->holder));
@@ -237,7 +239,7 @@ static int session_state(lua_State *L) {
   return 2;
 }
 
-/* session:pause("holder") -> for how many seconds no connection is to be tried */
+/* session:pause("holder") -> in how many seconds the next connect may begin */
 static int session_pause(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   luaL_argcheck(L, box->session, 1, "the session was given back");
@@ -257,7 +259,7 @@ static int session_pause(lua_State *L) {
 static int new_loop(lua_State *L) { return new_session(L, AL_LUA_LOOP, make_loop) ? 1 : 3; }
 
 struct al_transport {
-  int64_t later; /* what the time is once something was read */
+  int64_t later; /* the time after the next read */
 };
 
 static int64_t told_clock(const al_session *session) { return session->transport->later; }
@@ -303,8 +305,8 @@ static al_port *check_port(lua_State *L) {
   return port;
 }
 
-/* session:attach("holder" [, seconds]): there is a connection now, and so long for its handshake: by default the share of
- * its node. */
+/* session:attach("holder" [, seconds]): the connection is there, and its handshake may take so long; by default
+ * the share of this node in the timeout. */
 static int session_attach(lua_State *L) {
   al_session *session = check_bytes(L);
   al_link *link = check_link(L, session, 2);
@@ -318,26 +320,27 @@ static int session_attach(lua_State *L) {
   return 0;
 }
 
-/* A loop's coroutine may wake up when everything was collected together, in whichever order: for it, a session that was given
- * back is one without connections. */
+/* A coroutine of an event loop may run after the garbage collector has dropped its session, as the order of
+ * finalizers is open. For that coroutine a dropped session is a session without connections. */
 static bool is_given_back(lua_State *L) {
   return !((al_lua_session *)luaL_checkudata(L, 1, AL_LUA_SESSION))->session;
 }
 
-/* session:has_forked() -> are its sockets those of a parent of this process? */
+/* session:has_forked() -> do its sockets belong to a parent of this process? */
 static int session_has_forked(lua_State *L) {
   lua_pushboolean(L, !is_given_back(L) && al_session_forked(check_bytes(L)));
   return 1;
 }
 
-/* What there is of it: nothing in the child of a fork, which must neither read nor write what is its parent's. */
+/* The link, or NULL if there is none for this process. In the child of a fork there is none: the child must
+ * neither read nor write on the sockets of its parent. */
 static al_link *link_of_ours(lua_State *L) {
   if (is_given_back(L)) return NULL;
   al_session *session = check_bytes(L);
   return al_session_forked(session) ? NULL : check_link(L, session, 2);
 }
 
-/* session:due("holder") -> is it to be connected now? */
+/* session:due("holder") -> must it be connected now? */
 static int session_due(lua_State *L) {
   const al_link *link = link_of_ours(L);
   lua_pushboolean(L, link && al_link_is_due(link));
@@ -351,7 +354,7 @@ static int session_is_up(lua_State *L) {
   return 1;
 }
 
-/* session:is_unsent("holder") -> is there anything to be sent? */
+/* session:is_unsent("holder") -> are there bytes to send? */
 static int session_is_unsent(lua_State *L) {
   size_t length = 0;
   const al_link *link = link_of_ours(L);
@@ -361,13 +364,13 @@ static int session_is_unsent(lua_State *L) {
   return 1;
 }
 
-/* session:op_changes() -> how often so far an operation has ended, or begun to wait for others */
+/* session:op_changes() -> how many times an operation has ended, or has begun to wait for other clients */
 static int session_op_changes(lua_State *L) {
   lua_pushnumber(L, is_given_back(L) ? 0 : (lua_Number)check_bytes(L)->op_changes);
   return 1;
 }
 
-/* session:fail("holder", code, why): it could not be connected. */
+/* session:fail("holder", code, why): the connect has failed. */
 static int session_fail(lua_State *L) {
   static const char *const names[] = {"unreachable", "tls", "url", "no_memory", NULL};
   static const al_code codes[] = {AL_UNREACHABLE, AL_TLS, AL_URL, AL_NO_MEMORY};
@@ -381,7 +384,7 @@ static int session_fail(lua_State *L) {
   return 0;
 }
 
-/* session:lacks_address("holder") -> is it to be connected as soon as Lua has told where? */
+/* session:lacks_address("holder") -> must it be connected now, and has Lua still to tell the nodes? */
 static int session_lacks_address(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   bool lacks = false;
@@ -403,7 +406,8 @@ static bool readdress(al_session *session, al_link *link, const al_settings *all
   return link->port || al_link_readdress(link, all, count);
 }
 
-/* session:readdress("holder", { url =, … }): where to connect it this time. -> true | nil, what is wrong with the URL, code */
+/* session:readdress("holder", { url =, … }): the nodes for the next connect. -> true | nil, what is wrong with the
+ * URL, code */
 static int session_readdress(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   luaL_argcheck(L, box->session, 1, "the session was given back");
@@ -421,14 +425,15 @@ static int session_readdress(lua_State *L) {
   return 3;
 }
 
-/* session:put_off("holder"): who tried to connect had no more time; whoever still waits tries again. */
+/* session:put_off("holder"): the caller that tried to connect has no time left; the next caller that waits tries
+ * again. */
 static int session_put_off(lua_State *L) {
   al_link_put_off(check_link(L, check_bytes(L), 2));
   return 0;
 }
 
-/* session:address("holder") -> host, port, seconds for this node, nil or what TLS needs: { ca =, cert =, key =, verify =,
- * server_name = }; how many nodes the attempt has left, this one among them */
+/* session:address("holder") -> host, port, seconds for this node, nil or the TLS options { ca =, cert =, key =,
+ * verify =, server_name = }, the number of nodes that are left in this attempt, with this one */
 static void push_tls(lua_State *L, const al_settings *settings) {
   const char *const fields[][2] = {{"ca", settings->ca}, {"cert", settings->cert}, {"key", settings->key}};
   lua_createtable(L, 0, 5);
@@ -457,13 +462,13 @@ static int session_address(lua_State *L) {
   return 5;
 }
 
-/* session:patience() -> the seconds for every exchange with the broker */
+/* session:patience() -> the seconds allowed for each exchange with the broker */
 static int session_patience(lua_State *L) {
   lua_pushnumber(L, (double)check_bytes(L)->settings.timeout / (double)AL_SECOND);
   return 1;
 }
 
-/* A time to wait, in nanoseconds, as seconds; nil for ever. */
+/* Pushes nanoseconds as seconds; nil for AL_NEVER. */
 static int push_wait(lua_State *L, int64_t wait) {
   if (wait == AL_NEVER)
     lua_pushnil(L);
@@ -472,16 +477,17 @@ static int push_wait(lua_State *L, int64_t wait) {
   return 1;
 }
 
-/* session:pump([operation]): moves everything along; for sessions of loops. -> in how many seconds that is worth doing
- * again; nil if nothing waits for the time. With an operation: when it is for this one's sake. */
+/* session:pump([operation]) -> in how many seconds the next call is needed; nil: not before something else
+ * happens. Runs the session: its timers, its links, the steps of its operations. With an operation: when that
+ * operation needs the next call. For sessions of event loops. */
 static int session_pump(lua_State *L) {
   if (is_given_back(L)) return 0;
   al_session *session = check_loop(L);
   return push_wait(L, al_loop_pump(session, lua_isnoneornil(L, 2) ? NULL : al_lua_check_op(L, 2)));
 }
 
-/* session:wake() -> in how many seconds pumping is worth while, and when that is, by a clock that only these results know;
- * nothing if nothing waits for the time */
+/* session:wake() -> in how many seconds session:pump() must be called; and that moment, to be compared only with
+ * other results of this function. Nothing if no timer is set. */
 static int session_wake(lua_State *L) {
   if (is_given_back(L)) return 0;
   al_session *session = check_loop(L);
@@ -492,7 +498,7 @@ static int session_wake(lua_State *L) {
   return 2;
 }
 
-/* core.now() -> seconds, by the clock of sessions of loops */
+/* core.now() -> seconds, by the clock of sessions of event loops */
 static int now(lua_State *L) {
   lua_pushnumber(L, (double)al_system_now() / (double)AL_SECOND);
   return 1;
@@ -507,7 +513,7 @@ static int session_feed(lua_State *L) {
   return 0;
 }
 
-/* session:output("holder") -> bytes, which count as sent */
+/* session:output("holder") -> the bytes to send, which count as sent from now on */
 static int session_output(lua_State *L) {
   size_t length = 0;
   al_link *link = check_link(L, check_bytes(L), 2);
@@ -524,8 +530,8 @@ static int session_down(lua_State *L) {
   return 0;
 }
 
-/* session:tick(now [, wall [, later]]): what the time is, in seconds; moves everything along. `later`: what it is once
- * something was read, where the process is stopped before that. -> the next time worth a tick. */
+/* session:tick(now [, wall [, later]]) -> when the next tick is needed. Sets the time, in seconds, and runs the
+ * session. `later`: the time after the next read, as if the process was stopped before that read. */
 static int session_tick(lua_State *L) {
   al_session *session = check_bytes(L);
   int64_t now = al_lua_time(L, 2, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The settings of sessions, from the tables that Lua gives: { url =, order =, name =, heartbeat =, timeout =, tls = }. A URL
- * may be several, in a list or between commas: each host has settings of its own. */
+ * The settings of a session, from a Lua table: { url =, order =, name =, heartbeat =, timeout =, tls = }. The
+ * field `url` may have several URLs, in a list or separated by commas. Each host gets settings of its own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static bool read_tls(lua_State *L, int table, al_settings *settings) {
 
 /* ---- URLs ------------------------------------------------------------------------------------------------------- */
 
-/* The value at `index` as a list of URLs: how many it is, and one of them, pushed. */
+/* The value at `index` is one URL or a list of URLs. These return their number, and push one of them. */
 static int urls_count(lua_State *L, int index) {
   if (lua_isnil(L, index)) return 0;
   return lua_istable(L, index) ? (int)al_lua_length(L, index) : 1;
@@ -63,7 +63,7 @@ static const char *push_url(lua_State *L, int index, int i, size_t *length) {
   return luaL_checklstring(L, -1, length);
 }
 
-/* How many hosts they may name at most: a comma may also stand in a password. */
+/* An upper limit of the number of hosts in the URLs: a comma may also stand in a password. */
 static size_t hosts_most(lua_State *L, int index) {
   size_t most = 0, length;
   for (int i = 1; i <= urls_count(L, index) && most < AL_HOSTS_MAX; i++, most++) {
@@ -74,7 +74,8 @@ static size_t hosts_most(lua_State *L, int index) {
   return most > 0 ? most : 1;
 }
 
-/* One URL over what all[0] held before; gives how many hosts it names, 0 if it is refused. */
+/* Reads one URL into `all`; all[0] has the defaults before. Returns the number of hosts in the URL, 0 if it is
+ * wrong. */
 static size_t read_url(lua_State *L, int index, int i, al_settings *all, size_t size,
                        char why[AL_MESSAGE_SIZE]) {
   size_t length, count = 0;
@@ -89,7 +90,7 @@ static size_t read_url(lua_State *L, int index, int i, al_settings *all, size_t 
   return count;
 }
 
-/* Every virtual host has locks of its own. */
+/* All URLs must name one virtual host, as each virtual host has its own locks. */
 static bool agree(const al_settings *all, size_t count, char why[AL_MESSAGE_SIZE]) {
   for (size_t i = 1; i < count; i++) {
     if (strcmp(all[i].vhost, all[0].vhost) == 0) continue;
@@ -101,7 +102,7 @@ static bool agree(const al_settings *all, size_t count, char why[AL_MESSAGE_SIZE
   return true;
 }
 
-/* Names the one that is wrong where there are several. */
+/* Adds to `why` which URL is wrong, if there are several. */
 static void name_url(int i, int urls, char why[AL_MESSAGE_SIZE]) {
   char words[AL_MESSAGE_SIZE];
   if (urls == 1) return;
@@ -109,7 +110,8 @@ static void name_url(int i, int urls, char why[AL_MESSAGE_SIZE]) {
   snprintf(why, AL_MESSAGE_SIZE, "URL %d of %d: %.400s", i, urls, words);
 }
 
-/* All URLs into `all`, which has room for `size` hosts; 0: `why`. */
+/* Reads all URLs into `all`, which has room for `size` hosts. Returns the number of hosts; 0: `why` tells the
+ * reason. */
 static size_t read_urls(lua_State *L, int index, al_settings *all, size_t size, char why[AL_MESSAGE_SIZE]) {
   int urls = urls_count(L, index);
   size_t count = 0;
@@ -128,7 +130,7 @@ static size_t read_urls(lua_State *L, int index, al_settings *all, size_t size, 
   return agree(all, count, why) ? count : 0;
 }
 
-/* What the URL leaves open, or is overruled in. */
+/* Reads the options that are not part of the URL, or that override it. */
 static bool read_beside(lua_State *L, int table, al_settings *settings, char why[AL_MESSAGE_SIZE]) {
   copy_field(L, table, "name", settings->name, sizeof settings->name);
   al_lua_number_field(L, table, "heartbeat", &settings->heartbeat);
@@ -138,7 +140,7 @@ static bool read_beside(lua_State *L, int table, al_settings *settings, char why
   return false;
 }
 
-/* Where the URL comes from, if that needs to be said. */
+/* Adds to `why` where the URL comes from, if the table has a field `origin`. */
 static void name_origin(lua_State *L, int table, char why[AL_MESSAGE_SIZE]) {
   char words[AL_MESSAGE_SIZE];
   memcpy(words, why, sizeof words);
@@ -153,7 +155,7 @@ al_settings *al_lua_push_settings(lua_State *L, int table, size_t *count, char w
   size_t size = hosts_most(L, url);
   al_settings *all = lua_newuserdata(L, size * sizeof *all);
   al_settings_init(all);
-  al_lua_number_field(L, table, "usual_heartbeat", &all->heartbeat); /* the URL may know better */
+  al_lua_number_field(L, table, "usual_heartbeat", &all->heartbeat); /* the URL may override it */
   *count = read_urls(L, url, all, size, why);
   bool good = *count > 0;
   for (size_t i = 0; good && i < *count; i++) good = read_beside(L, table, &all[i], why);
@@ -165,7 +167,7 @@ al_settings *al_lua_push_settings(lua_State *L, int table, size_t *count, char w
   return NULL;
 }
 
-/* core.url_error(url) -> nil if the URL, or the list of them, is fine; else what is wrong with it. */
+/* core.url_error(url) -> nil if the URL, or the list of URLs, is valid; otherwise what is wrong with it. */
 static int url_error(lua_State *L) {
   char why[AL_MESSAGE_SIZE];
   size_t count;

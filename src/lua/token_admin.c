@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Administration of token semaphores: a method of sessions. */
+ * The administration of token semaphores: a method of sessions. */
 #include <string.h>
 
 #include "lua/binding.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Token semaphores, for those who lock. */
+ * Token semaphores: acquiring. Their administration is in token_admin.c. */
 #include "lua/binding.h"
 
 /* session:token_semaphore(name [, quorum]) -> token semaphore */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What an administrator can do to the number of slots, or of permits. */
+ * The actions of an administrator on the number of slots of a semaphore, or of permits of a token semaphore. */
 #ifndef AL_CORE_ADMIN_ACTION_H
 #define AL_CORE_ADMIN_ACTION_H
 
@@ -9,16 +9,18 @@
 
 typedef enum al_action { AL_CREATE, AL_ADD, AL_REMOVE, AL_RESIZE, AL_DESTROY, AL_REPAIR } al_action;
 
-/* For people: what Lua's callers call it. */
+/* The name of the action in Lua, for messages. */
 const char *al_action_verb(al_action action);
 
-/* False: there can be no such number, and the operation has failed. (From Lua it never comes to that: there it throws.) */
+/* False: `amount` is out of range for this action, and the operation has failed with AL_LIMIT. (The Lua modules
+ * check the number first and raise an error.) */
 bool al_action_is_possible(al_action action, int amount, al_op *op);
 
-/* How many there are to be when there are `count`; a repair makes them `whole`. */
+/* The number of slots, or permits, after the action, when there are `count` before it. A repair results in
+ * `whole`. */
 int al_action_target(al_action action, int amount, int count, int whole);
 
-/* Whether it makes what is not there. */
+/* True if the action creates a semaphore that does not exist yet. */
 bool al_action_makes(al_action action);
 
 #endif

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Administering: the specification's "Lock Administration".
+ * The administration of a semaphore ("Lock Administration" in the specification).
  *
- *   wanting_links ─> taking_mutex ─> passing_barrier ─> surveying ─> checking ─> deleting ─> finding_bell ─> declaring
- *                                                        │ not to be done             nothing │               │
- *                                                        │                            is left │               │
- *                                                        └────────> leaving <─────────────────┴── ringing <───┘
- *                                                                     │
- *                                                       done <────────┴──────> waiting for holders
+ *  wanting_links ─> taking_mutex ─> passing_barrier ─> surveying ─> checking ─> deleting ─> finding_bell ─> declaring
+ *                                                       │ not to be done             nothing │               │
+ *                                                       │                            is left │               │
+ *                                                       └────────> leaving <─────────────────┴── ringing <───┘
+ *                                                                    │
+ *                                                      done <────────┴──────> waiting for holders
  *
- * Every declare and delete is asked on the mutex's own channel: who loses the mutex loses the means to go on. An error
- * there would end both, so it is avoided: what is absent is declared, what is present is not declared again, and what
- * is to be deleted is looked at elsewhere first.
+ * The administrator declares and deletes queues on the channel of the administration mutex. So an administrator
+ * that loses the mutex cannot change anything any more. A channel error there would end the mutex too, so errors
+ * are avoided: only absent queues are declared, and each queue to delete is checked on another channel first.
  *
- * The doorbell is declared before the first slot and deleted after the last: whoever waits there and sees it go counts the
- * slots again, and must find none. A repair replaces one that is a quorum queue, between finding_bell and declaring:
+ * The doorbell, or bell (admin_bell.h), is the queue whose tokens wake waiters. It is declared before the first
+ * slot and deleted after the last: a waiter whose bell goes away counts the slots again, and must find none then.
+ * A repair replaces a bell that is a quorum queue, between finding_bell and declaring:
  *
  *   finding_bell ─> checking_bell ─┬─ in use: it stays, and the end is `busy` ─> declaring
  *                                  └─> replacing_bell ─────────────────────────> declaring
  *
- * What is to be done is computed once, as an absolute number of slots; an action cut short names it, and a resize to it
- * finishes the work, whatever gaps there are. */
+ * The target of an action is computed once, as an absolute number of slots. The message of an action that is cut
+ * short names that number, and a resize to it finishes the work, whatever gaps there are. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@
 #include "core/session/turn.h"
 
 #define DECLARES_AT_ONCE 16
-#define BELL 0 /* the doorbell, where slots are numbered */
+#define BELL 0 /* stands for the bell among slot numbers */
 
 typedef struct admin {
   al_op op;
@@ -54,13 +55,13 @@ typedef struct admin {
   al_barrier barrier;
   al_slot_count row;
   al_admin_bell bell;
-  al_channel *check; /* on which the queues to be deleted are looked at */
+  al_channel *check; /* for the check of the queues to delete; NULL: none under way */
 
-  int checked, deleted;       /* of change.deletes, and of the bell behind them */
-  int declare_next, declared; /* slot, BELL before the first; how many slots were made */
+  int checked, deleted;       /* how many of change.deletes, and of the bell behind them */
+  int declare_next, declared; /* the next slot to declare, BELL first; how many slots were declared */
   int under_way[DECLARES_AT_ONCE], declares_under_way; /* slots, in the order of their answers */
 
-  al_code verdict; /* what to end with once the mutex is let go */
+  al_code verdict; /* the code of the operation once the mutex is released */
   char words[AL_MESSAGE_SIZE];
   al_holder_wait holders;
 } admin;
@@ -71,7 +72,7 @@ void al_admin_options_init(al_admin_options *options) {
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
-/* With holders, once their slots are removed. */
+/* The time to wait for the holders of the removed slots. */
 static int64_t patience(const admin *self) {
   return self->options.wait > 0 ? self->options.wait : self->options.timeout;
 }
@@ -79,7 +80,7 @@ static int64_t patience(const admin *self) {
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
   if (self->holders.count > 0)
-    al_holder_wait_explain(&self->holders, patience(self), out); /* what was to be removed is */
+    al_holder_wait_explain(&self->holders, patience(self), out); /* the slots are removed by then */
   else if (!al_admin_mutex_explain(&self->mutex, self->options.timeout, out))
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
              self->name, (double)self->options.timeout / (double)AL_SECOND);
@@ -159,7 +160,7 @@ static void queue_name(const admin *self, int slot, char out[AL_NAME_SIZE]) {
     al_name_slot(out, self->name, slot);
 }
 
-/* With the last slot goes the bell. */
+/* The bell is deleted with the last slot. */
 static int deletes(const admin *self) { return self->change.delete_count + (self->change.target == 0); }
 
 static int delete_at(const admin *self, int index) {
@@ -170,7 +171,8 @@ static int slot_in_hand(const admin *self) {
   return self->deleted < deletes(self) ? delete_at(self, self->deleted) : self->under_way[0];
 }
 
-/* The broker refused a declare or a delete. 404: its node is down, as what is absent is declared, and deleted, without an error. */
+/* The broker refused a declare or a delete. Neither fails for an absent queue, so 404 means that the queue's node
+ * is down. */
 static void action_refused(admin *self, const al_event *event) {
   char queue[AL_NAME_SIZE];
   queue_name(self, slot_in_hand(self), queue);
@@ -182,7 +184,7 @@ static void declaring(al_op *op);
 static void deleting(al_op *op);
 
 static void declare_answered(admin *self) {
-  if (self->declares_under_way == 0) return; /* nobody asked */
+  if (self->declares_under_way == 0) return; /* no declare is awaited */
   self->declares_under_way--;
   memmove(self->under_way, self->under_way + 1, (size_t)self->declares_under_way * sizeof *self->under_way);
 }
@@ -195,7 +197,7 @@ static void mutex_event(al_op *op, const al_event *event) {
     self->deleted++;
   else if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
     declare_answered(self);
-  /* The claim's watchers are stepped next, and this operation is one. */
+  /* This operation watches the claim, so the session calls its step next. */
 }
 
 static void declare_slot(admin *self, int slot) {
@@ -219,8 +221,9 @@ static int slots_held(const admin *self) {
   return held;
 }
 
-/* Repairing and resizing finish what another began, and make up for what was lost: as many tokens as slots are free, but
- * for those that lie in the bell. What waiters have in hand cannot be seen; who is woken in vain throws it away. */
+/* The number of tokens to publish. Repair and resize finish the work of another administrator and replace lost
+ * tokens: a token for each free slot, less the tokens that lie in the bell. Tokens delivered to waiters cannot be
+ * counted; a waiter that finds no free slot by its token throws it away. */
 static int tokens_lacking(const admin *self) {
   int target = self->change.target, ready = al_admin_bell_ready(&self->bell);
   if (!al_admin_bell_exists(&self->bell)) return target;
@@ -234,7 +237,8 @@ static void ringing(al_op *op) {
   if (al_admin_mutex_held(&self->mutex) && al_admin_bell_poll_ring(&self->bell)) leave(self);
 }
 
-/* Ascending, so that at every moment what exists is a whole semaphore; a few ahead of their answers. */
+/* Declares slots in ascending order, so that the slots that exist have no gap at any moment. Up to
+ * DECLARES_AT_ONCE declares are under way at a time. */
 static void declaring(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex)) return;
@@ -258,7 +262,7 @@ static void declare_all(admin *self) {
   al_op_next(&self->op, declaring);
 }
 
-/* It is on its way out by now. */
+/* The delete of the quorum bell is under way. */
 static void replacing_bell(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || self->deleted == deletes(self)) return;
@@ -274,7 +278,8 @@ static void replace_bell(admin *self) {
   al_exclusive_delete_other(self->mutex.own, self->bell.inspect.queue);
 }
 
-/* It is in use: RabbitMQ may end the connection of a client that uses a bell while it is replaced. */
+/* The bell is in use, so it is not replaced: RabbitMQ may end the connection of a client that uses it at that
+ * moment. */
 static void keep_bell(admin *self) {
   self->verdict = AL_BUSY;
   snprintf(self->words, sizeof self->words,
@@ -307,7 +312,7 @@ static void finding_bell(al_op *op) {
   al_admin_bell_check(&self->bell);
 }
 
-/* What is to be deleted is. */
+/* All deletes are done. */
 static void deletes_done(admin *self) {
   if (self->change.target == 0) {
     leave(self);
@@ -317,7 +322,7 @@ static void deletes_done(admin *self) {
   al_admin_bell_find(&self->bell, &self->op, self->name);
 }
 
-/* One at a time, each answer awaited. */
+/* Deletes one queue at a time, and waits for each answer. */
 static void deleting(al_op *op) {
   admin *self = (admin *)op;
   char queue[AL_NAME_SIZE];
@@ -333,7 +338,7 @@ static void deleting(al_op *op) {
   al_exclusive_delete_other(self->mutex.own, queue);
 }
 
-/* ---- looking before deleting ------------------------------------------------------------------------------------ */
+/* ---- checking before deleting ----------------------------------------------------------------------------------- */
 
 static void begin_deleting(admin *self) {
   self->checked = 0;
@@ -343,22 +348,23 @@ static void begin_deleting(admin *self) {
 static void check_event(void *owner, al_channel *channel, const al_event *event) {
   admin *self = owner;
   if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD) self->checked++;
-  al_op_ask(&self->op); /* each answer is one: the rest has its own time */
+  al_op_ask(&self->op); /* each answer gives the rest the whole timeout again */
   bool all = self->checked == self->change.delete_count;
   if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !all)) return;
   self->check = NULL;
-  if (event->kind == AL_EVENT_DOWN) return; /* the mutex is gone with it, and says so */
+  if (event->kind == AL_EVENT_DOWN) return; /* the mutex was on the same link: it fails the operation */
   if (event->kind == AL_EVENT_METHOD) al_channel_give(channel);
   if (event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_RESOURCE_LOCKED)
     leave_with(self, AL_SQUATTED, "queue \"%s-%d-A\" is another client's exclusive queue, not a slot",
                self->name, self->change.deletes[self->checked]);
   else
-    begin_deleting(self); /* what is missing or down will be told by the deletion itself */
+    begin_deleting(self); /* the delete itself will tell if a queue is missing or its node is down */
 }
 
 static void checking(al_op *op) { al_admin_mutex_held(&((admin *)op)->mutex); }
 
-/* An exclusive queue by the name of an A cannot be deleted, and trying costs the mutex: asked for elsewhere first. */
+/* A slot's name may stand for another client's exclusive queue. A delete of that is refused, and would close the
+ * channel of the mutex. So a passive declare on another channel checks each queue first. */
 static void check(admin *self) {
   self->op.step = checking;
   if (self->change.delete_count == 0) {
@@ -396,7 +402,8 @@ static void passing_barrier(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_barrier_poll(&self->barrier)) return;
   op->step = surveying;
-  /* As far as this change may reach: what stands there already must not be declared, nor become part of the row. */
+  /* Counts as far as this change may declare: slots that exist there must neither be declared again nor join the
+   * row unnoticed. */
   al_action action = self->change.action;
   int amount = self->change.amount, overshoot = self->options.overshoot;
   int beyond = action == AL_ADD && amount > overshoot ? amount : overshoot;

@@ -25,9 +25,10 @@ void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel) {
   al_declare_bell(channel, bell->inspect.queue);
 }
 
-/* ---- of what kind? ---------------------------------------------------------------------------------------------- */
+/* ---- the type of the queue -------------------------------------------------------------------------------------- */
 
-/* Other differences, such as a length, are its maker's business. */
+/* Only the queue type counts. Other differences, such as a length limit, are left to the administrator who set
+ * them. */
 static bool is_kind_refused(const al_event *event) {
   return event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_PRECONDITION_FAILED &&
          strstr(event->text, "'x-queue-type'");
@@ -39,7 +40,7 @@ static void check_event(void *owner, al_channel *channel, const al_event *event)
   if (event->kind == AL_EVENT_CONTENT || (event->kind == AL_EVENT_METHOD && !is_declared)) return;
   bell->check = NULL;
   bell->is_other_kind = is_kind_refused(event);
-  if (event->kind == AL_EVENT_DOWN) return; /* the mutex is gone with it, and says so */
+  if (event->kind == AL_EVENT_DOWN) return; /* the mutex was on the same link: it fails the operation */
   if (is_declared) al_channel_give(channel);
   al_op_answered(bell->op);
   bell->op->step(bell->op);
@@ -63,7 +64,7 @@ void al_admin_bell_note_deleted(al_admin_bell *bell) {
   bell->inspect.ready = bell->inspect.consumers = 0;
 }
 
-/* ---- its tokens ------------------------------------------------------------------------------------------------- */
+/* ---- the tokens ------------------------------------------------------------------------------------------------- */
 
 static void do_without(const al_admin_bell *bell, const char *why) {
   al_session_note(bell->op->session, true, "\"%s\" lacks tokens (%s): those who wait look by themselves",

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The doorbell as administrators keep it: declared before the first slot, given a token for each slot, deleted after the
- * last. It is a classic queue, whatever the slots are: one of quorum type that has lost its majority ends the connection of
- * each client that consumes there. Version 0.1.0 made such ones beside quorum slots; a repair replaces them.
+ * The administrator's side of the doorbell, or bell (core/hold/bell.h): the queue N-bell, whose messages wake
+ * waiters. A message in it is a token: the waiter that consumes it searches for a free slot.
  *
- * It only wakes, so nothing here may keep a semaphore from being administered: tokens that cannot be published are done
- * without, and waiters find free slots by their own looks. */
+ * An administrator declares the bell before the first slot, publishes a token for each slot, and deletes the bell
+ * after the last slot. The bell is a classic queue, also beside slots that are quorum queues. The reason: a quorum
+ * queue that has lost its majority ends the connection of each client that consumes from it. Version 0.1.0
+ * declared quorum bells beside quorum slots; a repair replaces them.
+ *
+ * The bell only wakes waiters, so a failure here must not stop the administration of a semaphore. Tokens that
+ * cannot be published are left out, with a warning in the log; waiters then find free slots by their own rechecks
+ * (option `poll`). */
 #ifndef AL_CORE_ADMIN_ADMIN_BELL_H
 #define AL_CORE_ADMIN_ADMIN_BELL_H
 
@@ -16,30 +21,31 @@
 typedef struct al_admin_bell {
   al_op *op;
   al_inspect inspect;
-  al_channel *check; /* on which it is asked of what kind it is; NULL: answered */
-  bool is_other_kind;
+  al_channel *check;  /* asks for the type of the queue; NULL: answered */
+  bool is_other_kind; /* not a classic queue */
   al_publish tokens;
 } al_admin_bell;
 
-/* Looks whether there is one; al_admin_bell_poll_find() is then looked at in every step of `op`. */
+/* Inspects the bell of semaphore `name`. */
 void al_admin_bell_find(al_admin_bell *bell, al_op *op, const char *name);
-bool al_admin_bell_poll_find(const al_admin_bell *bell); /* false also when the operation has failed */
-bool al_admin_bell_exists(
-    const al_admin_bell *bell); /* true also if it is down with its node: not to be declared */
-int al_admin_bell_ready(const al_admin_bell *bell); /* tokens in it that nobody has in hand */
+bool al_admin_bell_poll_find(const al_admin_bell *bell);
+/* True also if the bell's node is down: then the bell must not be declared. */
+bool al_admin_bell_exists(const al_admin_bell *bell);
+/* The number of tokens in the queue, without those delivered to waiters. */
+int al_admin_bell_ready(const al_admin_bell *bell);
 
-/* One that exists: asks whether it is a classic queue, by a declare on a channel that holds nothing, as the answer may
- * close that. al_admin_bell_poll_check() is then looked at in every step of `op`. */
+/* Asks whether an existing bell is a classic queue. The question is a declare on a channel that holds nothing,
+ * since the answer may close that channel. */
 void al_admin_bell_check(al_admin_bell *bell);
-bool al_admin_bell_poll_check(const al_admin_bell *bell); /* false also when the operation has failed */
+bool al_admin_bell_poll_check(const al_admin_bell *bell);
 
-/* It was deleted. */
+/* Call this when the bell was deleted. */
 void al_admin_bell_note_deleted(al_admin_bell *bell);
 
-/* Declares it on the channel given; the answer goes to that channel's owner. */
+/* Declares the bell on `channel`. The answer goes to the owner of that channel. */
 void al_admin_bell_declare(const al_admin_bell *bell, al_channel *channel);
 
-/* Publishes so many tokens; al_admin_bell_poll_ring() is then looked at in every step of `op`. */
+/* Publishes `tokens` tokens. */
 void al_admin_bell_ring(al_admin_bell *bell, int tokens);
 bool al_admin_bell_poll_ring(al_admin_bell *bell);
 

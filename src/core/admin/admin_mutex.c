@@ -14,7 +14,7 @@ static void look_again_later(al_admin_mutex *mutex) {
 
 static void claim(al_admin_mutex *mutex) {
   const al_exclusive *other = al_exclusive_find(mutex->op->session, mutex->queue);
-  if (other) { /* another caller on this very connection, or what is left of our own last try */
+  if (other) { /* another caller on this connection, or the rest of this operation's last try */
     mutex->is_anothers |= other->claim.state != AL_CLAIM_UNDOING;
     look_again_later(mutex);
     return;
@@ -41,7 +41,8 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   snprintf(out, AL_NAME_SIZE, "%s", ((const al_admin_mutex *)context)->queue);
 }
 
-/* By another administrator, or by a plain queue that will never go. */
+/* Another administrator holds the mutex, or a queue that is not exclusive stands under its name and will never go
+ * away. */
 static void found_taken(al_admin_mutex *mutex) {
   mutex->is_anothers = true;
   look_again_later(mutex);
@@ -59,7 +60,7 @@ static void missed(al_admin_mutex *mutex) {
     al_op_fail_link(mutex->op, &mutex->op->session->holder);
   else if (code == AL_CONTENDED)
     found_taken(mutex);
-  else if (code == AL_REMOVED) /* one that was just going away: its administrator has died, say */
+  else if (code == AL_REMOVED) /* the queue was just ending, for instance as its administrator has died */
     look_again_later(mutex);
   else
     al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
@@ -102,7 +103,7 @@ void al_admin_mutex_release(al_admin_mutex *mutex) {
 
 bool al_admin_mutex_poll_released(al_admin_mutex *mutex) {
   if (mutex->own->claim.state != AL_CLAIM_GONE && !mutex->own->claim.is_denied)
-    return false; /* it goes with its channel */
+    return false; /* a denied claim needs no wait: its queue ends with its channel */
   al_op_answered(mutex->op);
   forget(mutex);
   return true;

@@ -16,7 +16,8 @@ static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE
   al_name_holder(out, holders->name, holders->slots[index]);
 }
 
-/* A request is published or not made at all: also by who was denied publishing before, and may be permitted by now. */
+/* Only a published message carries a request. So a request is published also if the broker denied this user to
+ * publish before: by now the permission may be there. */
 static al_probing probing(const al_session *session, al_request request) {
   return request == AL_REQUEST_NOTHING || session->prober->blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
 }
@@ -27,7 +28,7 @@ static size_t answered(const al_holder_wait *holders, al_answer answer) {
   return count;
 }
 
-/* The slots that were not last seen free, nor answered like this, behind what stands in `out`. */
+/* Appends to `out` the slots whose last answer was neither ABSENT nor `other_than`. */
 static int list_slots(const al_holder_wait *holders, al_answer other_than, char out[AL_MESSAGE_SIZE],
                       int used) {
   for (size_t i = 0; i < holders->count; i++) {
@@ -40,7 +41,7 @@ static int list_slots(const al_holder_wait *holders, al_answer other_than, char 
   return used;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------------------------- */
+/* ---- checking --------------------------------------------------------------------------------------------------- */
 
 static void asked(al_op *op);
 static void wanted(al_op *op);
@@ -89,9 +90,9 @@ static void settle_waiting(al_holder_wait *holders) {
 
 /* ---- asking once ------------------------------------------------------------------------------------------------ */
 
-#define REFUSALS_MOST 8 /* looks, in about a second: longer than any queue takes to go */
+#define REFUSALS_MOST 8 /* checks, in about a second: longer than any queue takes to end */
 
-/* For those who were not asked. */
+/* Fails with the slots whose holders were not asked to release: those not answered `of_others`. */
 static void fail_once(al_holder_wait *holders, al_code code, al_answer of_others, const char *why) {
   char slots[AL_MESSAGE_SIZE] = "";
   list_slots(holders, of_others, slots, 0);
@@ -99,7 +100,7 @@ static void fail_once(al_holder_wait *holders, al_code code, al_answer of_others
              slots);
 }
 
-/* They are there, but the question came without the request. */
+/* There are holders, but the question was a passive declare, which carries no request. */
 static void present_unheard(al_holder_wait *holders) {
   if (holders->op->session->prober->blocked)
     fail_once(holders, AL_BLOCKED, AL_ANSWER_ABSENT, AL_NO_PUBLISHERS);
@@ -131,7 +132,8 @@ static void settle_once(al_holder_wait *holders) {
 
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
-/* An alarm has begun before the requests were answered: they may come late, or never. What is left is to look. */
+/* An alarm began before the requests were answered: the answers may come late, or never. Passive declares still
+ * work. */
 static bool was_cut_short(const al_holder_wait *holders) {
   return holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive &&
          holders->op->session->prober->blocked && answered(holders, AL_ANSWER_UNKNOWN) > 0;
@@ -295,7 +297,7 @@ al_op *al_admin_wait_released(al_session *session, const char *name, const int *
   return &self->op;
 }
 
-/* Connecting takes nothing of the time to wait: whoever is waited for has been asked. */
+/* The time to wait begins when the links are open: it is the time that the holder has after it was asked. */
 static void revoke_wanting_links(al_op *op) {
   wait_op *self = (wait_op *)op;
   int64_t wait = self->options.wait;

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Waiting until none of some slots is held ("Waiting on Lock Holders"): the B queues are asked for again and again. When
- * none is seen a barrier is passed and they are asked for once more, since here *absent* decides; and where the broker needs
- * bolts, whose is shut is held, too.
+ * Waiting until nobody holds any of some slots ("Waiting on Lock Holders" in the specification). The holder of
+ * slot i is the client whose exclusive queue N-i-B exists. So the operation asks repeatedly which B queues exist,
+ * with exponential backoff.
  *
- * The question may carry a request to let go: then it is published, with every look, and whoever holds a slot at that
- * moment hears it. While the broker reads no publishers nothing but the question is asked, by passive declares. */
+ * The answer *absent* decides here, so it must be certain. When all B queues are absent, the operation passes a
+ * barrier (core/queue/barrier.h), which brings the view of the broker's node up to date, and asks once more. Some
+ * brokers also need bolts (core/hold/bolt.h). A bolt is a queue beside B that the holder consumes from
+ * exclusively; it is shut while a holder does. There a slot whose bolt is shut counts as held, also if its B queue
+ * is absent.
+ *
+ * The question may carry a request to release the lock. Then each question is published as a message to the B
+ * queue, and the client that holds the slot at that moment receives it. While the broker reads no publishers
+ * (memory or disk alarm), passive declares ask the question alone. */
 #ifndef AL_CORE_ADMIN_HOLDER_WAIT_H
 #define AL_CORE_ADMIN_HOLDER_WAIT_H
 
@@ -17,10 +24,10 @@
 #include "core/session/probe.h"
 
 typedef enum al_request {
-  AL_REQUEST_NOTHING, /* holders are waited for */
-  AL_REQUEST_REVOKE,  /* they are asked to let go, and waited for */
-  AL_REQUEST_ONCE,    /* they are asked to let go, and not waited for */
-  AL_REQUEST_HOLDER   /* the same, and there must be one; otherwise AL_NOT_HELD */
+  AL_REQUEST_NOTHING, /* wait until the holders have released */
+  AL_REQUEST_REVOKE,  /* ask the holders to release, and wait until they have */
+  AL_REQUEST_ONCE,    /* ask the holders to release, and do not wait */
+  AL_REQUEST_HOLDER   /* as ONCE, but without a holder the operation fails with AL_NOT_HELD */
 } al_request;
 
 typedef struct al_holder_wait {
@@ -28,18 +35,18 @@ typedef struct al_holder_wait {
   const char *name;
   int *slots; /* a copy */
   size_t count;
-  al_answer *seen; /* the last that showed anybody, for people */
+  al_answer *seen; /* the last answers that showed a holder, for messages */
   al_request request;
   al_probes probes;
   al_barrier barrier;
   al_bolt_check bolts;
   al_backoff wait;
-  bool is_sure;   /* the barrier lies before the questions under way */
+  bool is_sure;   /* the questions under way were asked after the barrier */
   bool was_heard; /* a request has reached a queue */
-  int refusals;   /* looks in a row that ended with a queue that refuses, or is going away */
+  int refusals;   /* checks in a row in which a queue refused messages or was ending */
 } al_holder_wait;
 
-/* Takes over `op`, which is finished by it. The links must be open. Its place in memory must not change. */
+/* Takes over the steps of `op` and ends it. `holders` must stay at its place in memory. */
 void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, const int *slots,
                           size_t count, al_request request);
 void al_holder_wait_explain(const al_holder_wait *holders, int64_t timeout, char out[AL_MESSAGE_SIZE]);

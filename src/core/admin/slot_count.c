@@ -54,7 +54,7 @@ static bool reserve(al_slot_count *row, int slots) {
   return true;
 }
 
-/* The row goes on through what was found before behind a slot that was missing. */
+/* The row may now continue through slots that were found before, behind the one that was missing. */
 static void note_exists(al_slot_count *row, int slot) {
   row->slots[slot - 1].exists = true;
   if (slot > row->highest) row->highest = slot;
@@ -63,7 +63,7 @@ static void note_exists(al_slot_count *row, int slot) {
 
 /* ---- windows ---------------------------------------------------------------------------------------------------- */
 
-/* Takes one slot's answers down; false if they decide nothing. */
+/* Stores the answers about one slot. False: they decide nothing, and the operation has failed. */
 static bool note(al_slot_count *row, int slot) {
   size_t questions = row->with_holders ? 2 : 1, index = (size_t)(slot - row->first) * questions;
   for (size_t i = index; i < index + questions; i++)
@@ -105,15 +105,16 @@ static void doubted_name(const void *context, size_t index, char out[AL_NAME_SIZ
   al_name_slot(out, row->name, row->sure + 1 + (int)index);
 }
 
-/* Whether what is absent is so in truth, as far as it decides: up to the end of the row, and in the row's gaps. */
+/* True if passive declares have proved absent each absent slot that decides: the end of the row, and the gaps. */
 static bool is_sure(al_slot_count *row) {
   int end = row->highest > row->count ? row->highest : row->count + 1;
   if (end > row->seen) end = row->seen;
-  if (row->sure < row->count) row->sure = row->count; /* what exists is beyond doubt */
+  if (row->sure < row->count) row->sure = row->count; /* slots that exist need no proof */
   return row->sure >= end;
 }
 
-/* One slot, the end of the row, and only if its node is down more of them at a time. */
+/* Begins with one slot, the end of the row. More slots are asked for at a time only if that one exists on a node
+ * that is down. */
 static void doubt(al_slot_count *row) {
   int width = row->doubted * 2 < WINDOW_MOST ? row->doubted * 2 : WINDOW_MOST;
   row->doubted = width > 0 ? width : 1;
@@ -160,7 +161,7 @@ void al_slot_count_free(al_slot_count *row) {
   row->slots = NULL;
 }
 
-/* ---- as operations of their own --------------------------------------------------------------------------------- */
+/* ---- operations of their own ------------------------------------------------------------------------------------ */
 
 typedef struct survey_op {
   al_op op;

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Counting slots ("Determining the Maximum Number of Slots"): A[1], A[2], … are asked for in windows that double. The
- * first that is absent, in order, ends the semaphore; but the count goes on until a whole window past that one is empty, so that
- * strays past a gap are seen, not only the gap.
+ * Counting the slots of a semaphore ("Determining the Maximum Number of Slots" in the specification). Slot i
+ * exists if its queue A[i], named N-i-A, exists. The slots that exist from 1 on without a gap are the row: its
+ * length is the count.
  *
- * Where a cluster keeps its metadata in Mnesia, a slot whose node is down is returned like one that is absent; only a passive
- * declare tells them apart. So the slot that ends the row is asked for once more in that way, and what is missing below the
- * highest slot, too: what is there after all is counted, and the row goes on behind it. */
+ * The queues A[1], A[2], … are asked for in windows of slots; each window is twice as wide as the one before, up
+ * to a limit. The first absent slot ends the row. The count continues until a whole window behind that slot is
+ * empty. So it also finds strays, which are slots that exist behind a gap.
+ *
+ * In a cluster that keeps its metadata in Mnesia, the broker returns a message to a slot whose node is down as if
+ * the slot were absent. Only a passive declare tells the two apart. So each absent slot that decides is a doubt,
+ * and is asked for once more by passive declare: the slot that ends the row, and every absent slot below the
+ * highest one. A slot that exists after all is counted, and the row continues behind it. */
 #ifndef AL_CORE_ADMIN_SLOT_COUNT_H
 #define AL_CORE_ADMIN_SLOT_COUNT_H
 
 #include "core/session/op.h"
 #include "core/session/probe.h"
 
-/* Words for a gap: the name and the slot that exists, the name and the slot that does not. */
+/* Message about a gap. Arguments: the name and the slot that exists, the name and the slot that does not. */
 #define AL_SLOT_COUNT_GAP                                                                                    \
   "queue \"%s-%d-A\" exists but \"%s-%d-A\" does not: repair() makes the row whole, resize(n) settles on n " \
   "slots"
@@ -23,24 +28,23 @@ typedef struct al_slot_count {
   al_probes probes;
   al_op *op;
   const char *name;
-  bool with_holders; /* asks for B too */
-  int beyond, least; /* goes on at least so many slots past the end, and at least to this slot */
+  bool with_holders; /* also asks for B[i], the queue of the slot's holder */
+  int beyond, least; /* count at least so many slots behind the row, and at least to this slot */
   int first, width;  /* the last window */
-  bool doubts;       /* passive declares are under way, for so many slots behind `sure` */
+  bool doubts;       /* passive declares are under way, for `doubted` slots behind `sure` */
   int doubted;
-  int sure; /* up to this slot, what is absent was told so by a passive declare */
+  int sure; /* up to this slot, passive declares have proved each absent slot to be absent */
 
-  int count;      /* slots in a row from 1 */
-  int highest;    /* the highest slot that exists; more than `count` if one is missing in the row */
-  al_slot *slots; /* what was seen, from slot 1 */
+  int count;      /* the length of the row */
+  int highest;    /* the highest slot that exists; more than `count` if there is a gap */
+  al_slot *slots; /* the answers, from slot 1 to `seen`; room for `size` */
   int seen, size;
 } al_slot_count;
 
-/* Asks for the first window; al_slot_count_poll() is then looked at in every step of `op`. */
+/* `name` must stay where it is. */
 void al_slot_count_begin(al_slot_count *row, al_op *op, const char *name, bool with_holders, int beyond,
                          int least);
 
-/* True when the count is complete. False: not yet, or the operation has failed. */
 bool al_slot_count_poll(al_slot_count *row);
 
 bool al_slot_count_exists(const al_slot_count *row, int slot);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The lowest slot that exists past the row and past what overshooting clears away; 0 if there is none. */
+/* The lowest slot that exists behind the row and behind the slots that `overshoot` deletes; 0 if there is none. */
 static int stray(const al_slot_plan *change, const al_slot_count *row) {
   for (int slot = row->count + 1 + change->overshoot; slot <= row->highest; slot++)
     if (al_slot_count_exists(row, slot)) return slot;
@@ -16,7 +16,7 @@ static int target(const al_slot_plan *change, const al_slot_count *row) {
   return al_action_target(change->action, change->amount, row->count, row->highest);
 }
 
-/* These put a row with gaps in order; the others refuse to act on one. */
+/* These actions repair a row with gaps. The other actions fail if there is a gap. */
 static bool mends(const al_slot_plan *change) {
   return change->action == AL_RESIZE || change->action == AL_DESTROY || change->action == AL_REPAIR;
 }
@@ -44,7 +44,7 @@ static al_code judge(const al_slot_plan *change, const al_slot_count *row, char 
   return AL_OK;
 }
 
-/* Deletes are the slots above `low`, up to `high`, that exist. */
+/* The slots to delete are those that exist above `low`, up to `high`. */
 static void delete_range(const al_slot_plan *change, const al_slot_count *row, int *low, int *high) {
   int cleared = row->count + change->overshoot;
   bool settles_all = change->action == AL_RESIZE || change->action == AL_DESTROY;

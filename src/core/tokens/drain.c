@@ -12,10 +12,11 @@
 
 #define HIGHEST_PRIORITY INT32_MAX
 
-/* Whoever gives a message back stops consuming first. In between it is neither seen nor ready. */
+/* A client cancels its consumer before it gives back its message. Between the two, a check sees neither the
+ * consumer nor a ready message. So a drain is sure to be alone only if that lasts for this time. */
 #define OVERLOOKED (500 * AL_MILLISECOND)
 
-/* Until what was acknowledged has reached its queue, which nobody says; see drain.h. */
+/* The time for acknowledgements to reach their queue. No answer tells that they have; see drain.h. */
 #define ARRIVAL (100 * AL_MILLISECOND)
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
@@ -24,7 +25,8 @@ static void send(const al_drain *drain, amqp_method_number_t method, void *decod
   al_link_method(drain->channel->link, drain->channel->number, method, decoded);
 }
 
-/* Also asks for nothing, and is answered behind what was asked before. */
+/* The first call sets the room. A later call changes nothing: its qos-ok tells that the broker's channel has
+ * processed all that was sent before. */
 static void settle(al_drain *drain) {
   amqp_basic_qos_t qos = {.prefetch_count = (uint16_t)drain->room};
   al_channel_call(drain->channel, AMQP_BASIC_QOS_METHOD, &qos);
@@ -54,7 +56,7 @@ static void acknowledge(al_drain *drain, uint64_t tag, bool multiple) {
   send(drain, AMQP_BASIC_ACK_METHOD, &ack);
 }
 
-/* All of them, those on their way included. */
+/* All messages, also those on their way. */
 static void give_back(const al_drain *drain) {
   amqp_basic_nack_t nack = {.delivery_tag = 0, .multiple = 1, .requeue = 1};
   send(drain, AMQP_BASIC_NACK_METHOD, &nack);
@@ -99,7 +101,7 @@ static void end(al_drain *drain) {
   out(drain);
 }
 
-/* Keeps nothing from others meanwhile. */
+/* Messages that arrived late go back at once, so that other consumers get them during the wait. */
 static void linger(al_drain *drain) {
   if (!drain->has_acknowledged) {
     end(drain);
@@ -112,7 +114,7 @@ static void linger(al_drain *drain) {
 
 static void qos_answered(al_drain *drain) {
   if (drain->channel->unanswered > 0)
-    return; /* the link's pulse asks for nothing here, too, when channels are short */
+    return; /* not the last qos: when channels are short, the link's pulse sends one on this channel, too */
   if (drain->state == AL_DRAIN_LEAVING) {
     linger(drain);
   } else if (drain->look == AL_DRAIN_SETTLES) {
@@ -161,14 +163,15 @@ static bool is_too_many(al_drain *drain, const al_content *content) {
   return strcmp(content->type, AL_TYPE_PERMIT) == 0 && !al_ids_add(&drain->ids, content->message_id);
 }
 
-/* It may have been given back with the rest, or not: that is settled behind the broker's answer. */
+/* The nack of all messages may have included this one, or not. That is settled after the broker's answer: by
+ * another nack, or by closing the channel. */
 static void late_arrived(al_drain *drain) {
   drain->came_late = true;
   if (drain->state == AL_DRAIN_LINGERING) give_back(drain);
 }
 
 static void message_arrived(al_drain *drain, const al_content *content) {
-  bool is_ours = strcmp(content->consumer_tag, drain->tag) == 0; /* or the channel's last owner's */
+  bool is_ours = strcmp(content->consumer_tag, drain->tag) == 0; /* or for the channel's last owner */
   if (!is_ours) return;
   if (drain->state >= AL_DRAIN_LEAVING) {
     late_arrived(drain);
@@ -185,7 +188,8 @@ static void message_arrived(al_drain *drain, const al_content *content) {
   drain->op->step(drain->op);
 }
 
-/* What was collected is lost with the queue, whether that is told by itself or by a look. */
+/* LOST: the messages taken from the queue are lost. The broker closes the channel on its own, or answers a check
+ * with 404. */
 static al_code refusal(const al_event *event) {
   bool is_gone = event->reply_code == AMQP_NOT_FOUND && event->method != AMQP_BASIC_CONSUME_METHOD;
   if (event->method == 0 || is_gone) return AL_LOST;
@@ -193,7 +197,8 @@ static al_code refusal(const al_event *event) {
   return event->reply_code == AMQP_NOT_FOUND ? AL_NOT_FOUND : al_event_refusal(event);
 }
 
-/* For no request of ours: something was held for too long, and the first queue's has been held for longer. */
+/* The broker closes the channel without a request of ours if a message was held for too long. With two queues that
+ * is a message of the first queue, as those were held for longer. */
 static void closed(al_drain *drain, const al_event *event) {
   bool is_first = event->method == 0 && drain->queue_before;
   fail(drain, refusal(event), is_first ? drain->queue_before : drain->queue, event->text);
@@ -218,7 +223,7 @@ static void collector_event(void *owner, al_channel *channel, const al_event *ev
   }
 }
 
-/* ---- coming and going ------------------------------------------------------------------------------------------- */
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
 static void arrive(al_drain *drain, const char *queue) {
   drain->queue = queue;

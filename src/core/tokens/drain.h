@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A drain takes messages from a queue before everybody else, up to so many, and then either throws away what it has
- * or gives it back. A consumer with the highest priority, on a channel of its own: while it has room, nobody else is
- * served, and whoever holds a message already is not disturbed.
+ * A drain is a part of an administrator's operation. It takes messages from a queue before all other consumers, up
+ * to a limit (its room), and then either acknowledges all of them, which removes them, or returns them to the
+ * queue. It is a consumer with the highest priority, on a channel of its own. While it has room, the broker serves
+ * no other consumer. Clients that already hold a message of the queue keep it.
  *
  *   state        what happens                                                 next
  *   ----------   ----------------------------------------------------------   -------------------------------------------
- *   OUT          begin: qos, consume                                          ARRIVING
- *   ARRIVING     consume-ok                                                   COLLECTING, looking
- *   COLLECTING   go on: qos, consume from another queue                       ARRIVING
+ *   OUT          begin: qos, consume                                          SUBSCRIBING
+ *   SUBSCRIBING  consume-ok                                                   DRAINING, a check begins
+ *   DRAINING     go on: qos, consume from another queue                       SUBSCRIBING
  *                acknowledge: cancel, ack of all it has, qos                  LEAVING
  *                return: cancel, nack of all it has, qos                      LEAVING
- *   LEAVING      qos-ok: the broker's channel has done it                     LINGERING; or, if nothing was acknowledged,
- *                                                                             OUT, the channel closed
+ *   LEAVING      qos-ok: the broker's channel has done it                     LINGERING; or OUT, the channel closed,
+ *                                                                             if nothing was acknowledged
  *   LINGERING    a message that came late: nack                               LINGERING
  *                a tenth of a second                                          OUT, the channel closed
  *   any          closed or cancelled by the broker, link down                 OUT, the operation has failed
- *                drop                                                         OUT, what it had goes back
+ *                drop                                                         OUT, its messages go back
  *
- * Cancelled first: acknowledged first, it would be given the next message. And never before consume-ok was read.
+ * The drain cancels its consumer before it acknowledges: otherwise the broker would deliver the next message to
+ * it. It never cancels before it has read consume-ok.
  *
- * In a cluster RabbitMQ's channel sends what it acknowledges to a classic queue of another node by way of a third process
- * there, and the news of its own end directly. If that comes first the queue takes back what it does not know to be
- * acknowledged. Nothing that is answered goes the same way; so the channel, and the operation, and with it mostly the
- * connection, last a while longer.
+ * LINGERING has this reason: in a cluster, RabbitMQ's channel sends acknowledgements to a classic queue on another
+ * node by way of a third process there, and sends the notice of its own end directly. If that notice arrives
+ * first, the queue takes back the messages that it does not know to be acknowledged. No request that is answered
+ * goes the way of the acknowledgements, so no answer tells that they have arrived. So the channel stays open for a
+ * while longer, and so do the operation and, in most cases, the connection.
  *
- * A look tells how things stand: a passive declare on its own channel gives what lies ready and who consumes; what was
- * delivered by then can still be on its way, and is here when the qos behind that is answered. */
+ * A check (`look` in names) tells the state of the queue. A passive declare on the drain's channel gives the
+ * number of ready messages and of consumers. Messages that were delivered before that may still be on their way;
+ * they have arrived when the qos behind the declare is answered. */
 #ifndef AL_CORE_TOKENS_DRAIN_H
 #define AL_CORE_TOKENS_DRAIN_H
 
@@ -35,78 +39,79 @@
 #include "core/session/op.h"
 #include "core/tokens/ids.h"
 
-#define AL_DRAIN_MOST 65535 /* what a consumer may be told to have room for */
+#define AL_DRAIN_MOST 65535 /* the largest prefetch count */
 
 typedef struct al_drain {
   al_op *op;
-  const char *queue, *queue_before; /* NULL: it has not gone on */
+  const char *queue, *queue_before; /* `queue_before` is NULL before al_drain_go_on() */
   enum { AL_DRAIN_OUT, AL_DRAIN_SUBSCRIBING, AL_DRAIN_DRAINING, AL_DRAIN_LEAVING, AL_DRAIN_LINGERING } state;
   al_channel *channel;
   char tag[AL_TICKET_SIZE]; /* the consumer's */
   char tag_before[AL_TICKET_SIZE];
-  int room;      /* never more in hand from this queue */
-  int count;     /* in hand from this queue */
-  uint64_t last; /* the latest one's delivery tag */
+  int room;      /* the most messages it may have from this queue */
+  int count;     /* the messages it has from this queue */
+  uint64_t last; /* the delivery tag of the latest one */
 
-  bool sifts; /* see al_drain_sift */
+  bool sifts; /* see al_drain_sift(); `thrown` messages were surplus */
   int nominal, thrown;
   al_ids ids;
 
+  /* The check: none is under way; declare-ok is awaited; qos-ok behind it is awaited; its result is here. */
   enum { AL_DRAIN_RESTS, AL_DRAIN_LOOKS, AL_DRAIN_SETTLES, AL_DRAIN_LOOKED } look;
-  int ready, consumers; /* at the latest look; it is a consumer itself */
-  int64_t
-      alone_since; /* at every look since then nothing lay ready, nothing had come, nobody else consumed; AL_NEVER */
-  int alone_with;
-  int64_t looked_at; /* when the latest look was asked for: it tells of no time before */
-  al_backoff wait;   /* between looks */
+  int ready, consumers; /* at the latest check; the drain is one of the consumers */
+  /* Each check since then saw no ready message, no new message in hand, and no other consumer; AL_NEVER. */
+  int64_t alone_since;
+  int alone_with;    /* messages that had arrived by the latest check */
+  int64_t looked_at; /* when the latest check was sent: it tells the state of the queue at a later moment */
+  al_backoff wait;   /* between checks */
 
   bool has_acknowledged, came_late, is_doomed;
   int64_t ends_at; /* LINGERING */
 } al_drain;
 
-/* Collects for `op` at most `room` messages at a time, 1 to AL_DRAIN_MOST. The holder must be open, and the name of
- * the queue has to stay where it is. */
+/* Begins to take messages for `op`, at most `room` at a time, from 1 to AL_DRAIN_MOST. The holder must be open,
+ * and `queue` must stay where it is. */
 void al_drain_begin(al_drain *drain, al_op *op, const char *queue, int room);
 
-/* The same, and throws away at once what is one too many: permits beyond `nominal`, and every further one by the same id.
- * Only while `nominal` others are in hand, or that other one is. */
+/* Like al_drain_begin(), and acknowledges each surplus message at once, which removes it. A message is surplus if
+ * the drain has `nominal` others at that moment, or if it is a permit and the drain has one with the same message
+ * id. */
 void al_drain_sift(al_drain *drain, al_op *op, const char *queue, int nominal);
 
-/* Has as many as it wants, and wants as many from another queue, too. They are on one channel, so what is acknowledged or
- * given back is all of it, by one frame. Not for one that sifts. */
+/* The drain is full: begins to take as many messages from another queue, too. Both are on one channel, so one
+ * frame then acknowledges, or returns, the messages of both queues. Not after al_drain_sift(). */
 void al_drain_go_on(al_drain *drain, const char *queue);
 
-/* It has as many as it wants. */
 bool al_drain_is_full(const al_drain *drain);
 
-/* To be looked at in every step of `op`. True: a look is over, and nothing happens until another one is wanted. */
+/* True: the result of a check is here. The next check begins only after al_drain_rest(). */
 bool al_drain_poll_look(al_drain *drain);
 
-/* Looks again after a while, at `until` at the latest, or as soon as something comes. */
+/* Checks again after a backoff, at `until` at the latest, or as soon as a message arrives. */
 void al_drain_rest(al_drain *drain, int64_t until);
 
-/* At the last look: nothing lay ready, and nobody else consumed. Whoever had a message has given it back; but one that was
- * just then giving it back may have been overlooked. */
+/* True if the last check saw no ready message and no other consumer. Then each other client has given back its
+ * message; but the check may have missed a client that was giving back its message at that moment. */
 bool al_drain_is_sole(const al_drain *drain);
 
-/* It has been so for long enough to overlook nobody: what is not in hand is lost. */
+/* True if that has lasted long enough to miss no client: each message that the drain does not have is lost. */
 bool al_drain_is_alone(const al_drain *drain);
 
-/* Throws away all it has; or gives it back. Settled when the broker's channel has done so. */
+/* Acknowledges, or returns, all messages. Poll with al_drain_poll_settled(): the broker's channel has done so. */
 void al_drain_acknowledge(al_drain *drain);
 void al_drain_return(al_drain *drain);
 bool al_drain_poll_settled(const al_drain *drain);
 
-/* It has no channel: it was never begun, or nothing can happen any more to what it took. */
+/* True if the drain has no channel: it was never begun, or nothing can happen any more to the messages it took. */
 bool al_drain_is_out(const al_drain *drain);
 
-/* To be asked, before `op` ends, in every step of it until it is true: ends LINGERING when it is time. */
+/* Ends LINGERING when its time is over. Before `op` ends, call this from every step until it returns true. */
 bool al_drain_poll_end(al_drain *drain);
 
-/* The queue is about to be deleted by `op` itself, with what is in hand. */
+/* Call this before `op` itself deletes the queue, with the messages that the drain has. */
 void al_drain_doom(al_drain *drain);
 
-/* Gives all back without looking back. */
+/* Gives all messages back, without waiting for an answer. */
 void al_drain_drop(al_drain *drain);
 
 #endif

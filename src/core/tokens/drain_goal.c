@@ -23,7 +23,7 @@ void al_drain_goal_go_on(al_drain_goal *drain_goal, const char *queue, int64_t w
   al_drain_go_on(&drain_goal->drain, queue);
 }
 
-/* At a look. */
+/* Called when the result of a check is here. */
 static bool has_enough(const al_drain_goal *drain_goal) {
   const al_drain *drain = &drain_goal->drain;
   bool is_bare = drain->ready == 0;
@@ -31,7 +31,7 @@ static bool has_enough(const al_drain_goal *drain_goal) {
     case AL_DRAIN_GOAL_ALL:
       return al_drain_is_sole(drain) ||
              (is_bare && drain_goal->number > 0 && drain->count >= drain_goal->number);
-    case AL_DRAIN_GOAL_WHOLE: /* without room for one too many there is none to be seen */
+    case AL_DRAIN_GOAL_WHOLE: /* a full drain cannot see whether there is a surplus message */
       return al_drain_is_alone(drain) ||
              (drain->count == drain_goal->number && (is_bare || drain->count == drain->room));
     case AL_DRAIN_GOAL_CERTAIN:
@@ -41,7 +41,8 @@ static bool has_enough(const al_drain_goal *drain_goal) {
   }
 }
 
-/* At a look: more comes without anybody's help, or it will soon be certain that nothing does. */
+/* True if ready messages are still being delivered to the drain, or if the next checks can make certain that none
+ * is left. */
 static bool is_settling(const al_drain_goal *drain_goal) {
   const al_drain *drain = &drain_goal->drain;
   bool is_coming = drain->ready > 0 && drain->count < drain->room;

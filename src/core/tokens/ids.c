@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Twice as large as need be, a power of two: there always is a free slot, and mostly near. */
+/* The table is a power of two, and at least twice as large as the set: so a probe always finds a free slot, mostly
+ * a near one. */
 bool al_ids_init(al_ids *ids, size_t most) {
   ids->size = 2;
   while (ids->size < 2 * most) ids->size *= 2;
@@ -13,7 +14,7 @@ bool al_ids_init(al_ids *ids, size_t most) {
   return ids->slots != NULL;
 }
 
-/* 0: it is no id of ours. */
+/* 0: not an id that this library made. */
 static uint64_t parse(const char *id) {
   if (strlen(id) != AL_TICKET_SIZE - 1 || strspn(id, "0123456789abcdef") != AL_TICKET_SIZE - 1) return 0;
   return strtoull(id, NULL, 16);

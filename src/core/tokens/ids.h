@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A set of message ids: which of our permits were seen already. Ours are 16 lower-case hexadecimal digits; what other
- * software may have written there names nothing to us. */
+ * A set of message ids, to see a permit that exists twice. The message id of a permit that this library published
+ * has 16 lower-case hexadecimal digits. Message ids of other software are ignored. */
 #ifndef AL_CORE_TOKENS_IDS_H
 #define AL_CORE_TOKENS_IDS_H
 
@@ -13,10 +13,10 @@ typedef struct al_ids {
   size_t size;
 } al_ids;
 
-/* Empty, with room for `most`. False: no memory. */
+/* Makes an empty set with room for `most` ids. False: no memory. */
 bool al_ids_init(al_ids *ids, size_t most);
 
-/* Remembers an id. False: it is remembered already. What is no id of ours is never. */
+/* Adds an id. False: it is in the set already. An id of another form is not added, and the result is true. */
 bool al_ids_add(al_ids *ids, const char *id);
 
 void al_ids_free(al_ids *ids);

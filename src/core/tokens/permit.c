@@ -12,8 +12,8 @@
 #include "core/session/session.h"
 #include "core/wire/link.h"
 
-#define KEEP_MOST                                                                                            \
-  (INT64_C(10) * 365 * 86400 * 1000) /* milliseconds: ten years; some brokers cannot count to many more */
+/* Milliseconds: ten years. Some brokers cannot handle a much larger number. */
+#define KEEP_MOST (INT64_C(10) * 365 * 86400 * 1000)
 
 /* ---- what the broker says --------------------------------------------------------------------------------------- */
 
@@ -22,13 +22,13 @@ static void lose(al_permit *permit, const char *why) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
-/* The consume was. */
+/* The broker refused the consume. */
 static void refused(al_permit *permit, const al_event *event) {
   al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, AL_NOT_FOUND), event->text);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
-/* For its release: whose queue it is. */
+/* Keeps the origin of the queue (origin.h) up to date: the form of the release depends on it. */
 static void mind_origin(const al_permit *permit, al_consumer_news news, const al_event *event) {
   const al_claim *claim = &permit->claim;
   bool is_absent = news == AL_CONSUMER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
@@ -72,7 +72,8 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   al_claim_notify(claim);
 }
 
-/* Shown by `rabbitmqctl list_consumers`. A queue that is not a quorum queue may refuse a timeout of its own. */
+/* `rabbitmqctl list_consumers` shows these. Only a quorum queue gets a consumer timeout: others may refuse the
+ * argument. */
 static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   const al_permit *permit = consumer->owner;
   int count = 0;
@@ -81,7 +82,7 @@ static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   return count;
 }
 
-/* By cancel and nack, or with the channel? */
+/* True if the release closes the channel, see permit.h; otherwise it is cancel and nack. */
 static bool closes(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
   const al_claim *claim = &permit->claim;
@@ -89,9 +90,9 @@ static bool closes(const al_consumer *consumer) {
          al_origin_is_ours(claim->session, claim->queue);
 }
 
-/* ---- is it still there? ----------------------------------------------------------------------------------------- */
+/* ---- does the queue still exist? -------------------------------------------------------------------------------- */
 
-/* The queue has answered, or nobody will: now it is the consumer's turn to say what it was given. */
+/* The queue has answered, or no answer will come. Now the consumer asks whether a permit has arrived for it. */
 static void decide(al_permit *permit) {
   permit->is_deciding = false;
   al_consumer_ask(&permit->consumer);
@@ -108,7 +109,8 @@ static void looked(al_permit *permit) {
     permit->claim.confirmed++;
 }
 
-/* What keeps us from looking says nothing against the permit: the connection has answered, and brought no bad news. */
+/* Any refusal but 404 counts as a confirmation of the permit: the broker has answered on this connection, and has
+ * not said that the permit is lost. */
 static void look_refused(al_permit *permit, const al_event *event) {
   permit->looks = NULL;
   permit->claim.confirmed = permit->claim.asked;
@@ -134,7 +136,7 @@ static void look_event(void *owner, al_channel *channel, const al_event *event) 
   al_claim_notify(&permit->claim);
 }
 
-/* Not on the permit's own channel, which a refusal would close. False: there is no other one. */
+/* Asks on another channel than the permit's own, which a refusal would close. False: no other channel is free. */
 static bool look(al_permit *permit) {
   if (!permit->looks) permit->looks = al_channel_take(&permit->claim.session->holder, look_event, permit);
   if (permit->looks) al_channel_look(permit->looks, permit->claim.queue);

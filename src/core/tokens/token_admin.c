@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Administering a token semaphore: its two queues (token_queues.h), the permits that lie in the one and the marks in the other.
+ * The administration of a token semaphore, which has two queues (token_queues.h). One holds the permits, which are
+ * the messages that clients consume. The other holds the marks: one message for each permit that should exist.
  *
  *   wanting_links ─> taking_mutex ─> reading ─> one task after the other ─> leaving ─> staying ─> done
  *                                     ^   │
- *                                     └───┴── somebody who died has marks
+ *                                     └───┴── an administrator that died has marks
  *
- * What is to be done is decided once, by the queues; token_work.h does it. */
+ * The plan (token_plan.h) is made once, from the state of the queues; token_work.h carries it out. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,8 +24,9 @@ void al_token_admin_options_init(al_token_admin_options *options) {
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
 
-/* Only administrators take marks, and one at a time: whoever is still seen to consume them has died, and the queue has yet
- * to hear of it and take them back. Not to be counted on, but to be deleted. */
+/* Only administrators consume marks, and only one administrator works at a time. So a consumer that is seen here
+ * belongs to an administrator that died, and the queue does not know that yet: it will take the marks back. Until
+ * then the marks cannot be counted. A destroy need not count them. */
 static bool has_all_marks(const al_token_work *work) {
   return work->queues.marks.consumers == 0 || work->plan.action == AL_DESTROY;
 }
@@ -82,7 +84,8 @@ static void token_admin_free(al_op *op) {
 
 /* ---- deciding --------------------------------------------------------------------------------------------------- */
 
-/* Whoever made that so has died half-way, or permits were lost otherwise; who holds one by basic.get is not seen. */
+/* Notes in the log that permits are missing: an administrator died in the middle of its work, or permits were lost
+ * otherwise. A client that holds a permit by basic.get is not seen as a consumer. */
 static void note_what_is_missing(const al_token_work *work) {
   const al_inspect *permits = &work->queues.permits;
   bool mends_nothing = work->plan.action != AL_REPAIR && work->plan.action != AL_DESTROY;

@@ -8,7 +8,7 @@ static bool is_foreign(const al_token_queues *queues) {
   return queues->permits.exists && !queues->marks.exists;
 }
 
-/* These build on the count, and need it to be true. */
+/* These actions compute with the count, so the count must be right. */
 static bool alters(const al_token_plan *plan) {
   return plan->action == AL_ADD || plan->action == AL_REMOVE || plan->action == AL_RESIZE;
 }

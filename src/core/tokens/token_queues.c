@@ -31,7 +31,7 @@ void al_token_queues_cancel(al_token_queues *queues) {
   al_inspect_cancel(&queues->marks);
 }
 
-/* ---- as an operation of its own --------------------------------------------------------------------------------- */
+/* ---- an operation of its own ------------------------------------------------------------------------------------ */
 
 typedef struct slots_op {
   al_op op;

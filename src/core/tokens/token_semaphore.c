@@ -18,9 +18,9 @@ typedef struct token_acquire {
   al_op op;
   al_token_semaphore *semaphore;
   al_acquire_options options;
-  bool waits;        /* false: now or not at all */
-  al_backoff again;  /* before asking for the queue that went, once more */
-  al_permit *permit; /* what is being claimed; NULL */
+  bool waits;        /* false: a permit at once, or `busy` */
+  al_backoff again;  /* before the next try, after the queue or the channel ended */
+  al_permit *permit; /* the permit that is being claimed; NULL: none */
 } token_acquire;
 
 static void asking(al_op *op);
@@ -77,7 +77,7 @@ static void acquire_stop(al_op *op) {
 }
 
 static void acquire_free(al_op *op) {
-  al_lock_drop(op->lock); /* that nobody fetched */
+  al_lock_drop(op->lock); /* NULL if the caller has fetched it */
   al_token_semaphore_drop(((token_acquire *)op)->semaphore);
 }
 
@@ -101,13 +101,14 @@ static void fail(token_acquire *self, al_code code, const char *why) {
     al_op_fail(&self->op, code, "nothing can be taken from \"%s\": %s", semaphore->queue, why);
 }
 
-/* ---- once more -------------------------------------------------------------------------------------------------- */
+/* ---- trying again ----------------------------------------------------------------------------------------------- */
 
 static void pausing(al_op *op) {
   if (al_op_has(op, &op->session->holder) && al_op_is_woken(op)) al_op_next(op, asking);
 }
 
-/* The queue went, or the channel: there may be another one. */
+/* The claim is gone. If the queue or the channel ended (LOST), the acquire tries again: there may be a new queue
+ * by this name. */
 static void missed(token_acquire *self) {
   al_op *op = &self->op;
   al_session *session = op->session;
@@ -128,7 +129,8 @@ static void missed(token_acquire *self) {
 
 /* ---- at the queue ----------------------------------------------------------------------------------------------- */
 
-/* Whoever has waited in silence makes sure: what comes then may have been taken back since, with the connection. */
+/* The broker may have ended the connection during a silence, and given the permit to another client. So the
+ * acquire asks the broker, unless the permit is certain. */
 static void handing_over(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (self->permit->claim.state == AL_CLAIM_GONE)
@@ -142,7 +144,6 @@ static void hand_over(token_acquire *self) {
   al_op_next(&self->op, handing_over);
 }
 
-/* True as long as the claim is neither held nor gone. */
 static bool is_claiming(token_acquire *self) {
   al_claim_state state = self->permit->claim.state;
   if (state == AL_CLAIM_HELD)
@@ -161,7 +162,8 @@ static void leaving(al_op *op) {
     al_op_fail(op, AL_BUSY, "every permit of \"%s\" is taken", self->semaphore->name);
 }
 
-/* What is given to it meanwhile goes back: its consumer, and so the notice of its loss, would be gone. */
+/* A permit that arrives during the cancel goes back. It could not be used: without the consumer, the broker would
+ * not notify its holder of its loss. */
 static void leave(token_acquire *self) {
   al_op_ask(&self->op);
   al_claim_release(&self->permit->claim);
@@ -183,7 +185,7 @@ static void deciding(al_op *op) {
   op->step = waiting;
 }
 
-/* Called with the time: all that came with consume-ok has been read. */
+/* Its timer is due at once. The session calls it when all that arrived together with consume-ok has been read. */
 static void settling(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
@@ -196,7 +198,7 @@ static void consuming(al_op *op) {
   token_acquire *self = (token_acquire *)op;
   if (!is_claiming(self) || !al_permit_waits(self->permit)) return;
   op->step = settling;
-  op->wake = 0; /* whatever the time is by then */
+  op->wake = 0; /* due at once */
 }
 
 static void asking(al_op *op) {

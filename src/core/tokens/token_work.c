@@ -8,13 +8,14 @@
 #include "core/queue/declare.h"
 #include "core/session/session.h"
 
-/* ---- going on ---------------------------------------------------------------------------------------------------- */
+/* ---- the agenda, and its end ------------------------------------------------------------------------------------- */
 
 static void proceed(al_token_work *work) {
   if (!work->op.done) (*work->agenda++)(work);
 }
 
-/* Nothing that the next administrator does depends on it: what is acknowledged does not lie ready. */
+/* Waits for the drain with the mutex released. The next administrator need not wait for it: acknowledged messages
+ * do not lie ready. */
 static void staying(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_drain_poll_end(&work->drain_goal.drain)) return;
@@ -26,7 +27,7 @@ static void staying(al_op *op) {
   al_op_finish(op);
 }
 
-/* From here on nothing but time is awaited, which is not the caller's. */
+/* From here on the operation only waits for a fixed time. The caller's deadline does not apply to that. */
 static void leaving(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   if (!al_admin_mutex_poll_released(&work->mutex)) return;
@@ -51,7 +52,7 @@ static void give_back(al_token_work *work) {
   work->op.step = settling;
 }
 
-/* In a cluster the end of the connection may undo it for one of the queues. */
+/* In a cluster, if the connection ends now, one of the two queues may take its messages back. */
 static void acknowledge(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_TAKES ? AL_REPAIR_AND_RESIZE_DO : AL_RESIZE_FINISHES;
   al_drain_acknowledge(&work->drain_goal.drain);
@@ -76,10 +77,10 @@ void al_token_work_event(al_op *op, const al_event *event) {
   if (event->kind != AL_EVENT_CLOSED || !work->asked || event->method == 0) return;
   bool locked = event->reply_code == AMQP_RESOURCE_LOCKED; /* another client's exclusive queue */
   if (work->begun == AL_REPAIR_AND_RESIZE_DO)
-    work->begun = AL_RESIZE_FINISHES; /* now it is known that it is not there */
+    work->begun = AL_RESIZE_FINISHES; /* the queue was refused, so it is known not to exist */
   al_op_fail(op, locked ? AL_SQUATTED : al_event_refusal(event), "queue \"%s\": %s", work->asked,
              event->text);
-  /* The claim's watchers are stepped next, and this operation is one. */
+  /* This operation watches the claim, so the session calls its step next. */
 }
 
 static void asking(al_op *op) {
@@ -95,7 +96,8 @@ static void ask(al_token_work *work, const char *queue) {
   al_op_ask(&work->op);
 }
 
-/* Without a queue for permits there is no semaphore, whatever becomes of this one. */
+/* AL_TOKEN_MAKES: there is no queue of permits yet, so there is no semaphore, whatever happens to the queue of
+ * marks. */
 static void declare_marks(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_MAKES ? AL_RESIZE_FINISHES : AL_REPAIR_AND_RESIZE_DO;
   ask(work, work->queues.marks.queue);
@@ -125,7 +127,7 @@ static void delete_permits(al_token_work *work) {
 
 static void delete_marks(al_token_work *work) { delete_queue(work, &work->queues.marks); }
 
-/* Its queue is gone. */
+/* The queue of the drain is deleted. */
 static void end_collecting(al_token_work *work) {
   al_drain_drop(&work->drain_goal.drain);
   proceed(work);
@@ -133,14 +135,15 @@ static void end_collecting(al_token_work *work) {
 
 /* ---- tasks: publishing ------------------------------------------------------------------------------------------ */
 
-/* On the prober, which does not end with the mutex: so never without being certain of that. */
+/* The prober publishes. Its connection does not end with the mutex. So before each publish it must be certain that
+ * the mutex is still held. */
 static void publishing(al_op *op) {
   al_token_work *work = (al_token_work *)op;
   const al_publish *publishing = &work->publishing;
   if (!al_admin_mutex_held(&work->mutex) || !al_publish_is_idle(&work->publishing)) return;
   if (!al_claim_ascertain_for(op) || !al_publish_poll(&work->publishing)) return;
   bool only_asks =
-      publishing->probes.message == AL_MESSAGE_PROBE; /* whether the queue is seen does not matter */
+      publishing->probes.message == AL_MESSAGE_PROBE; /* whether the queue exists does not matter */
   bool fine = publishing->code == AL_OK ||
               (only_asks && (publishing->code == AL_NOT_FOUND || publishing->code == AL_UNAVAILABLE));
   if (fine)
@@ -154,7 +157,7 @@ static void publish(al_token_work *work, const char *queue, al_message message, 
   al_op_next(&work->op, publishing);
 }
 
-/* Before anything is changed: an alarm, or a permission that is missing. */
+/* Publishes a probe before anything is changed. So an alarm, or a missing permission, fails the action in time. */
 static void try_to_publish(al_token_work *work) {
   if (work->plan.permits == 0)
     proceed(work);
@@ -167,7 +170,8 @@ static void passing_barrier(al_op *op) {
   if (al_admin_mutex_held(&work->mutex) && al_barrier_poll(&work->barrier)) proceed(work);
 }
 
-/* What is published must see the queue that was just declared, in a cluster through another node. */
+/* The prober may publish through another node of the cluster. The barrier makes that node know the queue just
+ * declared. */
 static void pass_barrier(al_token_work *work) {
   if (work->plan.permits == 0) {
     proceed(work);
@@ -187,7 +191,7 @@ static void publish_permits(al_token_work *work) {
   publish(work, work->queues.permits.queue, AL_MESSAGE_PERMIT, work->plan.permits);
 }
 
-/* ---- tasks: collecting ------------------------------------------------------------------------------------------ */
+/* ---- tasks: draining -------------------------------------------------------------------------------------------- */
 
 static void collecting(al_op *op) {
   al_token_work *work = (al_token_work *)op;
@@ -241,7 +245,7 @@ static void collecting_marks(al_op *op) {
     proceed(work);
 }
 
-/* Nobody else does that, under the mutex; so they lie ready. */
+/* Only administrators take marks, and this one holds the mutex: so the marks lie ready. */
 static void collect_marks(al_token_work *work) {
   work->op.step = collecting_marks;
   al_drain_goal_go_on(&work->drain_goal, work->queues.marks.queue, work->op.session->settings.timeout);

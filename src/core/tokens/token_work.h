@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The work of an administrator of permits: a list of tasks, each of which begins something, and goes on to the next when
- * that is over. Their order is what keeps the promise that there are never more permits than marks, whoever dies when:
- * marks are published before permits, and acknowledged with them, by one frame (of which in a cluster one queue may hear
- * and the other not, where the connection ends with it); and until all marks are there, there is no queue for permits, so
- * nobody waits at one that stays empty.
+ * The work of an administrator on a token semaphore. A permit is a message that a client consumes to hold the
+ * lock; a mark is a message that counts one permit (token_queues.h). The work is an agenda: a list of tasks. Each
+ * task begins something, and the next task begins when that is done.
  *
- * Queues are declared and deleted on the mutex's own channel: who loses the mutex loses the means to go on. What is taken
- * from them is taken on the drain's, and goes back with it when anything goes wrong before it is acknowledged.
+ * There are never more permits than marks, at whatever moment the administrator dies. The order of the tasks
+ * ensures this. Marks are published before permits. Permits and marks to remove are acknowledged together, by one
+ * frame. (In a cluster, if the connection ends with that frame, one queue may receive the acknowledgement and the
+ * other one not.) A new queue of permits is declared when all marks are there, so no client waits at a queue that
+ * stays empty.
  *
- * Nothing is published twice. Where it is not known what came of it, the action fails, and repair counts what there is. */
+ * Queues are declared and deleted on the channel of the administration mutex. So an administrator that loses the
+ * mutex cannot change anything any more. Messages are taken on the channel of a drain (drain.h), and return to
+ * their queues with that channel if anything fails before they are acknowledged.
+ *
+ * Nothing is published twice. If the result of a publish is not known, the action fails, and a repair counts what
+ * exists. */
 #ifndef AL_CORE_TOKENS_TOKEN_WORK_H
 #define AL_CORE_TOKENS_TOKEN_WORK_H
 
@@ -32,12 +38,12 @@ struct al_token_work {
 
   al_admin_mutex mutex;
   al_token_queues queues;
-  al_backoff wait; /* between looks at it */
+  al_backoff wait; /* between inspections of the queues */
   al_barrier barrier;
   al_drain_goal drain_goal;
   al_publish publishing;
-  const char *asked; /* the queue that is being declared or deleted; NULL: that is answered */
-  int64_t patience;  /* for the whole action, waiting for holders included */
+  const char *asked; /* the queue of the declare or delete under way; NULL: none */
+  int64_t patience;  /* the time for the whole action, waiting for holders included */
 
   enum {
     AL_NOTHING_BEGUN,
@@ -46,18 +52,18 @@ struct al_token_work {
     AL_REPAIR_DOES,
     AL_DESTROY_DOES,
     AL_ALL_DONE
-  } begun;
-  al_code verdict; /* what to end with once the mutex is let go */
+  } begun;         /* which action would finish the work, if it is cut short now */
+  al_code verdict; /* the code of the operation once the mutex is released */
   char words[AL_MESSAGE_SIZE];
 };
 
-/* Begins the work, with the mutex, the queues and the plan in hand. The last task ends the operation. */
+/* Begins the work. The mutex is held, and the queues and the plan are known. The last task ends the operation. */
 void al_token_work_begin(al_token_work *work);
 
-/* Ends it with the verdict and its words, before anything was begun. */
+/* Releases the mutex and ends the operation with `verdict` and `words`, without any work. */
 void al_token_work_decline(al_token_work *work);
 
-/* For the mutex's channel: an answer. */
+/* Takes the answers on the channel of the mutex (al_admin_mutex_listen). */
 void al_token_work_event(al_op *op, const al_event *event);
 
 #endif
