@@ -99,6 +99,7 @@ build = {
         "src/transport/tls.c",
         "src/lua/acquiring.c",
         "src/lua/admin.c",
+        "src/lua/bytes.c",
         "src/lua/compat.c",
         "src/lua/ending.c",
         "src/lua/lock.c",

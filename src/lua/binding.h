@@ -49,6 +49,14 @@ typedef struct al_lua_session {
 al_lua_session *al_lua_check_session(lua_State *L, int index);
 void al_lua_open_session(lua_State *L);
 
+/* session.c, for the kinds of sessions: pushes a session made by `make` from the table at index 1. NULL: pushes nil, message,
+ * code. al_lua_refuse_url() pushes these for a URL. al_lua_check_link() takes "holder" or "prober". */
+typedef al_session *al_lua_make_session(const al_settings *settings, int seed, al_session *lender);
+al_lua_session *al_lua_new_session(lua_State *L, al_lua_transport transport, al_lua_make_session *make);
+int al_lua_refuse_url(lua_State *L, const char *why);
+struct al_link *al_lua_check_link(lua_State *L, al_session *session, int index);
+void al_lua_open_bytes(lua_State *L); /* bytes.c: adds functions to the module, and methods to sessions */
+
 /* settings.c: pushes a userdata with the settings from a table, one for each host of its URL. The caller
  * overwrites the passwords in it after use. NULL: nothing is pushed, and `why` tells what is wrong with the URL. */
 al_settings *al_lua_push_settings(lua_State *L, int table, size_t *count, char why[AL_MESSAGE_SIZE]);

@@ -59,6 +59,7 @@ int luaopen_amqplocks_core(lua_State *L) {
   al_lua_open_natives(L);
   al_lua_open_settings(L);
   al_lua_open_session(L);
+  al_lua_open_bytes(L);
   al_lua_open_op(L);
   al_lua_open_lock(L);
   al_lua_open_semaphore(L);
