@@ -9,6 +9,7 @@ local client = require "spec.support.client"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
+local running = require("amqplocks.compat.pcall").running
 local socket = require "socket"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -193,6 +194,49 @@ for _, loop in ipairs(loops) do
       stage.fails("url", conn:semaphore(stage.name()):acquire())
       assert.equal(2, asked, "it is not called again while it has not returned")
       never:signal()
+      conn:close()
+    end)
+
+    -- The loop, but that nothing can be spawned, while `room.is_full`, by what was spawned.
+    local function full_loop(room)
+      local spawned = setmetatable({}, { __mode = "k" })
+      local function spawn(fn)
+        if room.is_full and spawned[running()] then return nil, "there is no room" end
+        return loop.driver.spawn(function()
+          spawned[running()] = true
+          fn()
+        end)
+      end
+      return setmetatable({ spawn = spawn, here = false }, { __index = loop.driver })
+    end
+
+    loop_it("says so where no coroutine can be had for the function, and calls it when one can", function()
+      local room, asked = {}, 0
+      local conn = assert(amqplocks.connect(function()
+        asked = asked + 1
+        return URL
+      end, { driver = full_loop(room), timeout = 10 }))
+      room.is_full = true
+      local message = stage.fails("url", conn:semaphore(stage.name()):acquire { timeout = 5 })
+      assert.matches("there is no room", message, 1, true)
+      assert.equal(1, asked)
+      room.is_full = false
+      stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
+      assert.equal(2, asked)
+      conn:close()
+    end)
+
+    loop_it("is given up where no coroutine can be had that reads it", function()
+      local room, asked = {}, 0
+      local conn = assert(amqplocks.connect(function()
+        asked = asked + 1
+        room.is_full = asked == 2
+        return URL
+      end, { driver = full_loop(room), timeout = 10 }))
+      local message = stage.fails("unreachable", conn:semaphore(stage.name()):acquire { timeout = 5 })
+      assert.matches("there is no room", message, 1, true)
+      room.is_full = false
+      stage.fails("not_found", conn:semaphore(stage.name()):acquire { timeout = 5 })
       conn:close()
     end)
   end)

@@ -35,18 +35,25 @@ local function connect(self, host, port, tls, seconds)
   return nil, tostring(socket), tls and "tls" or "unreachable"
 end
 
-local LATE = "the function for the URL did not return within %g s"
+-- Has fn() run in a coroutine of its own, with the same right to use the socket. -> its thread, where the loop can kill
+-- it; nil, message if that is not possible
+local function beside(self, fn) return (self._loop.beside or self._loop.spawn)(fn) end
 
--- Calls the function in a coroutine of its own, where it may wait as others do in this loop.
+local LATE = "the function for the URL did not return within %g s"
+local NEVER = "the function for the URL could not be called: %s"
+
+-- Calls the function in a coroutine of its own, where it may wait as others do in this loop. -> the call; nil, message
+-- if there is none
 local function question(self, fn)
-  local loop = self._loop
-  local asked = { done = loop.condition() }
-  self._asked = asked
-  asked.thread = (loop.beside or loop.spawn)(function()
+  local asked = { done = self._loop.condition() }
+  local thread, why = beside(self, function()
     asked.url, asked.why, asked.code = urls.ask(fn)
     asked.is_over, self._asked = true, nil
     asked.done:signal()
   end)
+  asked.thread = thread
+  if why then return nil, NEVER:format(why) end
+  if not asked.is_over then self._asked = asked end -- nginx calls it at once
   return asked
 end
 
@@ -55,7 +62,10 @@ end
 -- it has returned: each call would leave one coroutine more.
 local function ask(self, fn, patience)
   local loop, most = self._loop, math.min(self._timeout, patience or math.huge)
-  local asked, left, deadline = self._asked or question(self, fn), most, core.now() + most
+  local left, deadline = most, core.now() + most
+  local asked, problem = self._asked, nil
+  if not asked then asked, problem = question(self, fn) end
+  if not asked then return nil, problem, "url" end
   while not asked.is_over and left > 0 do
     asked.done:wait(left)
     left = deadline - core.now()
@@ -187,8 +197,8 @@ end
 local function carry(self)
   self:open()
   if not self:is_up() then return end
-  local beside = self._loop.beside or self._loop.spawn
-  beside(guarded(self, read_on))
+  local _, why = beside(self, guarded(self, read_on))
+  if why then error(why, 0) end
   write_on(self)
 end
 
