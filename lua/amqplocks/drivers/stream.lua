@@ -42,15 +42,16 @@ local function beside(self, fn) return (self._loop.beside or self._loop.spawn)(f
 local LATE = "the function for the URL did not return within %g s"
 local NEVER = "the function for the URL could not be called: %s"
 
--- Calls the function in a coroutine of its own, where it may wait as others do in this loop. -> the call; nil, message if
--- there is none
+-- Calls the function in a coroutine of its own, where it may wait as others do in this loop. -> the call; nil, message
+-- if there is none
 local function question(self, fn)
-  local asked, why = { done = self._loop.condition() }, nil
-  asked.thread, why = beside(self, function()
+  local asked = { done = self._loop.condition() }
+  local thread, why = beside(self, function()
     asked.url, asked.why, asked.code = urls.ask(fn)
     asked.is_over, self._asked = true, nil
     asked.done:signal()
   end)
+  asked.thread = thread
   if why then return nil, NEVER:format(why) end
   if not asked.is_over then self._asked = asked end -- nginx calls it at once
   return asked
