@@ -23,7 +23,7 @@ local function news(peer)
   return list
 end
 
-local ONCE = { 'info: "images-1-B" is asked for: an administrator wants it let go' }
+local ONCE = { 'info: "images-1-B" is asked for: an administrator asks its holder to release it' }
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a holder, fed " .. way, function ()
@@ -373,7 +373,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
         assert.is_false(op:done())
         peer:pass(0.1)
-        peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 3; its holder was asked to let go')
+        peer:failed(op, "timeout", 'still held in "images" after 4 s: slot 3; its holder was asked to release it')
       end)
 
       it("has all its time for that, however long connecting took", function ()
@@ -394,7 +394,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = revoking(peer, { wait = 2 })
         asks(peer, B3)
         peer:pass(2)
-        peer:failed(op, "timeout", "slot 3; nobody is known to have been asked to let go")
+        peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it")
       end)
 
       it("only looks under an alarm, and says so in the end", function ()
@@ -404,8 +404,8 @@ for _, way in ipairs(Peer.all_ways) do
         peer:live(2, function ()
           if peer.holder:next() ~= "nothing" then passive_look(peer, "images-3-B", true) end
         end)
-        peer:failed(op, "timeout", "slot 3; nobody is known to have been asked to let go, as the broker reads no "
-          .. "publishers (memory or disk alarm)")
+        peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it, as the " ..
+          "broker reads no publishers (memory or disk alarm)")
         peer.prober:silent()
       end)
 
@@ -465,7 +465,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, { 2, 3 })
         asks(peer, { "images-2-B", "images-3-B" }, B3)
         peer:pass(3)
-        peer:failed(op, "timeout", "after 3 s: slot 3; holders were asked to let go")
+        peer:failed(op, "timeout", "after 3 s: slot 3; holders were asked to release them")
       end)
 
       it("lists so many slots, and asks so many holders, as there is room to tell", function ()
@@ -474,7 +474,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, list)
         peer.prober:ignore()
         peer:pass(3)
-        peer:failed(op, "timeout", "slot 1 2 3 ", " 60 ", " and more; nobody is known")
+        peer:failed(op, "timeout", "slot 1 2 3 ", " 60 ", " and more; no holder is known")
       end)
     end)
 
@@ -547,7 +547,7 @@ for _, way in ipairs(Peer.all_ways) do
         asks(peer, OF_3_AND_2, B2)
         peer:pass(5)
         local message = peer:failed(op, "timeout",
-          "after 5 s: slot 2; holders were asked to let go; what was to be removed is removed")
+          "after 5 s: slot 2; holders were asked to release them; the slots to remove are removed")
         assert.is_nil(message:find("resize", 1, true))
       end)
 
@@ -564,7 +564,7 @@ for _, way in ipairs(Peer.all_ways) do
           assert.is_false(op:done())
           peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
         end
-        peer:failed(op, "blocked", "slot 3 2; what was to be removed is removed")
+        peer:failed(op, "blocked", "slot 3 2; the slots to remove are removed")
       end)
 
       it("names those alone whose queues refuse", function ()
@@ -576,7 +576,7 @@ for _, way in ipairs(Peer.all_ways) do
           end
           return op:done()
         end)
-        local message = peer:failed(op, "unavailable", ": slot 2; what was to be removed is removed")
+        local message = peer:failed(op, "unavailable", ": slot 2; the slots to remove are removed")
         assert.is_nil(message:find("3", 1, true))
       end)
 
@@ -585,7 +585,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = removed(peer, { revoke = true })
         local probes = asks(peer, OF_3_AND_2)
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
-        peer:failed(op, "refused", "write access refused; what was to be removed is removed")
+        peer:failed(op, "refused", "write access refused; the slots to remove are removed")
       end)
 
       it("does not happen when nothing was removed", function ()

@@ -655,7 +655,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer.prober:look(ONE)
           assert_says "a slot is free, and left to waiters that may have come first"
           peer:pass(seconds)
-          assert_says "a slot was free at the last look"
+          assert_says "a slot was free at the last search"
         end
         peer.prober:look(ONE)
         assert_says "a slot is free, and being claimed"

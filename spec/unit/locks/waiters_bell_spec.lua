@@ -530,7 +530,7 @@ for _, way in ipairs(Peer.all_ways) do
           assert.equal(("%s is %s, and left to waiters that may have come first"):format(subject, state),
             select(2, op:waiting()))
           peer:pass(0.035)
-          assert.equal(("%s was %s at the last look"):format(subject, state), select(2, op:waiting()))
+          assert.equal(("%s was %s at the last search"):format(subject, state), select(2, op:waiting()))
         end)
 
         for text, give_up in pairs{

@@ -213,7 +213,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("is GONE when the connection is", function ()
         local peer, op = releasing()
         peer.holder:down()
-        peer:failed(op, "unreachable", "nobody said so")
+        peer:failed(op, "unreachable", "the broker did not confirm it")
       end)
 
       it("unanswered is unreachable, and stays RELEASING", function ()

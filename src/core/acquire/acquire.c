@@ -186,7 +186,7 @@ static void got(al_acquire *self) {
   self->op.lock =
       al_lock_new(&self->own->claim, self->kind->lock, resource->name, self->view.slot, resource->probing);
   if (!self->op.lock) {
-    al_op_fail(&self->op, AL_NO_MEMORY, "\"%s\" was let go again", self->own->claim.queue);
+    al_op_fail(&self->op, AL_NO_MEMORY, "\"%s\" was released again", self->own->claim.queue);
     return;
   }
   leave_claim(self);
@@ -392,6 +392,6 @@ void al_acquire_describe_free(const al_acquire *self, const char *subject, const
   const char *format = self->own                  ? "%s is %s, and being claimed"
                        : self->attempts > 0       ? "%s was %s, and could not be claimed"
                        : self->op.step == waiting ? "%s is %s, and left to waiters that may have come first"
-                                                  : "%s was %s at the last look";
+                                                  : "%s was %s at the last search";
   snprintf(out, AL_MESSAGE_SIZE, format, subject, state);
 }

@@ -92,7 +92,8 @@ void al_line_note_missing(al_line *line) {
   if (!al_bell_take_missing(line->bell)) return;
   al_resource_miss_bell(line->resource);
   al_session_note(line->op->session, false,
-                  "there is no \"%s\", or it may not be read, or does not answer: who waits looks by itself",
+                  "there is no \"%s\", or it may not be read, or does not answer: waiters find what is free "
+                  "only by their own rechecks",
                   line->bell->queue);
 }
 

@@ -94,7 +94,7 @@ static void admin_stop(al_op *op) {
     snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
              self->change.target);
   else if (self->holders.count > 0)
-    snprintf(op->message + used, sizeof op->message - used, "; what was to be removed is removed");
+    snprintf(op->message + used, sizeof op->message - used, "; the slots to remove are removed");
   al_probes_cancel(&self->row.probes);
   al_barrier_cancel(&self->barrier);
   al_admin_bell_cancel(&self->bell);

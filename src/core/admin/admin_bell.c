@@ -67,7 +67,8 @@ void al_admin_bell_note_deleted(al_admin_bell *bell) {
 /* ---- the tokens ------------------------------------------------------------------------------------------------- */
 
 static void do_without(const al_admin_bell *bell, const char *why) {
-  al_session_note(bell->op->session, true, "\"%s\" lacks tokens (%s): those who wait look by themselves",
+  al_session_note(bell->op->session, true,
+                  "\"%s\" lacks tokens (%s): waiters find free slots only by their own rechecks",
                   bell->inspect.queue, why);
 }
 

@@ -96,8 +96,8 @@ static void settle_waiting(al_holder_wait *holders) {
 static void fail_once(al_holder_wait *holders, al_code code, al_answer of_others, const char *why) {
   char slots[AL_MESSAGE_SIZE] = "";
   list_slots(holders, of_others, slots, 0);
-  al_op_fail(holders->op, code, "held in \"%s\", and not asked to let go, as %s: slot%s", holders->name, why,
-             slots);
+  al_op_fail(holders->op, code, "held in \"%s\", and not asked to release it, as %s: slot%s", holders->name,
+             why, slots);
 }
 
 /* There are holders, but the question was a passive declare, which carries no request. */
@@ -143,7 +143,7 @@ static bool is_decided(al_holder_wait *holders) {
   bool is_denied = holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive &&
                    answered(holders, AL_ANSWER_DENIED) > 0;
   if (is_denied)
-    al_op_fail(holders->op, AL_REFUSED, "the broker denies asking holders in \"%s\" to let go: %s",
+    al_op_fail(holders->op, AL_REFUSED, "the broker denies asking holders in \"%s\" to release: %s",
                holders->name, holders->probes.text);
   for (size_t i = 0; i < holders->count && !holders->op->done; i++)
     if (al_probes_undecided(&holders->probes, i)) break;
@@ -220,10 +220,11 @@ static const char *explain_request(const al_holder_wait *holders, const char **w
   *why = "";
   if (holders->request == AL_REQUEST_NOTHING) return "";
   if (holders->was_heard)
-    return holders->count == 1 ? "; its holder was asked to let go" : "; holders were asked to let go";
+    return holders->count == 1 ? "; its holder was asked to release it"
+                               : "; holders were asked to release them";
   if (is_blocked) *why = AL_NO_PUBLISHERS;
-  return is_blocked ? "; nobody is known to have been asked to let go, as "
-                    : "; nobody is known to have been asked to let go";
+  return is_blocked ? "; no holder is known to have been asked to release it, as "
+                    : "; no holder is known to have been asked to release it";
 }
 
 void al_holder_wait_explain(const al_holder_wait *holders, int64_t timeout, char out[AL_MESSAGE_SIZE]) {

@@ -164,7 +164,8 @@ static void releasing(al_op *op) {
   al_lock_words(lock, words);
   /* the connection was lost, and the answer with it */
   if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK)
-    al_op_fail(op, AL_UNREACHABLE, "%s was let go, but nobody said so: %s", words, claim->why);
+    al_op_fail(op, AL_UNREACHABLE, "%s was released, but the broker did not confirm it: %s", words,
+               claim->why);
   else if (claim->state == AL_CLAIM_GONE)
     al_op_finish(op);
   else if (claim->is_denied)

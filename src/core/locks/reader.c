@@ -10,7 +10,7 @@
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
-  const char *how = "the door was open at the last look";
+  const char *how = "the door was open at the last search";
   if (self->last.found == 0)
     how = "the broker had not answered yet";
   else if (self->last.busy)
