@@ -207,5 +207,5 @@ int al_socket_fd(const al_port *port) { return ((const socket_port *)port)->fd; 
 bool al_socket_has_unsent(const al_port *port) {
   const socket_port *self = (const socket_port *)port;
   const al_output *out = &self->frames.out;
-  return out->start < out->end && !self->tls.awaits_input;
+  return (out->start < out->end && !self->tls.awaits_input) || self->tls.awaits_output;
 }

@@ -98,7 +98,9 @@ static ssize_t told(const al_tls *tls, int result) {
 ssize_t al_tls_read(al_tls *tls, void *bytes, size_t room) {
   ERR_clear_error();
   errno = 0;
-  return told(tls, SSL_read(tls->ssl, bytes, room < INT_MAX ? (int)room : INT_MAX));
+  ssize_t got = told(tls, SSL_read(tls->ssl, bytes, room < INT_MAX ? (int)room : INT_MAX));
+  tls->awaits_output = got < 0 && SSL_want_write(tls->ssl);
+  return got;
 }
 
 ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length) {

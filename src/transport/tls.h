@@ -16,6 +16,7 @@ typedef struct al_tls {
   struct ssl_st *ssl; /* of rabbitmq-c's socket, known from its handshake on */
   long complaint;     /* what verification found wrong; 0: nothing */
   bool awaits_input;  /* the last write waits for TLS to read, as when keys are agreed on anew */
+  bool awaits_output; /* the last read waits for TLS to write, likewise */
 } al_tls;
 
 /* A TLS socket of `state`, set up by `settings`; `tls` belongs to it and lasts as long. NULL: `why` names the file that is
