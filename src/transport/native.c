@@ -203,7 +203,7 @@ static al_port *connect_checked(al_session *session, const al_link *link, int64_
 }
 
 /* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches, nor has a link
- * without a connection look for another node. */
+ * without a connection look for another node. But the keeper may end it: then the connection is not wanted any more. */
 static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
@@ -212,6 +212,10 @@ static void connect_due(al_session *session, al_link *link) {
   al_port *port = connect_checked(session, link, begun + left, &code, why);
   AL_TURN(session);
   bool was_cut_short = !port && left < share && session->now >= begun + left;
+  if (!al_link_is_due(link)) {
+    if (port) port->kind->close(port);
+    return;
+  }
   if (port)
     al_link_attach(link, port, session->now, al_wait_until(begun, share));
   else if (was_cut_short) /* it is not the broker's time that is up: whoever still waits tries again */
