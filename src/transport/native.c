@@ -115,9 +115,7 @@ static int64_t now(const al_session *session) {
 al_session *al_native_new(const al_settings *settings) { return al_native_new_list(settings, 1); }
 
 static al_session *native_new(const al_settings *settings) {
-  al_settings named = *settings;
-  al_system_name(&named);
-  al_session *session = al_session_new(&named, al_system_seed(), NULL);
+  al_session *session = al_system_session(settings, NULL);
   if (!session) return NULL;
   session->transport_free = transport_free;
   session->transport = transport_new();
