@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by the thread that waits. */
+ * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by the thread
+ * that waits. */
 #include "transport/native.h"
 
 #include <poll.h>

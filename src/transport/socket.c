@@ -105,8 +105,9 @@ static void socket_flush(al_port *port) {
   }
 }
 
-/* The number comes off the list before it is free for others. Another thread that forks in between leaves its child a copy,
- * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say; before that where no descriptor is left for a copy. */
+/* The number comes off the list before it is free for others. Another thread that forks in between leaves its
+ * child a copy, which would keep the connection: shutdown() ends it for all copies, after what TLS has to say;
+ * before that where no descriptor is left for a copy. */
 static void disconnect(socket_port *self) {
   int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
   if (copy < 0) shutdown(self->fd, SHUT_RDWR);
@@ -119,7 +120,7 @@ static void disconnect(socket_port *self) {
 
 static void socket_close(al_port *port) {
   socket_port *self = (socket_port *)port;
-  if (al_fork_happened(self->fork)) return; /* all of it is the parent's, and the number may be another file's here */
+  if (al_fork_happened(self->fork)) return; /* all of it is the parent's; the number may be another file's */
   disconnect(self);
   free(self);
 }
