@@ -75,6 +75,7 @@ function Lock:release()
   if driver.catch_up then driver.catch_up() end
   local released, message, code = ask(self, "release")
   if code ~= "phase" then driver.losses:forget(self) end -- it was begun, and so the lock let go of
+  if released then self._is_released = true end
   return released, message, code
 end
 
@@ -118,8 +119,9 @@ end
 
 -- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept
 -- the lock may go on asking it. In a coroutine that is being closed nothing can wait in a loop: then it is let go of
--- without waiting.
+-- without waiting. After a release that has succeeded, as at the end of `with`, there is nothing left to do.
 function metatable.__close(self)
+  if self._is_released then return end
   pcall(self.release, self)
   leave(self)
 end
@@ -134,6 +136,7 @@ function lock.new(connection, core_lock)
   local self = setmetatable({
     kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at,
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
+    _is_released = false,
   }, metatable)
   connection._driver.losses:expect(self)
   return self

@@ -83,6 +83,23 @@ for _, shared in ipairs { false, true } do
       end
     end)
 
+    operated_it("a function that changes the user, and the order of its list, leads to one connection of the worker's",
+      function()
+        local name, label, user = stage.semaphore(1), client.unique("rotating"), client.unique("rotating")
+        stage.undo(function() broker.suite:delete_user(user) end)
+        broker.suite:add_user(user, ".*", ".*", ".*")
+        local server = start { ["= /ask"] = [[
+          local round, dead = tonumber(var.arg_round), $dead
+          local credentials = round % 2 == 0 and "//guest:guest@" or "//" .. var.arg_user .. ":password@"
+          local url = ($url):gsub("//.-@", credentials)
+          try(function() return round < 3 and { dead, url } or { url, dead } end, { name = var.arg_label })]] }
+        for round = 1, 5 do
+          local path = ("/ask?name=%s&label=%s&user=%s&round=%d"):format(name, label, user, round)
+          assert.equal("slot 1", body(server, path))
+          assert.equal(1, connected(label .. " prober"))
+        end
+      end)
+
     operated_it("a function tells a password that changes", function()
       local name, user = stage.semaphore(1), client.unique("rotating")
       stage.undo(function() broker.suite:delete_user(user) end)

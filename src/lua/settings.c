@@ -184,7 +184,34 @@ static int url_error(lua_State *L) {
   return 1;
 }
 
+/* All that tells one connection from another, but the user and the password. */
+static void push_place(lua_State *L, const al_settings *s) {
+  lua_pushfstring(L, "%s:%d\n%s\n%s\n", s->host, s->port, s->vhost, s->name);
+  lua_pushfstring(L, "%d %d %f %d %d %d\n", s->heartbeat, s->channel_max,
+                  (lua_Number)s->timeout / (lua_Number)AL_SECOND, s->tls, s->verify, s->external);
+  lua_pushfstring(L, "%s\n%s\n%s\n%s", s->ca, s->cert, s->key, s->server_name);
+  lua_concat(L, 3);
+}
+
+/* core.places{ url =, … } -> for each host a text, the same for what differs only in user and password; nil if the URL, or
+ * the list of them, is wrong */
+static int places(lua_State *L) {
+  char why[AL_MESSAGE_SIZE];
+  size_t count;
+  al_settings *all = al_lua_push_settings(L, 1, &count, why);
+  if (!all) return 0;
+  for (size_t i = 0; i < count; i++) explicit_bzero(all[i].password, sizeof all[i].password);
+  lua_newtable(L);
+  for (size_t i = 0; i < count; i++) {
+    push_place(L, &all[i]);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+  return 1;
+}
+
 void al_lua_open_settings(lua_State *L) {
+  lua_pushcfunction(L, places);
+  lua_setfield(L, -2, "places");
   lua_pushcfunction(L, url_error);
   lua_setfield(L, -2, "url_error");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The part that the ports of both transports have in common: frames as the bytes of one connection, on their way in and out. Moving
- * these bytes is the transport's part. */
+ * The part that the ports of both transports have in common: frames as the bytes of one connection, on their way
+ * in and out. Moving these bytes is the transport's part. */
 #ifndef AL_TRANSPORT_FRAMES_H
 #define AL_TRANSPORT_FRAMES_H
 

@@ -3,7 +3,6 @@
 #include "transport/loop.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/session/loop.h"
 #include "core/session/op.h"
@@ -29,15 +28,12 @@ static void transport_free(struct al_transport *transport) {
 }
 
 al_session *al_loop_new(const al_settings *settings, al_session *lender) {
-  al_settings named = *settings;
-  al_system_name(&named);
   struct al_transport *transport = calloc(1, sizeof *transport);
   if (!transport || !al_fork_init(&transport->fork)) {
     free(transport);
     return NULL;
   }
-  al_session *session = al_session_new(&named, al_system_seed(), lender);
-  explicit_bzero(&named, sizeof named); /* it has a password */
+  al_session *session = al_system_session(settings, lender);
   if (!session) {
     transport_free(transport);
     return NULL;

@@ -9,7 +9,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "core/base/backoff.h"
@@ -128,10 +127,7 @@ static const al_keeper_port keeper_port = {
 al_session *al_native_new(const al_settings *settings) { return al_native_new_list(settings, 1); }
 
 static al_session *native_new(const al_settings *settings) {
-  al_settings named = *settings;
-  al_system_name(&named);
-  al_session *session = al_session_new(&named, al_system_seed(), NULL);
-  explicit_bzero(&named, sizeof named); /* it has a password */
+  al_session *session = al_system_session(settings, NULL);
   if (!session) return NULL;
   session->transport_free = transport_free;
   session->transport = transport_new();
@@ -220,7 +216,7 @@ static void connect_due(al_session *session, al_link *link) {
   int64_t begun = al_system_now(), left = patience(session, link), share = al_link_share(link);
   al_port *port = connect_checked(session, link, begun + left, &code, why);
   AL_TURN(session);
-  if (!link->wanted) { /* the session was closed meanwhile */
+  if (!link->wanted) { /* the keeper has closed the session meanwhile */
     if (port) port->kind->close(port);
     return;
   }

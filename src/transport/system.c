@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/text.h"
+#include "core/session/loop.h"
 
 /* Counts while the system sleeps: a lock may have been lost meanwhile. */
 int64_t al_system_now(void) {
@@ -23,18 +25,26 @@ double al_system_wall(void) {
   return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-uint64_t al_system_seed(void) {
+static uint64_t seed(void) {
   uint64_t seed = 0;
-  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed)
-    seed = (uint64_t)al_system_now() ^ (uint64_t)getpid() << 32;
-  return seed;
+  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) == (ssize_t)sizeof seed) return seed;
+  return (uint64_t)al_system_now() ^ (uint64_t)getpid() << 32;
 }
 
-void al_system_name(al_settings *settings) {
+/* By program, process and host, unless it has a name. */
+static void name(al_settings *settings) {
   char host[64] = "";
   if (settings->name[0] != '\0') return;
   gethostname(host, sizeof host - 1);
   snprintf(settings->name, sizeof settings->name, "%.40s[%d]@%s", program_invocation_short_name,
            (int)getpid(), host);
   al_text_mend(settings->name); /* a file's name may be any bytes, or be cut within a character */
+}
+
+al_session *al_system_session(const al_settings *settings, al_session *lender) {
+  al_settings named = *settings;
+  name(&named);
+  al_session *session = al_session_new(&named, seed(), lender);
+  explicit_bzero(&named, sizeof named);
+  return session;
 }

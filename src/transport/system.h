@@ -9,7 +9,8 @@
 #include "amqplocks.h"
 
 double al_system_wall(void); /* seconds since the epoch */
-uint64_t al_system_seed(void);
-void al_system_name(al_settings *settings); /* by program, process and host, unless it has a name */
+
+/* al_session_new(), with the system's randomness and, where the settings have no name, one by program, process and host. */
+al_session *al_system_session(const al_settings *settings, al_session *lender);
 
 #endif

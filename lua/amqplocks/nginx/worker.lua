@@ -8,6 +8,7 @@
 -- After a while it retires: requests that come later get a new one, and with the last of its own it goes, as it does
 -- when nginx shuts the worker down.
 local close = require "amqplocks.waiting.close"
+local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
 local loop = require "amqplocks.drivers.loop"
@@ -21,13 +22,18 @@ worker.__index = worker
 
 local current = {} -- by address
 
--- A function may give another password each time, and be another closure in each request; its broker, and whose locks
--- these are, stays the same.
+-- A function may give another user and password each time, and its nodes in another order, and be another closure in
+-- each request: what it gives leads to the same session if the nodes, the virtual host and all else are the same. The
+-- session's connections belong to the user that the function gave when they were opened. So users with different rights
+-- need a `name` each: that makes a session of its own.
 local function place_of(settings)
   local url = settings.url or ""
-  if type(url) == "table" then url = table.concat(url, "\1") end
-  if not settings.ask then return url end
-  return "\2" .. url:gsub("(://[^:/?@\1]*):[^/?@\1]*@", "%1@")
+  local places = settings.ask and core.places(settings)
+  if places then
+    table.sort(places)
+    return "\2" .. table.concat(places, "\1")
+  end
+  return type(url) == "table" and table.concat(url, "\1") or url
 end
 
 local function key_of(settings)

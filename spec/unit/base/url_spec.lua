@@ -235,6 +235,25 @@ describe("a list of URLs", function ()
     end)()))
   end)
 
+  it("leads to places, which differ in all but user and password", function ()
+    local function places(url, options)
+      local all = core.places{ url = url, tls = options, name = "n" }
+      table.sort(all)
+      return table.concat(all, ";")
+    end
+    local one = places{ "amqps://u:p@a/v", "amqps://b:5672/v" }
+    assert.equal(one, places{ "amqps://other:word@b:5672/v", "amqps://a:5671/v" })
+    assert.equal(one, places "amqps://u:p@a,b:5672/v")
+    assert.is_nil(one:find("u", 1, true))
+    for _, other in ipairs{ { "amqps://a/v", "amqps://b/v" }, { "amqps://a/w", "amqps://b:5672/w" },
+      { "amqp://a:5671/v", "amqps://b:5672/v" }, { "amqps://a/v" }, { "amqps://a/v?heartbeat=5", "amqps://b:5672/v" },
+      { "amqps://a/v?verify=verify_none", "amqps://b:5672/v" } } do
+      assert.is_not.equal(one, places(other))
+    end
+    assert.is_not.equal(one, places({ "amqps://a/v", "amqps://b:5672/v" }, { server_name = "c" }))
+    assert.is_nil(core.places{ url = "amqp://a@b@c" })
+  end)
+
   it("is for one virtual host", function ()
     assert.matches("their virtual hosts must be the same", core.url_error{ "amqp://a/v", "amqp://b" })
     assert.is_nil(core.url_error{ "amqp://a/%2f", "amqp://b" })

@@ -7,6 +7,8 @@ local Peer = require "spec.support.peer"
 local connection = require "amqplocks.connection"
 local losses = require "amqplocks.waiting.losses"
 
+local scoped_it = coroutine.close and it or pending -- where Lua has scopes
+
 describe("with", function()
   local peer, conn, script, claim
 
@@ -59,6 +61,24 @@ describe("with", function()
       return false, nil, ...
     end, "a", nil))
   end)
+
+  it("releases once, and asks for nothing more", function()
+    local begun = 0
+    conn._driver.check = function() begun = begun + 1 end
+    with({ grant, delete }, function() end)
+    assert.equal(2, begun) -- acquire and release
+    pcall(with, { grant, delete }, error)
+    assert.equal(4, begun)
+  end)
+
+  for what, check in pairs{ ["throws"] = function() error("not now", 0) end,
+    ["is not possible there"] = function() return "not there", "phase" end } do
+    scoped_it("lets go of the lock also where its release " .. what, function()
+      pcall(with, { grant }, function() conn._driver.check = check end)
+      peer:tick()
+      peer.holder:delete "a-1-B"
+    end)
+  end
 
   it("tells the function's own nil, message, code from the lock's", function()
     local function fails() return nil, "the job failed", "timeout" end

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * A port of the native transport whose peer begins to agree on TLS keys anew (TLS 1.2) when the socket takes no more bytes.
+ * Built with the transport's own sources. Says, line by line, how many frames came and whether the port wants to know when
+ * the socket takes bytes again: when there is nothing to be sent, while TLS waits to write, and when TLS has done so. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <openssl/evp.h>
+#include <openssl/rsa.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/descriptors.h"
+#include "transport/socket.h"
+
+#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
+
+static const unsigned char HEARTBEAT[] = {8, 0, 0, 0, 0, 0, 0, 0xce};
+
+static _Atomic int full_fd = -1; /* a socket that takes no bytes */
+static int begin[2], asked[2];   /* pipes: the peer is to begin; it has asked for new keys */
+
+/* The program's functions come before those of libc, also for rabbitmq-c and OpenSSL. */
+ssize_t send(int fd, const void *bytes, size_t length, int flags) {
+  if (fd != full_fd) return sendto(fd, bytes, length, flags, NULL, 0);
+  errno = EAGAIN;
+  return -1;
+}
+
+static X509 *certificate(EVP_PKEY *key) {
+  X509 *cert = X509_new();
+  ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
+  X509_gmtime_adj(X509_getm_notBefore(cert), 0);
+  X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
+  X509_set_pubkey(cert, key);
+  CHECK(X509_sign(cert, key, EVP_sha256()));
+  return cert;
+}
+
+static SSL *accepted(int listener) {
+  SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+  EVP_PKEY *key = EVP_RSA_gen(2048);
+  CHECK(SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION));
+  CHECK(SSL_CTX_use_certificate(context, certificate(key)) == 1);
+  CHECK(SSL_CTX_use_PrivateKey(context, key) == 1);
+  SSL *ssl = SSL_new(context);
+  SSL_set_fd(ssl, accept(listener, NULL, NULL));
+  CHECK(SSL_accept(ssl) == 1);
+  return ssl;
+}
+
+static void *peer(void *argument) {
+  SSL *ssl = accepted(*(int *)argument);
+  char byte;
+  CHECK(SSL_write(ssl, HEARTBEAT, sizeof HEARTBEAT) == sizeof HEARTBEAT);
+  CHECK(read(begin[0], &byte, 1) == 1);
+  CHECK(SSL_renegotiate(ssl) == 1 && SSL_do_handshake(ssl) == 1);
+  CHECK(write(asked[1], "", 1) == 1);
+  SSL_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* reading ends with the handshake: nothing else comes */
+  while (SSL_renegotiate_pending(ssl))
+    CHECK(SSL_get_error(ssl, SSL_read(ssl, &byte, 1)) == SSL_ERROR_WANT_READ);
+  CHECK(SSL_write(ssl, HEARTBEAT, sizeof HEARTBEAT) == sizeof HEARTBEAT);
+  for (;;) pause();
+}
+
+static int listen_anywhere(struct sockaddr_in *address) {
+  socklen_t size = sizeof *address;
+  int listener = socket(AF_INET, SOCK_STREAM, 0);
+  *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  CHECK(bind(listener, (struct sockaddr *)address, size) == 0 && listen(listener, 1) == 0);
+  CHECK(getsockname(listener, (struct sockaddr *)address, &size) == 0);
+  return listener;
+}
+
+/* Waits as the native transport does, and has the port read; whether a frame came. */
+static bool receive(al_port *port) {
+  amqp_frame_t frame;
+  al_port_state state;
+  struct pollfd one = {.fd = al_socket_fd(port),
+                       .events = POLLIN | (al_socket_has_unsent(port) ? POLLOUT : 0)};
+  CHECK(poll(&one, 1, 5000) == 1);
+  while ((state = port->kind->next(port, &frame)) == AL_PORT_PART) continue;
+  CHECK(state != AL_PORT_DOWN);
+  return state == AL_PORT_FRAME;
+}
+
+static void say(const char *when, bool has_frame, const al_port *port) {
+  printf("%s: %d frame, %s\n", when, has_frame,
+         al_socket_has_unsent(port) ? "waits to write" : "does not wait to write");
+}
+
+int main(void) {
+  setvbuf(stdout, NULL, _IONBF, 0);
+  struct sockaddr_in address;
+  int listener = listen_anywhere(&address);
+  pthread_t thread;
+  al_settings settings = {.host = "127.0.0.1", .tls = true, .verify = false};
+  al_fork fork;
+  al_code code;
+  char why[256], byte;
+  CHECK(pipe(begin) == 0 && pipe(asked) == 0);
+  CHECK(pthread_create(&thread, NULL, peer, &listener) == 0);
+  settings.port = ntohs(address.sin_port);
+  CHECK(al_descriptors_init() && al_fork_init(&fork));
+  al_port *port = al_socket_connect(&settings, 10 * AL_SECOND, &fork, &code, why);
+  if (!port) fprintf(stderr, "%s\n", why);
+  CHECK(port);
+  bool has_frame = receive(port);
+  say("at first", has_frame, port);
+  full_fd = al_socket_fd(port);
+  CHECK(write(begin[1], "", 1) == 1 && read(asked[0], &byte, 1) == 1);
+  has_frame = receive(port);
+  say("full", has_frame, port);
+  full_fd = -1;
+  while (!receive(port)) continue;
+  say("not full", true, port);
+  return 0;
+}

@@ -1,0 +1,26 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Where a session leaves no copy of a password.
+local program = require "spec.support.program"
+
+after_each(program.clear)
+teardown(program.remove)
+
+local OBJECTS = (os.getenv "AMQPLOCKS_REPLAY" or ""):gsub("/fuzz/replay%-$", "/objects")
+
+describe("a session", function()
+  local path
+
+  local function build()
+    path = path or program.build("spec/support/programs/wiped.c", "librabbitmq libssl libcrypto",
+      { flags = ("-Isrc %s/core/*/*.o %s/transport/*.o"):format(OBJECTS, OBJECTS) })
+    return path
+  end
+
+  for _, transport in ipairs { "native", "loop" } do
+    (program.sanitized and pending or it)("leaves no copy of its password on the stack: " .. transport, function()
+      assert.same({ 0, "none is left\n" }, { program.run({}, build(), transport) })
+    end)
+  end
+end)
