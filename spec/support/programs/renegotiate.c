@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "transport/descriptors.h"
@@ -32,6 +33,12 @@ ssize_t send(int fd, const void *bytes, size_t length, int flags) {
   if (fd != full_fd) return sendto(fd, bytes, length, flags, NULL, 0);
   errno = EAGAIN;
   return -1;
+}
+
+int64_t al_system_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return now.tv_sec * AL_SECOND + now.tv_nsec;
 }
 
 static X509 *certificate(EVP_PKEY *key) {

@@ -11,6 +11,8 @@ local SOURCES = {}
 for i, name in ipairs { "socket", "tls", "frames", "input", "output", "descriptors", "fork" } do
   SOURCES[i] = ("src/transport/%s.c"):format(name)
 end
+table.insert(SOURCES, "src/core/base/backoff.c")
+table.insert(SOURCES, "src/core/base/random.c")
 
 describe("a native connection over TLS", function()
   it("waits until it can write, if keys are agreed on anew while its socket takes no bytes", function()
