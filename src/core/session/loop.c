@@ -195,7 +195,8 @@ al_op *al_session_close(al_session *session) {
   return op;
 }
 
-static void close_descriptors(al_session *session) {
+/* In a child process: the ports are its parent's. */
+static void leave_ports(al_session *session) {
   al_port *holder = session->holder.port,
           *prober = al_session_owns_prober(session) ? session->prober->port : NULL;
   session->holder.port = NULL;
@@ -207,7 +208,7 @@ static void close_descriptors(al_session *session) {
 
 void al_session_abort(al_session *session) {
   if (al_session_forked(session)) {
-    close_descriptors(session);
+    leave_ports(session);
     return;
   }
   AL_TURN(session);

@@ -63,7 +63,7 @@ void al_session_ref(al_session *session);
 void al_session_unref(al_session *session);
 
 /* True if this process is a child of the one that made the session. The child's copy of the session may have been
- * made in the middle of a change. So nothing of it may be read or freed; only its descriptors are closed. */
+ * made in the middle of a change. So nothing of it may be read or freed. */
 bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
