@@ -62,7 +62,8 @@ describe("the locks of a killed process whose children live on", function()
         local pid = fork.fork()
         if pid > 0 then return pid end
         fn()
-        while true do socket.sleep(100) end
+        for _ = 1, 120 do socket.sleep(1) end -- longer than any test; and a child of a child ends, too
+        fork.exit(0)
       end
     ]], cpath, url, name, mutex)
     return server, name, mutex
