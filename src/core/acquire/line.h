@@ -48,7 +48,7 @@ void al_line_init(al_line *line, al_op *op, al_resource *resource, const al_acqu
 /* Makes the place in line, if there is none. False: no memory, and the operation has failed. */
 bool al_line_make(al_line *line);
 
-/* Before every search: joins if that is due, and remembers how things stood. What rings from now on is not missed.
+/* Before every search: joins if that is due, and remembers how things stood. No ring from now on is missed.
  * False: the operation has failed. */
 bool al_line_begin_search(al_line *line);
 
