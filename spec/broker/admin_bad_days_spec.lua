@@ -354,7 +354,7 @@ describe("administering", function ()
     local user, url
 
     local function allow(write)
-      scene.ctl("set_permissions", user, "^(?!.*no-configure|.*few-slots.*-[3-9]-A$)", write, "^(?!.*no-read)")
+      broker.suite:permit(user, "^(?!.*no-configure|.*few-slots.*-[3-9]-A$)", write, "^(?!.*no-read)")
     end
 
     local function as_user(prefix)
@@ -366,11 +366,10 @@ describe("administering", function ()
     if scene.operated then
       setup(function ()
         user = client.unique("user")
-        url = os.getenv "AMQP_URL":gsub("//.*@", "//" .. user .. ":password@")
-        scene.ctl("add_user", user, "password")
+        url = broker.suite:add_user(user)
         allow(".*")
       end)
-      teardown(function () scene.ctl("delete_user", user) end)
+      teardown(function () broker.suite:delete_user(user) end)
     end
 
     operated_it("and closes the connection half-way, tells so, and how to finish", function ()
@@ -378,7 +377,8 @@ describe("administering", function ()
       between.url = url:gsub(":%d+$", between.url:match ":%d+$")
       local other = administrator("create(10)", between.url)
       assert.is_true(between:run(nth(2, is_slot_method "queue.declare")))
-      scene.ctl("close_all_user_connections", user, "because")
+      until_true(function () return #standing() == 2 end)
+      broker.suite:close_connections_of(user, "because")
       assert.is_false(between:run())
       assert.equal("lost", other:line())
       names(other:line(), name, "because", "resize(10)")
@@ -393,7 +393,7 @@ describe("administering", function ()
       scene.hold(raw:channel(), mutex())
       local other = administrator("create(10)", between.url)
       assert.is_true(between:run(nth(2, wants_mutex)))
-      scene.ctl("close_all_user_connections", user, "because")
+      broker.suite:close_connections_of(user, "because")
       assert.is_false(between:run(nth(1000, wants_mutex)))
       assert.equal("unreachable", other:line())
       names(other:line(), "because")
@@ -403,7 +403,7 @@ describe("administering", function ()
     operated_it("and closes the connection between two acts, works on, if not at once", function ()
       local theirs = as_user "all"
       assert.equal(2, theirs:create(2))
-      scene.ctl("close_all_user_connections", user, "because")
+      broker.suite:close_connections_of(user, "because")
       local count, message, code = theirs:add(1)
       if not count then names(failed("unreachable", count, message, code), "because") end
       assert.equal(3, theirs:resize(3))
@@ -415,7 +415,8 @@ describe("administering", function ()
       local between = new_relay()
       local other = administrator("create(10)", between.url)
       assert.is_true(between:run(nth(2, is_slot_method "queue.declare")))
-      scene.ctl("delete_queue", mutex())
+      until_true(function () return #standing() == 2 end)
+      broker.suite:delete_queue(mutex())
       assert.is_false(between:run())
       assert.equal("lost", other:line())
       names(other:line(), name, "mutex", "deleted", "resize(10)")
@@ -486,17 +487,15 @@ describe("administering", function ()
     -- There is room for so many queues; whatever it needs more for is taken up, and given back, by a third.
     operated_describe("and limits the queues", function ()
       local ROOM = 13
-      local vhost, theirs
+      local vhost, vhost_url, theirs
 
       setup(function ()
         vhost = client.unique("limited")
-        scene.ctl("add_vhost", vhost)
-        scene.ctl("set_permissions", "-p", vhost, "guest", ".*", ".*", ".*")
-        scene.ctl("set_vhost_limits", "-p", vhost, ('{"max-queues": %d}'):format(ROOM))
+        vhost_url = broker.suite:add_vhost(vhost, { queues = ROOM })
       end)
-      teardown(function () scene.ctl("delete_vhost", vhost) end)
+      teardown(function () broker.suite:delete_vhost(vhost) end)
       before_each(function ()
-        theirs = connect(os.getenv "AMQP_URL" .. "/" .. vhost):admin(name)
+        theirs = connect(vhost_url):admin(name)
         raw = scene.connect{ virtual_host = vhost }
         scene.undo(function () sweep(20, { virtual_host = vhost }) end)
         failed("not_found", theirs:destroy()) -- who administers leaves a bolt, where there are any
@@ -547,13 +546,13 @@ describe("administering", function ()
       local is_over
       local function over()
         if is_over then return end
-        scene.ctl("set_vm_memory_high_watermark", "0.4")
+        broker.suite:alarm(false)
         is_over = true
       end
       scene.undo(over)
       local watching = scene.connect()
       local publisher = watching:channel()
-      scene.ctl("set_vm_memory_high_watermark", "0")
+      broker.suite:alarm(true)
       until_true(function ()
         publisher:publish{ routing_key = name }
         return watching:find(function (frame) return frame.method == "connection.blocked" end, 0.05)

@@ -149,7 +149,7 @@ describe("connect", function()
   operated_it("says that the limit of the virtual host is reached", function()
     local vhost, name = client.unique("vhost"), "spec.limited"
     stage.undo(function() broker.suite:delete_vhost(vhost) end)
-    local address = broker.suite:add_vhost(vhost, 2)
+    local address = broker.suite:add_vhost(vhost, { connections = 2 })
     local holding = stage.client(address)
     assert(holding:declare(stage.slot(name, 1), { durable = true }))
     local conn = stage.connect(address)

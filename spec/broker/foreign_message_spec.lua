@@ -38,16 +38,15 @@ local user = client.unique("stranger")
 
 setup(function()
   if not scene.operated then return end
-  scene.ctl("add_user", user, "secret")
-  scene.ctl("set_permissions", user, "^$", "^amq\\.default$", "^$")
+  broker.suite:add_user(user, "^$", "^amq\\.default$", "^$")
 end)
 
 teardown(function()
-  if scene.operated then scene.ctl("delete_user", user) end
+  if scene.operated then broker.suite:delete_user(user) end
 end)
 
 local function stranger()
-  return stage.client(nil, scene.operated and { user = user, password = "secret" } or nil)
+  return stage.client(nil, scene.operated and { user = user, password = "password" } or nil)
 end
 
 -- Publishes a message of each kind, and waits until the broker has taken it.

@@ -10,18 +10,18 @@ local scene = require "spec.broker.facts.scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local node
+local node, operated_it = broker.suite, broker.operated_it(it, pending)
 
-setup(function() node = broker.start() end)
-teardown(function() node:remove() end)
-before_each(function() node:tell "rabbit_boot_state:set(stopping), ok." end)
-after_each(function() node:tell "rabbit_boot_state:set(ready), ok." end)
+if node then
+  before_each(function() node:tell "rabbit_boot_state:set(stopping), ok." end)
+  after_each(function() node:tell "rabbit_boot_state:set(ready), ok." end)
+end
 after_each(stage.clear)
 
 describe("while a node is being stopped", function()
   local function connect() return stage.client(node.url) end
 
-  it("an exclusive queue that was deleted and declared again may be another's soon, on RabbitMQ 4", function()
+  operated_it("an exclusive queue that was deleted and declared again may be another's soon, on RabbitMQ 4", function()
     local name, one, other = scene.name(), connect(), connect()
     local first, second = one:channel(), one:channel()
     scene.hold(first, name)
@@ -36,7 +36,7 @@ describe("while a node is being stopped", function()
     assert(second:call{ method = "basic.qos", prefetch_count = 1 })  -- and whose it was has not been told
   end)
 
-  it("a lock that was let go of and taken again is nobody else's, whatever its connection does meanwhile", function()
+  operated_it("a lock that was released and taken again is nobody else's, whatever its connection does meanwhile", function()
     local name, witness, conn = stage.name(), connect(), stage.connect(node.url)
     local theirs = assert(stage.connect(node.url):mutex(name .. ".theirs"):try_acquire())
     assert(conn:mutex(name):try_acquire()):release()

@@ -116,11 +116,11 @@ for _, shared in ipairs { false, true } do
       local path = ("/ask?name=%s&user=%s"):format(name, user)
       body(server, "/set?password=password")
       assert.equal("slot 1", body(server, path))
-      broker.suite:ctl("change_password", user, "another")
+      broker.suite:change_password(user, "another")
       body(server, "/set?password=another")
       assert.equal("slot 1", body(server, path))
       assert.equal(1, connected(user .. " prober"), "another password needs no other connection of the worker's")
-      broker.suite:ctl("close_all_user_connections", user, "rotated")
+      broker.suite:close_connections_of(user, "rotated")
       until_true(function() -- the end of the worker's connections may be found only by the first call
         local answer = body(server, path)
         return answer == "slot 1", answer

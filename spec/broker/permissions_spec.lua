@@ -3,6 +3,7 @@
 
 -- The permissions the guide names are enough, and not more than enough.
 local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 
@@ -12,10 +13,8 @@ operated_describe("the guide's permissions", function()
   local name, conns, notes
 
   local function connect_as(user, configure, write, read)
-    scene.ctl("add_user", user, "secret")
-    scene.undo(function() scene.ctl("delete_user", user) end)
-    scene.ctl("set_permissions", user, configure, write, read)
-    local url = os.getenv("AMQP_URL"):gsub("//[^@]*@", "//" .. user .. ":secret@")
+    local url = broker.suite:add_user(user, configure, write, read)
+    scene.undo(function() broker.suite:delete_user(user) end)
     local conn = assert(amqplocks.connect(url, { log = function(_, note) table.insert(notes, note) end }))
     conns[#conns + 1] = conn
     return conn
@@ -25,7 +24,7 @@ operated_describe("the guide's permissions", function()
   local function is_strict()
     local url, user = os.getenv "AMQP_URL", name .. "-nobody"
     connect_as(user, "", "", "")
-    local nobody = assert(client.connect(url, { user = user, password = "secret" }))
+    local nobody = assert(client.connect(url, { user = user, password = "password" }))
     local _, refusal = nobody:channel():call { method = "queue.declare", queue = name, passive = true }
     nobody:close()
     return refusal.code == 403
@@ -97,12 +96,11 @@ operated_describe("a user who may only read one lock", function()
   -- The guide's permissions to read `theirs`, in this virtual host; gives the user.
   local function reader(vhost)
     local user = theirs .. "-reader"
-    scene.ctl("add_user", user, "secret")
-    scene.undo(function() scene.ctl("delete_user", user) end)
-    scene.ctl("set_permissions", "-p", vhost or "/", user,
+    scene.undo(function() broker.suite:delete_user(user) end)
+    broker.suite:add_user(user,
       ("^%s-(reader-[0-9a-f]+|writer(-bolt)?|rwbell)$"):format(theirs),
       ("^(amq\\.default|%s-reader-[0-9a-f]+)$"):format(theirs),
-      ("^(amq\\.direct|%s-(reader-[0-9a-f]+|rwbell))$"):format(theirs))
+      ("^(amq\\.direct|%s-(reader-[0-9a-f]+|rwbell))$"):format(theirs), vhost)
     return user
   end
 
@@ -114,7 +112,7 @@ operated_describe("a user who may only read one lock", function()
 
   -- Binds a queue of its own with the other lock's key; gives the connection.
   local function bind(address, user)
-    local own = assert(client.connect(address, { user = user, password = "secret" }))
+    local own = assert(client.connect(address, { user = user, password = "password" }))
     scene.undo(function() own:close() end)
     local channel, queue = own:channel(), theirs .. "-reader-0123456789abcdef"
     assert(channel:call(scene.holder(queue)))
@@ -142,12 +140,12 @@ operated_describe("a user who may only read one lock", function()
 
   it("disturbs nobody in another virtual host", function()
     local vhost = client.unique "vhost"
-    scene.ctl("add_vhost", vhost)
-    scene.undo(function() scene.ctl("delete_vhost", vhost) end)
+    scene.undo(function() broker.suite:delete_vhost(vhost) end)
+    local url = broker.suite:add_vhost(vhost, { connections = 50 })
     local rwlock, user = writer(), reader(vhost)
-    local elsewhere = os.getenv "AMQP_URL":gsub("//[^@]*@", "//" .. user .. ":secret@")
+    local elsewhere = os.getenv "AMQP_URL":gsub("//[^@]*@", "//" .. user .. ":password@")
     assert.equal("vhost", select(3, amqplocks.connect(elsewhere)))
-    local own = bind(os.getenv "AMQP_URL" .. "/" .. vhost, user)
+    local own = bind(url, user)
     assert(rwlock:try_write()):release()
     own:close()
   end)

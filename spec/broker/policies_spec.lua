@@ -18,11 +18,11 @@ teardown(stage.check)
 local function vhost()
   local name = client.unique "vhost"
   stage.undo(function() broker.suite:delete_vhost(name) end)
-  return broker.suite:add_vhost(name, 50), name
+  return broker.suite:add_vhost(name, { connections = 50 }), name
 end
 
 local function policy(on, pattern, definition)
-  broker.suite:ctl("set_policy", "-p", on, "meddling", pattern, definition, "--apply-to", "queues")
+  broker.suite:set_policy(on, "meddling", pattern, definition)
 end
 
 local function queue_types(on)
@@ -80,7 +80,7 @@ describe("a policy with", function()
     policy(on, "\\.semaphore$", '{"message-ttl":0}')
     assert.equal(2, permits:create(2))
     stage.fails("busy", permits:try_acquire())
-    broker.suite:ctl("clear_policy", "-p", on, "meddling")
+    broker.suite:clear_policy(on, "meddling")
     until_true(function() return (permits:repair()) == 2 end)
     assert.is_true(stage.take(permits):release())
   end)
@@ -90,7 +90,7 @@ describe("a virtual host whose queues are quorum by default", function()
   operated_it("gets the queues that we ask for, and locks of every kind work", function()
     local name = client.unique "vhost"
     stage.undo(function() broker.suite:delete_vhost(name) end)
-    local url = broker.suite:add_vhost(name, 50, "quorum")
+    local url = broker.suite:add_vhost(name, { connections = 50 }, "quorum")
     local conn = stage.connect(url)
     assert(stage.client(url):declare("plain", { durable = true }))
     assert.equal(1, conn:admin("images"):create(1))

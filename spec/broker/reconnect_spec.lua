@@ -12,17 +12,14 @@ local operated_it = broker.operated_it(it, pending)
 after_each(stage.clear)
 
 describe("a connection to a broker that is gone", function()
-  local node, conn, sem, told
+  local node, conn, sem, told = broker.suite, nil, nil, nil
 
-  setup(function() if broker.suite then node = broker.start() end end)
-  teardown(function() if node then node:remove() end end)
 
   before_each(function()
     if not node then return end
     told = {}
     conn = stage.connect(node.url, { on_lost = function(lock) table.insert(told, lock) end })
-    assert(conn:admin("images"):resize(2))
-    sem = conn:semaphore("images")
+    sem = conn:semaphore(stage.semaphore(2))
   end)
 
   -- Counts how often the library is entered to wait.

@@ -132,9 +132,8 @@ robbed_describe("a holder who was robbed", function ()
   end)
 
   it("of a slot is waited for under a policy that rejects what is published: its bolt's own arguments win", function ()
-    broker.suite:ctl("set_policy", "rejecting", "[-]bolt$", '{"overflow":"reject-publish","max-length":0}',
-      "--apply-to", "queues")
-    stage.undo(function () broker.suite:ctl("clear_policy", "rejecting") end)
+    broker.suite:set_policy("/", "rejecting", "[-]bolt$", '{"overflow":"reject-publish","max-length":0}')
+    stage.undo(function () broker.suite:clear_policy("/", "rejecting") end)
     local lock, name = robbed "slot"
     local admin = other:admin(name)
     assert.equal("present", stage.client():probe(stage.holder(name, 1) .. "-bolt"))

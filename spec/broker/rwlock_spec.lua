@@ -642,21 +642,20 @@ describe("an operator", function()
   operated_it("whose policy has whatever is sent to amq.direct arrive somewhere is told so by who writes", function()
     local name, vhost = client.unique "lock", client.unique "vhost"
     stage.undo(function() broker.suite:delete_vhost(vhost) end)
-    local url = broker.suite:add_vhost(vhost, 20)
+    local url = broker.suite:add_vhost(vhost, { connections = 20 })
     local channel = stage.client(url):channel()
     assert(channel:call{ method = "queue.declare", queue = "everything", durable = true })
     assert(channel:call{ method = "queue.bind", queue = "everything", exchange = "amq.fanout" })
     local gated = gate.new(stage.connect(url), "write", name)
     assert.is_true(stage.take(gated):release())
-    broker.suite:ctl("set_policy", "-p", vhost, "catch", "^amq\\.direct$", '{"alternate-exchange":"amq.fanout"}',
-      "--apply-to", "exchanges")
+    broker.suite:set_policy(vhost, "catch", "^amq\\.direct$", '{"alternate-exchange":"amq.fanout"}', "exchanges")
     local other = stage.client(url)
     for _, options in ipairs{ { timeout = 0 }, { timeout = 20 } } do
       assert.matches("alternate-exchange", stage.fails("conflict", gated:acquire(options)), 1, true)
       until_true(function() return not other:exists(door(name)) end)
     end
     assert.is_true(gate.take("read", name, nil, stage.connect(url)):verify()) -- who only reads does not mind
-    broker.suite:ctl("clear_policy", "-p", vhost, "catch")
+    broker.suite:clear_policy(vhost, "catch")
     stage.fails("busy", gated:try_acquire())
   end)
 
@@ -834,13 +833,10 @@ describe("a process that is killed at any step keeps nobody out:", function()
 end)
 
 describe("when the broker is started again", function()
-  local node
-
-  setup(function() if broker.suite then node = broker.start() end end)
-  teardown(function() if node then node:remove() end end)
+  local node = broker.suite
 
   operated_it("whoever was inside is not any more, who waited is told so, and who comes again comes in", function()
-    local name = client.unique "lock"
+    local name = gate.name()
     local sides = {}
     for i, kind in ipairs{ "read", "mutex", "write" } do
       sides[i] = gate.process(kind, name, nil, node.url)

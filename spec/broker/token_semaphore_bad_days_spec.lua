@@ -295,10 +295,7 @@ describe("a permit of a token semaphore", function ()
   end)
 
   describe("on a broker that is killed", function ()
-    local node
-
-    setup(function () if broker.suite then node = broker.start() end end)
-    teardown(function () if node then node:remove() end end)
+    local node = broker.suite
 
     -- Of classic queues: RabbitMQ 3.10 may leave a quorum queue without a leader then, whoever asks for it.
     operated_it("is lost, and there again when the broker is", function ()

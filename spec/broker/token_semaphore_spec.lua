@@ -701,21 +701,19 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
 end)
 
 describe("when the broker is restarted", function()
-  local node
-
-  setup(function() if broker.suite then node = broker.start() end end)
-  teardown(function() if node then node:remove() end end)
+  local node = broker.suite
 
   operated_it("who held a permit has lost it, all are there again, who waited is told", function()
-    local held, told, names = {}, {}, { "classic", "quorum" }
-    local conn = stage.connect(node.url, { on_lost = function(lock) table.insert(told, lock) end })
-    local waiter = worker("classic", nil, node.url)
-    for _, name in ipairs(names) do
-      local sem = conn:token_semaphore(name, { queue_type = name })
+    local held, told = {}, {}
+    local conn = stage.connect(nil, { on_lost = function(lock) table.insert(told, lock) end })
+    local classic, quorum = scene.name(), scene.name()
+    local semaphores = { conn:token_semaphore(classic), conn:token_semaphore(quorum, { queue_type = "quorum" }) }
+    for _, sem in ipairs(semaphores) do
       assert.equal(2, sem:create(2))
       table.insert(held, stage.take(sem))
       table.insert(held, stage.take(sem))
     end
+    local waiter = worker(classic)
     line.begin(waiter)
     until_true(function() return line.waits(waiter) end, SECONDS)
     node:stop()
@@ -729,8 +727,7 @@ describe("when the broker is restarted", function()
     end
     assert.equal(4, #told)
     node:restart()
-    for _, name in ipairs(names) do
-      local sem = conn:token_semaphore(name, { queue_type = name })
+    for _, sem in ipairs(semaphores) do
       local locks = { stage.take(sem, { timeout = SECONDS }), stage.take(sem, { timeout = SECONDS }) }
       fails("busy", sem:try_acquire())
       assert.is_true(locks[1]:verify() and locks[2]:verify())

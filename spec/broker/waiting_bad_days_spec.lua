@@ -323,10 +323,7 @@ describe("when an operator", function()
 end)
 
 describe("when the broker is started again", function()
-  local node
-
-  setup(function() if broker.suite then node = broker.start() end end)
-  teardown(function() if node then node:remove() end end)
+  local node = broker.suite
 
   operated_it("who waits is told, locks are lost, and a token for each slot is there for who comes again", function()
     local name, sides = stage.name(), {}
@@ -358,5 +355,6 @@ describe("when the broker is started again", function()
       local books = assert(before:channel():call(bell))
       return books.message_count == 2 and books.consumer_count == 0
     end, 20)
+    assert.is_true(conn:admin(name):destroy())
   end)
 end)

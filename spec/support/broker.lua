@@ -6,7 +6,8 @@
 --     local broker = require "spec.support.broker"
 --     broker.suite:ctl("list_queues", "name")           -- rabbitmqctl
 --     broker.suite:delete_queue("held by anybody")      -- and what else an operator does
---     local node = broker.start("channel_max = 10")     -- and node.url leads to it
+--     broker.suite:restart()                            -- each worker of the suite has a node of its own
+--     local node = broker.start("channel_max = 10")     -- one more, which takes five seconds of a processor
 --     node:stop() node:kill() node:restart()
 --     node:remove()
 local socket = require "socket"
@@ -180,34 +181,37 @@ function node:close_connection(name)
   self:tell(CONNECTION .. 'rabbit_networking:close_connection(Pid, "the operator wants it").', name)
 end
 
-local PERMIT = 'ok = rabbit_auth_backend_internal:set_permissions($1, <<"/">>, $2, $3, $4, <<"the operator">>)'
+local PERMIT = 'ok = rabbit_auth_backend_internal:set_permissions($1, $5, $2, $3, $4, <<"the operator">>)'
 
---- Adds a user with these permissions (regular expressions), or without any; gives the node's URL for it.
-function node:add_user(name, configure, write, read)
+--- Adds a user, whose password is "password", with these permissions (regular expressions) in "/" or another virtual
+-- host, or without any; gives the node's URL for it.
+function node:add_user(name, configure, write, read, vhost)
   local add = 'ok = rabbit_auth_backend_internal:add_user($1, <<"password">>, <<"the operator">>)'
-  self:tell(add .. (configure and ", " .. PERMIT or "") .. ".", name, configure, write, read)
+  self:tell(add .. (configure and ", " .. PERMIT or "") .. ".", name, configure, write, read, vhost or "/")
   return (self.url:gsub("//.-@", "//" .. name .. ":password@"))
 end
 
 --- Changes what a user may do. A channel keeps what it has looked up until it rests: with a queue given, this waits
 -- until the channel that consumes it does.
 function node:permit(name, configure, write, read, queue)
-  self:tell(PERMIT .. (queue and ", " .. LOOKUP:gsub("%$1", "$5") .. [[
+  self:tell(PERMIT .. (queue and ", " .. LOOKUP:gsub("%$1", "$6") .. [[
     [C | _] = rabbit_amqqueue:consumers(Q),
     Rest = fun(Rest) -> case process_info(element(1, C), current_function) of
       {_, {erlang, hibernate, _}} -> ok;
       _ -> timer:sleep(10), Rest(Rest)
     end end,
-    Rest(Rest).]] or "."), name, configure, write, read, queue)
+    Rest(Rest).]] or "."), name, configure, write, read, "/", queue)
 end
 
---- Adds a virtual host that its guest may use, with at most so many connections; gives its URL. `queue_type`: of queues
--- for which nobody asks for a type.
+--- Adds a virtual host that its guest may use; gives its URL. `most`: { connections = n } or { queues = n }.
+-- `queue_type`: of queues for which nobody asks for a type.
 function node:add_vhost(name, most, queue_type)
+  local what, limit = next(most)
   if queue_type then self:ctl("add_vhost", name, "--default-queue-type", queue_type) end
   self:tell('rabbit_vhost:add($1, <<"the operator">>), ok = rabbit_auth_backend_internal:set_permissions('
     .. '<<"guest">>, $1, <<".*">>, <<".*">>, <<".*">>, <<"the operator">>), '
-    .. 'rabbit_vhost_limit:parse_set($1, $2, <<"the operator">>).', name, ('{"max-connections": %d}'):format(most))
+    .. 'rabbit_vhost_limit:parse_set($1, $2, <<"the operator">>).', name,
+    ('{"max-%s": %d}'):format(what, limit))
   return self.url .. "/" .. name
 end
 
@@ -242,6 +246,28 @@ end
 
 --- Throws when there are queues whose names begin so, other than bolts.
 function node:assert_none(prefix) self:tell("Left = " .. NAMES .. ", [] = Left, ok.", prefix) end
+
+--- Applies a policy to the queues whose names match a pattern, or to `what` else; `definition` is JSON. `clear_policy`
+-- removes it. Both return before the queues know.
+function node:set_policy(vhost, name, pattern, definition, what)
+  self:tell('rabbit_policy:parse_set($1, $2, $3, $4, 0, $5, <<"the operator">>).', vhost, name, pattern, definition,
+    what or "queues")
+end
+
+function node:clear_policy(vhost, name) self:tell('rabbit_policy:delete($1, $2, <<"the operator">>).', vhost, name) end
+
+--- Gives a user another password.
+function node:change_password(user, password)
+  self:tell('rabbit_auth_backend_internal:change_password($1, $2, <<"the operator">>).', user, password)
+end
+
+--- Closes all connections of a user, and gives them these words.
+function node:close_connections_of(user, words)
+  self:tell("rabbit_networking:close_all_user_connections($1, $2).", user, words)
+end
+
+--- Changes the name by which a client knows the cluster.
+function node:name_cluster(name) self:tell('rabbit_nodes:set_cluster_name($1, <<"the operator">>).', name) end
 
 --- Deletes a user, and with it its connections.
 function node:delete_user(name)

@@ -289,6 +289,20 @@ function client:abort()
   self.socket:close()
 end
 
+-- Whether neither side has ended it, as far as what has arrived tells.
+local function is_open(self)
+  self:find(function () return false end, 0)
+  return not self.ended and not self.closed
+end
+
+local shared
+
+--- A connection to $AMQP_URL for the questions of a whole file: another one when the broker has ended the last.
+function client.shared()
+  if not shared or not is_open(shared) then shared = assert(client.connect()) end
+  return shared
+end
+
 -- Questions about queues --------------------------------------------------------------------------------------------
 -- Each on a channel of its own, because the broker's "no" closes the channel.
 

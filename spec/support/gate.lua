@@ -21,13 +21,6 @@ local gate = {}
 
 local SECONDS = 20
 
-local asking -- asks for all tests of a file
-
-local function asker()
-  asking = asking or assert(client.connect())
-  return asking
-end
-
 -- Names -------------------------------------------------------------------------------------------------------------
 
 local QUEUES = { mutex = "-mutex", write = "-writer" }
@@ -46,7 +39,7 @@ function gate.key(name) return name .. "-readers" end
 
 --- Whether anybody is bound to amq.direct as a reader.
 function gate.is_read(name)
-  local channel, absent = asker():channel():confirm(), false
+  local channel, absent = client.shared():channel():confirm(), false
   channel:publish{ exchange = "amq.direct", routing_key = gate.key(name), mandatory = true }
   local answer
   repeat
@@ -60,7 +53,7 @@ end
 --- Whether the mutex is held, the door shut, somebody reading.
 function gate.held(kind, name)
   if kind == "read" then return gate.is_read(name) end
-  return asker():locked(gate.queue(kind, name))
+  return client.shared():locked(gate.queue(kind, name))
 end
 
 function gate.until_held(kind, name)
@@ -72,7 +65,7 @@ function gate.until_free(kind, name)
 end
 
 --- Whether there is a bell.
-function gate.has_bell(kind, name) return asker():exists(gate.bell(kind, name)) end
+function gate.has_bell(kind, name) return client.shared():exists(gate.bell(kind, name)) end
 
 --- Has somebody wait for it in vain, while it is held, until there is a bell.
 function gate.make_bell(kind, name)

@@ -22,13 +22,10 @@ local line = {}
 local FAR = 600 -- seconds: whoever looks again only then, and gets a slot, was woken
 local SECONDS = 20
 
-local asking -- asks for all tests of a file
-
 --- How many tokens of a semaphore nobody has in hand, and how many consumers its bell has: those who wait, and those
 -- who hold a slot with a token. Nil: there is no bell. `bell`: another than a semaphore's.
 function line.at(name, bell)
-  if not asking then asking = assert(client.connect()) end
-  local channel = asking:channel()
+  local channel = client.shared():channel()
   local answer, reason = channel:call{ method = "queue.declare", queue = bell or stage.bell(name), passive = true }
   channel:close()
   if answer then return answer.message_count, answer.consumer_count end

@@ -16,7 +16,7 @@
 --     proxy:lose("queue.declare-ok")   -- the next of these, on whichever connection, gets lost, and all after it
 --     proxy:cut_claiming()             -- the next declare of an exclusive queue arrives, and ends its connection
 --
--- It ends with the process.clear() of the test.
+-- It ends with the process.clear() of the test, or, and all connections with it, by close().
 local url = require "socket.url"
 local process = require "spec.support.process"
 local values = require "spec.support.programs.values"
@@ -84,5 +84,11 @@ function proxy:count() return tell(self, "count") end
 
 --- How many AMQP frames came from both sides, heartbeats apart; and how many heartbeats.
 function proxy:frames() return select(2, tell(self, "count")) end
+
+--- Ends the proxy, and with it all connections: from here on nobody listens.
+function proxy:close()
+  self.server:kill()
+  self.server:forget()
+end
 
 return proxy

@@ -22,7 +22,6 @@ local until_true = require "spec.support.until"
 local stage = {}
 
 local connections, clients, kept, semaphores, undone = {}, {}, {}, {}, {}
-local other -- asks for the test, on a connection of its own
 
 local SLOT = { durable = true, arguments = {
   ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
@@ -53,11 +52,6 @@ function stage.process(name, options, url)
   return new
 end
 
-local function look()
-  if not other then other = assert(client.connect()) end
-  return other
-end
-
 -- Semaphores --------------------------------------------------------------------------------------------------------
 
 --- The name of slot i's queue, and of its holder's.
@@ -81,7 +75,7 @@ end
 --- Adds slots first … last to a semaphore, by hand. The arguments are those of the design unless given.
 function stage.add(name, first, last, options)
   semaphores[name] = math.max(semaphores[name], last)
-  for i = first, last do assert(look():declare(stage.slot(name, i), options or SLOT)) end
+  for i = first, last do assert(client.shared():declare(stage.slot(name, i), options or SLOT)) end
 end
 
 --- The name of a semaphore's doorbell.
@@ -90,13 +84,13 @@ function stage.bell(name) return name .. "-bell" end
 --- Puts so many tokens into a doorbell, as who rings does.
 function stage.ring(name, tokens)
   for _ = 1, tokens do
-    assert.equal("present", look():probe(stage.bell(name), { type = "amqplocks.token", delivery_mode = 2 }))
+    assert.equal("present", client.shared():probe(stage.bell(name), { type = "amqplocks.token", delivery_mode = 2 }))
   end
 end
 
 --- Makes a doorbell, with so many tokens in it.
 function stage.hang(name, tokens)
-  assert(look():declare(stage.bell(name), { durable = true, arguments = { ["x-queue-type"] = "classic" } }))
+  assert(client.shared():declare(stage.bell(name), { durable = true, arguments = { ["x-queue-type"] = "classic" } }))
   stage.ring(name, tokens)
 end
 
@@ -109,7 +103,7 @@ function stage.semaphore(slots, suffix)
 end
 
 --- Deletes a queue that is nobody's own.
-function stage.delete(queue) assert(look():delete(queue)) end
+function stage.delete(queue) assert(client.shared():delete(queue)) end
 
 --- Takes a slot away, as an administrator would.
 function stage.remove(name, i) stage.delete(stage.slot(name, i)) end
@@ -131,10 +125,10 @@ end
 -- The other side --------------------------------------------------------------------------------------------------
 
 --- Whether slot i is held: its holder's queue is exclusive, and not ours.
-function stage.held(name, i) return look():locked(stage.holder(name, i)) end
+function stage.held(name, i) return client.shared():locked(stage.holder(name, i)) end
 
 --- Whether nobody holds slot i.
-function stage.free(name, i) return not look():exists(stage.holder(name, i)) end
+function stage.free(name, i) return not client.shared():exists(stage.holder(name, i)) end
 
 function stage.until_free(name, i, seconds)
   until_true(function() return stage.free(name, i) end, seconds)
@@ -233,7 +227,7 @@ local function clear_semaphore(name, slots)
     stage.remove(name, i)
   end
   stage.delete(stage.bell(name))
-  assert(not look():exists(name .. "-admin"), "somebody still administers " .. name)
+  assert(not client.shared():exists(name .. "-admin"), "somebody still administers " .. name)
 end
 
 --- To be called after each test: ends what it began, checks that no slot of its semaphores is held, deletes them.

@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- What an operator can bring about: alarms, permissions, and refusals at the door.
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
@@ -23,13 +24,13 @@ end
 
 local function memory_alarm()
   local function over()
-    scene.ctl("set_vm_memory_high_watermark", "0.4")
+    broker.suite:alarm(false)
     local asking = assert(client.connect())
     assert.equal("absent", asking:probe(scene.name()))  -- published, so no alarm
     asking:close()
   end
   scene.undo(over)
-  scene.ctl("set_vm_memory_high_watermark", "0")
+  broker.suite:alarm(true)
   return over
 end
 
@@ -82,9 +83,8 @@ describe("a user", function ()
 
   local function user(configure, write, read)
     local name = client.unique("user")
-    scene.undo(function () scene.ctl("delete_user", name) end)
-    scene.ctl("add_user", name, "password")
-    scene.ctl("set_permissions", name, configure, write, read)
+    scene.undo(function () broker.suite:delete_user(name) end)
+    broker.suite:add_user(name, configure, write, read)
     return { user = name, password = "password" }
   end
 

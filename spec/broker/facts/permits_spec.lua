@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Messages as permits: who has one, how many are free, how they are given back, and what else can take one away.
+local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
@@ -250,7 +251,7 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
       served(taker(queue, nil, { ["x-amqplocks-holder"] = "somebody at work" }))
       local listed
       until_true(function ()
-        listed = scene.ctl("--quiet", "list_consumers", "queue_name", "arguments")
+        listed = broker.suite:ctl("list_consumers", "queue_name", "arguments")
         return listed:find(queue, 1, true)
       end)
       assert.truthy(listed:match(queue:gsub("%p", "%%%0") .. "[^\n]*"):find("somebody at work", 1, true))
@@ -347,8 +348,8 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
   local function impatient()
     local set = "[application:set_env(rabbit, Key, Value) || {Key, Value} <- "
       .. "[{consumer_timeout, %d}, {channel_tick_interval, %d}]]."
-    scene.undo(function () scene.ctl("eval", set:format(1800000, 60000)) end)
-    scene.ctl("eval", set:format(1000, 50))
+    scene.undo(function () broker.suite:ask(set:format(1800000, 60000)) end)
+    broker.suite:ask(set:format(1000, 50))
   end
 
   -- One that holds a permit, and one that waits for it.

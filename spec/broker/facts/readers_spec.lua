@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- A reader's entry, a writer's door, and how the broker keeps each from missing the other.
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
@@ -170,9 +171,8 @@ describe("a reader's entry in one write", function ()
     for _, rights in ipairs{ { write = others_only, read = all, enough = true }, { write = "", read = all },
       { write = all, read = others_only } } do
       local user, other = client.unique("user"), scene.connect()
-      scene.undo(function () scene.ctl("delete_user", user) end)
-      scene.ctl("add_user", user, "password")
-      scene.ctl("set_permissions", user, all, rights.write, rights.read)
+      scene.undo(function () broker.suite:delete_user(user) end)
+      broker.suite:add_user(user, all, rights.write, rights.read)
       local channel = scene.connect({ user = user, password = "password" }):channel()
       local name = send_entry(channel, scene.name())
       local inside, reason = entered(channel, 3)

@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Readers bound to an exchange and counted by one probe.
+local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
@@ -77,11 +78,11 @@ describe("readers bound to amq.direct", function ()
     assert(prober:call{ method = "queue.bind", queue = catcher, exchange = name })
     assert.equal("absent", routed(prober, "amq.direct", scene.name()))
     scene.undo(function ()
-      scene.ctl("clear_policy", name)
+      broker.suite:clear_policy("/", name)
       until_true(function () return routed(prober, "amq.direct", scene.name()) == "absent" end)
     end)
     local policy = ('{"alternate-exchange":"%s"}'):format(name)
-    scene.ctl("set_policy", "--apply-to", "exchanges", name, "^amq\\.direct$", policy)
+    broker.suite:set_policy("/", name, "^amq\\.direct$", policy, "exchanges")
     until_true(function () return routed(prober, "amq.direct", scene.name()) == "present" end)
   end)
 end)

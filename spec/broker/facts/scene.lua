@@ -6,7 +6,6 @@
 --
 --     after_each(scene.clear)
 local client = require "spec.support.client"
-local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
 local scene = {}
@@ -118,11 +117,6 @@ end
 function scene.ring(bell)
   local channel = scene.channel():confirm()
   assert(scene.publish(channel, { routing_key = bell, properties = { delivery_mode = 2 } }) == "basic.ack")
-end
-
---- rabbitmqctl, for tests that are pending without an operator.
-function scene.ctl(...)
-  return process.shell("spec/support/broker", "ctl", os.getenv "BROKER_DIR", ...)
 end
 
 --- Whether there is an operator: a broker that was not started by the suite has none.
