@@ -261,17 +261,24 @@ picture: prepare build ## draw docs/demo.svg from a run of the demo
 	@$(WITH_ENV) $(RUN_LUA) tools/picture.lua build/demo/log.txt >build/demo/demo.svg
 	@cp build/demo/demo.svg docs/demo.svg && echo "docs/demo.svg is drawn"
 
-test: prepare build build-for-nginx lib lib-lua replays ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
+# Builds by all processors, in a make of its own: what a spec makes is no business of this one's job server.
+BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc 2>/dev/null || echo 2)) \
+	build build-for-nginx replays
+
+test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
+	$(BUILD_FOR_SPECS) lib lib-lua
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, whatever runs the specs.
 build-for-nginx: | $(READY)
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory $(if $(V),,-s) LUA=luajit SANITIZE= WERROR= build
 
-test-unit: prepare build build-for-nginx replays ## the specs that need no broker, or SPEC=path
+test-unit: prepare ## the specs that need no broker, or SPEC=path
+	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit)
 
-test-sim: prepare build build-for-nginx replays ## the specs against a model of the broker, or SPEC=path
+test-sim: prepare ## the specs against a model of the broker, or SPEC=path
+	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
 # The Luas that the module is for.

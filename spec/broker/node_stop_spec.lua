@@ -36,7 +36,7 @@ describe("while a node is being stopped", function()
     assert(second:call{ method = "basic.qos", prefetch_count = 1 })  -- and whose it was has not been told
   end)
 
-  operated_it("a lock that was released and taken again is nobody else's, whatever its connection does meanwhile", function()
+  operated_it("a lock that was released and taken again is nobody else's, whatever its connection does", function()
     local name, witness, conn = stage.name(), connect(), stage.connect(node.url)
     local theirs = assert(stage.connect(node.url):mutex(name .. ".theirs"):try_acquire())
     assert(conn:mutex(name):try_acquire()):release()

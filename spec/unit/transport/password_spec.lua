@@ -2,19 +2,23 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Where a session leaves no copy of a password.
+local process = require "spec.support.process"
 local program = require "spec.support.program"
 
 after_each(program.clear)
 teardown(program.remove)
 
-local OBJECTS = (os.getenv "AMQPLOCKS_REPLAY" or ""):gsub("/fuzz/replay%-$", "/objects")
+-- The objects of the sources that there are today, not what an older build has left.
+local PLACE = (os.getenv "AMQPLOCKS_REPLAY" or ""):gsub("/fuzz/replay%-$", "/objects")
+local OBJECTS = process.shell("sh", "-c", "echo src/core/*/*.c src/transport/*.c")
+  :gsub("src/(%S+)%.c", PLACE .. "/%1.o"):gsub("\n", "")
 
 describe("a session", function()
   local path
 
   local function build()
     path = path or program.build("spec/support/programs/wiped.c", "librabbitmq libssl libcrypto",
-      { flags = ("-Isrc %s/core/*/*.o %s/transport/*.o"):format(OBJECTS, OBJECTS) })
+      { flags = "-Isrc " .. OBJECTS })
     return path
   end
 
