@@ -209,7 +209,7 @@ void al_acquire_hand_over(al_acquire *self) { al_op_next(&self->op, handing_over
  * acquire, as what the claim has learned may be forgotten. */
 static void note_race(al_acquire *self) {
   memcpy(self->lost_to, self->own->claim.why, sizeof self->lost_to);
-  bool is_excused = self->own->looks_anew && !self->was_excused;
+  bool is_excused = self->own->learned_denial && !self->was_excused;
   self->was_excused = self->was_excused || is_excused;
   if (!is_excused) self->attempts++;
 }
@@ -328,14 +328,14 @@ static void wait_in_line(al_acquire *self) {
   }
   if (al_line_is_outdated(&self->line)) {
     /* the search began without that token */
-    al_patience_look(&self->patience, false, session->now, &session->random);
+    al_patience_next_search(&self->patience, false, session->now, &session->random);
     search_from_the_start(self);
     return;
   }
-  int64_t wake = al_patience_look(&self->patience, has_token, session->now, &session->random);
+  int64_t wake = al_patience_next_search(&self->patience, has_token, session->now, &session->random);
   if (wake == AL_NEVER) {
     al_line_waste_token(&self->line);
-    wake = al_patience_look(&self->patience, false, session->now, &session->random);
+    wake = al_patience_next_search(&self->patience, false, session->now, &session->random);
   }
   wait_until(self, wake);
 }

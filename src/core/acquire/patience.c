@@ -41,7 +41,7 @@ int64_t al_patience_leave(al_patience *patience, bool has_token, int64_t now) {
   return left;
 }
 
-int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uint64_t *random) {
+int64_t al_patience_next_search(al_patience *patience, bool has_token, int64_t now, uint64_t *random) {
   int64_t belief = patience->poll < BELIEF ? patience->poll : BELIEF;
   patience->slighted += patience->sightings > 0;
   patience->sightings = 0;
@@ -51,13 +51,13 @@ int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uin
   }
   if (patience->doubted_since == AL_NEVER) {
     patience->doubted_since = is_one_of_many(patience, now) ? now - belief : now;
-    patience->looks = AL_BACKOFF_TOKEN;
+    patience->searches = AL_BACKOFF_TOKEN;
   }
   if (now >= patience->doubted_since + belief) {
     patience->wasted_at = now;
     return AL_NEVER;
   }
-  return now + al_backoff_next(&patience->looks, random);
+  return now + al_backoff_next(&patience->searches, random);
 }
 
 bool al_patience_is_over(const al_patience *patience, bool has_token) {

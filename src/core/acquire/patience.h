@@ -31,7 +31,7 @@ typedef struct al_patience {
   int slighted;          /* how often the next search found such a slot taken */
   int64_t doubted_since; /* when a search with the token in hand first found nothing; AL_NEVER */
   int64_t wasted_at;     /* when the last token was thrown away */
-  al_backoff looks;      /* between searches with the token in hand */
+  al_backoff searches;   /* between searches with the token in hand */
 } al_patience;
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options);
@@ -42,7 +42,7 @@ int64_t al_patience_leave(al_patience *patience, bool has_token, int64_t now);
 
 /* A search found no free slot. Returns when to search again; AL_NEVER: throw the token away, as it is one too many.
  * `has_token`: the search began with a token in hand. */
-int64_t al_patience_look(al_patience *patience, bool has_token, int64_t now, uint64_t *random);
+int64_t al_patience_next_search(al_patience *patience, bool has_token, int64_t now, uint64_t *random);
 
 /* True if a token has come since the last search: search again. */
 bool al_patience_is_over(const al_patience *patience, bool has_token);

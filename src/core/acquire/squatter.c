@@ -57,7 +57,7 @@ bool al_squatter_begin(al_squatter *squatter, al_op *op, size_t count, al_probe_
   for (size_t i = 0; i < count; i++) {
     char queue[AL_NAME_SIZE];
     name(context, i, queue);
-    al_channel_look(squatter->channel, queue);
+    al_channel_declare_passive(squatter->channel, queue);
   }
   return true;
 }

@@ -3,7 +3,7 @@
  *
  * The administration of a semaphore ("Lock Administration" in the specification).
  *
- *  wanting_links ─> taking_mutex ─> passing_barrier ─> surveying ─> checking ─> deleting ─> finding_bell ─> declaring
+ *  wanting_links ─> taking_mutex ─> passing_barrier ─> counting ─> checking ─> deleting ─> finding_bell ─> declaring
  *                                                       │ not to be done             nothing │               │
  *                                                       │                            is left │               │
  *                                                       └────────> leaving <─────────────────┴── ringing <───┘
@@ -382,13 +382,13 @@ static void check(admin *self) {
   for (int i = 0; i < self->change.delete_count; i++) {
     char queue[AL_NAME_SIZE];
     al_name_slot(queue, self->name, self->change.deletes[i]);
-    al_channel_look(self->check, queue);
+    al_channel_declare_passive(self->check, queue);
   }
 }
 
 /* ---- deciding --------------------------------------------------------------------------------------------------- */
 
-static void surveying(al_op *op) {
+static void counting(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_slot_count_poll(&self->row)) return;
   self->verdict = al_slot_plan_plan(&self->change, &self->row, self->words);
@@ -401,7 +401,7 @@ static void surveying(al_op *op) {
 static void passing_barrier(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_barrier_poll(&self->barrier)) return;
-  op->step = surveying;
+  op->step = counting;
   /* Counts as far as this change may declare: slots that exist there must neither be declared again nor join the
    * row unnoticed. */
   al_action action = self->change.action;

@@ -7,7 +7,7 @@
 
 #include "core/session/session.h"
 
-static void look_again_later(al_admin_mutex *mutex) {
+static void retry_later(al_admin_mutex *mutex) {
   al_session *session = mutex->op->session;
   mutex->op->wake = session->now + al_backoff_next(&mutex->wait, &session->random);
 }
@@ -16,7 +16,7 @@ static void claim(al_admin_mutex *mutex) {
   const al_exclusive *other = al_exclusive_find(mutex->op->session, mutex->queue);
   if (other) { /* another caller on this connection, or the rest of this operation's last try */
     mutex->is_anothers |= other->claim.state != AL_CLAIM_UNDOING;
-    look_again_later(mutex);
+    retry_later(mutex);
     return;
   }
   if (!al_op_has(mutex->op, &mutex->op->session->holder)) return;
@@ -45,7 +45,7 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
  * away. */
 static void found_taken(al_admin_mutex *mutex) {
   mutex->is_anothers = true;
-  look_again_later(mutex);
+  retry_later(mutex);
   if (mutex->is_suspected) return;
   mutex->is_suspected = true;
   al_squatter_begin(&mutex->squatter, mutex->op, 1, mutex_name, mutex);
@@ -61,7 +61,7 @@ static void missed(al_admin_mutex *mutex) {
   else if (code == AL_CONTENDED)
     found_taken(mutex);
   else if (code == AL_REMOVED) /* the queue was just ending, for instance as its administrator has died */
-    look_again_later(mutex);
+    retry_later(mutex);
   else
     al_op_fail(mutex->op, code, "the administration mutex of \"%s\": %s", mutex->name, why);
 }

@@ -72,7 +72,7 @@ static void sleeping(al_op *op) {
   if (al_op_is_woken(op)) al_op_next(op, wanted);
 }
 
-static void look_later(al_holder_wait *holders) {
+static void check_later(al_holder_wait *holders) {
   al_op *op = holders->op;
   op->step = sleeping;
   op->wake = op->session->now + al_backoff_next(&holders->wait, &op->session->random);
@@ -85,7 +85,7 @@ static void settle_waiting(al_holder_wait *holders) {
   else if (all_absent)
     make_sure(holders);
   else
-    look_later(holders);
+    check_later(holders);
 }
 
 /* ---- asking once ------------------------------------------------------------------------------------------------ */
@@ -118,7 +118,7 @@ static void settle_once(al_holder_wait *holders) {
   if (present > 0 && holders->probes.is_passive)
     present_unheard(holders);
   else if (any_refuses && holders->refusals < REFUSALS_MOST)
-    look_later(holders);
+    check_later(holders);
   else if (any_refuses)
     fail_once(holders, AL_UNAVAILABLE, AL_ANSWER_PRESENT,
               "the holder's queue refuses messages, was taken from it, or its node is down");
@@ -159,7 +159,7 @@ static void settle(al_holder_wait *holders) {
     settle_waiting(holders);
 }
 
-static void looking_at_bolts(al_op *op) {
+static void checking_bolts(al_op *op) {
   al_holder_wait *holders = op->part;
   if (al_bolt_check_poll(&holders->bolts)) settle(holders);
 }
@@ -181,7 +181,7 @@ static void asked(al_op *op) {
   bool is_request = holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive;
   holders->was_heard = holders->was_heard || (is_request && answered(holders, AL_ANSWER_PRESENT) > 0);
   if (has_to_see_bolts(holders)) {
-    op->step = looking_at_bolts;
+    op->step = checking_bolts;
     al_bolt_check_begin(&holders->bolts, op, holders->probes.answers, holders->count, holder_name, holders);
   } else {
     settle(holders);

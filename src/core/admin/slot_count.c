@@ -91,7 +91,7 @@ static bool has_seen_all(const al_slot_count *row) {
   return row->first > row->count + 1 && last >= row->count + row->beyond && last >= row->least;
 }
 
-static void look_further(al_slot_count *row) {
+static void count_further(al_slot_count *row) {
   row->first = row->seen + 1;
   row->width = row->width * 2 <= WINDOW_MOST ? row->width * 2 : WINDOW_MOST;
   if (row->width > AL_SLOTS_MAX - row->seen) row->width = AL_SLOTS_MAX - row->seen;
@@ -143,7 +143,7 @@ bool al_slot_count_poll(al_slot_count *row) {
   al_op_answered(row->op);
   if (!(row->doubts ? note_doubts(row) : note_window(row))) return false;
   if (!has_seen_all(row))
-    look_further(row);
+    count_further(row);
   else if (!is_sure(row))
     doubt(row);
   else
@@ -163,16 +163,16 @@ void al_slot_count_free(al_slot_count *row) {
 
 /* ---- operations of their own ------------------------------------------------------------------------------------ */
 
-typedef struct survey_op {
+typedef struct count_op {
   al_op op;
   char name[AL_NAME_SIZE];
   bool is_status;
   al_slot_count row;
-} survey_op;
+} count_op;
 
-static void survey_stop(al_op *op) { al_probes_cancel(&((survey_op *)op)->row.probes); }
+static void count_stop(al_op *op) { al_probes_cancel(&((count_op *)op)->row.probes); }
 
-static void survey_free(al_op *op) { al_slot_count_free(&((survey_op *)op)->row); }
+static void count_free(al_op *op) { al_slot_count_free(&((count_op *)op)->row); }
 
 static void give_slots(al_op *op, al_slot_count *row) {
   op->slots = row->slots;
@@ -181,8 +181,8 @@ static void give_slots(al_op *op, al_slot_count *row) {
   while (op->seen > 0 && !op->slots[op->seen - 1].exists && !op->slots[op->seen - 1].held) op->seen--;
 }
 
-static void surveying(al_op *op) {
-  survey_op *self = (survey_op *)op;
+static void counting(al_op *op) {
+  count_op *self = (count_op *)op;
   al_slot_count *row = &self->row;
   if (!al_slot_count_poll(row)) return;
   op->count = (size_t)row->count;
@@ -195,29 +195,29 @@ static void surveying(al_op *op) {
 }
 
 static void wanting_links(al_op *op) {
-  survey_op *self = (survey_op *)op;
+  count_op *self = (count_op *)op;
   if (!al_probing_needs(op, AL_PROBE_AUTO)) return;
-  op->step = surveying;
+  op->step = counting;
   al_slot_count_begin(&self->row, op, self->name, self->is_status, 0, 0);
 }
 
-static al_op *survey_op_begin(al_session *session, const char *name, bool is_status,
-                              const al_admin_options *options) {
+static al_op *count_op_begin(al_session *session, const char *name, bool is_status,
+                             const al_admin_options *options) {
   AL_TURN(session);
-  survey_op *self = (survey_op *)al_op_new(session, sizeof *self);
+  count_op *self = (count_op *)al_op_new(session, sizeof *self);
   if (!self) return NULL;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->is_status = is_status;
-  self->op.stop = survey_stop;
-  self->op.free = survey_free;
+  self->op.stop = count_stop;
+  self->op.free = count_free;
   return al_op_start(&self->op, wanting_links,
                      al_deadline_after(session->now, options ? options->timeout : 30 * AL_SECOND));
 }
 
 al_op *al_admin_slots(al_session *session, const char *name, const al_admin_options *options) {
-  return survey_op_begin(session, name, false, options);
+  return count_op_begin(session, name, false, options);
 }
 
 al_op *al_admin_status(al_session *session, const char *name, const al_admin_options *options) {
-  return survey_op_begin(session, name, true, options);
+  return count_op_begin(session, name, true, options);
 }

@@ -59,7 +59,7 @@ bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag) {
   return al_field_is(consumer_tag, text);
 }
 
-void al_bolt_look(al_channel *channel, const char *bolt) { al_declare_bolt(channel, bolt, true); }
+void al_bolt_declare_passive(al_channel *channel, const char *bolt) { al_declare_bolt(channel, bolt, true); }
 
 /* The broker cuts its text at 255 bytes and then ends it with three dots, so only the beginning of a long name may be
  * there. The text that refuses the claim's own queue, because another client holds it, must not be taken for the

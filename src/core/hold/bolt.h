@@ -49,7 +49,7 @@ void al_bolt_open(al_channel *channel, const char *tag);
 bool al_bolt_is_tag(amqp_bytes_t consumer_tag, const char *tag);
 
 /* Asks whether the bolt is shut: the answer is a declare-ok with the number of consumers. */
-void al_bolt_look(al_channel *channel, const char *bolt);
+void al_bolt_declare_passive(al_channel *channel, const char *bolt);
 
 typedef enum al_bolt_verdict {
   AL_BOLT_OTHER,  /* the refusal is not about the bolt */

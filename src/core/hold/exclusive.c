@@ -50,7 +50,7 @@ static void send_bind(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
 }
 
-/* Like al_channel_look(), but without an answer: the broker only closes the channel if the queue does not exist. */
+/* Like al_channel_declare_passive(), but without an answer: the broker only closes the channel if the queue does not exist. */
 static void send_check(al_exclusive *own) {
   amqp_queue_declare_t check = {.queue = amqp_cstring_bytes(own->claim.queue), .passive = 1, .nowait = 1};
   al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);
@@ -73,8 +73,8 @@ static void send_claim(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
   if (own->key[0]) send_bind(own);
   if (own->door[0]) go_through(own);
-  if (awaits(own, AL_REPLY_DOOR_BOLT)) al_bolt_look(own->channel, own->door_bolt);
-  if (own->beside[0]) al_channel_look(own->channel, own->beside);
+  if (awaits(own, AL_REPLY_DOOR_BOLT)) al_bolt_declare_passive(own->channel, own->door_bolt);
+  if (own->beside[0]) al_channel_declare_passive(own->channel, own->beside);
 }
 
 static void exclusive_release(al_claim *claim);
@@ -207,7 +207,7 @@ static bool goes_on_without(al_exclusive *own, const al_event *event) {
   al_session *session = own->claim.session;
   if (judge(own, event) != AL_BOLT_REFUSED) return false;
   al_bolt_deny(session, awaited_bolt(own), event->text);
-  own->looks_anew = !is_bolted(own);
+  own->learned_denial = !is_bolted(own);
   if (!is_bolted(own) || own->claim.state != AL_CLAIM_CLAIMING) return false;
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) return false;
@@ -297,7 +297,7 @@ static void exclusive_release(al_claim *claim) {
 }
 
 static bool exclusive_confirm(al_claim *claim) {
-  al_channel_look(((al_exclusive *)claim)->channel, claim->queue);
+  al_channel_declare_passive(((al_exclusive *)claim)->channel, claim->queue);
   return true;
 }
 

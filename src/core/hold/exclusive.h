@@ -84,7 +84,7 @@ struct al_exclusive {
 
   unsigned awaits; /* replies that have not come, AL_REPLY_… */
   /* it was refused because the door's bolt is denied; that is remembered by now, so a new search may succeed */
-  bool looks_anew;
+  bool learned_denial;
   char key[AL_NAME_SIZE];       /* its binding key at amq.direct; "" if it is not bound */
   char door[AL_NAME_SIZE];      /* must not exist; "" if there is none */
   char beside[AL_NAME_SIZE];    /* must exist; "" if there is none */

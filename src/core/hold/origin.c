@@ -70,7 +70,7 @@ static void ask(al_origin *origin) {
   origin->state = AL_ORIGIN_ASKED;
   origin->asked_at = origin->session->now;
   al_name_marks(marks, origin->queue);
-  al_channel_look(origin->channel, marks);
+  al_channel_declare_passive(origin->channel, marks);
 }
 
 void al_origins_ask(al_session *session) {

@@ -55,7 +55,7 @@ static void ask(al_undo *undo) {
   undo->channel = al_channel_take(&claim->session->holder, undo_event, undo);
   undo->at = 0;
   if (undo->channel && claim->is_denied)
-    al_channel_look(undo->channel, claim->queue);
+    al_channel_declare_passive(undo->channel, claim->queue);
   else if (undo->channel)
     al_channel_delete(undo->channel, claim->queue);
 }

@@ -54,7 +54,7 @@ static al_search_state inspect(al_acquire *self) {
 
 static void cancel(al_acquire *self) { al_probes_cancel(&((mutex_acquire *)self)->search.probes); }
 
-static void gate_free(al_acquire *self) { al_probes_free(&((mutex_acquire *)self)->search.probes); }
+static void search_free(al_acquire *self) { al_probes_free(&((mutex_acquire *)self)->search.probes); }
 
 static al_exclusive *claim(al_acquire *self) {
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = ((mutex_acquire *)self)->search.queue});
@@ -63,7 +63,7 @@ static al_exclusive *claim(al_acquire *self) {
 static const al_acquire_kind mutex_kind = {.search = look,
                                            .poll = inspect,
                                            .cancel = cancel,
-                                           .free = gate_free,
+                                           .free = search_free,
                                            .claim = claim,
                                            .lock = AL_LOCK_MUTEX,
                                            .makes_bell = true,

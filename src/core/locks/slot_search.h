@@ -52,16 +52,16 @@ typedef struct al_slot_search {
 } al_slot_search;
 
 /* Begins, or begins again. The view is empty; the search fills it in. The links needed to ask must be open. */
-void al_slot_search_begin(al_slot_search *look, al_op *op, const al_resource *resource, al_slot_range *range,
-                          al_search_result *view);
+void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
+                          al_slot_range *range, al_search_result *view);
 
 /* Deprioritises this slot: searches pick it only if every other free slot was deprioritised more recently. */
-void al_slot_search_deprioritise(al_slot_search *look, int slot);
+void al_slot_search_deprioritise(al_slot_search *search, int slot);
 
 /* If the first slot does not exist, the operation fails with AL_NOT_FOUND. */
-al_search_state al_slot_search_poll(al_slot_search *look);
+al_search_state al_slot_search_poll(al_slot_search *search);
 
-void al_slot_search_cancel(al_slot_search *look);
-void al_slot_search_free(al_slot_search *look);
+void al_slot_search_cancel(al_slot_search *search);
+void al_slot_search_free(al_slot_search *search);
 
 #endif

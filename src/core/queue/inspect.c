@@ -47,7 +47,7 @@ void al_inspect_begin(al_inspect *inspect, al_op *op, const char *queue) {
     return;
   }
   al_op_ask(op);
-  al_channel_look(inspect->channel, inspect->queue);
+  al_channel_declare_passive(inspect->channel, inspect->queue);
 }
 
 bool al_inspect_poll(const al_inspect *inspect) { return !inspect->channel && !inspect->op->done; }

@@ -98,7 +98,7 @@ static bool passive_ask(al_probes *batch, struct al_passive *passive) {
   passive->channel = al_channel_take(&batch->op->session->holder, passive_event, passive);
   if (!passive->channel) return false;
   batch->name(batch->context, batch->passive_next++, name);
-  al_channel_look(passive->channel, name);
+  al_channel_declare_passive(passive->channel, name);
   return true;
 }
 

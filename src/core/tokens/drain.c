@@ -66,7 +66,7 @@ static void look(al_drain *drain) {
   drain->look = AL_DRAIN_LOOKS;
   drain->looked_at = drain->op->session->now;
   al_op_ask(drain->op);
-  al_channel_look(drain->channel, drain->queue);
+  al_channel_declare_passive(drain->channel, drain->queue);
 }
 
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */

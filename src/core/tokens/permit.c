@@ -98,10 +98,10 @@ static void decide(al_permit *permit) {
   al_consumer_ask(&permit->consumer);
 }
 
-static void looked(al_permit *permit) {
-  if (permit->looks->unanswered == 0) {
-    al_channel_give(permit->looks);
-    permit->looks = NULL;
+static void checked(al_permit *permit) {
+  if (permit->check->unanswered == 0) {
+    al_channel_give(permit->check);
+    permit->check = NULL;
   }
   if (permit->is_deciding)
     decide(permit);
@@ -111,8 +111,8 @@ static void looked(al_permit *permit) {
 
 /* Any refusal but 404 counts as a confirmation of the permit: the broker has answered on this connection, and has
  * not said that the permit is lost. */
-static void look_refused(al_permit *permit, const al_event *event) {
-  permit->looks = NULL;
+static void check_refused(al_permit *permit, const al_event *event) {
+  permit->check = NULL;
   permit->claim.confirmed = permit->claim.asked;
   permit->is_blind = event->reply_code == AMQP_ACCESS_REFUSED;
   if (permit->is_deciding) decide(permit);
@@ -122,28 +122,28 @@ static void look_refused(al_permit *permit, const al_event *event) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
-static void look_event(void *owner, al_channel *channel, const al_event *event) {
+static void check_event(void *owner, al_channel *channel, const al_event *event) {
   al_permit *permit = owner;
   (void)channel;
   if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
-    looked(permit);
+    checked(permit);
   else if (event->kind == AL_EVENT_CLOSED)
-    look_refused(permit, event);
+    check_refused(permit, event);
   else if (event->kind == AL_EVENT_DOWN)
-    permit->looks = NULL;
+    permit->check = NULL;
   else
     return;
   al_claim_notify(&permit->claim);
 }
 
 /* Asks on another channel than the permit's own, which a refusal would close. False: no other channel is free. */
-static bool look(al_permit *permit) {
-  if (!permit->looks) permit->looks = al_channel_take(&permit->claim.session->holder, look_event, permit);
-  if (permit->looks) al_channel_look(permit->looks, permit->claim.queue);
-  return permit->looks != NULL;
+static bool check(al_permit *permit) {
+  if (!permit->check) permit->check = al_channel_take(&permit->claim.session->holder, check_event, permit);
+  if (permit->check) al_channel_declare_passive(permit->check, permit->claim.queue);
+  return permit->check != NULL;
 }
 
-static bool permit_confirm(al_claim *claim) { return look((al_permit *)claim); }
+static bool permit_confirm(al_claim *claim) { return check((al_permit *)claim); }
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
@@ -155,8 +155,8 @@ static void permit_release(al_claim *claim) {
 
 static void permit_gone(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
-  if (permit->looks) al_channel_give(permit->looks);
-  permit->looks = NULL;
+  if (permit->check) al_channel_give(permit->check);
+  permit->check = NULL;
 }
 
 static void permit_free(al_claim *claim) { free(claim); }
@@ -189,7 +189,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
 
 bool al_permit_waits(const al_permit *permit) { return permit->consumer.state == AL_CONSUMER_WAITING; }
 
-void al_permit_ask(al_permit *permit, bool looks_first) {
-  permit->is_deciding = looks_first && look(permit);
+void al_permit_ask(al_permit *permit, bool checks_first) {
+  permit->is_deciding = checks_first && check(permit);
   if (!permit->is_deciding) al_consumer_ask(&permit->consumer);
 }

@@ -45,8 +45,8 @@ typedef struct al_permit {
   al_consumer consumer;
   bool is_quorum;    /* the queue's type */
   bool is_none;      /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
-  al_channel *looks; /* asks whether the queue exists; NULL: no question is under way */
-  bool is_deciding;  /* al_permit_ask() waits for the answer on `looks` */
+  al_channel *check; /* asks whether the queue exists; NULL: no question is under way */
+  bool is_deciding;  /* al_permit_ask() waits for the answer on `check` */
   bool is_blind;     /* the broker denies that question */
 } al_permit;
 
@@ -58,8 +58,8 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
 bool al_permit_waits(const al_permit *permit);
 
 /* While al_permit_waits(): asks whether a permit lies ready; see al_consumer_ask(). A quorum queue sends
- * consume-ok before it has delivered its ready messages. With `looks_first`, a passive declare goes to the queue
+ * consume-ok before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue
  * before: the queue answers it after those deliveries. */
-void al_permit_ask(al_permit *permit, bool looks_first);
+void al_permit_ask(al_permit *permit, bool checks_first);
 
 #endif

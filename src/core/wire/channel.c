@@ -128,7 +128,7 @@ void al_channel_call(al_channel *channel, amqp_method_number_t method, void *dec
   al_link_method(channel->link, channel->number, method, decoded);
 }
 
-void al_channel_look(al_channel *channel, const char *queue) {
+void al_channel_declare_passive(al_channel *channel, const char *queue) {
   amqp_queue_declare_t look = {.queue = amqp_cstring_bytes(queue), .passive = 1};
   al_channel_call(channel, AMQP_QUEUE_DECLARE_METHOD, &look);
 }

@@ -111,7 +111,7 @@ void al_channel_call(al_channel *channel, amqp_method_number_t method, void *dec
 /* Asks by a passive declare whether a queue exists. The answer is declare-ok, also if the queue is our own. Otherwise
  * the broker closes the channel: with 405 if the queue is another connection's, with 404 if there is none or its node
  * is down (al_event_is_absent), and from 4.3 on with 403 if the user lacks the permission. */
-void al_channel_look(al_channel *channel, const char *queue);
+void al_channel_declare_passive(al_channel *channel, const char *queue);
 
 /* Deletes a queue, with all messages in it. The answer is delete-ok, also if there was no queue. Otherwise the broker
  * closes the channel: with 405 if the queue is another connection's own, with 404 if it is going away or its node is
