@@ -27,6 +27,7 @@ build = {
         "src/core/acquire/acquire.c",
         "src/core/acquire/line.c",
         "src/core/acquire/patience.c",
+        "src/core/acquire/race.c",
         "src/core/acquire/resource.c",
         "src/core/acquire/squatter.c",
         "src/core/admin/action.c",

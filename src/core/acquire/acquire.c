@@ -6,12 +6,9 @@
 #include <string.h>
 
 #include "core/base/backoff.h"
-#include "core/base/random.h"
 #include "core/hold/lock.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
-
-#define SKEW_MOST (10 * AL_MILLISECOND)
 
 /* The steps, in the order of their first call. The diagram in acquire.h shows the ways between them. */
 static void search(al_op *op);
@@ -50,6 +47,7 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
   self->reconnects = AL_BACKOFF_SLOT;
   al_line_init(&self->line, &self->op, resource, &self->options, kind->makes_bell, kind->is_shared);
   al_patience_init(&self->patience, &self->options);
+  al_race_init(&self->race, resource->max_attempts);
   self->op.stop = acquire_stop;
   self->op.free = acquire_free;
   self->op.timeout_text = timeout_text;
@@ -205,26 +203,17 @@ void al_acquire_hand_over(al_acquire *self) { al_op_next(&self->op, handing_over
 
 /* ---- a lost race ------------------------------------------------------------------------------------------------ */
 
-/* A claim that was told to search anew, as its bolt is denied (bolt.h), has lost no race. It is excused once for each
- * acquire, as what the claim has learned may be forgotten. */
-static void note_race(al_acquire *self) {
-  memcpy(self->lost_to, self->own->claim.why, sizeof self->lost_to);
-  bool is_excused = self->own->learned_denial && !self->was_excused;
-  self->was_excused = self->was_excused || is_excused;
-  if (!is_excused) self->attempts++;
-}
-
-/* Another client was faster, or the slot was taken away under the claim. Waits once, for a random time, so that the
+/* Another client was faster, or the queue was deleted under the claim. Pauses once, for a random time, so that the
  * same clients do not meet again at once; then searches again. */
 static void lost_race(al_acquire *self) {
   al_session *session = self->op.session;
   if (self->kind->missed) self->kind->missed(self);
-  if (self->attempts >= self->resource->max_attempts) {
+  if (al_race_is_over(&self->race)) {
     if (al_line_make(&self->line)) found_nothing(self);
     return;
   }
   self->op.step = skewing;
-  self->op.wake = session->now + al_random_below(&session->random, SKEW_MOST);
+  self->op.wake = session->now + al_race_skew(&session->random);
 }
 
 static void skewing(al_op *op) {
@@ -239,7 +228,7 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
-  if (is_race) note_race(self);
+  if (is_race) al_race_note(&self->race, self->own);
   if (is_down || !is_race)
     al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */
   leave_claim(self);
@@ -256,7 +245,7 @@ void al_acquire_missed(al_acquire *self) {
 
 static al_code verdict_on(const al_acquire *self) {
   const al_search_result *view = &self->view;
-  bool contended = self->attempts >= self->resource->max_attempts;
+  bool contended = al_race_is_over(&self->race);
   bool is_own = view->mine == view->found && !self->op.session->is_shared;
   if (self->waits && !contended && is_own) return AL_DEADLOCK;
   if (contended) return AL_CONTENDED;
@@ -267,7 +256,7 @@ static void give_up(al_acquire *self) {
   char words[AL_MESSAGE_SIZE];
   if (self->verdict == AL_CONTENDED)
     snprintf(words, sizeof words, "others were faster at \"%s\" %d times in a row: %s", self->resource->name,
-             self->attempts, self->lost_to);
+             self->race.lost, self->race.why);
   else
     self->kind->failure_text(self, self->verdict, words);
   al_op_fail(&self->op, self->verdict, "%s", words);
@@ -313,7 +302,7 @@ bool al_acquire_may_wait(al_acquire *self) {
 }
 
 static void search_from_the_start(al_acquire *self) {
-  self->attempts = 0;
+  al_race_reset(&self->race);
   search_anew(&self->op);
 }
 
@@ -390,7 +379,7 @@ static void timeout_text(al_op *op, char out[AL_MESSAGE_SIZE]) {
 void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
                               char out[AL_MESSAGE_SIZE]) {
   const char *format = self->own                  ? "%s is %s, and being claimed"
-                       : self->attempts > 0       ? "%s was %s, and could not be claimed"
+                       : self->race.lost > 0      ? "%s was %s, and could not be claimed"
                        : self->op.step == waiting ? "%s is %s, and left to waiters that may have come first"
                                                   : "%s was %s at the last search";
   snprintf(out, AL_MESSAGE_SIZE, format, subject, state);

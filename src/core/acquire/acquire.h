@@ -10,10 +10,13 @@
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
  *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before
  *     └─────── waiting <───┼─ free, but left to waiters that came before, for a moment
- *                 ^        └─ nothing free ──> checking_squatters ──> done: busy, contended, timeout, deadlock, …
- *                 └─────────────────────────────────┘ it may wait
+ *                 ^  ^     └─ nothing free ──> checking_squatters ──> done: busy, contended, timeout, deadlock, …
+ *                 │  └──────────────────────────────┘ it may wait
+ *                 └── the prober's connection was lost during a search; the next search opens another one
  *
- * Each name is a step function of acquire.c, in the order of their first call.
+ * Each name is a step function of acquire.c, in the order of their first call. race.h counts lost races. A caller that
+ * does not wait (`timeout` 0: try_acquire) fails where a waiter would begin to wait. The step `joining` follows any
+ * search, whatever it found, if the acquire has subscribed to a bell that waiters make and the bell has not answered.
  *
  * Every acquire also stands in line at the doorbell (line.h): the queue whose messages, the tokens, wake waiters. To
  * ring is to publish a token. With a token an acquire claims what it finds. Without one it leaves what is free to the
@@ -26,6 +29,7 @@
 
 #include "core/acquire/line.h"
 #include "core/acquire/patience.h"
+#include "core/acquire/race.h"
 #include "core/acquire/resource.h"
 #include "core/acquire/squatter.h"
 #include "core/hold/exclusive.h"
@@ -80,9 +84,7 @@ struct al_acquire {
   al_acquire_options options;
   bool waits;            /* false: searches once */
   al_backoff reconnects; /* between searches that lost the prober */
-  int attempts;          /* races lost since the last wait */
-  bool was_excused;      /* one lost race was not counted, as its claim was told to search anew */
-  char lost_to[160];     /* the reason of the last lost race */
+  al_race race;
 
   al_line line;
   al_patience patience;

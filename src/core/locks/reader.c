@@ -15,7 +15,7 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
     how = "the broker had not answered yet";
   else if (self->last.busy)
     how = "somebody writes, or waits to write";
-  else if (self->attempts > 0)
+  else if (self->race.lost > 0)
     how = "the door opens and shuts all the time";
   else if (self->own)
     how = "the door is open, and being entered";
