@@ -20,26 +20,26 @@
  * that the next holder has declared under the same name, be refused, and take it away by that. A reader claims no
  * door, so it checks the bolt of the door.
  *
- *   state        what happens                                         next
+ *   state        what the broker, or the caller, does                 next
  *   ---------    --------------------------------------------------   ---------------------------------------------
- *   CLAIMING     declare-ok, consume-ok, bind-ok, delete-ok of the    HELD
- *                door, the check ok
- *                closed, answering the bolt or our declare            GONE, nothing was made     (code says why);
- *                                                                     CLAIMING without bolt if that is denied
- *                closed, answering anything else                      UNDOING                    (code says why)
- *                the door's bolt is shut                              RELEASING                  (contended)
- *                release                                              RELEASING
- *   HELD         basic.cancel: somebody deleted the queue             GONE, lost
- *                closed by the broker                                 UNDOING, lost
- *                release                                              RELEASING
- *                basic.cancel of the bolt                             HELD; the broker is asked for the queue
- *   RELEASING    delete-ok, and cancel-ok of the bolt                 GONE, the channel back in the pool, once the
- *                                                                     consumer was told of its end (closed then
- *                                                                     if there was a basic.cancel of the bolt)
- *                closed, as the queue is not there                    GONE, what was left of it with the channel
- *                closed by the broker otherwise                       UNDOING
+ *   CLAIMING     the broker has sent all replies of AL_REPLY_CLAIM    HELD
+ *                it closes the channel because of the declare of      GONE, as nothing was made  (code says why);
+ *                the bolt or of the queue                             CLAIMING without the bolt, if that is denied
+ *                it closes the channel because of another request     UNDOING                    (code says why)
+ *                it reports a consumer of the door's bolt             RELEASING                  (contended)
+ *                the caller releases                                  RELEASING
+ *   HELD         the broker sends basic.cancel of our consumer:       GONE, lost
+ *                the queue was deleted
+ *                it closes the channel                                UNDOING, lost
+ *                it sends basic.cancel of the bolt's consumer         HELD; we ask the broker for the queue
+ *                the caller releases                                  RELEASING
+ *   RELEASING    the broker has sent delete-ok of the queue,          GONE; the channel returns to the pool (it is
+ *                cancel-ok of the bolt, and basic.cancel of our       closed instead if the broker cancelled the
+ *                consumer                                             bolt's consumer)
+ *                it closes the channel: the queue does not exist      GONE; with the channel goes what was left
+ *                it closes the channel for another reason             UNDOING
  *   UNDOING      see undo.h                                           GONE
- *   any          the link goes down                                   GONE, lost if it was HELD
+ *   any          the connection is lost                               GONE, lost if it was HELD
  *
  * Messages in the queue are told apart by their type. AL_TYPE_REVOKE asks for the claim back: it is noted, and
  * changes no state, because nobody takes a claim away from its holder. AL_TYPE_TOKEN wakes a caller that waits while
@@ -49,8 +49,9 @@
  * When the claim is GONE, whatever the way, its doorbell (bell.h) is told: only from then on does waking a waiter
  * lead to a free slot.
  *
- * Replies are matched by method and never by order: consume-ok comes last. Until a claim is GONE its name stays in
- * the table of names (names.h). */
+ * A reply is recognised by its method and the names in it, not by its place in the order of the requests: RabbitMQ
+ * sends consume-ok after the replies to later requests. Until a claim is GONE its name stays in the table of names
+ * (names.h). */
 #ifndef AL_CORE_HOLD_EXCLUSIVE_H
 #define AL_CORE_HOLD_EXCLUSIVE_H
 
@@ -60,8 +61,8 @@
 #include "core/session/claim.h"
 #include "core/wire/channel.h"
 
-/* The replies of the broker to a claim. Each is recognised by its method and by the names in it. All that the claim
- * will need are awaited from its beginning, also the replies to a release that is not written yet. */
+/* The replies of the broker to a claim. The set `awaits` holds all replies that have not come yet, from the beginning
+ * of the claim: also those to the requests of its release, which is written later. */
 enum {
   AL_REPLY_DECLARE = 1 << 0,     /* declare-ok of our queue */
   AL_REPLY_CONSUME = 1 << 1,     /* consume-ok */

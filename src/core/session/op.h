@@ -18,7 +18,8 @@
  *   al_X_begin()    begins the part. It sends, and may fail the operation. The links must be open.
  *   al_X_poll()     returns true if the part is done. Call it from every step until it returns true, or until it
  *                   returns what its header names. It may send. It returns false while the part is under way, and
- *                   when the operation has failed.
+ *                   also when it has failed the operation. A step need not tell these apart: on false it returns, and
+ *                   no step of a failed operation is called again. Where code does have to know, op->done tells.
  *   al_X_cancel()   gives up what is under way. It may be called at any time, also before al_X_begin().
  *   al_X_free()     frees memory. It may be called at any time, also before al_X_begin(). */
 #ifndef AL_CORE_SESSION_OP_H
