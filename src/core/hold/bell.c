@@ -40,7 +40,7 @@ static void bell_closed(al_bell *bell, const al_event *event) {
   bell->owes = bell->makes || !bell->is_missing;
 }
 
-/* That the link is down the operation learns from the link itself. */
+/* The operation learns from the link itself that the link is down. */
 static bool is_news_to_op(const al_bell *bell, al_consumer_news news) {
   return news == AL_CONSUMER_RECEIVED || news == AL_CONSUMER_CANCELLED || news == AL_CONSUMER_CLOSED ||
          (news == AL_CONSUMER_SUBSCRIBED && bell->makes);
@@ -52,19 +52,36 @@ static void arrive_first(al_bell *bell) {
   al_bell_arrive(bell);
 }
 
+/* The table in bell.h. */
 static void bell_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
   al_bell *bell = consumer->owner;
   al_op *op = is_news_to_op(bell, news) ? bell->op : NULL;
-  if (news == AL_CONSUMER_PREPARED)
-    bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
-  if (news == AL_CONSUMER_SUBSCRIBED && bell->stays) al_consumer_ask(consumer);
-  if (news == AL_CONSUMER_EMPTY && consumer->priority == KEEPER)
-    al_prober_ring(consumer->session, bell->queue);
-  else if (news == AL_CONSUMER_EMPTY)
-    al_consumer_cancel(consumer);
-  if (news == AL_CONSUMER_ENDED && bell->keeps && !bell->has_left) arrive_first(bell);
-  if (news == AL_CONSUMER_CLOSED) bell_closed(bell, event);
-  if (news == AL_CONSUMER_DOWN) bell->owes = !consumer->had; /* the broker requeues a token by itself */
+  switch (news) {
+    case AL_CONSUMER_PREPARED:
+      bell->is_first = ((const amqp_queue_declare_ok_t *)event->decoded)->consumer_count == 0;
+      break;
+    case AL_CONSUMER_SUBSCRIBED:
+      if (bell->stays) al_consumer_ask(consumer);
+      break;
+    case AL_CONSUMER_EMPTY:
+      if (consumer->priority == KEEPER)
+        al_prober_ring(consumer->session, bell->queue);
+      else
+        al_consumer_cancel(consumer);
+      break;
+    case AL_CONSUMER_ENDED:
+      if (bell->keeps && !bell->has_left) arrive_first(bell);
+      break;
+    case AL_CONSUMER_CLOSED:
+      bell_closed(bell, event);
+      break;
+    case AL_CONSUMER_DOWN:
+      bell->owes = !consumer->had; /* the broker requeues a token by itself */
+      break;
+    case AL_CONSUMER_RECEIVED:
+    case AL_CONSUMER_CANCELLED:
+      break;
+  }
   if (bell->has_left && al_bell_is_out(bell)) free(bell);
   if (op) op->step(op);
 }

@@ -18,7 +18,23 @@
  * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
  * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
  * away. Its waiter then waits on with its priority raised by one, so that it does not fall behind waiters that came
- * later. */
+ * later.
+ *
+ * What a place does when its consumer tells it something (`told`, consumer.h):
+ *
+ *   PREPARED     the bell exists by now: notes whether anybody consumed from it before (`is_first`)
+ *   SUBSCRIBED   if its caller got the slot meanwhile (`stays`): asks whether a token lies ready. A waiter at a bell
+ *                that waiters make is stepped: it searches once more
+ *   RECEIVED     the waiter is stepped: it searches with the token
+ *   EMPTY        no token lay ready. A caller that keeps the lock for waiters (`keeps`) rings, and receives that token
+ *                itself; another caller cancels its consumer
+ *   ENDED        if the caller keeps the lock for waiters, and has not left: subscribes again, before all waiters
+ *   CANCELLED    the waiter is stepped: it searches, and subscribes again
+ *   CLOSED       notes whether the bell is missing, and whether the waiters are owed a token or a ring; the waiter is
+ *                stepped
+ *   DOWN         owes the waiters nothing if a token was in hand, as the broker requeues it
+ *
+ * A place that was left is freed with the last of these, whatever it is. */
 #ifndef AL_CORE_HOLD_BELL_H
 #define AL_CORE_HOLD_BELL_H
 
