@@ -47,7 +47,7 @@ build = {
         "src/core/hold/bell.c",
         "src/core/hold/bolt.c",
         "src/core/hold/bolt_check.c",
-        "src/core/hold/exclusive.c",
+        "src/core/hold/exclusive_queue.c",
         "src/core/hold/lock.c",
         "src/core/hold/names.c",
         "src/core/hold/origin.c",

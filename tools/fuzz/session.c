@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/hold/lock.h"
 #include "core/session/claim.h"
 #include "core/session/loop.h"

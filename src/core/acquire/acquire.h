@@ -32,7 +32,7 @@
 #include "core/acquire/race.h"
 #include "core/acquire/resource.h"
 #include "core/acquire/squatter.h"
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/session/op.h"
 #include "core/session/probe.h"
 

@@ -23,7 +23,7 @@
 
 #include "core/acquire/resource.h"
 #include "core/hold/bell.h"
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/session/op.h"
 
 typedef struct al_line {

@@ -6,7 +6,7 @@
 #ifndef AL_CORE_ACQUIRE_RESOURCE_H
 #define AL_CORE_ACQUIRE_RESOURCE_H
 
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 
 typedef struct al_resource {
   int refs; /* the owner outside, and acquires under way */

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/session/session.h"
 
 /* Counts a queue that has gone since, too: answers on different channels may overtake one another. */

@@ -10,7 +10,7 @@
 
 #include "core/acquire/squatter.h"
 #include "core/base/backoff.h"
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/session/op.h"
 
 typedef struct al_admin_mutex {

@@ -3,7 +3,7 @@
  *
  * The semaphore as its clients see it: the specification's "Lock Clients", "Acquiring a Lock", in its seven steps.
  * Steps 1 to 4, the search for a slot that exists and is free, are in slot_search.h. Steps 5 to 7 are a claim
- * (exclusive.h). */
+ * (exclusive_queue.h). */
 #include <stdio.h>
 #include <stdlib.h>
 

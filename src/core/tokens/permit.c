@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/field.h"
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 #include "core/hold/origin.h"
 #include "core/session/op.h"
 #include "core/session/session.h"

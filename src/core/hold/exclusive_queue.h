@@ -52,8 +52,8 @@
  * A reply is recognised by its method and the names in it, not by its place in the order of the requests: RabbitMQ
  * sends consume-ok after the replies to later requests. Until a claim is GONE its name stays in the table of names
  * (names.h). */
-#ifndef AL_CORE_HOLD_EXCLUSIVE_H
-#define AL_CORE_HOLD_EXCLUSIVE_H
+#ifndef AL_CORE_HOLD_EXCLUSIVE_QUEUE_H
+#define AL_CORE_HOLD_EXCLUSIVE_QUEUE_H
 
 #include "core/hold/bell.h"
 #include "core/hold/names.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/hold/exclusive.h"
+#include "core/hold/exclusive_queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
