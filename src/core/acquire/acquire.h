@@ -10,15 +10,20 @@
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
  *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before
  *     └─────── waiting <───┼─ free, but left to waiters that came before, for a moment
- *                 ^  ^     └─ nothing free ──> checking_squatters ──> done: busy, contended, timeout, deadlock, …
+ *                 ^  ^     └─ nothing free ──> checking_squatters ──> done: busy, contended, deadlock, …
  *                 │  └──────────────────────────────┘ it may wait
  *                 └── the prober's connection was lost during a search; the next search opens another one
  *
- * Each name is a step function of acquire.c, in the order of their first call. race.h counts lost races. A caller that
- * does not wait (`timeout` 0: try_acquire) fails where a waiter would begin to wait. The step `joining` follows any
- * search, whatever it found, if the acquire has subscribed to a bell that waiters make and the bell has not answered.
+ * Each name is a step function of acquire.c, in the order of their first call. In any of them the caller's timeout may
+ * come. The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
+ * make and the bell has not answered.
  *
- * Every acquire also stands in line at the doorbell (line.h): the queue whose messages, the tokens, wake waiters. To
+ * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
+ * would begin to wait it fails: with the code of the link if the prober was lost, with `contended` after max_attempts
+ * lost races, otherwise with `busy` or `unavailable`. A waiter's count of lost races begins anew after each wait
+ * (race.h).
+ *
+ * An acquire stands in line at the doorbell (line.h has when): the queue whose messages, the tokens, wake waiters. To
  * ring is to publish a token. With a token an acquire claims what it finds. Without one it leaves what is free to the
  * waiters before it, whose token may be on its way, for a moment (patience.h). A fair acquire rings for these waiters
  * instead of claiming. Waiting ends with a token, or with the acquire's own recheck, whichever comes first. After a

@@ -50,7 +50,8 @@ static void send_bind(al_exclusive *own) {
   al_channel_call(own->channel, AMQP_QUEUE_BIND_METHOD, &bind);
 }
 
-/* Like al_channel_declare_passive(), but without an answer: the broker only closes the channel if the queue does not exist. */
+/* Like al_channel_declare_passive(), but without an answer: the broker only closes the channel if the queue does not
+ * exist. */
 static void send_check(al_exclusive *own) {
   amqp_queue_declare_t check = {.queue = amqp_cstring_bytes(own->claim.queue), .passive = 1, .nowait = 1};
   al_link_method(own->channel->link, own->channel->number, AMQP_QUEUE_DECLARE_METHOD, &check);

@@ -17,8 +17,8 @@
  * Before RabbitMQ 4.3 an exclusive queue alone may not keep other clients out, and the claim also has a bolt
  * (bolt.h): a second queue, which is shut by consuming from it exclusively. The claim shuts the bolt before its
  * declare, and opens it behind the delete: otherwise a holder that was robbed of its queue would delete the queue
- * that the next holder has declared under the same name, be refused, and take it away by that. A reader claims no
- * door, so it checks the bolt of the door.
+ * that the next holder has declared under the same name, be refused, and take it away by that. A reader has no bolt
+ * of its own. It declares the bolt of the door passively: if the bolt has a consumer, a writer has shut it.
  *
  *   state        what the broker, or the caller, does                 next
  *   ---------    --------------------------------------------------   ---------------------------------------------
@@ -31,14 +31,16 @@
  *   HELD         the broker sends basic.cancel of our consumer:       GONE, lost
  *                the queue was deleted
  *                it closes the channel                                UNDOING, lost
- *                it sends basic.cancel of the bolt's consumer         HELD; we ask the broker for the queue
+ *                it sends basic.cancel of the bolt's consumer         HELD; a passive declare of the queue follows: if
+ *                                                                     the queue is not ours, that closes the channel
  *                the caller releases                                  RELEASING
  *   RELEASING    the broker has sent delete-ok of the queue,          GONE; the channel returns to the pool (it is
  *                cancel-ok of the bolt, and basic.cancel of our       closed instead if the broker cancelled the
  *                consumer                                             bolt's consumer)
  *                it closes the channel: the queue does not exist      GONE; with the channel goes what was left
  *                it closes the channel for another reason             UNDOING
- *   UNDOING      see undo.h                                           GONE
+ *   UNDOING      the queue is deleted on another channel, as only     GONE
+ *                the broker knows whether it was made (undo.h)
  *   any          the connection is lost                               GONE, lost if it was HELD
  *
  * Messages in the queue are told apart by their type. AL_TYPE_REVOKE asks for the claim back: it is noted, and

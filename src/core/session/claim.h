@@ -86,7 +86,7 @@ void al_claims_sweep(al_session *session);
 /* For the session's end, when nothing can arrive any more. */
 void al_claims_free(al_session *session);
 
-/* ---- for the operation that watches a claim ----------------------------------------------------------------------- */
+/* ---- for the operation that watches a claim --------------------------------------------------------------------- */
 
 /* Asks the broker whether the operation's claim still exists and is ours. Returns false if there is no channel to ask
  * on: the operation has failed. */
