@@ -75,11 +75,11 @@ static void do_without(const al_admin_bell *bell, const char *why) {
 void al_admin_bell_ring(al_admin_bell *bell, int tokens) {
   bool is_denied = tokens > 0 && bell->op->session->asks_by->denied;
   if (is_denied) do_without(bell, "this user may not publish them");
-  al_publish_begin(&bell->tokens, bell->op, bell->inspect.queue, AL_MESSAGE_TOKEN, is_denied ? 0 : tokens);
+  al_fill_begin(&bell->tokens, bell->op, bell->inspect.queue, AL_MESSAGE_TOKEN, is_denied ? 0 : tokens);
 }
 
 bool al_admin_bell_poll_ring(al_admin_bell *bell) {
-  if (!al_publish_poll(&bell->tokens)) return false;
+  if (!al_fill_poll(&bell->tokens)) return false;
   if (bell->tokens.code != AL_OK) do_without(bell, bell->tokens.why);
   return true;
 }
@@ -88,7 +88,7 @@ void al_admin_bell_cancel(al_admin_bell *bell) {
   al_inspect_cancel(&bell->inspect);
   if (bell->check) al_channel_close(bell->check);
   bell->check = NULL;
-  al_publish_cancel(&bell->tokens);
+  al_fill_cancel(&bell->tokens);
 }
 
-void al_admin_bell_free(al_admin_bell *bell) { al_publish_free(&bell->tokens); }
+void al_admin_bell_free(al_admin_bell *bell) { al_fill_free(&bell->tokens); }

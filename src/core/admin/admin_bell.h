@@ -15,15 +15,15 @@
 #ifndef AL_CORE_ADMIN_ADMIN_BELL_H
 #define AL_CORE_ADMIN_ADMIN_BELL_H
 
+#include "core/queue/fill.h"
 #include "core/queue/inspect.h"
-#include "core/queue/publish.h"
 
 typedef struct al_admin_bell {
   al_op *op;
   al_inspect inspect;
   al_channel *check;  /* asks for the type of the queue; NULL: answered */
   bool is_other_kind; /* not a classic queue */
-  al_publish tokens;
+  al_fill tokens;
 } al_admin_bell;
 
 /* Inspects the bell of semaphore `name`. */

@@ -10,6 +10,7 @@
 #include "core/session/prober.h"
 #include "core/session/turn.h"
 #include "core/wire/connection.h"
+#include "core/wire/heartbeat.h"
 
 /* ---- made and freed --------------------------------------------------------------------------------------------- */
 
@@ -85,8 +86,8 @@ void al_session_drop(al_session *session) {
 /* ---- pumped ----------------------------------------------------------------------------------------------------- */
 
 void al_session_excuse(al_session *session, int64_t pumped_at) {
-  al_connection_excuse(&session->holder, pumped_at);
-  if (al_session_owns_prober(session)) al_connection_excuse(session->prober, pumped_at);
+  al_heartbeat_excuse(&session->holder, pumped_at);
+  if (al_session_owns_prober(session)) al_heartbeat_excuse(session->prober, pumped_at);
 }
 
 void al_session_pump(al_session *session, int64_t now) {

@@ -22,7 +22,7 @@ bool al_session_owns_prober(const al_session *session);
  * memory. */
 bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled);
 
-/* See al_connection_excuse. */
+/* See al_heartbeat_excuse. */
 void al_session_excuse(al_session *session, int64_t pumped_at);
 
 /* See above. `now` is the time at which the pump begins. */

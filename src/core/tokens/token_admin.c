@@ -71,14 +71,14 @@ static void token_admin_stop(al_op *op) {
   name_what_finishes(work, op->message + used, sizeof op->message - used);
   al_token_queues_cancel(&work->queues);
   al_barrier_cancel(&work->barrier);
-  al_publish_cancel(&work->publishing);
+  al_fill_cancel(&work->fill);
   al_drain_drop(&work->drain_goal.drain);
   al_admin_mutex_drop(&work->mutex);
 }
 
 static void token_admin_free(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  al_publish_free(&work->publishing);
+  al_fill_free(&work->fill);
   al_ids_free(&work->drain_goal.drain.ids);
 }
 

@@ -137,24 +137,23 @@ static void end_collecting(al_token_work *work) {
 
 /* The prober publishes. Its connection does not end with the mutex. So before each publish it must be certain that
  * the mutex is still held. */
-static void publishing(al_op *op) {
+static void filling(al_op *op) {
   al_token_work *work = (al_token_work *)op;
-  const al_publish *publishing = &work->publishing;
-  if (!al_admin_mutex_held(&work->mutex) || !al_publish_is_idle(&work->publishing)) return;
-  if (!al_claim_ascertain_for(op) || !al_publish_poll(&work->publishing)) return;
-  bool only_asks =
-      publishing->probes.message == AL_MESSAGE_PROBE; /* whether the queue exists does not matter */
-  bool fine = publishing->code == AL_OK ||
-              (only_asks && (publishing->code == AL_NOT_FOUND || publishing->code == AL_UNAVAILABLE));
+  const al_fill *fill = &work->fill;
+  if (!al_admin_mutex_held(&work->mutex) || !al_fill_is_idle(&work->fill)) return;
+  if (!al_claim_ascertain_for(op) || !al_fill_poll(&work->fill)) return;
+  bool only_asks = fill->probes.message == AL_MESSAGE_PROBE; /* whether the queue exists does not matter */
+  bool fine =
+      fill->code == AL_OK || (only_asks && (fill->code == AL_NOT_FOUND || fill->code == AL_UNAVAILABLE));
   if (fine)
     proceed(work);
   else
-    al_op_fail(op, publishing->code, "publishing to queue \"%s\": %s", publishing->queue, publishing->why);
+    al_op_fail(op, fill->code, "publishing to queue \"%s\": %s", fill->queue, fill->why);
 }
 
 static void publish(al_token_work *work, const char *queue, al_message message, int count) {
-  al_publish_begin(&work->publishing, &work->op, queue, message, count);
-  al_op_next(&work->op, publishing);
+  al_fill_begin(&work->fill, &work->op, queue, message, count);
+  al_op_next(&work->op, filling);
 }
 
 /* Publishes a probe before anything is changed. So an alarm, or a missing permission, fails the action in time. */

@@ -22,7 +22,7 @@
 
 #include "core/admin/admin_mutex.h"
 #include "core/queue/barrier.h"
-#include "core/queue/publish.h"
+#include "core/queue/fill.h"
 #include "core/tokens/drain_goal.h"
 #include "core/tokens/token_plan.h"
 
@@ -41,7 +41,7 @@ struct al_token_work {
   al_backoff wait; /* between inspections of the queues */
   al_barrier barrier;
   al_drain_goal drain_goal;
-  al_publish publishing;
+  al_fill fill;
   const char *asked; /* the queue of the declare or delete under way; NULL: none */
   int64_t patience;  /* the time for the whole action, waiting for holders included */
 

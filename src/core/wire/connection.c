@@ -8,6 +8,7 @@
 
 #include "core/wire/channel.h"
 #include "core/wire/handshake.h"
+#include "core/wire/heartbeat.h"
 
 #define FRAMES_AT_ONCE 10000
 #define PROTOCOL_HEADER 'A' /* the frame type that rabbitmq-c gives to a protocol header it has read */
@@ -274,32 +275,6 @@ static bool is_shaking_hands(const al_link *link) {
   return link->state == AL_LINK_GREETING || link->state == AL_LINK_TUNING || link->state == AL_LINK_OPENING;
 }
 
-static void pulse_event(void *owner, al_channel *channel, const al_event *event) {
-  (void)channel;
-  al_link *link = owner;
-  if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) link->pulse = NULL;
-}
-
-/* Returns a channel for the pulse: its own, or, when no channel is left, any open one, as a ping disturbs no
- * owner. */
-static al_channel *pulse_channel(al_link *link) {
-  if (!link->pulse) link->pulse = al_channel_take(link, pulse_event, link);
-  if (link->pulse) return link->pulse;
-  for (int number = 1; number < link->channels_size; number++) {
-    al_channel *channel = link->channels[number];
-    if (channel && channel->state == AL_CHANNEL_OPEN) return channel;
-  }
-  return NULL;
-}
-
-/* Makes a round trip twice a heartbeat while locks are held. Only an answer proves that our own bytes arrive. */
-static void pulse(al_link *link) {
-  if (link->pulses == 0 || link->now < link->pulsed_at + al_link_heartbeat(link) / 2) return;
-  link->pulsed_at = link->now;
-  al_channel *channel = pulse_channel(link);
-  if (channel && channel->unanswered <= 1) al_channel_ping(channel);
-}
-
 static void keep_time(al_link *link) {
   bool is_bounded = is_shaking_hands(link) || link->state == AL_LINK_CLOSING;
   if (is_bounded && link->now >= link->deadline) {
@@ -310,21 +285,13 @@ static void keep_time(al_link *link) {
     return;
   }
   if (link->state != AL_LINK_OPEN) return;
-  if (link->now - link->heard_at > 2 * al_link_heartbeat(link)) {
+  if (al_heartbeat_is_missed(link)) {
     al_connection_abort(link, AL_UNREACHABLE, "nothing came from the broker for two heartbeats");
     return;
   }
-  pulse(link);
+  al_heartbeat_pulse(link);
   if (link->now >= link->overdue_at) al_channels_sweep(link);
-  if (link->now - link->sent_at >= al_link_heartbeat(link) / 2) {
-    amqp_frame_t frame = {.frame_type = AMQP_FRAME_HEARTBEAT};
-    al_link_send(link, &frame);
-  }
-}
-
-void al_connection_excuse(al_link *link, int64_t pumped_at) {
-  int64_t beat = al_link_heartbeat(link);
-  if (link->now - pumped_at > beat && link->now - link->heard_at > beat) link->heard_at = link->now - beat;
+  al_heartbeat_send(link);
 }
 
 void al_connection_pump(al_link *link, int64_t now) {
@@ -334,15 +301,10 @@ void al_connection_pump(al_link *link, int64_t now) {
   if (link->port) link->port->kind->flush(link->port);
 }
 
-static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
-
 int64_t al_connection_wake(const al_link *link) {
   bool is_failing = link->port && link->port->code != AL_OK; /* the next read returns AL_PORT_DOWN */
   if (link->has_more || is_failing) return link->now;
   if (is_shaking_hands(link) || link->state == AL_LINK_CLOSING) return link->deadline;
   if (link->wanted && link->now < link->due_at) return link->due_at;
-  if (link->state != AL_LINK_OPEN) return AL_NEVER;
-  int64_t beat = al_link_heartbeat(link) / 2;
-  int64_t wake = sooner(link->sent_at + beat, link->heard_at + 4 * beat + 1);
-  return link->pulses > 0 ? sooner(wake, link->pulsed_at + beat) : wake;
+  return link->state == AL_LINK_OPEN ? al_heartbeat_wake(link) : AL_NEVER;
 }

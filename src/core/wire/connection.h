@@ -25,11 +25,6 @@ void al_connection_fail(al_link *link, al_code code, const char *why);
 /* Reads and dispatches frames, checks heartbeats and deadlines, writes. */
 void al_connection_pump(al_link *link, int64_t now);
 
-/* Call this before al_connection_pump() if the transport may call that late. If the link was not pumped for a
- * heartbeat, bytes of the broker may lie unread, so silence proves nothing. The broker then gets one more heartbeat
- * before it counts as silent. */
-void al_connection_excuse(al_link *link, int64_t pumped_at);
-
 /* Returns when to pump next although nothing has arrived, or when a wanted connection becomes due. A connection that
  * is due already does not count: the transport opens it, and pumping would not help. */
 int64_t al_connection_wake(const al_link *link);
