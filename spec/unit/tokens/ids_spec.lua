@@ -8,7 +8,7 @@ teardown(deciders.remove)
 describe("a set of message ids", function ()
   -- Each row: a rule, and the ids that are added one after the other, each with whether it was new.
   local rows = {
-    { "has room for none and one", { "0123456789abcdef", true } },
+    { "adds a new id", { "0123456789abcdef", true } },
     { "knows an id again", { "0123456789abcdef", true }, { "0123456789abcdef", false }, { "0123456789abcdef", false } },
     { "tells ids apart by their last digit", { "0000000000000001", true }, { "0000000000000002", true },
       { "0000000000000001", false }, { "0000000000000002", false } },
@@ -20,7 +20,7 @@ describe("a set of message ids", function ()
     { "ignores upper-case digits", { "0123456789ABCDEF", true }, { "0123456789ABCDEF", true } },
     { "ignores what is no digit", { "0123456789abcdeg", true }, { "0123456789abcdeg", true } },
     { "ignores a sign and a blank", { " +23456789abcdef", true }, { " +23456789abcdef", true } },
-    { "ignores no id", { "", true }, { "", true } },
+    { "ignores an empty id", { "", true }, { "", true } },
     { "ignores 0, which no permit has", { "0000000000000000", true }, { "0000000000000000", true } },
   }
   for _, row in ipairs(rows) do

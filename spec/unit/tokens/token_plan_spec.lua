@@ -88,8 +88,8 @@ describe("the plan of a token semaphore", function ()
     { "is to empty it", semaphore(1, 5), "resize", 0, way = "empties", count = 5, takes = 5 },
     { "is to empty it, if there are none", semaphore(0, 0), "resize", 0, way = "empties" },
     { "is to delete it, also if permits are held", semaphore(1, 5), "destroy", nil, way = "deletes", count = 5 },
-    { "is to empty it first, for one who waits", semaphore(1, 5), "destroy", nil, waits = true, way = "empties",
-      count = 5, takes = 5 },
+    { "is to empty it first, if the administrator waits", semaphore(1, 5), "destroy", nil, waits = true,
+      way = "empties", count = 5, takes = 5 },
     { "is to mend it", semaphore(1, 5), "repair", nil, way = "mends", count = 5, target = 5 },
     { "is to mend it, though nothing is wrong", semaphore(5, 5), "repair", nil, way = "mends", count = 5, target = 5 },
   }
@@ -105,8 +105,8 @@ describe("the plan of a token semaphore with more free permits than marks", func
     { "is not to make it again", semaphore(3, 2), "create", 3, code = "exists", words = "has 2 permits already" },
     { "is to mend it", semaphore(3, 2), "repair", nil, way = "mends", count = 2, target = 2 },
     { "is to delete it", semaphore(3, 2), "destroy", nil, way = "deletes", count = 2 },
-    { "is to empty it first, for one who waits", semaphore(3, 2), "destroy", nil, waits = true, way = "empties",
-      count = 2, takes = 2 },
+    { "is to empty it first, if the administrator waits", semaphore(3, 2), "destroy", nil, waits = true,
+      way = "empties", count = 2, takes = 2 },
   }
 end)
 
@@ -123,9 +123,10 @@ describe("the plan for a queue that other software made", function ()
     { "is to adopt it", foreign(7), "resize", 3, way = "adopts", target = 3, marks = 3, permits = 3 },
     { "is to adopt it, if it has as many messages", foreign(3), "resize", 3, way = "adopts", target = 3, marks = 3,
       permits = 3 },
-    { "is to adopt it without permits", foreign(7), "resize", 0, way = "adopts" },
+    { "is to adopt it for nothing, which deletes it", foreign(7), "resize", 0, way = "adopts" },
     { "is to delete it", foreign(7), "destroy", nil, way = "deletes" },
-    { "is to empty it first, for one who waits", foreign(7), "destroy", nil, waits = true, way = "empties" },
+    { "is to empty it first, if the administrator waits", foreign(7), "destroy", nil, waits = true,
+      way = "empties" },
     { "is none, and it does not count as made", foreign(7), "create", 3, code = "conflict", words = words },
     { "is none", foreign(7), "add", 1, code = "conflict", words = words },
     { "is none", foreign(7), "remove", 1, code = "conflict", words = words },
@@ -152,7 +153,7 @@ describe("the plan of a token semaphore of as many permits as there may be", fun
     { "is none if it has more already", semaphore(0, 65536), "repair", nil, code = "limit", words = "has 65536" },
     { "is none if it has more already", semaphore(0, 65536), "add", 1, code = "limit", words = "would have 65537" },
     { "is to delete it if it has more", semaphore(0, 65536), "destroy", nil, way = "deletes", count = 65536 },
-    { "is to empty it if it has more, for one who waits", semaphore(0, 65536), "destroy", nil, waits = true,
+    { "is to empty it if it has more and the administrator waits", semaphore(0, 65536), "destroy", nil, waits = true,
       way = "empties", count = 65536, takes = 65536 },
   }
 end)
