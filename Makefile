@@ -67,6 +67,8 @@ Q := $(if $(V),,@)
 
 export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
+export AMQPLOCKS_OBJECTS = $(CURDIR)/$(BUILD)/objects
+export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays

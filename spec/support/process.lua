@@ -179,12 +179,29 @@ local function lua_package()
   error("pkg-config knows no headers of " .. _VERSION)
 end
 
---- Builds spec/support/programs/NAME.c; gives what package.cpath needs to find it.
-function process.c_module(name)
+--- The objects of this build that were made of sources, such as "src/core/*/*.c", and the flags to link them with.
+-- These are the sources that there are today: an older build may have left objects of others.
+function process.objects(sources)
+  local place = os.getenv "AMQPLOCKS_OBJECTS" or "build/lua5.4/objects"
+  local objects = process.shell("sh", "-c", "echo " .. sources):gsub("src/(%S+)%.c", place .. "/%1.o"):gsub("\n", " ")
+  return objects .. (os.getenv "AMQPLOCKS_SANITIZER" or "")
+end
+
+--- Builds spec/support/programs/NAME.c; gives what package.cpath needs to find it. `flags`: more for the compiler.
+function process.c_module(name, flags)
   modules = modules or process.directory()
-  process.shell("sh", "-c", [[exec ${CC:-cc} -shared -fPIC $(pkg-config --cflags "$1") -o "$2" "$3"]], "cc",
-    lua_package(), modules .. "/" .. name .. ".so", "spec/support/programs/" .. name .. ".c")
+  process.shell("sh", "-c", [[exec ${CC:-cc} -shared -fPIC $(pkg-config --cflags "$1") -o "$2" "$3" $4]], "cc",
+    lua_package(), modules .. "/" .. name .. ".so", "spec/support/programs/" .. name .. ".c", flags or "")
   return modules .. "/?.so;"
+end
+
+--- Builds such a module and loads it.
+function process.load_module(name, flags)
+  local cpath = package.cpath
+  package.cpath = process.c_module(name, flags) .. cpath
+  local loaded = require(name)
+  package.cpath = cpath
+  return loaded
 end
 
 --- Removes the C modules. To be called at the end of the file that had them built.

@@ -17,20 +17,12 @@ local OURS, THEIRS = 0, 1
 
 local shortage = {}
 
-local function load_module(name)
-  local cpath = package.cpath
-  package.cpath = process.c_module(name) .. cpath
-  local loaded = require(name)
-  package.cpath = cpath
-  return loaded
-end
-
 function shortage.begin()
   if jit then -- what it compiles may hold on to what is looked for here
     jit.off()
     jit.flush()
   end
-  shortage.c, shortage.starved = load_module "shortage", load_module "starved"
+  shortage.c, shortage.starved = process.load_module "shortage", process.load_module "starved"
   require "amqplocks.core"
   assert.is_true(shortage.c.take("amqplocks/core.so", OURS) >= 4)
   assert.is_true(shortage.c.take("librabbitmq.so", THEIRS) >= 4)

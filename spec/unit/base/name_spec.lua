@@ -4,7 +4,10 @@
 local Peer = require "spec.support.peer"
 local Random = require "spec.support.model.random"
 local core = require "amqplocks.core"
+local deciders = require "spec.support.deciders"
 local lua53 = require "spec.support.lua53"
+
+teardown(deciders.remove)
 
 local bytes, char = lua53.bytes, lua53.utf8.char
 
@@ -70,6 +73,119 @@ describe("a lock's name", function ()
         is_fine = is_fine and not is_control and not is_surrogate
       end
       assert.equal(is_fine, core.name_error(name) == nil, ("%q"):format(name))
+    end
+  end)
+end)
+
+local TICKET = "0123456789abcdef"
+
+describe("the name of", function ()
+  local names = deciders.names
+  local longest = ("n"):rep(deciders.lock_name_max)
+  local rows = {
+    { "a slot", "slot", "images", 3, is = "images-3-A" },
+    { "the first slot", "slot", "images", 1, is = "images-1-A" },
+    { "the highest slot", "slot", "images", core.slots_max, is = "images-65535-A" },
+    { "a slot's holder", "holder", "images", 3, is = "images-3-B" },
+    { "the highest slot's holder", "holder", "images", core.slots_max, is = "images-65535-B" },
+    { "the administration's mutex", "admin", "images", is = "images-admin" },
+    { "a semaphore's bell", "bell", "images", is = "images-bell" },
+    { "a barrier's queue", "scratch", "images", TICKET, is = "images-scratch-0123456789abcdef" },
+    { "the permits", "permits", "images", is = "images.semaphore" },
+    { "the marks", "permit_count", "images", is = "images.semaphore-count" },
+    { "the marks, of the permits' queue", "marks", "images.semaphore", is = "images.semaphore-count" },
+    { "the permits' administration's mutex", "token_admin", "images", is = "images-tokenadmin" },
+    { "a mutex", "mutex", "images", is = "images-mutex" },
+    { "a mutex's bell", "mutex_bell", "images", is = "images-mutexbell" },
+    { "a bolt", "bolt", "images-mutex", is = "images-mutex-bolt" },
+    { "a reader", "reader", "images", TICKET, is = "images-reader-0123456789abcdef" },
+    { "the key of all readers", "readers", "images", is = "images-readers" },
+    { "the door", "door", "images", is = "images-writer" },
+    { "the bell of readers and writers", "rw_bell", "images", is = "images-rwbell" },
+    { "the shortest lock's mutex", "mutex", "a", is = "a-mutex" },
+    { "a lock with a percent sign", "slot", "100%s", 1, is = "100%s-1-A" },
+    { "a lock beyond ASCII", "mutex", "図書館", is = "図書館-mutex" },
+    { "the longest lock's barrier's queue", "scratch", longest, TICKET, is = longest .. "-scratch-" .. TICKET },
+    { "the longest lock's reader", "reader", longest, TICKET, is = longest .. "-reader-" .. TICKET },
+    { "the longest lock's highest slot", "slot", longest, core.slots_max, is = longest .. "-65535-A" },
+    { "the longest lock's marks", "permit_count", longest, is = longest .. ".semaphore-count" },
+    { "the longest lock's longest bolt", "bolt", longest .. "-tokenadmin", is = longest .. "-tokenadmin-bolt" },
+  }
+  local tried = {}
+  for _, row in ipairs(rows) do
+    tried[row[2]] = true
+    it(row[1], function ()
+      assert.equal(row.is, names[row[2]](row[3], row[4]))
+      assert.is_true(#row.is <= 255)
+    end)
+  end
+
+  it("every kind is above", function ()
+    for kind in pairs(names) do assert.is_true(tried[kind], kind) end
+  end)
+
+  it("the longest lock leaves room for the longest suffix, and no more", function ()
+    assert.equal(230, deciders.lock_name_max)
+    assert.equal(deciders.suffix_max, #names.scratch("", TICKET))
+    assert.equal(255, #names.scratch(longest, TICKET))
+  end)
+end)
+
+describe("the names of the queues of all kinds", function ()
+  local names = deciders.names
+
+  -- All queues of a lock, and what each is. Slots and tickets are some of those that there may be. Each queue that a
+  -- client holds exclusively may have a bolt.
+  local function queues(name)
+    local list = {}
+    local function add(kind, queue) table.insert(list, { kind = kind, name = name, queue = queue }) end
+    local function add_exclusive(kind, queue)
+      add(kind, queue)
+      add(kind .. "'s bolt", names.bolt(queue))
+    end
+    for _, slot in ipairs{ 1, 2, 10, 11, 12, 21, 111, 65535 } do
+      add("slot " .. slot, names.slot(name, slot))
+      add_exclusive("holder " .. slot, names.holder(name, slot))
+    end
+    for _, ticket in ipairs{ TICKET, ("a"):rep(16), ("b"):rep(16), ("1"):rep(16) } do
+      add("barrier " .. ticket, names.scratch(name, ticket))
+      add("reader " .. ticket, names.reader(name, ticket))
+    end
+    for _, kind in ipairs{ "admin", "token_admin", "mutex", "door" } do add_exclusive(kind, names[kind](name)) end
+    for _, kind in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do
+      add(kind, names[kind](name))
+    end
+    return list
+  end
+
+  it("differ, whatever queue's name a lock's name is or ends like", function ()
+    local locks = { "x", "x-", "-", "x-1", "x-11", "x-1-", "x1", "x-A", "-1-A", "1-A", "A", "x-scratch-", "x-reader-",
+      "x-scratch", "x-reader", "-scratch-" .. TICKET, "x-mutexbell-bolt", "x.semaphore-count-count" }
+    for _, of in ipairs{ "x", "" } do
+      for _, queue in ipairs(queues(of)) do table.insert(locks, queue.queue) end
+    end
+    local owner, count, is_known = {}, 0, {}
+    for _, lock in ipairs(locks) do
+      for _, this in ipairs(is_known[lock] and {} or queues(lock)) do
+        local other = owner[this.queue]
+        if other then
+          error(("%s: %s of %s, and %s of %s"):format(this.queue, this.kind, this.name, other.kind, other.name))
+        end
+        owner[this.queue] = this
+        count = count + 1
+      end
+      is_known[lock] = true
+    end
+    assert.is_true(count > 4000, count .. " queues")
+  end)
+
+  it("end in suffixes none of which is the end of another one", function ()
+    local suffixes = queues("")
+    for _, this in ipairs(suffixes) do
+      for _, other in ipairs(suffixes) do
+        local is_end = this ~= other and this.queue:sub(-#other.queue) == other.queue
+        assert.is_false(is_end, this.queue .. " ends in " .. other.queue)
+      end
     end
   end)
 end)

@@ -8,17 +8,12 @@ local program = require "spec.support.program"
 after_each(program.clear)
 teardown(program.remove)
 
--- The objects of the sources that there are today, not what an older build has left.
-local PLACE = (os.getenv "AMQPLOCKS_REPLAY" or ""):gsub("/fuzz/replay%-$", "/objects")
-local OBJECTS = process.shell("sh", "-c", "echo src/core/*/*.c src/transport/*.c")
-  :gsub("src/(%S+)%.c", PLACE .. "/%1.o"):gsub("\n", "")
-
 describe("a session", function()
   local path
 
   local function build()
     path = path or program.build("spec/support/programs/wiped.c", "librabbitmq libssl libcrypto",
-      { flags = "-Isrc " .. OBJECTS })
+      { flags = "-Isrc " .. process.objects "src/core/*/*.c src/transport/*.c" })
     return path
   end
 

@@ -4,6 +4,9 @@
 -- Several nodes of one cluster: which is tried when, for how long, and what ends an attempt.
 local Peer = require "spec.support.peer"
 local core = require "amqplocks.core"
+local deciders = require "spec.support.deciders"
+
+teardown(deciders.remove)
 
 local LIST = { "amqp://me:secret@a", "amqp://me:secret@b:5673", "amqp://me:secret@c" }
 local A, B, C = "a:5672", "b:5673", "c:5672"
@@ -431,4 +434,13 @@ describe("a native session whose address is asked for before each connection", f
     while not op:done() do session:wait(op) end
     assert.equal("unreachable", select(3, op:result()))
   end)
+end)
+
+describe("after a failure, another node", function ()
+  local is_tried = { unreachable = true, protocol = true, limit = true }
+  for code, goes_on in pairs(deciders.codes_that_go_on()) do
+    it(("is %s: %s"):format(is_tried[code] and "tried" or "not tried", code), function ()
+      assert.equal(is_tried[code] or false, goes_on)
+    end)
+  end
 end)

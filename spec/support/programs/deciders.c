@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: MIT
+// SPDX-FileCopyrightText: the amqp-locks authors
+
+// A Lua module, built and loaded by spec/support/deciders.lua: functions of the core that only compute, one to one. A
+// struct is a table with its fields, which a function reads, and writes again.
+//
+// A time is a number of nanoseconds, or a string of digits where a number of Lua 5.1 would not be exact. math.huge is
+// AL_NEVER.
+
+#include <inttypes.h>
+#include <lauxlib.h>
+#include <lua.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/acquire/patience.h"
+#include "core/admin/slot_plan.h"
+#include "core/base/name.h"
+#include "core/base/random.h"
+#include "core/tokens/ids.h"
+#include "core/tokens/token_plan.h"
+#include "core/wire/nodes.h"
+
+#define EXACT (INT64_C(1) << 53)
+
+// ---- fields of tables -----------------------------------------------------------------------------------------------
+
+static int64_t to_time(lua_State *L, int index) {
+  if (lua_type(L, index) == LUA_TSTRING) return strtoll(lua_tostring(L, index), NULL, 10);
+  lua_Number number = luaL_checknumber(L, index);
+  return number == HUGE_VAL ? AL_NEVER : (int64_t)number;
+}
+
+static void push_time(lua_State *L, int64_t time) {
+  char digits[32];
+  snprintf(digits, sizeof digits, "%" PRId64, time);
+  if (time == AL_NEVER)
+    lua_pushnumber(L, HUGE_VAL);
+  else if (time > EXACT || time < -EXACT)
+    lua_pushstring(L, digits);
+  else
+    lua_pushinteger(L, (lua_Integer)time);
+}
+
+// A field that is absent is 0.
+static int64_t get(lua_State *L, int table, const char *field) {
+  lua_getfield(L, table, field);
+  int64_t value = lua_isnil(L, -1) ? 0 : to_time(L, -1);
+  lua_pop(L, 1);
+  return value;
+}
+
+static bool get_bool(lua_State *L, int table, const char *field) {
+  lua_getfield(L, table, field);
+  bool value = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return value;
+}
+
+static void set(lua_State *L, int table, const char *field, int64_t value) {
+  push_time(L, value);
+  lua_setfield(L, table, field);
+}
+
+// The result of a plan: its code, and the words if it is not "ok".
+static int give_code(lua_State *L, al_code code, const char *words) {
+  lua_pushstring(L, al_code_name(code));
+  lua_pushstring(L, code == AL_OK ? NULL : words);
+  return 2;
+}
+
+// ---- random.h -------------------------------------------------------------------------------------------------------
+
+#define RANDOM "deciders.random"
+
+static uint64_t *to_random(lua_State *L, int index) { return luaL_checkudata(L, index, RANDOM); }
+
+static int push_random(lua_State *L, uint64_t state) {
+  *(uint64_t *)lua_newuserdata(L, sizeof state) = state;
+  luaL_newmetatable(L, RANDOM);
+  lua_setmetatable(L, -2);
+  return 1;
+}
+
+// random(seed) -> a state
+static int random_new(lua_State *L) { return push_random(L, (uint64_t)to_time(L, 1)); }
+
+// drawing(number) -> the state from which al_random() next returns this number: al_random() backwards
+static int random_drawing(lua_State *L) {
+  uint64_t z = (uint64_t)to_time(L, 1);
+  z = (z ^ (z >> 31) ^ (z >> 62)) * UINT64_C(0x319642B2D24D8EC3);
+  z = (z ^ (z >> 27) ^ (z >> 54)) * UINT64_C(0x96DE1B173F119089);
+  return push_random(L, (z ^ (z >> 30) ^ (z >> 60)) - UINT64_C(0x9E3779B97F4A7C15));
+}
+
+// next_random(state) -> the number, in hexadecimal
+static int random_next(lua_State *L) {
+  char digits[17];
+  snprintf(digits, sizeof digits, "%016" PRIx64, al_random(to_random(L, 1)));
+  lua_pushstring(L, digits);
+  return 1;
+}
+
+// random_below(state, bound)
+static int random_below(lua_State *L) {
+  push_time(L, al_random_below(to_random(L, 1), to_time(L, 2)));
+  return 1;
+}
+
+// ---- backoff.h ------------------------------------------------------------------------------------------------------
+
+static al_backoff get_backoff(lua_State *L, int table) {
+  return (al_backoff){
+      .first = get(L, table, "first"), .most = get(L, table, "most"), .next = get(L, table, "next")};
+}
+
+static void set_backoff(lua_State *L, int table, const al_backoff *wait) {
+  set(L, table, "first", wait->first);
+  set(L, table, "most", wait->most);
+  set(L, table, "next", wait->next);
+}
+
+static void set_new_backoff(lua_State *L, int table, const char *field, const al_backoff *wait) {
+  lua_newtable(L);
+  set_backoff(L, lua_gettop(L), wait);
+  lua_setfield(L, table, field);
+}
+
+// deadline_after(now, time)
+static int deadline_after(lua_State *L) {
+  push_time(L, al_deadline_after(to_time(L, 1), to_time(L, 2)));
+  return 1;
+}
+
+// backoff_next(wait, state)
+static int backoff_next(lua_State *L) {
+  al_backoff wait = get_backoff(L, 1);
+  int64_t time = al_backoff_next(&wait, to_random(L, 2));
+  set_backoff(L, 1, &wait);
+  push_time(L, time);
+  return 1;
+}
+
+// backoff_recheck(poll, state)
+static int backoff_recheck(lua_State *L) {
+  push_time(L, al_backoff_recheck(to_time(L, 1), to_random(L, 2)));
+  return 1;
+}
+
+// backoffs() -> all there are, by name
+static int backoffs(lua_State *L) {
+  const struct {
+    const char *name;
+    al_backoff wait;
+  } all[] = {{"slot", AL_BACKOFF_SLOT},   {"admin", AL_BACKOFF_ADMIN}, {"reconnect", AL_BACKOFF_RECONNECT},
+             {"queue", AL_BACKOFF_QUEUE}, {"undo", AL_BACKOFF_UNDO},   {"readers", AL_BACKOFF_READERS},
+             {"token", AL_BACKOFF_TOKEN}};
+  lua_newtable(L);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    set_new_backoff(L, lua_gettop(L), all[i].name, &all[i].wait);
+  return 1;
+}
+
+// ---- patience.h -----------------------------------------------------------------------------------------------------
+
+static al_patience get_patience(lua_State *L, int table) {
+  al_patience patience = {.fair = get_bool(L, table, "fair"),
+                          .poll = get(L, table, "poll"),
+                          .sightings = (int)get(L, table, "sightings"),
+                          .slighted = (int)get(L, table, "slighted"),
+                          .doubted_since = get(L, table, "doubted_since"),
+                          .wasted_at = get(L, table, "wasted_at")};
+  lua_getfield(L, table, "searches");
+  patience.searches = get_backoff(L, lua_gettop(L));
+  lua_pop(L, 1);
+  return patience;
+}
+
+static void set_patience(lua_State *L, int table, const al_patience *patience) {
+  lua_pushboolean(L, patience->fair);
+  lua_setfield(L, table, "fair");
+  set(L, table, "poll", patience->poll);
+  set(L, table, "sightings", patience->sightings);
+  set(L, table, "slighted", patience->slighted);
+  set(L, table, "doubted_since", patience->doubted_since);
+  set(L, table, "wasted_at", patience->wasted_at);
+  set_new_backoff(L, table, "searches", &patience->searches);
+}
+
+// patience(options) -> as al_patience_init() makes it
+static int patience_new(lua_State *L) {
+  al_acquire_options options = {.fair = get_bool(L, 1, "fair"), .poll = get(L, 1, "poll")};
+  al_patience patience;
+  al_patience_init(&patience, &options);
+  lua_newtable(L);
+  set_patience(L, lua_gettop(L), &patience);
+  return 1;
+}
+
+// patience_leave(patience, has_token, now)
+static int patience_leave(lua_State *L) {
+  al_patience patience = get_patience(L, 1);
+  int64_t left = al_patience_leave(&patience, lua_toboolean(L, 2), to_time(L, 3));
+  set_patience(L, 1, &patience);
+  push_time(L, left);
+  return 1;
+}
+
+// patience_next_search(patience, has_token, now, state)
+static int patience_next_search(lua_State *L) {
+  al_patience patience = get_patience(L, 1);
+  int64_t wake = al_patience_next_search(&patience, lua_toboolean(L, 2), to_time(L, 3), to_random(L, 4));
+  set_patience(L, 1, &patience);
+  push_time(L, wake);
+  return 1;
+}
+
+// patience_is_over(patience, has_token)
+static int patience_is_over(lua_State *L) {
+  al_patience patience = get_patience(L, 1);
+  lua_pushboolean(L, al_patience_is_over(&patience, lua_toboolean(L, 2)));
+  return 1;
+}
+
+// ---- slot_plan.h ----------------------------------------------------------------------------------------------------
+
+static bool has_memory = true;
+
+// Named by the linker's --wrap: what malloc is to the objects of the core here.
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size) { return has_memory ? __real_malloc(size) : NULL; }
+
+static al_action get_action(lua_State *L, int table) {
+  lua_getfield(L, table, "action");
+  const char *verb = luaL_checkstring(L, -1);
+  int action = AL_CREATE;
+  while (action < AL_REPAIR && strcmp(al_action_verb((al_action)action), verb) != 0) action++;
+  lua_pop(L, 1);
+  return (al_action)action;
+}
+
+// `exists` is the list of the slots that exist. The array lies on the stack.
+static al_slot_count get_row(lua_State *L, int table, const char *name) {
+  al_slot_count row = {.name = name,
+                       .count = (int)get(L, table, "count"),
+                       .highest = (int)get(L, table, "highest"),
+                       .seen = (int)get(L, table, "seen")};
+  size_t size = (size_t)row.seen * sizeof *row.slots;
+  row.slots = memset(lua_newuserdata(L, size + 1), 0, size);
+  lua_getfield(L, table, "exists");
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    int slot = (int)to_time(L, -1);
+    if (slot < 1 || slot > row.seen) luaL_error(L, "slot %d is not among those seen", slot);
+    row.slots[slot - 1].exists = true;
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return row;
+}
+
+static void set_row(lua_State *L, int table, const al_slot_count *row) {
+  int count = 0;
+  lua_newtable(L);
+  for (int slot = 1; slot <= row->seen; slot++) {
+    if (!row->slots[slot - 1].exists) continue;
+    push_time(L, slot);
+    lua_rawseti(L, -2, ++count);
+  }
+  lua_setfield(L, table, "exists");
+}
+
+static void set_deletes(lua_State *L, int table, const al_slot_plan *change) {
+  lua_newtable(L);
+  for (int i = 0; i < change->delete_count; i++) {
+    push_time(L, change->deletes[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_setfield(L, table, "deletes");
+}
+
+// slot_plan_plan(change, row, name [, without_memory]) -> code, words
+static int slot_plan_plan(lua_State *L) {
+  char words[AL_MESSAGE_SIZE] = "";
+  al_slot_plan change = {.action = get_action(L, 1),
+                         .amount = (int)get(L, 1, "amount"),
+                         .overshoot = (int)get(L, 1, "overshoot"),
+                         .ascending = get_bool(L, 1, "ascending"),
+                         .target = -1};
+  al_slot_count row = get_row(L, 2, luaL_checkstring(L, 3));
+  has_memory = !lua_toboolean(L, 4);
+  al_code code = al_slot_plan_plan(&change, &row, words);
+  has_memory = true;
+  set(L, 1, "target", change.target);
+  set_deletes(L, 1, &change);
+  set_row(L, 2, &row);
+  al_slot_plan_free(&change);
+  return give_code(L, code, words);
+}
+
+// ---- token_plan.h ---------------------------------------------------------------------------------------------------
+
+static al_inspect get_inspect(lua_State *L, int table, const char *field) {
+  lua_getfield(L, table, field);
+  int index = lua_gettop(L);
+  al_inspect inspect = {.exists = get_bool(L, index, "exists"), .ready = (int)get(L, index, "ready")};
+  lua_pop(L, 1);
+  return inspect;
+}
+
+// token_plan_make(plan, queues, name) -> code, words
+static int token_plan_make(lua_State *L) {
+  static const char *const ways[] = {"leaves",  "makes",   "adds",  "takes",
+                                     "empties", "deletes", "mends", "adopts"};
+  char words[AL_MESSAGE_SIZE] = "";
+  al_token_plan plan = {.action = get_action(L, 1),
+                        .amount = (int)get(L, 1, "amount"),
+                        .waits = get_bool(L, 1, "waits"),
+                        .target = -1};
+  al_token_queues queues = {.permits = get_inspect(L, 2, "permits"), .marks = get_inspect(L, 2, "marks")};
+  const char *name = luaL_checkstring(L, 3);
+  al_name_permits(queues.permits.queue, name);
+  al_name_permit_count(queues.marks.queue, name);
+  al_code code = al_token_plan_make(&plan, &queues, name, words);
+  lua_pushstring(L, ways[plan.way]);
+  lua_setfield(L, 1, "way");
+  set(L, 1, "count", plan.count);
+  set(L, 1, "target", plan.target);
+  set(L, 1, "takes", plan.takes);
+  set(L, 1, "marks", plan.marks);
+  set(L, 1, "permits", plan.permits);
+  return give_code(L, code, words);
+}
+
+// ---- name.h ---------------------------------------------------------------------------------------------------------
+
+#define NAME(function, ...)                                                                                  \
+  static int name_##function(lua_State *L) {                                                                 \
+    char out[AL_NAME_SIZE];                                                                                  \
+    al_name_##function(out, luaL_checkstring(L, 1) __VA_ARGS__);                                             \
+    lua_pushstring(L, out);                                                                                  \
+    return 1;                                                                                                \
+  }
+#define COMMA ,
+NAME(slot, COMMA(int) luaL_checknumber(L, 2))
+NAME(holder, COMMA(int) luaL_checknumber(L, 2))
+NAME(scratch, COMMA luaL_checkstring(L, 2))
+NAME(reader, COMMA luaL_checkstring(L, 2))
+NAME(admin, )
+NAME(bell, )
+NAME(permits, )
+NAME(permit_count, )
+NAME(marks, )
+NAME(token_admin, )
+NAME(mutex, )
+NAME(mutex_bell, )
+NAME(bolt, )
+NAME(readers, )
+NAME(door, )
+NAME(rw_bell, )
+
+// ---- ids.h, nodes.h -------------------------------------------------------------------------------------------------
+
+#define IDS "deciders.ids"
+
+static int ids_free(lua_State *L) {
+  al_ids_free(luaL_checkudata(L, 1, IDS));
+  return 0;
+}
+
+// ids(most) -> an empty set
+static int ids_new(lua_State *L) {
+  al_ids *ids = memset(lua_newuserdata(L, sizeof *ids), 0, sizeof *ids);
+  luaL_newmetatable(L, IDS);
+  lua_pushcfunction(L, ids_free);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  if (!al_ids_init(ids, (size_t)luaL_checknumber(L, 1))) return luaL_error(L, "no memory");
+  return 1;
+}
+
+// ids_add(ids, id)
+static int ids_add(lua_State *L) {
+  lua_pushboolean(L, al_ids_add(luaL_checkudata(L, 1, IDS), luaL_checkstring(L, 2)));
+  return 1;
+}
+
+// codes_that_go_on() -> { name of a code = what al_nodes_go_on() says of it }
+static int codes_that_go_on(lua_State *L) {
+  lua_newtable(L);
+  for (int code = AL_OK; code <= AL_URL; code++) {
+    lua_pushboolean(L, al_nodes_go_on((al_code)code));
+    lua_setfield(L, -2, al_code_name((al_code)code));
+  }
+  return 1;
+}
+
+// ---- the module -----------------------------------------------------------------------------------------------------
+
+#define FUNCTION(function)                                                                                   \
+  { #function, function }
+#define NAMING(function)                                                                                     \
+  { #function, name_##function }
+
+static void set_functions(lua_State *L, const luaL_Reg *functions) {
+  for (; functions->name; functions++) {
+    lua_pushcfunction(L, functions->func);
+    lua_setfield(L, -2, functions->name);
+  }
+}
+
+int luaopen_deciders(lua_State *L) {
+  static const luaL_Reg functions[] = {{"random", random_new},
+                                       {"drawing", random_drawing},
+                                       {"next_random", random_next},
+                                       {"patience", patience_new},
+                                       {"ids", ids_new},
+                                       FUNCTION(random_below),
+                                       FUNCTION(deadline_after),
+                                       FUNCTION(backoff_next),
+                                       FUNCTION(backoff_recheck),
+                                       FUNCTION(backoffs),
+                                       FUNCTION(patience_leave),
+                                       FUNCTION(patience_next_search),
+                                       FUNCTION(patience_is_over),
+                                       FUNCTION(slot_plan_plan),
+                                       FUNCTION(token_plan_make),
+                                       FUNCTION(ids_add),
+                                       FUNCTION(codes_that_go_on),
+                                       {NULL, NULL}};
+  static const luaL_Reg names[] = {
+      NAMING(slot),    NAMING(holder),       NAMING(scratch),     NAMING(reader), NAMING(admin),
+      NAMING(bell),    NAMING(permits),      NAMING(marks),       NAMING(mutex),  NAMING(bolt),
+      NAMING(readers), NAMING(permit_count), NAMING(token_admin), NAMING(door),   NAMING(mutex_bell),
+      NAMING(rw_bell), {NULL, NULL}};
+  lua_newtable(L);
+  set_functions(L, functions);
+  lua_newtable(L);
+  set_functions(L, names);
+  lua_setfield(L, -2, "names");
+  set(L, lua_gettop(L), "lock_name_max", AL_LOCK_NAME_MAX);
+  set(L, lua_gettop(L), "suffix_max", AL_SUFFIX_MAX);
+  return 1;
+}

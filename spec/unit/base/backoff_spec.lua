@@ -1,0 +1,139 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+local deciders = require "spec.support.deciders"
+
+teardown(deciders.remove)
+
+local MS, S, NEVER = 1e6, 1e9, math.huge
+local LAST = "9223372036854775806"  -- the last time that comes
+local STATES = 1000
+
+-- Calls a function with random states; returns the least and the greatest result.
+local function range(fn)
+  local least, most = math.huge, -math.huge
+  for seed = 1, STATES do
+    local result = fn(deciders.random(seed))
+    least, most = math.min(least, result), math.max(most, result)
+  end
+  return least, most
+end
+
+describe("a deadline", function ()
+  local rows = {
+    { "is a time after now", now = 3 * S, time = 5 * S, is = 8 * S },
+    { "is a time after the beginning of the clock", now = 0, time = 5 * S, is = 5 * S },
+    { "is now, after no time", now = 3 * S, time = 0, is = 3 * S },
+    { "is over already, after a negative time", now = 3 * S, time = -1, is = 3 * S - 1 },
+    { "never comes, if the time is never", now = 0, time = NEVER, is = NEVER },
+    { "never comes, if the time is never, whatever the clock says", now = 3 * S, time = NEVER, is = NEVER },
+    { "is the last that comes, if the sum still fits", now = 1, time = "9223372036854775805", is = LAST },
+    { "never comes, if the sum is never", now = 1, time = LAST, is = NEVER },
+    { "never comes, if the sum is one more than fits", now = 2, time = LAST, is = NEVER },
+    { "never comes, if the sum is the most there can be", now = LAST, time = LAST, is = NEVER },
+  }
+  for _, row in ipairs(rows) do
+    it(row[1], function () assert.equal(row.is, deciders.deadline_after(row.now, row.time)) end)
+  end
+end)
+
+describe("the time to wait", function ()
+  -- `draw`: the number that is drawn; `next`: the delay of the attempt after this one.
+  local rows = {
+    { "is half of `first` at least", first = 8, most = 100, draw = 0, is = 4, next = 16 },
+    { "is all of `first` at most", first = 8, most = 100, draw = 4, is = 8, next = 16 },
+    { "is between, one by one", first = 8, most = 100, draw = 3, is = 7, next = 16 },
+    { "is never more than all", first = 8, most = 100, draw = 5, is = 4, next = 16 },
+    { "is of the next delay after the first attempt", first = 8, given = 16, most = 100, draw = 8, is = 16, next = 32 },
+    { "is no more than half below the next delay", first = 8, given = 16, most = 100, draw = 0, is = 8, next = 32 },
+    { "doubles as long as that is less than `most`", first = 8, given = 49, most = 100, draw = 0, is = 24, next = 98 },
+    { "doubles to `most`", first = 8, given = 50, most = 100, draw = 0, is = 25, next = 100 },
+    { "does not double beyond `most`", first = 8, given = 51, most = 100, draw = 0, is = 25, next = 100 },
+    { "stays at `most`: half", first = 8, given = 100, most = 100, draw = 0, is = 50, next = 100 },
+    { "stays at `most`: all", first = 8, given = 100, most = 100, draw = 50, is = 100, next = 100 },
+    { "is `most` from the beginning, if that is `first`", first = 100, most = 100, draw = 50, is = 100, next = 100 },
+    { "is rounded down", first = 9, most = 100, draw = 4, is = 8, next = 18 },
+    { "may be nothing, for the shortest delay", first = 1, most = 100, draw = 1, is = 0, next = 2 },
+  }
+  for _, row in ipairs(rows) do
+    it(row[1], function ()
+      local wait = { first = row.first, most = row.most, next = row.given }
+      assert.equal(row.is, deciders.backoff_next(wait, deciders.drawing(row.draw)))
+      assert.same({ first = row.first, most = row.most, next = row.next }, wait)
+    end)
+  end
+
+  it("is the same for the same random state, and changes it", function ()
+    local function waits()
+      local wait, state, list = { first = 5 * MS, most = 500 * MS }, deciders.random(7), {}
+      for i = 1, 12 do list[i] = deciders.backoff_next(wait, state) end
+      return list
+    end
+    local list = waits()
+    assert.same(list, waits())
+    assert.not_equal(list[11], list[12])
+  end)
+end)
+
+describe("the delays, in milliseconds, of", function ()
+  local rows = {
+    { "a slot that is held", "slot", 5, 10, 20, 40, 80, 160, 320, 500, 500 },
+    { "another administrator's work", "admin", 5, 10, 20, 40, 80, 160, 200, 200 },
+    { "a broker that is away", "reconnect", 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000 },
+    { "a queue that was deleted", "queue", 100, 200, 400, 800, 1000, 1000 },
+    { "a queue that should go", "undo", 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10000, 10000 },
+    { "readers that a writer waits for", "readers", 10, 20, 40, 80, 160, 320, 640, 1000, 1000 },
+    { "a free slot that a token promised", "token", 2, 4, 8, 16, 32, 64, 100, 100 },
+  }
+
+  it("every backoff are below", function ()
+    local left = deciders.backoffs()
+    for _, row in ipairs(rows) do left[row[2]] = nil end
+    assert.is_nil(next(left))
+  end)
+
+  for _, row in ipairs(rows) do
+    it(row[1] .. " double from the first to the most", function ()
+      local wait = deciders.backoffs()[row[2]]
+      for i = 3, #row do
+        assert.equal(row[i] * MS, deciders.backoff_next(wait, deciders.drawing(row[i] * MS / 2)))
+      end
+    end)
+
+    it(row[1] .. " have jitter: from half of the delay to all of it, whatever the random state", function ()
+      for i = 3, #row do
+        local delay = row[i] * MS
+        local least, most = range(function (state)
+          local wait = deciders.backoffs()[row[2]]
+          wait.next = delay
+          return deciders.backoff_next(wait, state)
+        end)
+        assert.is_true(least >= delay / 2 and least < delay * 0.51, least)
+        assert.is_true(most <= delay and most > delay * 0.99, most)
+      end
+    end)
+  end
+end)
+
+describe("the time until a waiter's recheck", function ()
+  local rows = {
+    { "is `poll` at most", poll = 8 * S, draw = 0, is = 8 * S },
+    { "is seven eighths of `poll` at least", poll = 8 * S, draw = 1 * S, is = 7 * S },
+    { "is between", poll = 8 * S, draw = 1, is = 8 * S - 1 },
+    { "is never less than seven eighths", poll = 8 * S, draw = 1 * S + 1, is = 8 * S },
+    { "is all of a `poll` that has no eighth", poll = 7, draw = 7, is = 7 },
+    { "is none, if `poll` is none", poll = 0, draw = 7, is = 0 },
+    { "may be years", poll = "2305843009213693951", draw = 0, is = "2305843009213693951" },
+  }
+  for _, row in ipairs(rows) do
+    it(row[1], function () assert.equal(row.is, deciders.backoff_recheck(row.poll, deciders.drawing(row.draw))) end)
+  end
+
+  it("is between these, whatever the random state", function ()
+    for _, poll in ipairs{ 8, 100 * MS, 5 * S, 3600 * S } do
+      local least, most = range(function (state) return deciders.backoff_recheck(poll, state) end)
+      assert.is_true(least >= poll * 7 / 8 and least <= poll * 0.88, least)
+      assert.is_true(most <= poll and most >= poll * 0.99, most)
+    end
+  end)
+end)
