@@ -166,8 +166,8 @@ uninstall: ## remove the files that install, install-lib and install-lib-lua ins
 
 # ---- the library ----
 #
-# libamqplocks for programs in C, and libamqplocks-$(LUA) for programs that host Lua. Both consist of the module's objects.
-# They are built in build/lib; pkg-config finds them there with PKG_CONFIG_PATH=build/lib.
+# libamqplocks for programs in C, and libamqplocks-$(LUA) for programs that host Lua. Both consist of the module's
+# objects. They are built in build/lib; pkg-config finds them there with PKG_CONFIG_PATH=build/lib.
 
 OBJCOPY ?= objcopy
 LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
@@ -223,7 +223,8 @@ $(PARTS): always
 	@src/embed/pack $(LUA_FILES) >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# $(call PC,libdir,includedir): the directories, in build/lib or as installed. pkg-config needs a backslash before a blank.
+# $(call PC,libdir,includedir): the directories, in build/lib or as installed. pkg-config needs blanks escaped by a
+# backslash.
 BLANK := $() $()
 PC = sed -e '/^\#/d' -e 's|@libdir@|$(subst $(BLANK),\\ ,$(1))|' -e 's|@includedir@|$(subst $(BLANK),\\ ,$(2))|' -e 's|@version@|$(VERSION)|' -e 's|@lua@|$(LUA)|g' \
 	-e 's| *@flags@|$(SANITIZER:%= %)|'
@@ -313,7 +314,7 @@ bench: prepare build build-for-nginx $(BENCH_MODULES) ## benchmarks: ratios, bud
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  tools/bench/run $(or $(BENCH),tools/bench/*.lua)
 
-# Runs in a chroot (spec/support/room) with the RabbitMQ of another Debian release. SUITE=host uses this machine's RabbitMQ.
+# Runs in a chroot (spec/support/room) with the RabbitMQ of another Debian release. SUITE=host uses this machine's.
 prove-cluster: prepare ## 3 nodes partitioned, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
 ifeq ($(SUITE),host)
 	@$(MAKE) --no-print-directory build
