@@ -248,8 +248,8 @@ local function usable(self, frame)
   return queue
 end
 
--- A client that has read the number of marks (messages in the queue that lists a semaphore's permits) knows the
--- permits.
+-- The marks are messages in the queue NAME.semaphore-count, one for each permit that an administrator made. A client
+-- that has read their number knows that the library made the permits.
 local function news_of_marks(self, queue)
   if self.connection.marks or not queue.name:find("%.semaphore%-count$") then return nil end
   self.connection.marks = {}

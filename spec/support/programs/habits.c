@@ -134,7 +134,7 @@ static void early_drops(al_session *session) {
   none_is_held();
 }
 
-/* News: the descriptors of the session so far, one connection each for the holder and the prober. */
+/* The news so far: two connections were opened, one to hold and one to ask (holder and prober). */
 static void news(al_session *session) {
   al_note note;
   int opened = 0;
@@ -143,7 +143,7 @@ static void news(al_session *session) {
   CHECK(opened == 2 && !al_session_news(session, &note));
 }
 
-/* A waiter asks for a lock: the descriptor becomes readable. */
+/* An administrator asks for a lock back (revoke): the descriptor becomes readable. */
 static void descriptor(al_session *session) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
   al_lock *lock = take(session, semaphore);
