@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The prover's simulation: the stories of spec/support/model/stories.lua in turn, each time by a seed that nobody has
--- played before, until the time is over or one of them ends badly.
+-- The prover's simulation: plays the stories of spec/support/model/stories.lua in turn, each time with a new seed,
+-- until the time is over or one of them fails.
 --
 --     make prove-sim                                   # a minute of all stories
---     make prove-sim SECONDS=600 STORY="rw all"        # ten of one
---     make prove-sim STORY="rw all" SEED=1700000000123 # one seed of it again, all of it shown
+--     make prove-sim SECONDS=600 STORY="rw all"        # ten minutes of one
+--     make prove-sim STORY="rw all" SEED=1700000000123 # one seed of it again, with the whole trace
 --
--- The rates are per second of the processor's time: how much of it there is on a busy machine is another matter.
--- The seed decides all that happens in a story, so that the last form shows exactly what was wrong.
+-- Rates are per second of processor time, so that the load of the machine does not change them. The seed decides
+-- everything in a story, so that the last form shows exactly what was wrong.
 local settings = require "tools.prove.settings"
 local stories = require "spec.support.model.stories"
 
-local SHOWN = 60  -- lines of a story that ended badly
+local SHOWN = 60  -- lines of the trace of a failed story
 
 local SECONDS, STORY = settings.seconds(os.getenv "SECONDS") or 60, os.getenv "STORY" or ""
 local SEED = settings.seed(os.getenv "SEED")
@@ -59,7 +59,7 @@ end
 
 -- Playing -----------------------------------------------------------------------------------------------------------
 
--- Told again with its trace, which must end in the same way.
+-- Plays it again with a trace; it must fail in the same way.
 local function show_failure(story, seed, err)
   local crowd, again = stories.play(story, seed, true)
   local trace = crowd.world.trace
