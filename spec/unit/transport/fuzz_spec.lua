@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A broker gone mad. What a scripted broker said in a good session is recorded, changed by chance (bytes and whole
--- frames), and said again to a session that does the same things. Whatever comes of it: nothing crashes, every turn
--- comes back, every operation ends, and once its connection is gone no lock is held.
+-- A broker that sends garbage. The bytes of a scripted broker in a good session are recorded, changed at random (bytes
+-- and whole frames), and replayed to a session that does the same things. In every case nothing crashes, every turn
+-- returns, every operation ends, and once its connection is gone no lock is held.
 --
 -- The seed is the number of the run: AMQPLOCKS_FUZZ=17 repeats one alone, AMQPLOCKS_FUZZ=100-200 some of them.
 -- AMQPLOCKS_SOAK=1 runs many more.
