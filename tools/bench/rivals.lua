@@ -119,7 +119,7 @@ local function intervals(kind)
     end
   end
   table.sort(list, function(a, b) return a.got < b.got end)
-  for i = 2, #list do assert(list[i].got >= list[i - 1].released, kind.label .. ": two had it at the same time") end
+  for i = 2, #list do assert(list[i].got >= list[i - 1].released, kind.label .. ": two held it at the same time") end
   return list
 end
 

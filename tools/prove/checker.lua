@@ -174,7 +174,7 @@ local function false_belief(book, findings, hold, saw)
   local strike = strikes.excuse(book, hold, saw.at, hold.to)
   wrong_unless(findings, strike, {
     kind = "false", pool = saw.pool, slot = saw.slot, from = saw.from, to = hold.to, lanes = { hold.lane, saw.lane },
-    text = ("%s: %s held it for %s after %s had seen that nobody does; %s"):format(what_of(hold), hold.lane,
+    text = ("%s: %s held it for %s after %s had seen that it was free; %s"):format(what_of(hold), hold.lane,
       microseconds(saw.at, hold.to), saw.lane, cause(book, strike, hold.from, saw.at, hold)),
   })
 end
@@ -266,12 +266,12 @@ local function find_lost(book, findings)
     local first, last = counts[1], counts[#counts]
     if not is_right(last) then
       wrong(findings, { kind = "lost", pool = name, from = last.at, to = last.at, lanes = { last.lane },
-        text = ("%s: %d could be taken, of %d (%s)"):format(name, last.taken, last.expected, tostring(last.more)) })
+        text = ("%s: %d could be acquired, of %d (%s)"):format(name, last.taken, last.expected, tostring(last.more)) })
     elseif #counts > 1 then
       local may_be = pools.is_token(book.pools[name]) and book.can_lose_permits
       wrong_unless(findings, may_be and KILLED, {
         kind = "lost", pool = name, from = first.at, to = last.at, lanes = { last.lane }, seconds = 0,
-        text = ("%s: %d could be taken, of %d, until it was repaired"):format(name, first.taken, first.expected),
+        text = ("%s: %d could be acquired, of %d, until it was repaired"):format(name, first.taken, first.expected),
       })
     end
   end
@@ -280,7 +280,7 @@ end
 local function find_left(book, findings)
   for _, left in ipairs(book.left) do
     wrong(findings, { kind = "left", from = left.at, to = left.at, lanes = {},
-      text = "in the broker when all are gone: " .. left.message })
+      text = "left in the broker at the end: " .. left.message })
   end
 end
 

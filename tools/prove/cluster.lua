@@ -30,7 +30,7 @@ local function check_story()
     if is_wanted(story.name) then return end
     names[i] = "  " .. story.name
   end
-  settings.refuse("no story has the words %q, but there are:\n%s", wanted, table.concat(names, "\n"))
+  settings.refuse("no story's name contains %q; the stories are:\n%s", wanted, table.concat(names, "\n"))
 end
 
 io.stdout:setvbuf "line"
@@ -65,11 +65,11 @@ end
 -- Checks what no cluster may do, and what a cluster with Khepri promises. `tolerated`: an overlap of so many seconds is
 -- no failure.
 local function judge(kind, result, tolerated)
-  if not result.fine then fail("%s cannot be taken any more: %s", kind, result.after) end
+  if not result.fine then fail("%s cannot be acquired any more: %s", kind, result.after) end
   note_ghosts(kind, result.ghosts)
-  if result.count and result.count > 1 then fail("%d have it, in good weather", result.count) end
+  if result.count and result.count > 1 then fail("%d hold it at once, without a fault", result.count) end
   if not kinds.is_exclusive(kind) or not cluster.has_khepri() then return end
-  if result.overlap > tolerated then fail("two had the %s lock at a time", kind) end
+  if result.overlap > tolerated then fail("two processes held the %s lock at once", kind) end
   if result.misled > 0 then fail("verify() says that the %s lock is held, which somebody else has", kind) end
 end
 
@@ -101,7 +101,7 @@ process.clear()
 process.remove_modules()
 if ghosts > 0 then say("RabbitMQ left %d exclusive queues of dead connections behind", ghosts) end
 if failed == 0 then
-  say("prove-cluster: nothing that is promised was broken, in %d %s", round, round == 1 and "round" or "rounds")
+  say("prove-cluster: no promise was broken, in %d %s", round, round == 1 and "round" or "rounds")
 else
   say("prove-cluster: FAILED, %d %s", failed, failed == 1 and "time" or "times")
 end

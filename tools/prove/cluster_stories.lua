@@ -144,8 +144,8 @@ table.insert(stories, {
       local overlap, count = contest.overlap(said), entries(said)
       say("  %-8s taken %d times, overlap %s", kind, count,
         overlap > 0 and ("%.1f ms"):format(overlap * 1000) or "none")
-      if count < 20 then fail("%s was taken only %d times", kind, count) end
-      if overlap > 0 and cluster.has_khepri() then fail("two had the %s lock at a time", kind) end
+      if count < 20 then fail("%s was acquired only %d times", kind, count) end
+      if overlap > 0 and cluster.has_khepri() then fail("two processes held the %s lock at once", kind) end
     end
   end,
 })
@@ -187,9 +187,9 @@ table.insert(stories, {
     end
     reading:close()
     say("  %d rounds, %d without a reader, %d with both inside", rounds, slow, together)
-    if together > 0 and cluster.has_khepri() then fail("a writer was inside beside a reader, %d times", together) end
+    if together > 0 and cluster.has_khepri() then fail("a writer and a reader held it at once, %d times", together) end
     -- With Mnesia no queue can be declared while a node is frozen.
-    if slow == rounds and cluster.has_khepri() then fail "no reader ever came in" end
+    if slow == rounds and cluster.has_khepri() then fail "no reader ever acquired the lock" end
   end,
 })
 
@@ -264,7 +264,7 @@ local function add_hand_over(act, through, strike, recover)
         -- A queue without a leader confirms nothing: a prober waits for its timeout.
         local unconfirmed = kind == "quorum" and rival.TIMEOUT or 0
         if longest > math.max(stall, down) + unconfirmed + 1.5 * POLL + 1 then
-          fail("nobody had %s for %.2f s, though some waited", kind, longest)
+          fail("no process held %s for %.2f s, though some waited", kind, longest)
         end
       end
       cluster.until_whole()
@@ -304,8 +304,8 @@ table.insert(stories, {
         assert(one:token_semaphore(name):resize(2))
       end
     end
-    say("  %d rounds, %d with another number than was said", rounds, wrong)
-    if wrong > 0 then fail("what was removed came back, %d times", wrong) end
+    say("  %d rounds, %d with a number that was not requested", rounds, wrong)
+    if wrong > 0 then fail("permits that were removed came back, %d times", wrong) end
     assert(one:token_semaphore(name):destroy())
     one:close()
   end,
@@ -327,7 +327,7 @@ table.insert(stories, {
     if count and count ~= 3 then fail("a slot whose node is down is not counted") end
     local left, why = admin:remove(1)
     say("  remove(1): %s", tostring(left or why))
-    if left and left < 2 then fail("one was to go, and %d of 3 are left", left) end
+    if left and left < 2 then fail("one slot was to be removed, and %d of 3 are left", left) end
     nodes[1]:restart()
     cluster.until_whole()
     count, message = admin:slots()
@@ -351,7 +351,7 @@ table.insert(stories, {
     until_true(function() return cluster.seen_by(nodes[2]) == 2 end, 60)
     local fine, message, code = lock:verify()
     say("  2 slots, one of them held, and their node is down: verify() says %s", tostring(message or fine))
-    if code == "removed" then fail("nobody has removed the slot") end
+    if code == "removed" then fail("verify() says that the slot was removed, which it was not") end
     lock:release()
     lock, message, code = semaphore:try_acquire()
     say("  try_acquire(): %s", tostring(message or lock))

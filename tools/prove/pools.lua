@@ -22,7 +22,7 @@ pools.kinds = { "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" 
 function pools.new(prefix, kinds)
   local list = {}
   for i, kind in ipairs(kinds or pools.kinds) do
-    local about = KINDS[kind] or error("there is no kind of lock called " .. kind, 0)
+    local about = KINDS[kind] or error("there is no kind of lock named " .. kind, 0)
     list[i] = { name = prefix .. "." .. kind, kind = kind, least = about.least, most = about.most }
   end
   return list

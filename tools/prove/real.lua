@@ -245,7 +245,7 @@ local function choose(self, names)
     end
   end
   if names and left > 0 then
-    error("not all of these faults are there, or possible here: " .. table.concat(names, ", "), 0)
+    error("some of these faults do not exist, or are not possible here: " .. table.concat(names, ", "), 0)
   end
   return some
 end
@@ -462,7 +462,7 @@ local function run(self)
   self.journal:note "quiet"
   go_on(self, self.settings.quiet or 10)
   dismiss(self)
-  say(self, "all are gone")
+  say(self, "all processes have ended")
   if self.settings.tidy then self.settings.tidy(self.prefix) end
   local url, list = self.nodes[1].url, pools.encode(self.pools)
   administer("audit(...)", self.cpath, self.journals, "audit", self.prefix .. ".audit", url, list)

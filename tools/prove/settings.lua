@@ -19,7 +19,7 @@ end
 function settings.seconds(text)
   if not text or text == "" then return nil end
   local value = tonumber(text)
-  if not value or value <= 0 or value >= 1e9 then settings.refuse("SECONDS is a number above 0, and not %s", text) end
+  if not value or value <= 0 or value >= 1e9 then settings.refuse("SECONDS must be a number above 0, not %s", text) end
   return value
 end
 
@@ -27,7 +27,7 @@ end
 function settings.seed(text)
   if not text or text == "" then return nil end
   local value = text:match "^%d+$" and tonumber(text)
-  if not value or value >= 2 ^ 53 then settings.refuse("SEED is a whole number, from 0 on, and not %s", text) end
+  if not value or value >= 2 ^ 53 then settings.refuse("SEED must be a whole number of at least 0, not %s", text) end
   return value
 end
 

@@ -24,7 +24,7 @@ local function chosen()
   if story then return { story } end
   local names = {}
   for i, other in ipairs(stories.all) do names[i] = other.name end
-  settings.refuse("there is no story %q, but: %s", STORY, table.concat(names, ", "))
+  settings.refuse("there is no story %q; the stories are: %s", STORY, table.concat(names, ", "))
 end
 
 -- Counting ----------------------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ local function show_failure(story, seed, err)
   local trace = crowd.world.trace
   print(table.concat(trace, "\n", math.max(1, #trace - SHOWN)))
   print(("\n%s by seed %d: %s"):format(story.name, seed, err))
-  if again ~= err then print(("played again it ended otherwise: %s"):format(again or "well")) end
-  print(("all of it: make prove-sim STORY=%q SEED=%d"):format(story.name, seed))
+  if again ~= err then print(("played again it ended differently: %s"):format(again or "well")) end
+  print(("the whole trace: make prove-sim STORY=%q SEED=%d"):format(story.name, seed))
 end
 
 local function amount(count) return ("%d %s"):format(count, count == 1 and "story" or "stories") end
@@ -105,5 +105,5 @@ end
 
 stories.hurry()
 local list = chosen()
-if SEED and #list > 1 then settings.refuse "SEED wants a STORY, too" end
+if SEED and #list > 1 then settings.refuse "SEED needs a STORY, too" end
 os.exit(SEED and show(list[1], SEED) or not SEED and prove(list), true)

@@ -96,7 +96,7 @@ local function check_wait(book, unit, stretch, wait, found)
   found{
     kind = "stuck", pool = wait.pool, slot = unit.slot, from = from, to = to,
     lanes = { wait.lane, stretch.hold and stretch.hold.lane },
-    text = ("%s: %s waited for %.2f s beside it while it was free, and may for %.2f; before it: %s"):format(what,
+    text = ("%s: %s waited for %.2f s beside it while it was free (limit %.2f); before it: %s"):format(what,
       wait.lane, waited, limit, strikes.before(book, from - 5, from)),
   }
 end
@@ -120,7 +120,7 @@ end
 local function vacancy(book, hold)
   if hold.killed and hold.gone_code ~= "lost" then return hold.killed, "SIGKILL" end
   if hold.gone_code ~= "lost" and hold.let then
-    return hold.let, hold.how == "exit" and "exit without a word" or hold.how
+    return hold.let, hold.how == "exit" and "exit without close" or hold.how
   end
   for i = #book.strikes, 1, -1 do
     local strike = book.strikes[i]
