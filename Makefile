@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: the amqp-locks authors
 # SPDX-License-Identifier: MIT
 #
-# `make help` lists what there is to make.
+# `make help` lists the targets.
 
 LUA ?= lua5.4
 PREFIX ?= /usr/local
@@ -21,19 +21,19 @@ CORE := $(BUILD)/amqplocks/core.so
 SOURCES := $(sort $(wildcard src/core/*/*.c src/transport/*.c src/lua/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/objects/%.o)
 LUA_FILES := $(sort $(wildcard lua/amqplocks/*.lua lua/amqplocks/*/*.lua))
-# Lua, as the specs run it: the sanitizer has to be in the process before the module is loaded.
+# The Lua that runs the specs. The sanitizer must be in the process before the module is loaded.
 SANITIZED_LUA := $(BUILD)/bin/$(LUA)
 RUN_LUA := $(if $(SANITIZE),$(CURDIR)/$(SANITIZED_LUA),$(LUA))
 LUA_VERSION := $(if $(filter luajit,$(LUA)),5.1,$(LUA:lua%=%))
 LUA_SUFFIX := $(subst .,_,$(LUA_VERSION))
 
-# Asked when a recipe runs, not before: `prepare` may just have installed what is asked for.
+# pkg-config is called when a recipe runs, not before: `prepare` may have installed the package a moment ago.
 PACKAGES = librabbitmq libssl libcrypto
 LUA_PACKAGE = $$(for p in $(LUA) lua-$(LUA_VERSION) lua$(subst .,,$(LUA_VERSION)); do \
 	$(PKG_CONFIG) --exists $$p && echo $$p && break; done)
 
-# nodelete: a module that was unloaded has no names left for the report of its leaks.
-# libubsan is linked in and hidden: next to the address sanitizer, a shared one does not find its way to the file for its
+# nodelete: the report of leaks needs the symbols of the module, and an unloaded module has none.
+# libubsan is linked statically and hidden: a shared one, beside the address sanitizer, does not write to the file for
 # reports.
 ifeq ($(SANITIZE),thread)
   SANITIZER := -fsanitize=thread
@@ -43,22 +43,22 @@ else ifneq ($(SANITIZE),)
   SANITIZER_LIBS := -static-libubsan -Wl,--exclude-libs,libubsan.a
   SANITIZER_PRELOAD := libasan.so
 endif
-# -fno-lto: the archives hide names in an object of all objects, which takes their code, not what a link might make of it.
+# -fno-lto: the archives join all objects into one object and hide symbols in it, which needs machine code.
 ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR),-Werror) -fvisibility=hidden -fPIC -pthread \
 	-D_GNU_SOURCE -Isrc $(CPPFLAGS) $(SANITIZER) $(if $(SANITIZE),-fno-omit-frame-pointer)
 
-# What is to be made, as far as it decides what this run needs from the system, for spec/support/prepare.
+# The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages)
 
-# These install what they miss. All others, a build or an install, never do: they say what is missing.
+# These targets install missing packages. All other targets (a build, an install) only name what is missing.
 INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
-# One after the other, in the order given, where the order matters.
+# The order of these goals matters: run them one after the other, as given.
 ifneq ($(filter clean deps uninstall,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
@@ -83,24 +83,25 @@ help: ## this list
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
 #:
-#: From the environment or the command line, for building and installing:
+#: Variables for building and installing, from the environment or the command line:
 #:   CC CPPFLAGS CFLAGS LDFLAGS AR LD OBJCOPY PKG_CONFIG INSTALL
-#:   DESTDIR           in front of everything that is installed (none)
+#:   DESTDIR           prefix of every installed path (none)
 #:   PREFIX            /usr/local
 #:   LIBDIR            C libraries, and pkgconfig/ ($PREFIX/lib)
 #:   INCLUDEDIR        amqplocks.h ($PREFIX/include)
 #:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
 #:   LUA_CDIR          the C module ($LIBDIR/lua/5.4); $LUA_LDIR and $LUA_CDIR get amqplocks/ each
-#: Building and installing need no network, and install no packages; deps, and the targets above that run or check
-#: something (demo, picture, test, check, bench, prove, fuzz and their like), do: with apt-get, on Debian and its kin.
+#: Building and installing need no network and install no packages. `deps` and the targets above that run or check
+#: something (demo, picture, test, check, bench, prove, fuzz and so on) install packages, with apt-get, on Debian and
+#: its derivatives.
 
 # ---- building ----
 
 prepare:
 	@LUA=$(LUA) spec/support/prepare $(NEEDS)
 
-# Looked for before the first thing is built, and where something cannot be: not each time, as what is built already can be
-# installed without a compiler.
+# The check for missing packages runs before the first build, and after a failed compile. It does not run each time: a
+# finished build can be installed without a compiler.
 $(LOOKED):
 	@LUA=$(LUA) spec/support/prepare --look $(NEEDS)
 	@mkdir -p $(@D) && touch $@
@@ -109,12 +110,12 @@ LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
 DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages
 
-deps: ## install what building needs; FOR=lib, for the C library alone; FOR=test, demo, bench, check, prove-cluster ...
+deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
 	@LUA=$(LUA) spec/support/prepare $(NEEDS)
 	@echo "everything that $(strip make $(FOR)) needs is installed"
 
-build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: build the C module in build/; what is missing is named
+build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: build the C module in build/; names missing packages
 
 $(CORE): $(OBJECTS) src/lua/exports.map
 	@echo "building $@"
@@ -135,22 +136,22 @@ $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s $$LD_PRELOAD" exec -a "$$0" %s "$$@"\n' \
 	  "$$($(CC) -print-file-name=$(SANITIZER_PRELOAD))" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
-# Lua 5.3 and 5.4 look at LUA_PATH_5_4 (say) instead of LUA_PATH when it is set; then so must we.
+# Lua 5.3 and 5.4 read LUA_PATH_5_4 (for example) instead of LUA_PATH when it is set. Then this sets that variable.
 PRINT_ENV = suffix=; [ -z "$${LUA_PATH_$(LUA_SUFFIX)+set}$${LUA_CPATH_$(LUA_SUFFIX)+set}" ] || suffix=_$(LUA_SUFFIX); \
 	echo "export LUA_PATH$$suffix='$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;'\"\$${LUA_PATH$$suffix:-;}\""; \
 	echo "export LUA_CPATH$$suffix='$(CURDIR)/$(BUILD)/?.so;'\"\$${LUA_CPATH$$suffix:-;}\""
 
-env: ## print the settings that make this checkout's module loadable: eval "$(make -s env)"
+env: ## print the variables with which Lua finds this checkout's module: eval "$(make -s env)"
 	@$(MAKE) --no-print-directory build >&2
 	@$(PRINT_ENV)
 
-# The rest of the line runs with this checkout's module, and $$LUA is the Lua to run it with.
+# The rest of the command line finds this checkout's module; $$LUA is the Lua to run it with.
 WITH_ENV = eval "$$($(PRINT_ENV))" && LUA=$(RUN_LUA)
 
 LUA_LDIR ?= $(PREFIX)/share/lua/$(LUA_VERSION)
 LUA_CDIR ?= $(LIBDIR)/lua/$(LUA_VERSION)
 
-# src/place notes in build/ which directories it has made, so that uninstall knows which of them to take away.
+# src/place records in build/ which directories it created, so that uninstall removes only those.
 PLACE = DESTDIR="$(DESTDIR)" INSTALL="$(INSTALL)" src/place
 
 install: build ## install the module for $(LUA)
@@ -158,8 +159,8 @@ install: build ## install the module for $(LUA)
 	$(Q)for file in $(LUA_FILES:lua/%=%); do $(PLACE) file 644 "lua/$$file" "$(LUA_LDIR)/$$file" || exit; done
 	$(Q)$(PLACE) file 755 $(CORE) "$(LUA_CDIR)/amqplocks/core.so"
 
-uninstall: ## remove what install, install-lib and install-lib-lua have installed there
-	@echo "removing what was installed to $(DESTDIR)$(PREFIX)"
+uninstall: ## remove the files that install, install-lib and install-lib-lua installed
+	@echo "removing the installed files from $(DESTDIR)$(PREFIX)"
 	$(Q)$(PLACE) away $(LUA_FILES:lua/%="$(LUA_LDIR)/%") "$(LUA_CDIR)/amqplocks/core.so" \
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
 	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" \
@@ -167,13 +168,13 @@ uninstall: ## remove what install, install-lib and install-lib-lua have installe
 
 # ---- the library ----
 #
-# libamqplocks for programs in C, and libamqplocks-$(LUA) for those that host Lua; both made of the objects that the module
-# is made of, in build/lib, from where pkg-config finds them with PKG_CONFIG_PATH=build/lib.
+# libamqplocks for programs in C, and libamqplocks-$(LUA) for programs that host Lua. Both consist of the module's
+# objects. They are built in build/lib; pkg-config finds them there with PKG_CONFIG_PATH=build/lib.
 
 OBJCOPY ?= objcopy
 LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
 VERSION := $(shell sed -n 's/^.define AL_VERSION "\(.*\)"/\1/p' src/amqplocks.h)
-# While the first number is 0, the second one tells what programs can rely on.
+# While the major version is 0, a new minor version may break the ABI, so the soname has both.
 SONAME := libamqplocks.so.$(basename $(VERSION))
 SHARED := libamqplocks.so.$(VERSION)
 C_OBJECTS := $(filter-out $(BUILD)/objects/lua/%,$(OBJECTS))
@@ -184,7 +185,7 @@ lib: $(LIB)/libamqplocks.a $(LIB)/libamqplocks.so $(LIB)/amqplocks.h $(LIB)/amqp
 
 lib-lua: $(LIB)/libamqplocks-$(LUA).a $(LIB)/amqplocks-$(LUA).pc ## the module as an archive, for programs that host $(LUA)
 
-# A single object, so that only names of amqplocks.h can meet names of the program.
+# A single object: only the symbols of amqplocks.h can collide with symbols of the program.
 $(LIB)/libamqplocks.a: $(C_OBJECTS)
 	@echo "building $@"
 	@mkdir -p $(@D)
@@ -192,7 +193,7 @@ $(LIB)/libamqplocks.a: $(C_OBJECTS)
 	$(Q)$(OBJCOPY) --localize-hidden $(BUILD)/libamqplocks.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $(BUILD)/libamqplocks.o
 
-# It calls its own functions, also where the program has others by these names.
+# -Bsymbolic-functions: the library calls its own functions, also where the program has functions of the same names.
 $(LIB)/$(SHARED): $(C_OBJECTS)
 	@echo "building $@"
 	@mkdir -p $(@D)
@@ -205,7 +206,7 @@ $(LIB)/libamqplocks.so: $(LIB)/$(SHARED)
 $(LIB)/amqplocks.h: src/amqplocks.h
 	@mkdir -p $(@D) && cp $< $@
 
-# Of all that is in it, one name is for the program: luaopen_amqplocks.
+# The archive exports one symbol: luaopen_amqplocks.
 $(LIB)/libamqplocks-$(LUA).a: $(OBJECTS) $(EMBEDDED)
 	@echo "building $@"
 	@mkdir -p $(@D)
@@ -218,13 +219,14 @@ $(EMBEDDED): $(PARTS)
 
 -include $(EMBEDDED:.o=.d)
 
-# Looked at each time: of a Lua file that is there no more, no date tells.
+# This runs each time: no date of a file tells that a Lua file was deleted.
 $(PARTS): always
 	@mkdir -p $(@D)
 	@src/embed/pack $(LUA_FILES) >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# $(call PC,libdir,includedir): where things are, here or as installed; pkg-config wants a backslash before a blank.
+# $(call PC,libdir,includedir): the directories, in build/lib or as installed. pkg-config needs blanks escaped by a
+# backslash.
 BLANK := $() $()
 PC = sed -e '/^\#/d' -e 's|@libdir@|$(subst $(BLANK),\\ ,$(1))|' -e 's|@includedir@|$(subst $(BLANK),\\ ,$(2))|' -e 's|@version@|$(VERSION)|' -e 's|@lua@|$(LUA)|g' \
 	-e 's| *@flags@|$(SANITIZER:%= %)|'
@@ -252,18 +254,18 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 
 # ---- running ----
 
-demo: prepare build ## see it work, with a RabbitMQ that comes and goes
+demo: prepare build ## run examples/demo, with a RabbitMQ of its own
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
 picture: prepare build ## draw docs/demo.svg from a run of the demo
-	@echo "running the demo, which takes twenty seconds"
+	@echo "running the demo, which takes 20 seconds"
 	@mkdir -p build/demo
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua >build/demo/log.txt || \
 	  { cat build/demo/log.txt >&2; exit 1; }
 	@$(WITH_ENV) $(RUN_LUA) tools/picture.lua build/demo/log.txt >build/demo/demo.svg
 	@cp build/demo/demo.svg docs/demo.svg && echo "docs/demo.svg is drawn"
 
-# Builds by all processors, in a make of its own: what a spec makes is no business of this one's job server.
+# Builds with all processors, in a make of its own: specs that call make must not use the job server of this make.
 BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc 2>/dev/null || echo 2)) \
 	build build-for-nginx replays
 
@@ -271,11 +273,11 @@ test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
-# nginx runs LuaJIT, whatever runs the specs.
+# nginx runs LuaJIT, with whichever Lua the specs run.
 build-for-nginx: | $(READY)
 	@[ $(BUILD) = build/luajit ] || $(MAKE) --no-print-directory $(if $(V),,-s) LUA=luajit SANITIZE= WERROR= build
 
-test-unit: prepare ## the specs that need no broker, or SPEC=path
+test-unit: prepare ## the unit specs, which need no broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit)
 
@@ -283,13 +285,13 @@ test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
-# The Luas that the module is for.
+# The versions of Lua that the module supports.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
 	+@MAKE="$(MAKE)" spec/support/matrix $(LUAS)
 
-# Debian's releases, with the RabbitMQ and rabbitmq-c that they have; sid:bookworm is the latter's RabbitMQ for the former.
+# Debian's releases, each with its RabbitMQ and rabbitmq-c. sid:bookworm is sid with the RabbitMQ of bookworm.
 SUITES := bookworm trixie sid bookworm:sid sid:bookworm
 
 matrix-brokers: ## all specs, or SPEC=path, with other RabbitMQs and rabbitmq-cs, in chroots; as root; SUITES=sid
@@ -298,10 +300,10 @@ matrix-brokers: ## all specs, or SPEC=path, with other RabbitMQs and rabbitmq-cs
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
 
-prove: prepare build ## processes on a real broker while faults strike: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
+prove: prepare build ## clients on a real broker, with injected faults: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
 	@$(WITH_ENV) $(RUN_LUA) tools/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
 
-# What the bench compares with: Lua modules of its own, found only by it.
+# Lua modules that only the bench uses, for comparison; only the bench finds them.
 BENCH_MODULES := $(patsubst tools/bench/%.c,$(BUILD)/bench/%.so,$(wildcard tools/bench/*.c))
 
 $(BUILD)/bench/%.so: tools/bench/%.c Makefile | $(READY)
@@ -310,12 +312,12 @@ $(BUILD)/bench/%.so: tools/bench/%.c Makefile | $(READY)
 	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $(LDFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) \
 	  -o $@ $< $$($(PKG_CONFIG) --libs $(PACKAGES))
 
-bench: prepare build build-for-nginx $(BENCH_MODULES) ## what locks cost: ratios, budgets, rivals; or BENCH=file
+bench: prepare build build-for-nginx $(BENCH_MODULES) ## benchmarks: ratios, budgets, comparison with other locks; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  tools/bench/run $(or $(BENCH),tools/bench/*.lua)
 
-# In a room for other Debians' RabbitMQ; SUITE=host takes this machine's, whatever that is.
-prove-cluster: prepare ## three nodes that are cut off, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
+# Runs in a chroot (spec/support/room) with the RabbitMQ of another Debian release. SUITE=host uses this machine's.
+prove-cluster: prepare ## 3 nodes partitioned, frozen, killed: [SUITE=sid|host] [SECONDS=] [SEED=] [STORY=words] [KINDS=]
 ifeq ($(SUITE),host)
 	@$(MAKE) --no-print-directory build
 	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) STORY="$(STORY)" KINDS="$(KINDS)" PROVE=$(or $(PROVE),build/prove) \
@@ -326,7 +328,7 @@ else
 	  PROVE=$(CURDIR)/build/prove STORY="$(STORY)" KINDS="$(KINDS)" CLUSTER_TICK=$(CLUSTER_TICK) CLUSTER_PARTITION=$(CLUSTER_PARTITION)
 endif
 
-# The core and the bytes transport: all there is to a session that has no sockets.
+# The core and the bytes transport: all the sources of a session without sockets.
 FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c input.c output.c),$(SOURCES))
 
 build/prove/million: tools/prove/million.c tools/fuzz/peer.c tools/fuzz/wire.c $(FUZZED) | $(READY)
@@ -335,20 +337,21 @@ build/prove/million: tools/prove/million.c tools/fuzz/peer.c tools/fuzz/wire.c $
 	$(Q)$(CC) -O2 -g -std=c11 -Wall -Wextra -Wpedantic -D_GNU_SOURCE -Isrc -Itools/fuzz $$($(PKG_CONFIG) --cflags librabbitmq) \
 	  -o $@ $^ $$($(PKG_CONFIG) --libs librabbitmq)
 
-prove-memory: prepare build $(BENCH_MODULES) build/prove/million ## a million operations, memory flat; [OPERATIONS=50000] on a broker
+prove-memory: prepare build $(BENCH_MODULES) build/prove/million ## a million operations in constant memory; [OPERATIONS=50000] on a broker
 	@build/prove/million
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" OPERATIONS=$(OPERATIONS) SESSIONS=$(SESSIONS) \
 	  spec/support/broker with $(RUN_LUA) tools/prove/memory.lua
 
-# ---- hostile bytes ----
+# ---- fuzzing ----
 #
-# Targets for libFuzzer, and the same without it, which play the corpus that is kept wherever the specs run.
+# Targets for libFuzzer. The same targets without libFuzzer replay the kept corpus, also where there is no clang; the
+# specs run these.
 
 FUZZ_CC := clang
 FUZZ_TARGETS := session url
 FUZZ_CFLAGS := -O2 -g -std=c11 -Wall -Wextra -D_GNU_SOURCE -Isrc -fno-omit-frame-pointer -fsanitize=address,undefined \
 	-fno-sanitize-recover=undefined
-# What is asked for by name is listened to, what the targets themselves do is not.
+# Coverage is measured in the library's objects only, not in the fuzz targets.
 FUZZ_COVERAGE := -fsanitize-coverage=inline-8bit-counters,pc-table
 FUZZ_OBJECTS := $(FUZZED:src/%.c=build/fuzz/objects/%.o)
 FUZZ_HELPERS := $(addprefix build/fuzz/objects/fuzz/,peer.o wire.o)
@@ -364,7 +367,7 @@ build/fuzz/objects/fuzz/%.o: tools/fuzz/%.c Makefile | $(READY)
 	@mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) $(FUZZ_CFLAGS) $$($(PKG_CONFIG) --cflags librabbitmq) -MMD -MP -c -o $@ $<
 
-# The broker that they play is not what is looked for faults in, and most of the work.
+# These files play the broker, and take most of the time. They are not under test: no sanitizers.
 $(FUZZ_HELPERS): FUZZ_CFLAGS := -O2 -g -std=c11 -Wall -Wextra -D_GNU_SOURCE
 
 build/fuzz/session: build/fuzz/objects/fuzz/mutate.o
@@ -384,37 +387,37 @@ $(REPLAYS): $(BUILD)/fuzz/replay-%: tools/fuzz/replay.c tools/fuzz/%.c tools/fuz
 
 replays: $(REPLAYS)
 
-fuzz: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## hostile bytes, coverage-guided: SECONDS=3600 [TARGET=session|url]
+fuzz: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## coverage-guided fuzzing: SECONDS=3600 [TARGET=session|url]
 	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) tools/fuzz/run fuzz $$target $(or $(SECONDS),3600) || exit; done
 
-fuzz-show: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## what one input does: TARGET=session|url INPUT=file
+fuzz-show: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## replay one input and print what happens: TARGET=session|url INPUT=file
 	@tools/fuzz/run show $(TARGET) $(INPUT)
 
-fuzz-keep: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## keep the smallest corpus that reaches as much, in tools/fuzz/corpus
+fuzz-keep: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## reduce the corpus to the smallest one with the same coverage, in tools/fuzz/corpus
 	@for target in $(or $(TARGET),$(FUZZ_TARGETS)); do LUA=$(LUA) tools/fuzz/run keep $$target || exit; done
 
-# LuaJIT is the fastest, unless another one is named.
+# LuaJIT, the fastest, unless LUA names another one.
 PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))
 
 ifeq ($(LUA),$(PROVE_LUA))
-prove-sim: prepare build ## stories against a model broker, [SECONDS=60] [STORY=name] [SEED=number]
+prove-sim: prepare build ## stories (simulated runs) against a model broker: [SECONDS=60] [STORY=name] [SEED=number]
 	@$(WITH_ENV) SECONDS=$(SECONDS) STORY="$(STORY)" SEED=$(SEED) $(RUN_LUA) tools/prove/simulation.lua
 
-prove-breakages: prepare build ## break the library on purpose, and see these stories catch it: [BREAKAGE=name] [SECONDS=60] [SEED=number]
+prove-breakages: prepare build ## break the library on purpose; a story must catch it: [BREAKAGE=name] [SECONDS=60] [SEED=number]
 	@$(WITH_ENV) LUA=$(LUA) SECONDS_EACH=$(SECONDS) SEED=$(SEED) tools/prove/breakages/run $(BREAKAGE)
 else
 prove-sim prove-breakages:
 	+@$(MAKE) --no-print-directory LUA=$(PROVE_LUA) $@
 endif
 
-# ---- looking after it ----
+# ---- checks and upkeep ----
 
 ROCKSPEC := amqp-locks-scm-1.rockspec
 C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
 LUACHECKED := $(wildcard lua spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
-check: check-rockspec check-includes check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: all of it
+check: check-rockspec check-includes check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
 
 check-includes:
 	@echo "checking which files of src include which"
@@ -431,23 +434,23 @@ check-format: prepare
 check-warnings: prepare
 	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua replays CC=$$cc WERROR=1 || exit; done
 
-# Without clang there is no libFuzzer, and everything else is checked all the same.
+# libFuzzer needs clang. Without clang this is skipped and all other checks still run.
 check-fuzz: prepare
 	@if command -v $(FUZZ_CC) >/dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=30; \
-	  else echo "there is no $(FUZZ_CC): hostile bytes are NOT tried"; fi
+	  else echo "there is no $(FUZZ_CC): fuzzing is SKIPPED"; fi
 
 format: prepare ## clang-format C files in place
 	@echo "formatting C files"
 	$(Q)clang-format -i $(C_FILES)
 
-rockspec: ## write the lists of files in the rockspec anew
+rockspec: ## update the lists of files in the rockspec
 	@echo "writing $(ROCKSPEC)"
 	$(Q)now=$$(spec/support/rockspec $(ROCKSPEC)) && printf '%s\n' "$$now" >$(ROCKSPEC)
 
 check-rockspec:
 	@echo "checking $(ROCKSPEC)"
 	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
-	  { echo "$(ROCKSPEC) is behind the files that are there: make rockspec" >&2; exit 1; }
+	  { echo "$(ROCKSPEC) does not list the files that exist: run make rockspec" >&2; exit 1; }
 
 clean: ## remove build/
 	rm -rf build

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- A catalogue file that many read and some rewrite: readers read together, a writer is alone, and a writer that is done
--- goes on as a reader, with no gap for another writer, to see what it has written.
+-- A catalogue file that many processes read and some rewrite: readers share the lock, and a writer is alone. When a
+-- writer has written, it continues as a reader, without a gap for another writer, to read what it has written.
 --
---   catalogue.lua                    three readers and two writers, who say what they do; and what came of it
+--   catalogue.lua                    starts three readers and two writers, prints what they do, and a summary
 --   catalogue.lua read FILE NAME     one of them, which reads, or writes, three times
 --   catalogue.lua write FILE NAME
 --
--- The broker is AMQP_URL, or on localhost. Nobody has to create the readers–writer lock "catalogue".
+-- The broker is AMQP_URL, or on localhost. No administrator has to create the readers–writer lock "catalogue".
 
 local amqplocks = require "amqplocks"
 
@@ -42,7 +42,8 @@ local function read_edition()
   return tonumber(edition) or 0
 end
 
--- ---- those who use it -----------------------------------------------------------------------------------------------
+-- ---- readers and writers
+-- ---------------------------------------------------------------------------------------------
 
 local function read()
   say "begins to read"
@@ -54,7 +55,7 @@ local function write(lock)
   local edition = read_edition() + 1
   write_edition(edition)
   say "lets readers in"
-  assert(lock:downgrade()) -- from here on it is a reader among others
+  assert(lock:downgrade()) -- from here on it is one of the readers
   assert(read_edition() == edition, "another writer was here")
   say("has read edition " .. edition)
   assert(lock:held())
@@ -74,7 +75,7 @@ end
 
 -- ---- all together ---------------------------------------------------------------------------------------------------
 
--- A broker that is not there, all of them would miss; so we look first.
+-- Without a broker all of the processes would fail, so this checks first.
 local function start()
   assert(amqplocks.connect()):close()
   path = os.tmpname()
@@ -86,7 +87,7 @@ local function start()
   return assert(io.popen(command .. "wait"))
 end
 
--- Adds up what they say, each while it holds the lock.
+-- Counts readers and writers by the lines that each prints while it holds the lock.
 local function watch(everybody)
   local readers, writers, most, editions = 0, 0, 0, 0
   for line in everybody:lines() do

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- Workers that resize images as fast as they can, and send them over a link that only two of them may use at a time.
+-- Workers that resize images as fast as they can, and send them over a link that only two workers may use at a time.
 --
---   images.lua                     five workers with three images each; and how many were sending at the same time
+--   images.lua                     five workers with three images each; prints how many were sending at the same time
 --   images.lua work NAME IMAGES    one worker: start some in several terminals, on any machines
 --
--- The broker is AMQP_URL, or on localhost. The token semaphore "image-link" gets two permits if there is none.
+-- The broker is AMQP_URL, or on localhost. The token semaphore "image-link" is created with two permits if it is
+-- absent.
 
 local amqplocks = require "amqplocks"
 
@@ -36,7 +37,8 @@ local function work(link)
   end
 end
 
--- ---- all of them ----------------------------------------------------------------------------------------------------
+-- ---- all workers
+-- -----------------------------------------------------------------------------------------------------
 
 local function start()
   local command = ""
@@ -46,7 +48,7 @@ local function start()
   return assert(io.popen(command .. "wait"))
 end
 
--- Counts by what they say, each while it holds a permit.
+-- Counts the lines that each worker prints while it holds a permit.
 local function watch(workers)
   local sending, most, sent = 0, 0, 0
   for line in workers:lines() do

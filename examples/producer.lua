@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- One producer of a group is active and the others stand by; when it dies the next takes over at once.
+-- One producer of a group is active and the others stand by. When the active one dies the next takes over at once.
 --
---   producer.lua         a group of three; whichever is active is killed after three messages, until none is left
+--   producer.lua         a group of three; the active one is killed after three messages, until none is left
 --   producer.lua NAME    one producer: start several in several terminals, on any machines, and kill them yourself
 --
--- The broker is AMQP_URL, or on localhost. Nobody has to create the mutex "producer".
+-- The broker is AMQP_URL, or on localhost. No administrator has to create the mutex "producer".
 
 local amqplocks = require "amqplocks"
 
@@ -22,7 +22,7 @@ end
 
 -- ---- one of them ----------------------------------------------------------------------------------------------------
 
-local process = number_in "/proc/self/stat" -- the first number there is our own process id
+local process = number_in "/proc/self/stat" -- the first number in that file is this process's id
 
 local function say(text) print(name, process, text) end
 
@@ -31,23 +31,23 @@ local function produce(lock)
   local messages = 0
   while lock:held() do
     messages = messages + 1
-    say("message " .. messages) -- stands for publishing one
+    say("message " .. messages) -- in place of publishing a message
     os.execute "sleep 0.2"
   end
 end
 
--- Whoever loses the mutex, or the broker, stands by again.
+-- A producer that loses the mutex, or the broker, stands by again.
 local function stand_by()
   local mutex = assert(amqplocks.connect()):mutex "producer"
   repeat
     local had, message, code = mutex:with(produce) -- produce returns nothing: the message is the lock's
-    say(message or "let go")
+    say(message or "released")
   until not had and code ~= "lost" and code ~= "unreachable"
 end
 
 -- ---- the group ------------------------------------------------------------------------------------------------------
 
--- A broker that is not there, all of them would miss; so we look first.
+-- Without a broker all of the processes would fail, so this checks first.
 local function start(...)
   assert(amqplocks.connect()):close()
   local command = ""

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- A long job that lets go of its slot when an administrator asks for it.
+-- A long job that releases its slot when an administrator asks for it.
 --
 --   revoke.lua work [STEPS]    works under a lock, a tenth of a second for each step
---   revoke.lua ask SLOT        meanwhile, elsewhere: asks whoever holds that slot, and waits until it is free
+--   revoke.lua ask SLOT        meanwhile, elsewhere: asks the slot's holder to release it, and waits until it is free
 --
--- The broker is AMQP_URL, or on localhost. The semaphore "long-jobs" gets two slots if there is none.
+-- The broker is AMQP_URL, or on localhost. The semaphore "long-jobs" is created with two slots if it is absent.
 
 local amqplocks = require "amqplocks"
 
@@ -14,7 +14,7 @@ local role, number = arg[1], tonumber(arg[2])
 local conn = assert(amqplocks.connect())
 local admin = conn:admin "long-jobs"
 
-local function step() assert(os.execute "sleep 0.1") end -- stands for work that calls nothing of the library
+local function step() assert(os.execute "sleep 0.1") end -- in place of work that does not call the library
 
 local function work(lock, steps)
   print("working, in slot " .. lock.slot)

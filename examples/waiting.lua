@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- One backup at a time, in the order in which they were started; who waits says so.
+-- One backup at a time, in the order in which they were started. A waiter prints that it waits.
 --
 --   waiting.lua [SECONDS]    a backup that takes so long
 --
 -- Start it in several terminals, and kill the one that works. The broker is AMQP_URL, or on localhost. The semaphore
--- "backups" gets its slot if there is none.
+-- "backups" is created with one slot if it is absent.
 
 local amqplocks = require "amqplocks"
 

@@ -2,11 +2,11 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Draws one run of the demo as an SVG: when each worker held a slot and when it waited, and how many slots there were.
--- It reads what examples/demo/demo.lua prints where it has no terminal, and checks it with the demo's own ledger.
+-- It reads the output of examples/demo/demo.lua without a terminal, and checks it with the demo's own ledger.
 --
---     picture.draw(picture.read(io.lines "demo.txt"))      -- the text of the SVG
+--     picture.draw(picture.read(io.lines "demo.txt"))      -- the SVG source
 --
--- `lua tools/picture.lua LOG >PICTURE` does the same; `make picture` runs the demo first.
+-- `lua tools/picture.lua LOG >PICTURE` does this from the shell; `make picture` runs the demo first.
 local ledgers = dofile "examples/demo/ledger.lua"
 local svg = require "spec.support.svg"
 
@@ -14,9 +14,9 @@ local picture = {}
 
 local WIDTH, LEFT, RIGHT = 800, 88, 20
 local LEGEND_Y, SLOTS_Y, SLOT_HEIGHT, ROW, BAR = 50, 92, 13, 26, 18
-local NOTE_WIDTH = 126 -- of the longest of its lines, in a wide font
+local NOTE_WIDTH = 126 -- of its longest line, in a wide font
 local TAIL = 0.3 -- seconds drawn after the last event
-local CLOCK = 0.01 -- seconds between the times that the demo's clock can tell apart
+local CLOCK = 0.01 -- seconds; the resolution of the demo's clock
 
 -- Colours for a light and for a dark background. A viewer without media queries shows the light ones.
 local CSS = [[
@@ -35,9 +35,9 @@ local CSS = [[
 }
 ]]
 
--- What happened -------------------------------------------------------------------------------------------------------
+-- Reading the demo's output -------------------------------------------------------------------------------------------
 
---- From the lines of the demo: its ledger, when each worker waited, and at what second the picture ends.
+--- Reads the lines of the demo: returns its ledger, when each worker waited, and the second at which the picture ends.
 function picture.read(lines)
   local ledger, waits, last = ledgers.new(), {}, 0
   for line in lines do
@@ -59,7 +59,7 @@ function picture.read(lines)
   return { ledger = ledger, waits = waits, finish = last + TAIL }
 end
 
--- How many of these intervals there were at once: a list of { at, count }, one for each time at which that changed.
+-- How many of these intervals overlap: a list of { at, count }, one for each time at which that changes.
 local function counted(intervals)
   local by, times, list, count = {}, {}, {}, 0
   local function change(at, step)
@@ -136,7 +136,7 @@ local function draw_axis(page, run, top, bottom)
   page:text(LEFT - 10, bottom + 19, "seconds", UNIT)
 end
 
--- A line through all rows whenever there are more slots or fewer.
+-- A line through all rows whenever the number of slots changes.
 local function draw_changes(page, run, bottom)
   local before
   for _, change in ipairs(counted(run.ledger.lanes)) do
@@ -148,7 +148,7 @@ local function draw_changes(page, run, bottom)
   end
 end
 
--- The corners of a line that goes up and down with the number of these intervals.
+-- The corners of a line that shows the number of these intervals over time.
 local function steps(run, intervals, bottom)
   local points, y = {}, nil
   for _, change in ipairs(counted(intervals)) do
@@ -161,7 +161,7 @@ local function steps(run, intervals, bottom)
   return points
 end
 
--- The number of slots, and under this line how many are held.
+-- The number of slots, and under this line the number of held slots.
 local function draw_slots(page, run, bottom)
   local holds, settled = {}, nil
   for _, lane in ipairs(run.ledger.lanes) do
@@ -222,7 +222,7 @@ local function draw_kill(page, run, y_of)
     kill.after + CLOCK), WRONG)
 end
 
---- The text of the SVG.
+--- The SVG source.
 function picture.draw(run)
   local page, letters, y_of = svg.new(WIDTH), {}, {}
   for letter in pairs(run.ledger.workers) do table.insert(letters, letter) end

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A worker in C, without Lua: waits for a slot of a semaphore, works for some seconds, and lets go.
+ * A worker in C, without Lua: it waits for a slot of a semaphore, works for some seconds, and releases the slot.
  *
  *     cc -o worker worker.c $(pkg-config --cflags --libs amqplocks)
  *     AMQP_URL=amqp://guest:guest@localhost ./worker images 10 3
  *
- * works for ten seconds, beside at most two others; SLOTS is said once, by whoever deploys. Started more than three
- * times, the others wait. The URL may name several nodes of a cluster: amqp://guest:guest@one,two,three. Ctrl-C ends the wait, or the work. Ends with 0, or 1 when there was no lock to be had, or 2 when
- * it was lost while working. */
+ * This works for ten seconds, beside at most two other workers. The argument SLOTS, here 3, is given once, at
+ * deployment: it creates or resizes the semaphore. If the worker is started more than three times, the others wait. The
+ * URL may name several nodes of a cluster: amqp://guest:guest@one,two,three. Ctrl-C ends the wait, or the work. The
+ * exit status is 0, or 1 if no lock was acquired, or 2 if the lock was lost during the work. */
 #include <amqplocks.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,7 +24,7 @@ static volatile sig_atomic_t interrupted;
 
 static void interrupt(int signal) { interrupted = signal; }
 
-/* Whatever the process holds, the broker takes back as it ends. */
+/* The broker frees whatever the process holds when the process ends. */
 static void fail(int status, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
@@ -34,12 +35,12 @@ static void fail(int status, const char *format, ...) {
   exit(status);
 }
 
-/* The only place that waits: for an operation that has just been begun. */
+/* Waits for an operation that was just begun. No other function here waits. */
 static al_op *await(al_session *session, al_op *op) {
   if (!op) fail(1, "no_memory: there was none left");
   while (!al_op_done(op) && !interrupted) al_native_wait(session, op);
   if (!al_op_done(op)) {
-    al_op_drop(op); /* gives up, and with it whatever it was about to get */
+    al_op_drop(op); /* abandons the operation, and the lock that it may be about to get */
     al_session_drop(session);
     fail(1, "interrupted");
   }
@@ -47,7 +48,7 @@ static al_op *await(al_session *session, al_op *op) {
   return op;
 }
 
-/* For operations that give nothing but a yes. */
+/* For operations that return only success or failure. */
 static void carry_out(al_session *session, al_op *op) { al_op_drop(await(session, op)); }
 
 static al_session *connect_to(const char *url) {
@@ -65,17 +66,18 @@ static al_session *connect_to(const char *url) {
 static al_lock *take_slot(al_session *session, const char *name) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
   if (!semaphore) fail(1, "no_memory: there was none left");
-  al_op *op = await(session, al_semaphore_acquire(semaphore, NULL)); /* NULL: for as long as it takes */
+  al_op *op = await(session, al_semaphore_acquire(semaphore, NULL)); /* NULL: without a timeout */
   al_lock *lock = al_op_lock(op);
   al_op_drop(op);
   al_semaphore_drop(semaphore);
   return lock;
 }
 
-/* A moment of work. The session needs no call meanwhile: from the first lock on it has a thread that answers the broker. */
+/* A moment of work. The session needs no call meanwhile: from the first lock on it has a thread that answers the
+ * broker. */
 static void work_a_little(void) { nanosleep(&(struct timespec){.tv_nsec = 50 * AL_MILLISECOND}, NULL); }
 
-/* Looks, before each thing that only a holder may do, whether the lock is held still: it costs next to nothing. */
+/* Checks, before each thing that only a holder may do, whether the lock is still held. This costs next to nothing. */
 static void work(const al_lock *lock, int64_t time) {
   int64_t end = al_system_now() + time;
   while (al_system_now() < end && !interrupted) {
@@ -100,7 +102,7 @@ int main(int count, char **arguments) {
   printf("working in slot %d of \"%s\"\n", al_lock_slot(lock), al_lock_name(lock));
   work(lock, atoi(arguments[2]) * AL_SECOND);
 
-  interrupted = 0; /* what remains is quickly done */
+  interrupted = 0; /* the rest is quickly done */
   carry_out(session, al_lock_release(lock));
   al_lock_drop(lock);
   carry_out(session, al_session_close(session));

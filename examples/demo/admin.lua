@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- The administrator of the demo. Says when it begins and when it is done; where the lines stand matters to ledger.lua.
+-- The administrator of the demo. It prints when it begins and when it is done; ledger.lua relies on the order of lines.
 --
 --   admin.lua SEMAPHORE create|add|remove SLOTS
 --   admin.lua SEMAPHORE destroy

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- The processes of the demo, which all write to one pipe; and what can be done to them. See crew.sh.
+-- The processes of the demo, which all write to one pipe; and functions that control them. See crew.sh.
 
 local here, lua = arg[0]:match "^(.*)/" or ".", arg[-1]
 
@@ -17,7 +17,7 @@ local function content(path, format)
   return found
 end
 
--- Seconds of a clock that nobody sets.
+-- Seconds of a clock that no process sets.
 local function clock() return content("/proc/uptime", "*n") end
 
 --- Starts workers of these letters and a semaphore of so many slots.
@@ -29,7 +29,8 @@ local function new(slots, letters)
   return setmetatable({ semaphore = semaphore, pipe = pipe, id = assert(id, "the crew did not start") }, Crew)
 end
 
---- What they write, line by line, and when: seconds since the first call. Ten times a second there is an empty line.
+--- Iterates over the lines that they write, with the time of each in seconds since the first call. Ten times a second
+-- there is an empty line.
 function Crew:lines()
   local began, next_line = clock(), self.pipe:lines()
   return function()
@@ -49,12 +50,12 @@ function Crew:administer(action)
   run(self, table.concat({ quoted(lua), quoted(here .. "/admin.lua"), self.semaphore, action }, " "))
 end
 
---- Does not wait for the kill: it is read, and gets its time, before the slot is taken over.
+--- Does not wait for the kill: its line in the log is read, and gets its time, before another worker gets the slot.
 function Crew:kill(worker)
   run(self, ("{ echo admin kills %s; kill -9 %d; } &"):format(worker.letter, worker.pid))
 end
 
---- Ends all that is left of it, and destroys the semaphore. True if it could.
+--- Ends all remaining processes, and destroys the semaphore. True on success.
 function Crew:dismiss() return self.pipe:close() end
 
 return { new = new }

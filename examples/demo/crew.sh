@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
 #
-# The crew of the demo: a semaphore, the workers that share it, and a clock that ticks, all writing to one pipe.
-# That pipe is also the leash: however its reader ends, the next tick finds nobody there, and then the workers are
-# ended and the semaphore is destroyed. To be started with setsid, so that Ctrl-C is a matter for the reader alone.
+# The crew of the demo: a semaphore, the workers that share it, and a clock that ticks, all writing to one pipe. If the
+# reader of the pipe ends, for whatever reason, the next tick fails to write. Then the workers are ended and the
+# semaphore is destroyed. Start it with setsid, so that Ctrl-C reaches the reader alone.
 #
 #   setsid crew.sh LUA SEMAPHORE SLOTS LETTER...
 

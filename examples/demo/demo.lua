@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- Seven workers share a semaphore of three slots, while an administrator resizes it and one worker is killed; drawn as
--- it happens, and checked. `make demo` runs it with a broker of its own; without make it takes the one of AMQP_URL, or
--- on localhost.
+-- Seven workers share a semaphore of three slots, while an administrator resizes it and one worker is killed. The demo
+-- draws and checks what happens. `make demo` runs it with a broker of its own. Without make it uses the broker at
+-- AMQP_URL, or on localhost.
 --
 -- Workers (worker.lua) and administrator (admin.lua) are processes that write what they do to one pipe. This process
--- reads the pipe, keeps the books (ledger.lua), draws them (lanes.lua), and directs the story below. It does not use
--- amqplocks itself: it shows and checks what happened to the others.
+-- reads the pipe, records everything in a ledger (ledger.lua), draws it (lanes.lua), and directs the story below. It
+-- does not use amqplocks itself: it shows and checks what happened to the others.
 
 package.path = (arg[0]:match "^.*/" or "./") .. "?.lua;" .. package.path
 
@@ -17,16 +17,16 @@ local ledgers = require "ledger"
 local terminal = require "terminal"
 
 local SLOTS, WORKERS = 3, "A B C D E F G"
-local PATIENCE = 60 -- seconds the whole story may take
+local PATIENCE = 60 -- seconds that the whole story may take
 
 local introduction = "Seven workers, A to G, each a process of its own, share the 3 slots of a semaphore in RabbitMQ. "
-  .. "Watch who holds which slot, and how many wait. An administrator adds a slot; one worker is killed with SIGKILL, "
-  .. "and another takes over; two slots are removed under their holders, who finish in peace. It takes twenty seconds, "
-  .. "and ends with a check of what all of them wrote down."
+  .. "Watch which worker holds which slot, and how many wait. An administrator adds a slot; one worker is killed with "
+  .. "SIGKILL, and another takes over; two slots are removed while they are held, and their holders finish their work. "
+  .. "The demo takes 20 seconds, and ends with a check of the log of all processes."
 
 -- ---- the story ------------------------------------------------------------------------------------------------------
 
--- Within the story, which is a coroutine resumed with every tick of the clock; it says what it is waiting for.
+-- Waits, within the story. The story is a coroutine that each tick of the clock resumes; it yields what it waits for.
 local function await(what, condition)
   local found = condition()
   while not found do
@@ -56,21 +56,22 @@ local function tell(crew, ledger)
   busy(SLOTS + 1)
   pause(3)
 
-  local victim = await("somebody to begin work", function()
+  local victim = await("a worker to begin work", function()
     return is_fresh(1) and ledger:held(1) or is_fresh(2) and ledger:held(2)
   end)
   crew:kill(ledger.workers[victim.who])
-  await("the slot of who was killed to be taken over", function() return ledger.kill and ledger.kill.by end)
+  await("the slot of the killed worker to be taken over", function() return ledger.kill and ledger.kill.by end)
   pause(1.5)
 
-  await("two to begin work", function() return is_fresh(3) and is_fresh(4) end)
+  await("two workers to begin work", function() return is_fresh(3) and is_fresh(4) end)
   resize("remove 2", SLOTS - 1)
-  await("the removed slots to be let go", function() return ledger:settled() end)
+  await("the removed slots to be released", function() return ledger:settled() end)
   busy(SLOTS - 1)
   pause(3.5)
 end
 
--- ---- its performance ------------------------------------------------------------------------------------------------
+-- ---- running the story
+-- -----------------------------------------------------------------------------------------------
 
 local function perform(crew, ledger, view)
   local story = coroutine.create(tell)
@@ -81,17 +82,17 @@ local function perform(crew, ledger, view)
       if #ledger.problems > 0 then return end
       local fine, awaited = coroutine.resume(story, crew, ledger)
       if not fine then error(awaited, 0) end
-      if not awaited then return end -- all is told
-      if now > PATIENCE then return ledger:problem("waited in vain for %s", awaited) end
+      if not awaited then return end -- the story is over
+      if now > PATIENCE then return ledger:problem("timed out waiting for %s", awaited) end
     end
   end
-  ledger:problem("the crew is gone")
+  ledger:problem("the workers have ended")
 end
 
 local function report(ledger)
   local problems, phases, kill = ledger:verdict(), ledger.phases, ledger.kill
   if #problems > 0 then return "FAILED:\n" .. table.concat(problems, "\n") end
-  local most = ("at most %d at once of %d slots, %d of %d with one added, %d of %d when the removed ones were let go")
+  local most = ("at most %d at once of %d slots, %d of %d with one added, %d of %d when the removed ones were released")
     :format(phases[1].most, phases[1].slots, phases[2].most, phases[2].slots, phases[3].most, phases[3].slots)
   return ([[
 %d acquisitions, never more holders than slots: %s.

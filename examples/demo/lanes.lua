@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- Draws the books of ledger.lua in the terminal: a lane for every slot, from left to right as time goes by. The whole
--- picture is drawn anew over the last one, each time from the books alone. It stays within the width of the terminal,
--- and moves on to the left when the story takes longer than the picture is wide.
+-- Draws the ledger of ledger.lua in the terminal: a lane for every slot, with time from left to right. Each picture is
+-- drawn over the last one, from the ledger alone. It fits the width of the terminal, and scrolls to the left when the
+-- story takes longer than the picture is wide.
 
 local Lanes = {}
 Lanes.__index = Lanes
 
-local SECONDS = 20 -- that a picture has room for
+local SECONDS = 20 -- of time that fit in a picture
 local LABEL = 9
 
 local blocks = {
@@ -20,7 +20,7 @@ local ascii = {
   waiting = { [0] = " ", "1", "2", "3", "4", "5", "6", "7", "8" },
 }
 
-local palette = { 71, 179, 68, 133, 73, 209, 245, 106 } -- that can be read on black and on white
+local palette = { 71, 179, 68, 133, 73, 209, 245, 106 } -- readable on black and on white
 local DIM, RED, BOLD = "2", "1;31", "1"
 
 local function locale()
@@ -39,7 +39,7 @@ local function new(rows, columns)
     cells = math.max(columns - LABEL - 2, 10),
     glyphs = locale():find "utf%-?8" and blocks or ascii,
     coloured = not os.getenv "NO_COLOR",
-    shift = 0, -- cells that went out on the left
+    shift = 0, -- cells that were scrolled out on the left
     drawn = 0, -- lines of the last picture
   }, Lanes)
 end
@@ -73,7 +73,7 @@ local function axis(self, now)
   return row(self, "seconds", text)
 end
 
--- A holder's letter, then its colour for as long as it holds. Returns the last cell that may not be drawn over.
+-- A holder's letter, then its colour for as long as it holds. Returns the last cell that must not be overwritten.
 local function draw_span(self, cells, lane, span, now, taken)
   local first = math.max(column(self, span.from), taken + 1)
   local last = math.max(column(self, span.to or now), first)
@@ -143,14 +143,14 @@ local function picture(self, ledger, now)
   return lines
 end
 
---- What the signs mean.
+--- The meaning of the signs.
 function Lanes:legend()
   local g = self.glyphs
   return ("Left to right: A%s held by A, %s removed but held, %s free, %s killed")
     :format(g.held:rep(3), g.removed:rep(3), g.free, g.killed)
 end
 
---- Draws what the books say `now` seconds after the beginning; leaves the cursor below.
+--- Draws the ledger as of `now` seconds after the beginning; leaves the cursor below.
 function Lanes:draw(ledger, now)
   self.shift = math.max(cell_at(self, now) - self.cells, 0)
   local lines = picture(self, ledger, now)

@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- Reads the log of the demo, line by line, and keeps the books: who waits, who holds which slot since when, how many
--- slots there are. Tells what may not be. It knows the log alone, and never asks the library.
+-- Reads the log of the demo, line by line, and records which workers wait, which worker holds which slot since when,
+-- and how many slots there are. Reports every violation. It knows the log alone, and never asks the library.
 --
--- All write to one pipe, so the lines stand in the order in which they were written. "acquired" is written after the
--- broker gave the slot, "releases" before it gets the slot back, "kills" before the kill: the time for which a worker
--- holds a slot in these books lies within the time for which it truly does, and two who overlap here did overlap.
--- Likewise slots count from before they are added until after they are removed.
+-- All processes write to one pipe, so the lines are in the order in which they were written. "acquired" is written
+-- after the broker granted the slot, "releases" before the slot is released, "kills" before the kill. So the time for
+-- which a worker holds a slot in this ledger is within the time for which it really does, and two holders that overlap
+-- here did overlap. Likewise slots count from before they are added until after they are removed.
 --
 --   A started PID | waits | acquired SLOT | releases SLOT | ended STATUS
 --   admin begins ACTION SLOTS | ends ACTION RESULT | kills LETTER
@@ -15,20 +15,20 @@
 local Ledger = {}
 Ledger.__index = Ledger
 
-local KILLED = 128 + 9 -- the status of a process ended by SIGKILL, as the shell tells it
+local KILLED = 128 + 9 -- the shell's status of a process ended by SIGKILL
 
 local function new()
   return setmetatable({
-    slots = 0, -- how many there are
+    slots = 0, -- the number of slots
     lanes = {}, -- by slot: { from, to = when it was removed, spans = { { who, from, to, killed }, … } }
     workers = {}, -- by letter: { letter, pid, waits, span, slot, asked, killed, status }
     phases = {}, -- between changes: { slots, most = most holders at once }
     waiting = {}, -- { at, count } after every line
     marks = {}, -- { at, text }: what was done to the semaphore and its workers
-    remarks = {}, -- { at, text }: what is worth telling
-    problems = {}, -- what may not be
+    remarks = {}, -- { at, text }: events worth reporting
+    problems = {}, -- violations
     acquisitions = 0,
-    outlasted = 0, -- how many held a slot until after its removal
+    outlasted = 0, -- how many workers held a slot until after its removal
     lines = 0,
     now = 0,
   }, Ledger)
@@ -42,14 +42,14 @@ function Ledger:remark(...) self.remarks[#self.remarks + 1] = { at = self.now, t
 
 function Ledger:mark(...) self.marks[#self.marks + 1] = { at = self.now, text = (...):format(select(2, ...)) } end
 
---- The span of whoever holds this slot, or nil.
+--- The span of the slot's holder, or nil.
 function Ledger:held(slot)
   local spans = self.lanes[slot] and self.lanes[slot].spans or {}
   local last = spans[#spans]
   return last and not last.to and last or nil
 end
 
---- The seconds for which a slot has been held by the one who holds it now; for ever, if there is none.
+--- The seconds for which the current holder has held the slot; math.huge if there is none.
 function Ledger:held_for(slot)
   local span = self:held(slot)
   return span and self.now - span.from or math.huge
@@ -61,7 +61,7 @@ function Ledger:holders()
   return count
 end
 
---- Is none of the removed slots held any more?
+--- Whether no removed slot is held any more.
 function Ledger:settled()
   for slot = self.slots + 1, #self.lanes do
     if self:held(slot) then return false end
@@ -69,7 +69,7 @@ function Ledger:settled()
   return true
 end
 
---- The letters of those who wait.
+--- The letters of the waiting workers.
 function Ledger:queue()
   local letters = {}
   for letter, worker in pairs(self.workers) do
@@ -97,9 +97,9 @@ function worker_says.acquired(self, worker, number)
   local lane, before = self.lanes[slot], self:held(slot)
   if worker.span then self:problem("%s got slot %s and still had slot %d", worker.letter, number, worker.slot) end
   if not worker.waits then self:problem("%s got slot %s without asking", worker.letter, number) end
-  if not lane then return self:problem("%s got slot %s, which there is not", worker.letter, number) end
+  if not lane then return self:problem("%s got slot %s, which does not exist", worker.letter, number) end
   if lane.to and worker.asked > lane.removed then
-    self:problem("%s asked for a slot after slot %d was removed, and got just that", worker.letter, slot)
+    self:problem("%s asked for a slot after slot %d was removed, and got it", worker.letter, slot)
   end
   if before then self:problem("slot %d was held by %s and by %s at once", slot, before.who, worker.letter) end
   self.acquisitions = self.acquisitions + 1
@@ -114,12 +114,12 @@ function worker_says.acquired(self, worker, number)
 end
 
 function worker_says.releases(self, worker, number)
-  if worker.slot ~= tonumber(number) then return self:problem("%s let go of a slot it did not have", worker.letter) end
+  if worker.slot ~= tonumber(number) then return self:problem("%s released a slot it did not hold", worker.letter) end
   local slot, lane = worker.slot, self.lanes[worker.slot]
   let_go(self, worker)
   if lane.to then
     self.outlasted = self.outlasted + 1
-    self:remark("%s is done and lets go of slot %d, removed under it", worker.letter, slot)
+    self:remark("%s is done and releases slot %d, which was removed", worker.letter, slot)
   end
 end
 
@@ -180,7 +180,7 @@ local function dispatch(self, who, what, ...)
   elseif what and who:find "^%u$" and worker_says[what] then
     local worker = self.workers[who] or { letter = who }
     self.workers[who] = worker
-    -- What a worker may still have said between "kills" and the kill is not in the books.
+    -- Lines that a worker wrote between "kills" and the kill are ignored.
     if not worker.killed or what == "ended" then worker_says[what](self, worker, ...) end
   else
     return false
@@ -188,7 +188,7 @@ local function dispatch(self, who, what, ...)
   return true
 end
 
---- Takes one line of the log, read `now` seconds after the beginning. An empty one is a tick of the clock.
+--- Takes one line of the log, read `now` seconds after the beginning. An empty line is a tick of the clock.
 function Ledger:read(line, now)
   self.lines, self.now = self.lines + 1, now
   if line == "" then return end
@@ -196,7 +196,7 @@ function Ledger:read(line, now)
   self.waiting[#self.waiting + 1] = { at = now, count = #self:queue() }
 end
 
---- At the end: what may not be; if there was nothing, what should have been seen and was not. Empty if all is well.
+--- At the end: the violations; if there are none, events that should have been seen and were not. Empty on success.
 function Ledger:verdict()
   local problems = self.problems
   if #problems > 0 then return problems end
@@ -205,9 +205,9 @@ function Ledger:verdict()
   end
   local kill = self.kill
   if not kill then
-    add(problems, "nobody was killed")
+    add(problems, "no worker was killed")
   elseif not kill.by then
-    add(problems, "nobody took over slot %d from %s, who was killed", kill.slot, kill.who)
+    add(problems, "no worker took over slot %d from %s, which was killed", kill.slot, kill.who)
   elseif self.workers[kill.who].status ~= KILLED then
     add(problems, "%s should be dead and is not", kill.who)
   end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- How large the terminal is, and what is written without drawing.
+-- The size of the terminal, and output for places where lanes cannot be drawn.
 
 local terminal = {}
 
@@ -10,13 +10,13 @@ local function is_terminal()
   return (status == true or status == 0) and (os.getenv "TERM" or "dumb") ~= "dumb"
 end
 
---- Its rows and columns; nil where there is no terminal, or one too low to draw on.
+--- Its rows and columns; nil if there is no terminal, or one with too few rows to draw on.
 function terminal.size()
   if not is_terminal() then return nil end
   local stty = io.popen "stty size 2>/dev/null </dev/tty"
   local rows, columns = stty:read("*a"):match "(%d+) (%d+)"
   stty:close()
-  if not rows or rows == "0" then return 24, 80 end -- it does not say
+  if not rows or rows == "0" then return 24, 80 end -- the terminal does not tell
   if tonumber(rows) >= 12 then return tonumber(rows), tonumber(columns) end
 end
 
@@ -42,7 +42,7 @@ end
 local Lines = {}
 Lines.__index = Lines
 
---- What to use instead of lanes where they cannot be drawn.
+--- Replaces lanes where they cannot be drawn.
 function terminal.lines() return setmetatable({ told = 0 }, Lines) end
 
 function Lines.legend() return "A line for every event, with the seconds since the beginning:" end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- One worker of the demo: for ever, it waits for a slot, works for a while, and lets the slot go.
--- What happens to it, it says in one line each; where the lines stand matters to ledger.lua.
+-- One worker of the demo: it waits for a slot, works for a while, releases the slot, and begins again. It prints one
+-- line for each event; ledger.lua relies on the order of lines.
 --
 --   worker.lua SEMAPHORE LETTER
 
@@ -20,7 +20,7 @@ local function work() spend(1.7, 3) end
 
 local function rest() spend(0.1, 0.6) end
 
-print(letter, "started", io.open("/proc/self/stat"):read "*n") -- the first number there is our own process id
+print(letter, "started", io.open("/proc/self/stat"):read "*n") -- the first number in that file is this process's id
 
 local conn = assert(amqplocks.connect())
 local semaphore = conn:semaphore(name)

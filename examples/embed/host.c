@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A program that hosts Lua, with amqp-locks inside it: no module and no Lua file need be where it runs. It has two Lua
- * states, each on a thread of its own and with a session of its own, which fight for the one slot of a semaphore.
+ * A program that hosts Lua, with amqp-locks inside it: it needs no module and no Lua file at run time. It has two Lua
+ * states, each on a thread and with a session of its own, which compete for the one slot of a semaphore.
  *
  *     cc -pthread -o host host.c $(pkg-config --cflags --libs amqplocks-lua5.4 lua5.4)
  *     AMQP_URL=amqp://guest:guest@localhost ./host images 20
  *
- * Each works twenty times, and never beside the other. Ends with 0 if that is so. */
+ * Each state works twenty times, and never while the other does. The exit status is 0 if that is so. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -35,10 +35,10 @@ static const char script[] = "local name, rounds, work = ...\n"
                              "end\n"
                              "conn:close()\n";
 
-/* ---- what only one may do at a time ----------------------------------------------------------------------------- */
+/* ---- work for one thread at a time ------------------------------------------------------------------------------ */
 
-/* It is the broker that keeps the threads apart, of which the compiler knows nothing: hence the atomic numbers. But they
- * order nothing, and adding one is done in two steps: two threads at work at once would lose some of what they count. */
+/* The broker provides mutual exclusion between the threads. The compiler does not know that, so the numbers are atomic.
+ * But they order nothing, and an increment is done in two steps: two threads working at once would lose counts. */
 static atomic_int inside, together, done;
 
 static int look_at(atomic_int *number) { return atomic_load_explicit(number, memory_order_relaxed); }
@@ -65,7 +65,7 @@ typedef struct state {
   bool is_fine;
 } state;
 
-/* Protected, as everything that may fail. Makes `require "amqplocks"` find what is linked in. */
+/* Runs in protected mode, like all Lua code that may fail. `require "amqplocks"` then finds the linked module. */
 static int run_script(lua_State *L) {
   const state *self = lua_touserdata(L, 1);
   luaL_openlibs(L);
@@ -96,7 +96,7 @@ static void *thread_main(void *argument) {
     return NULL;
   }
   self->is_fine = run_state(L, self);
-  lua_close(L); /* lets go of what the script may have left */
+  lua_close(L); /* releases whatever the script still holds */
   return NULL;
 }
 

@@ -3,9 +3,9 @@
 --
 -- A server that answers while its jobs wait for a lock: everything in one thread, with cqueues.
 --
---   cqueues.lua [JOBS]    that many jobs, one after the other, in however many programs; then it ends
+--   cqueues.lua [JOBS]    does so many jobs, one at a time across all running programs, and ends
 --
--- Meanwhile it tells everybody who connects to its port how many are still to do. The broker is AMQP_URL, or on
+-- Meanwhile it sends each client that connects to its port the number of remaining jobs. The broker is AMQP_URL, or on
 -- localhost.
 
 local amqplocks = require "amqplocks"
@@ -18,7 +18,7 @@ local loop, done = cqueues.new(), condition.new()
 local server = assert(socket.listen("127.0.0.1", 0))
 io.stdout:setvbuf "line"
 
--- A coroutine of the loop. What ends one in an error ends the program.
+-- Starts a coroutine of the loop. An error in it ends the program.
 local function spawn(fn, ...)
   local arguments, count = { ... }, select("#", ...)
   loop:wrap(function() fn((table.unpack or unpack)(arguments, 1, count)) end)
@@ -48,7 +48,7 @@ local function all_jobs()
   local report = conn:mutex "report"
   for number = 1, left do
     spawn(function()
-      assert(report:with({ timeout = 60 }, work, number)) -- all of them wait at once, on one connection
+      assert(report:with({ timeout = 60 }, work, number)) -- all jobs wait at once, on one connection
       left = left - 1
       done:signal()
     end)

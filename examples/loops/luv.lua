@@ -3,9 +3,9 @@
 --
 -- A server that answers while its jobs wait for a lock: everything in one thread, with luv.
 --
---   luv.lua [JOBS]    that many jobs, one after the other, in however many programs; then it ends
+--   luv.lua [JOBS]    does so many jobs, one at a time across all running programs, and ends
 --
--- Meanwhile it tells everybody who connects to its port how many are still to do. The broker is AMQP_URL, or on
+-- Meanwhile it sends each client that connects to its port the number of remaining jobs. The broker is AMQP_URL, or on
 -- localhost.
 
 local amqplocks = require "amqplocks"
@@ -47,7 +47,7 @@ local function all_jobs()
   local report = conn:mutex "report"
   for number = 1, left do
     coroutine.wrap(function()
-      assert(report:with({ timeout = 60 }, work, number)) -- all of them wait at once, on one connection
+      assert(report:with({ timeout = 60 }, work, number)) -- all jobs wait at once, on one connection
       left = left - 1
       if left > 0 then return end
       conn:close()

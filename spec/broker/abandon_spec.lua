@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Operations given up at each of their steps: nothing stays held, no channel stays taken, the connection works on. The
--- steps are those of the native driver's waits, seen through the core's own interface.
+-- Operations that are abandoned at each of their steps: no lock stays held, no channel stays in use, and the connection
+-- still works. The steps are those of the native driver's waits, seen through the core's own interface.
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 

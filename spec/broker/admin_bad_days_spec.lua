@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Administering when others are in the way, the broker says no, or the administrator dies at it. What must hold:
--- nothing is waited for past its time, the mutex is never left behind, what stands can be told and finished, and no
--- holder notices.
+-- Administering while other clients interfere, the broker refuses, or the administrator dies. The rules: no action
+-- waits beyond its timeout, the administrators' mutex is never left behind, the resulting state can be read and
+-- finished, and no holder is affected.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

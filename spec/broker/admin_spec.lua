@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- "Lock Administration": what an administrator does, looked at through a connection that knows nothing of this library.
--- What goes wrong meanwhile is in admin_bad_days_spec.
+-- "Lock Administration": the actions of an administrator, seen through a connection without this library. Faults are in
+-- admin_bad_days_spec.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

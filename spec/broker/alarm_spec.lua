@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A broker with an alarm about its memory or its disk no longer reads from those who publish, and does not notice when
--- one of them dies. Locks are held on connections that never do.
+-- A broker with a memory or disk alarm stops reading from connections that publish, and does not notice when one of
+-- them dies. Locks are held on connections that never publish.
 local broker = require "spec.support.broker"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"

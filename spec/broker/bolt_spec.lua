@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Clients that die while their declare is on its way. Before RabbitMQ 4.3 the queue of such a one takes away what the
--- next has declared under its name, which is then there for nobody but its holder; the bolt keeps others out all the
--- same.
+-- Clients that die while their declare is on its way. Before RabbitMQ 4.3 the queue of such a client removes the queue
+-- that the next client has declared under its name; only the holder of that queue still has it. The bolt, a second
+-- queue with an exclusive consumer, still excludes others.
 
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"

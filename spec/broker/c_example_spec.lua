@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A program in C, without Lua, built against the library as anybody would: the example, on its good and bad days.
+-- The example program in C, without Lua, built against the library as users build it: without faults and with faults.
 local broker = require "spec.support.broker"
 local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"

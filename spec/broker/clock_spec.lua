@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Clocks that jump, in a process of its own: the wall clock, which nothing may depend on, and the one that counts while
--- the machine sleeps, which says how long nobody has been heard of.
+-- Clocks that jump, in a process of its own: the wall clock, on which nothing may depend, and the clock that counts
+-- while the machine sleeps, which tells how long the broker has been silent.
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Coroutines that are closed while they wait (coroutine.close): what they had begun is undone at once, and others get
--- the lock, without the collector's help. On a native connection, whose waits yield as those of an event loop do;
--- loops_spec has the loops.
+-- Coroutines that are closed while they wait (coroutine.close): their operations are undone at once, and other callers
+-- get the lock, without the garbage collector. This is tested on a native connection whose waits yield as those of an
+-- event loop do; loops_spec has the loops.
 local amqplocks = require "amqplocks"
 local failing_close = require "spec.support.failing_close"
 local gate = require "spec.support.gate"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Many processes, few slots. What happened is proved by the file system, which knows nothing of this library: who is
--- inside has made a directory for its slot, which fails if there is one, and has written so to a log, which only grows.
+-- Many processes, few slots. The file system, which is independent of this library, proves mutual exclusion: a holder
+-- creates a directory for its slot, which fails if it exists, and appends to a log.
 local broker = require "spec.support.broker"
 local lfs = require "lfs"
 local process = require "spec.support.process"

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The complete programs of some documents are run as they stand there, each by a Lua of its own; those of the README
--- are run by readme_spec. A program is complete if it requires the module. A comment that begins with "-->" is a line
--- that the program prints.
+-- Runs the complete programs in some documents unchanged, each in a Lua of its own; readme_spec runs those of the
+-- README. A program is complete if it requires the module. A comment that begins with "-->" is a line that the program
+-- prints.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Programs that host Lua and have amqp-locks linked in. They run in an empty directory, and their Lua looks for files
--- nowhere.
+-- Programs that host Lua and have amqp-locks linked in. They run in an empty directory, and their Lua has no search
+-- path for files.
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The examples, as they stand there, each a process of its own; and that they show what they say. (Those that are told
--- of elsewhere are run there: readme_spec, revoke_spec.)
+-- Runs the examples unchanged, each in a process of its own, and checks that they show what they claim. (Examples
+-- described elsewhere are run there: readme_spec, revoke_spec.)
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local stage = require "spec.support.stage"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A peer that sends heartbeats and never pauses. Every call ends by its deadline all the same.
+-- A peer that sends heartbeats without a pause. Every call still ends by its deadline.
 local gate = require "spec.support.gate"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"

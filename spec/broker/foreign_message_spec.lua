@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Messages that a second user publishes to the queues of locks: large, deep, long. Nobody loses a lock by them.
+-- Messages that a second user publishes to the queues of locks: large, deeply nested, long. No holder loses a lock by
+-- them.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

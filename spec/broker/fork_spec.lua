@@ -2,8 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Children that do not exec and outlive the process that forked them. They have copies of all its descriptors, and the
--- broker sees the end of a connection only when its last copy is closed. Heartbeats are so long here that no lock could
--- come free by them within a test.
+-- broker sees the end of a connection only when its last copy is closed. The heartbeat is so long here that no lock can
+-- be freed by it within a test.
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Connections of which no end knows that they are dead: what one side sends, or both, gets lost on the way, and neither
--- socket is closed. Whoever holds a lock on one knows that it may be gone before the next holder has it.
+-- Half-open connections: bytes of one side, or of both, are lost, and neither socket is closed. The holder of a lock on
+-- such a connection knows that the lock may be gone before the next holder has it.
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local socket = require "socket"

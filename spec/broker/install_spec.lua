@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Every way in which the module gets to where a program finds it, from a copy of the tree. Each time the program does
--- its work on the broker, and says where it found what it loaded. Then: what make does where something is missing,
--- which settings of packagers it takes, and how what was installed goes away again.
+-- Every way of installing the module, from a copy of the tree. Each time a program uses the broker, and prints from
+-- where it loaded the module. Further: what make does if something is missing, which variables for packagers it
+-- honours, and how installed files are removed.
 local client = require "spec.support.client"
 local process = require "spec.support.process"
 local scene = require "spec.broker.facts.scene"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The queues are the interface: software that shares nothing with this library but the specification (pika, in
+-- The queues are the interface: software that shares only the specification with this library (pika, in
 -- spec/support/foreign.py) locks and administers beside it.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- While Lua computes, and calls nothing of this library that waits, a thread of the session keeps it alive.
+-- While Lua computes without calling a function of this library that waits, a thread of the session keeps it alive.
 local lfs = require "lfs"
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What `make lib` and `make lib-lua` make: what they show of themselves, that their header is a header, and that they
--- are found once they are installed.
+-- The results of `make lib` and `make lib-lua`: their exported symbols, their header, and that they are found after
+-- installation.
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"

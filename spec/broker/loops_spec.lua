@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Locks in event loops: whoever waits, the others run. In cqueues, luv and the test double alike.
+-- Locks in event loops (cqueues, luv and the test double): while one coroutine waits, the others run.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Out of memory, on a real broker: the C module's, and Lua's own in a host with an allocator that fails. spec/unit has
--- the C module's for every kind of lock.
+-- Out of memory, on a real broker: in the C module, and in Lua, in a host with an allocator that fails. spec/unit tests
+-- the C module for every kind of lock.
 local amqplocks = require "amqplocks"
 local gate = require "spec.support.gate"
 local shortage = require "spec.support.shortage"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The model broker against the real one, step by step: both are walked through by the same seed, and must answer alike.
--- What comes of a step by itself, later, is waited for on the real one until it is as in the model.
+-- The model broker against the real one, step by step: one seed decides the requests to both, and they must answer
+-- alike. Later effects of a step are awaited on the real broker until they are as in the model.
 --
 --     AMQPLOCKS_WALK=17 make test SPEC=spec/broker/model_walk_spec.lua         # one walk again
 --     AMQPLOCKS_SOAK=1 make test SPEC=spec/broker/model_walk_spec.lua          # more, and longer ones

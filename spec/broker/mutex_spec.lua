@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The mutex: held by one, as everybody else sees it, and gone when it is not. Those who wait here look by themselves
--- only every ten minutes, where nothing else is said: whoever gets it was woken.
+-- The mutex: held by one process, as other clients see it, and gone after the release. Unless stated otherwise, waiters
+-- here recheck only every ten minutes, so a waiter that gets the mutex was woken.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"

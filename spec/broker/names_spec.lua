@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Locks of all kinds beside one another, under one name and under names that look like parts of each other's queues:
--- none of them meets another.
+-- Locks of all kinds beside one another, under one name and under names that look like parts of each other's queues.
+-- They do not affect each other.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"

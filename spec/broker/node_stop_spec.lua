@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A node that is being stopped, and has not ended its connections yet. From 4.0 on it takes the processes of its own
--- queues for dead then: it answers a deletion, and forgets the queue, whose process goes on until nobody consumes from
--- it, and deletes then whatever its connection has declared by that name since.
+-- A node that is being stopped, and has not closed its connections yet. From 4.0 on it regards the processes of its own
+-- queues as dead then. It confirms a deletion and removes the queue's record, but the queue's process goes on until its
+-- last consumer leaves. Then that process deletes whatever its connection has declared under that name since.
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
 local scene = require "spec.broker.facts.scene"

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Clients of version 0.1.0 and of this one at one quorum semaphore, whose bell either version made: waiters of both are
--- woken. AMQPLOCKS_OLD names a checkout of the old version, commit b4ad7ce, that was built for this Lua; without, this
--- waits for one.
+-- Clients of version 0.1.0 and of this version at one quorum semaphore, whose bell either version declared: waiters of
+-- both are woken. AMQPLOCKS_OLD names a checkout of the old version, commit b4ad7ce, built for this Lua. Without it the
+-- tests are pending.
 local client = require "spec.support.client"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Being told that a lock is lost, by what others do at the broker; spec/unit/lua/on_lost_spec has every order of
--- events.
+-- on_lost, the callback for lost locks, with losses caused by other clients at the broker; spec/unit/lua/on_lost_spec
+-- has every order of events.
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The example for nginx, as it stands there, but for ports and names. The backend is this process: it counts who is
--- there at a time, and answers when the test wants it to.
+-- The example for nginx, unchanged except for ports and names. The backend is this process: it counts simultaneous
+-- requests, and answers when the test tells it to.
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local socket = require "socket"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the specs of locks in nginx share: servers whose handlers hold a lock as long as the spec wants, and what is
--- there afterwards.
+--- Common functions of the specs of locks in nginx: servers whose handlers hold a lock as long as the spec wants, and a
+-- check of what is left afterwards.
 --
 --     after_each(scene.clear)
 --     local server = scene.start(shared, { workers = 2 })

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Locks held by requests of a real nginx: they wait without keeping others waiting, and whatever ends the request, or
--- the worker, leaves no slot behind and gives none twice. What a slot's state is, is asked by a client without this
--- library; that nobody else is inside, by a directory that only one can make.
+-- Locks held by requests of a real nginx. Waiting does not block the worker. However the request or the worker ends, no
+-- slot is left behind, and none is given twice. A client without this library checks the state of slots; a directory
+-- that only one process can create proves that no other request is inside.
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- In nginx: lists of nodes, and functions that give URLs, for a request's own connection and for the worker's.
+-- In nginx: lists of nodes, and functions that return URLs, for a request's own connection and for the worker's.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.openresty_scene"

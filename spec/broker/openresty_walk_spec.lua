@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Two nginx with two workers each, with and without a shared connection, fight for three slots, while clients go away,
--- workers are killed and configurations reloaded, at random. Who is inside a slot makes a symbolic link that names it:
--- so there is no moment in which somebody is inside whom nobody could name.
+-- Two nginx with two workers each, with and without a shared connection, compete for three slots. Meanwhile clients
+-- disconnect, workers are killed and configurations reloaded, at random. A request that holds a slot creates a symbolic
+-- link that names the request, so that at every moment the holder is known.
 local client = require "spec.support.client"
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- In nginx: what belongs to a request and what to its worker, where locks may be used at all, and TLS.
+-- In nginx: what belongs to a request and what to its worker, in which phases locks may be used, and TLS.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local line = require "spec.support.line"

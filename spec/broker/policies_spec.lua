@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Policies of the broker, and defaults of a virtual host, that get in the way of what queues are declared with: what
--- docs/guide.md says of each is so, and a lock is a lock all the while.
+-- Policies of the broker, and defaults of a virtual host, that conflict with the arguments of declared queues. They
+-- have the effects that docs/guide.md describes, and locks still exclude each other.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local process = require "spec.support.process"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Waiting for a connection beside other things, in loops of others.
+-- Waiting for a connection together with other descriptors, in the caller's own loop.
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
 local socket = require "socket"

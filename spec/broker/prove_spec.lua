@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The short form of `make prove`: some seconds of each kind of lock under the faults that strike quickly. See
+-- The short form of `make prove`: some seconds of each kind of lock, with the faults that take effect quickly. See
 -- tools/prove/real.lua, and docs/proving.md for the long form.
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"

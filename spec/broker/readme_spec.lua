@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Runs what the README shows, as it stands there, in a Lua of its own, and the first programs that it points at. Types
--- what the guide tells administrators and operators to type.
+-- Runs the README's programs unchanged, each in a Lua of its own, and the first programs that it links to. Types the
+-- commands that the guide gives to administrators and operators.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A broker that goes away and comes back: spec/unit/wire/reconnect_spec has the pauses between the attempts.
+-- A broker that goes down and comes back: spec/unit/wire/reconnect_spec tests the pauses between attempts.
 local broker = require "spec.support.broker"
 local proxy = require "spec.support.proxy"
 local socket = require "socket"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- An administrator asks for a lock back. The holder lets go, or does not.
+-- An administrator asks for a lock back (revoke). The holder releases it, or does not.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Holders whose queue was taken from them by another's end, as happens before RabbitMQ 4.3 (see bolt_spec beside this):
--- they have their lock by its bolt, until they let go of it, or ask the broker for it.
+-- Holders whose queue was removed by the end of another queue, as happens before RabbitMQ 4.3 (see bolt_spec beside
+-- this). They hold the lock by its bolt, until they release it, or verify it at the broker.
 
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The readers–writer lock: readers together, a writer alone, as everybody else sees them. Those who wait here look by
--- themselves only every ten minutes, where nothing else is said; behind the door they do about every second.
+-- The readers–writer lock: readers share it, a writer is alone, as other clients see them. Unless stated otherwise,
+-- waiters here recheck only every ten minutes; a writer behind the door rechecks about every second.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Eight processes walk in and out of one readers–writer lock at random, to read, to write, to write and read on; they
--- are stopped for a moment, or killed and replaced, wherever they are. The witness is a file: whoever is inside appends
--- a line when it has come in, and one before it leaves. Who is to be killed counts as having left just before that: so
--- two who are inside by the file were inside, alive, at the same time.
+-- Eight processes acquire and release one readers–writer lock at random: to read, to write, to write and continue as a
+-- reader. They are stopped for a moment, or killed and replaced, at any time. The witness is a file: a holder appends a
+-- line after it has acquired the lock, and one before it releases it. A process that is to be killed counts as having
+-- left just before that. So two holders that overlap in the file did overlap, alive.
 local gate = require "spec.support.gate"
 local socket = require "socket"
 local stage = require "spec.support.stage"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Programs that run without standard input, output and error. The numbers 0, 1 and 2 are then the lowest free ones: a
--- socket that is opened next gets one of them, and what the program prints goes to the broker.
+-- Programs that run without standard input, output and error. The numbers 0, 1 and 2 are then the lowest free
+-- descriptors: without care the next socket gets one of them, and output of the program goes to the broker.
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Processes that are stopped (SIGSTOP, and the keeper's thread with the rest) while they hold a lock, or take one. They
--- cannot know what happened meanwhile; but the very first thing they are told afterwards is not a lie.
+-- Processes that are stopped (SIGSTOP, which also stops the keeper's thread) while they hold a lock, or acquire one.
+-- They cannot know what happened meanwhile, but the very first answer of held() after that is true.
 local line = require "spec.support.line"
 local permits = require "spec.broker.token_scene"
 local process = require "spec.support.process"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Administering a token semaphore when the administrator dies at it, the broker says no, or an operator intervenes.
--- What must hold: never more permits than marks, all that was collected goes back, and repair mends what there is.
+-- Administering a token semaphore when the administrator dies, the broker refuses, or an operator intervenes. The
+-- rules: there are never more permits than marks, all collected permits go back, and repair restores the right numbers.
 local broker = require "spec.support.broker"
 local process = require "spec.support.process"
 local relay = require "spec.support.relay"

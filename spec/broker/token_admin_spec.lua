@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Administering a token semaphore, looked at through a connection that knows nothing of this library. What goes wrong
--- meanwhile is in token_admin_bad_days_spec.
+-- Administering a token semaphore, seen through a connection without this library. Faults are in
+-- token_admin_bad_days_spec.
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Token semaphores as a client without this library sees them, and takes permits: for token_*_spec.
+--- Token semaphores as a client without this library sees them, and takes their permits: for token_*_spec.
 local assert = require "luassert"
 local client = require "spec.support.client"
 local stage = require "spec.support.stage"

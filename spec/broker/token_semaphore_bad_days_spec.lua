@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Permits of a token semaphore, on bad days that token_semaphore_spec does not have: a permit that is not its holder's
--- any more is lost at once, and is nobody else's loss.
+-- Permits of a token semaphore, with faults that token_semaphore_spec does not have: a permit that was taken from its
+-- holder is lost at once, and no other holder loses anything.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

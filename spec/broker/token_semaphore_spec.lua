@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Permits, for those who lock: each proved by somebody else's view of the queue, or by what another process gets.
--- Administrators are in token_admin_spec.
+-- Permits, for clients that lock: each test is proved by another client's view of the queue, or by what another process
+-- gets. Administrators are in token_admin_spec.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local lfs = require "lfs"

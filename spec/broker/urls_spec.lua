@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Where to connect: malformed URLs, the nodes of a cluster, functions. spec/unit/base/url_spec and nodes_spec have the
--- details; here are brokers.
+-- Addresses of brokers: malformed URLs, the nodes of a cluster, functions that return URLs. spec/unit/base/url_spec and
+-- nodes_spec have the details; here are real brokers.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"

@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Waiting at the doorbell, on bad days: somebody dies, the bell or the broker goes, operators interfere. Whoever waits
--- looks by itself only every ten minutes, where nothing else is said: it gets a slot because it was woken.
+-- Waiting at the doorbell (the queue whose messages wake waiters), with faults: a process dies, the bell or the broker
+-- is gone, operators intervene. Unless stated otherwise, a waiter rechecks only every ten minutes, so one that gets a
+-- slot was woken.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"

@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Waiting at the doorbell, on good days: who is woken, in which order, and that nothing is left behind there. Those who
--- wait here look by themselves only every ten minutes: whoever gets a slot was woken.
+-- Waiting at the doorbell (the queue whose messages wake waiters), without faults: which waiter is woken, in which
+-- order, and that nothing is left behind there. Waiters here recheck only every ten minutes, so one that gets a slot
+-- was woken.
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
 local line = require "spec.support.line"

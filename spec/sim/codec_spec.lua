@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The model broker's quick way to read and write frames, beside the one that was written from the specification.
+-- Compares the model broker's fast codec for frames with the one that was written from the specification.
 local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
 

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The stories of spec/support/model/stories.lua, some seeds of each. The seed decides all of a story; `make prove-sim`
--- plays seeds that nobody has played before.
+-- The stories (simulated runs) of spec/support/model/stories.lua, some seeds of each. The seed decides everything in a
+-- story; `make prove-sim` plays new seeds.
 --
---     AMQPLOCKS_STORY="death 17" make test SPEC=spec/sim/crowd_spec.lua       # one story again, all of it shown
+--     AMQPLOCKS_STORY="death 17" make test SPEC=spec/sim/crowd_spec.lua       # one story again, with the whole trace
 --     AMQPLOCKS_STORY="death" make test SPEC=spec/sim/crowd_spec.lua          # some of its seeds, and no other story
 --     AMQPLOCKS_SOAK=1 make test SPEC=spec/sim/crowd_spec.lua                 # fifty times as many
 local process = require "spec.support.process"

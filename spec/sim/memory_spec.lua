@@ -2,10 +2,9 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Out of memory: stories of one client of the model broker, in which the first allocation of the C module and
--- rabbitmq-c fails, then the second one, and so on until there is none left to fail; each time once that one alone, and
--- once that one and all that follow it. Whatever is asked for is given, or fails with `no_memory`, or, where a
--- connection was given up, as with any other that is lost. When its owner is done nothing is left in the broker, and
--- nothing of it here.
+-- rabbitmq-c fails, then the second one, and so on until all have been tried; each time once that one alone, and once
+-- that one and all later ones. Every request succeeds, or fails with `no_memory`, or, if a connection was given up,
+-- with the code of a lost connection. When the client is done nothing is left in the broker, and no memory is leaked.
 local Broker = require "spec.support.model.broker"
 local Peer = require "spec.support.peer"
 local Process = require "spec.support.model.process"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The model broker against the facts about real ones: the same specs, word for word.
+-- Runs the specs of real brokers' behaviour (spec/broker/facts), unchanged, against the model broker.
 local Socket = require "spec.support.model.socket"
 local frames = require "spec.support.frames"
 local scene = require "spec.broker.facts.scene"

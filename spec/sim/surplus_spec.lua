@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Tokens too many. Whoever claims a slot whose token is on its way to somebody else rings when it is done, and so adds
--- one; who is woken in vain throws one away in the end. How many there are meanwhile depends on how slow a broker is,
--- which only a simulated one can be told.
+-- Superfluous tokens. A caller that claims a slot whose token is on its way to another waiter rings (publishes a token)
+-- when it is done, and so adds one. A waiter that is woken in vain throws one away in the end. How many there are
+-- meanwhile depends on the delays of the broker, which only a simulated broker lets a test choose.
 local Crowd = require "spec.support.model.crowd"
 
 local WAYS = {

@@ -1,7 +1,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 -- SPDX-License-Identifier: MIT
 
--- For `make test GC=1`: the collector never rests, and everything unreachable is gone before the next spec begins.
+-- For `make test GC=1`: the garbage collector runs all the time, and everything unreachable is collected before the
+-- next spec begins.
 
 local busted = require "busted"
 
@@ -10,6 +11,6 @@ collectgarbage("setstepmul", 1000)
 
 busted.subscribe({ "test", "end" }, function()
   collectgarbage()
-  collectgarbage() -- a second time, for what the first one's finalizers let go
+  collectgarbage() -- a second time, for objects that finalizers of the first run released
   return nil, true
 end)

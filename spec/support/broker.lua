@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The throw-away brokers of spec/support/broker: the suite's own, and nodes for specs that need one to themselves.
+--- The throw-away brokers of spec/support/broker: the suite's own node, and nodes for specs that need one to
+-- themselves.
 --
 --     local broker = require "spec.support.broker"
 --     broker.suite:ctl("list_queues", "name")           -- rabbitmqctl
---     broker.suite:delete_queue("held by anybody")      -- and what else an operator does
+--     broker.suite:delete_queue("held by anybody")      -- and other actions of an operator
 --     broker.suite:restart()                            -- each worker of the suite has a node of its own
---     local node = broker.start("channel_max = 10")     -- one more, which takes five seconds of a processor
+--     local node = broker.start("channel_max = 10")     -- one more node, which takes five seconds of a processor
 --     node:stop() node:kill() node:restart()
 --     node:remove()
 local socket = require "socket"
@@ -38,14 +39,14 @@ end
 
 local function script(self, command, ...) return process.shell(SCRIPT, command, self.directory, ...) end
 
--- Ends the node when this process has ended, however it did.
+-- Stops the node when this process has ended, also by SIGKILL.
 local function keep(self)
   process.shell("sh", "-c", [[
     setsid sh -c 'tail -f /dev/null --pid="$1"; "$2" stop "$3"; rm -rf "$3"' keeper "$@" </dev/null >/dev/null 2>&1 &
   ]], "sh", tostring(process.id()), SCRIPT, self.directory)
 end
 
---- Starts a node of its own, with more lines for rabbitmq.conf, if any.
+--- Starts a node of its own. `config`: more lines for rabbitmq.conf.
 function broker.start(config)
   local self = setmetatable({ directory = process.directory() }, node)
   keep(self)
@@ -53,10 +54,10 @@ function broker.start(config)
   return refresh(self)
 end
 
---- Ends it in good order.
+--- Stops it cleanly.
 function node:stop() script(self, "stop") end
 
---- SIGKILL. Returns when nobody listens any more: a process with many threads takes a moment to die.
+--- SIGKILL. Returns when its port is closed: a process with many threads takes a moment to die.
 function node:kill()
   script(self, "kill")
   until_true(function()
@@ -66,18 +67,18 @@ function node:kill()
   end)
 end
 
---- Starts it again, after a stop or a kill or without, with the same ports, data and settings.
+--- Starts it again with the same ports, data and settings, after a stop or a kill, or while it runs.
 function node:restart() script(self, "restart") end
 
 --- SIGSTOP, and SIGCONT.
 function node:freeze() process.shell("kill", "-s", "STOP", read_env(self.directory).BROKER_PID) end
 function node:thaw() process.shell("kill", "-s", "CONT", read_env(self.directory).BROKER_PID) end
 
---- rabbitmqctl; gives what it printed.
+--- Runs rabbitmqctl; returns its output.
 function node:ctl(...) return script(self, "ctl", "--quiet", ...) end
 
---- The row, of a list that rabbitmqctl makes with these arguments, of what has this name in its first column. Looks
--- again where there is none: on a busy machine a list may be short of something.
+--- Runs a list command of rabbitmqctl; returns the row that has this name in its first column. Retries if there is no
+-- such row: on a busy machine a list may be incomplete.
 function node:row(name, ...)
   local arguments = { ... }
   return until_true(function ()
@@ -88,14 +89,14 @@ function node:row(name, ...)
   end, 60)
 end
 
--- Has Erlang evaluate in the node, and gives the value as it prints it. erl_call, which comes with Erlang, does in four
--- milliseconds what takes rabbitmqctl half a second, or half a minute where processors are short.
+-- Evaluates Erlang in the node; returns the value as printed. erl_call, which comes with Erlang, takes four
+-- milliseconds. rabbitmqctl takes half a second, or half a minute on a busy machine.
 local function evaluate(self, erlang)
   if not pcall(process.shell, "sh", "-c", "command -v erl_call") then
     return (self:ctl("eval", erlang):match("^%s*(.-)%s*$"))
   end
   local env = read_env(self.directory)
-  -- Where processors are short the node may be too late for it; then nothing was evaluated, and it may try again.
+  -- On a busy machine erl_call may time out before the node evaluated anything. Then it is safe to retry.
   local answer = process.shell("sh", "-c", [[
     for pause in 1 2 4 0; do
       printf '%s\n' "$1" | HOME=$2 ERL_EPMD_PORT=$3 erl_call -e -n "$4" -timeout 60 2>"$2/erl_call" && exit
@@ -108,7 +109,7 @@ local function evaluate(self, erlang)
   return answer:match("^{ok, (.*)}%s*$") or answer
 end
 
--- Erlang in which $1, $2, … stand for binaries of the strings given.
+-- Replaces $1, $2, … in Erlang code by binaries of the given strings.
 local function filled(erlang, ...)
   local strings = { ... }
   return (erlang:gsub("%$(%d)", function(i)
@@ -116,11 +117,11 @@ local function filled(erlang, ...)
   end))
 end
 
---- Has Erlang evaluate in the node; gives the value as it prints it. $1, $2, … as for tell.
+--- Evaluates Erlang in the node; returns the value as printed. $1, $2, … as for tell.
 function node:ask(erlang, ...) return evaluate(self, filled(erlang, ...)) end
 
---- The strings of a list that an Erlang expression gives, none with spaces. $1, $2, … stand for binaries of the strings
--- given. Throws what is said instead.
+--- Evaluates an Erlang expression that gives a list of strings without spaces; returns them. $1, $2, … stand for
+-- binaries of the given strings. Throws the output if it is no such list.
 function node:strings(list, ...)
   local words = {}
   local text = self:ask('binary_to_list(iolist_to_binary(lists:join(" ", ' .. list .. "))).", ...)
@@ -129,7 +130,7 @@ function node:strings(list, ...)
   return words
 end
 
---- Has Erlang evaluate in the node, which must give ok. $1, $2, … stand for binaries of the strings given.
+--- Evaluates Erlang in the node, which must return ok. $1, $2, … stand for binaries of the given strings.
 function node:tell(erlang, ...)
   local answer = evaluate(self, filled(erlang, ...))
   if answer ~= "ok" then error(answer, 2) end
@@ -137,7 +138,7 @@ end
 
 local LOOKUP = '{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), '
 
---- Deletes any queue, also one that is exclusive to a connection, which no client but its own could.
+--- Deletes any queue, also one that is exclusive to a connection, which no other client can delete.
 function node:delete_queue(name)
   self:tell(LOOKUP .. '{ok, _} = rabbit_amqqueue:delete(Q, false, false, <<"the operator">>), ok.', name)
 end
@@ -145,13 +146,13 @@ end
 local WHICH = "Which = case erlang:function_exported(rabbit_db_queue, delete, 2) of "
   .. "true -> Q; false -> amqqueue:get_name(Q) end, "
 
---- The record of a queue is gone, and nothing else, as before RabbitMQ 4.3 where another's end has taken away what
--- stood under that name.
+--- Removes the record of a queue and nothing else. RabbitMQ before 4.3 does this when another queue of the same name
+-- ends.
 function node:rob_queue(name)
   self:tell(LOOKUP .. WHICH .. '_ = rabbit_amqqueue:internal_delete(Which, <<"operator">>), ok.', name)
 end
 
---- A queue answers nothing from here on, as one whose node was just killed; or again.
+--- The queue stops answering, like a queue whose node was just killed; or it answers again.
 function node:suspend_queue(name)
   self:tell(LOOKUP .. "ok = sys:suspend(amqqueue:get_pid(Q)), ok.", name)
 end
@@ -160,8 +161,8 @@ function node:resume_queue(name)
   self:tell(LOOKUP .. "ok = sys:resume(amqqueue:get_pid(Q)), ok.", name)
 end
 
---- Has the broker close the channel on which a queue is consumed, with an error: as if the client had asked there for a
--- queue that does not exist.
+--- The broker closes the channel on which a queue is consumed, with an error, as if the client had named a queue there
+-- that does not exist.
 function node:close_channel(name)
   self:tell(LOOKUP .. "[C | _] = rabbit_amqqueue:consumers(Q), gen_server:cast(element(1, C), "
     .. '{method, {\'queue.declare\', 0, <<"none">>, true, false, false, false, false, []}, none, noflow}).', name)
@@ -173,26 +174,26 @@ local CONNECTION = [[
     lists:keyfind(<<"connection_name">>, 1, All) =:= {<<"connection_name">>, longstr, $1}],
 ]]
 
---- Throws unless there is one connection of this name.
+--- Throws unless exactly one connection has this name.
 function node:assert_connected(name) self:tell(CONNECTION .. "true = is_pid(Pid), ok.", name) end
 
---- Closes the connection of this name.
+--- Closes the connection that has this name.
 function node:close_connection(name)
   self:tell(CONNECTION .. 'rabbit_networking:close_connection(Pid, "the operator wants it").', name)
 end
 
 local PERMIT = 'ok = rabbit_auth_backend_internal:set_permissions($1, $5, $2, $3, $4, <<"the operator">>)'
 
---- Adds a user, whose password is "password", with these permissions (regular expressions) in "/" or another virtual
--- host, or without any; gives the node's URL for it.
+--- Adds a user, with the password "password" and these permissions (regular expressions) in "/" or another virtual
+-- host, or without permissions. Returns the node's URL for that user.
 function node:add_user(name, configure, write, read, vhost)
   local add = 'ok = rabbit_auth_backend_internal:add_user($1, <<"password">>, <<"the operator">>)'
   self:tell(add .. (configure and ", " .. PERMIT or "") .. ".", name, configure, write, read, vhost or "/")
   return (self.url:gsub("//.-@", "//" .. name .. ":password@"))
 end
 
---- Changes what a user may do. A channel keeps what it has looked up until it rests: with a queue given, this waits
--- until the channel that consumes it does.
+--- Changes the permissions of a user. A channel caches permissions until it hibernates: with a queue given, this waits
+-- until the channel that consumes the queue does.
 function node:permit(name, configure, write, read, queue)
   self:tell(PERMIT .. (queue and ", " .. LOOKUP:gsub("%$1", "$6") .. [[
     [C | _] = rabbit_amqqueue:consumers(Q),
@@ -203,8 +204,8 @@ function node:permit(name, configure, write, read, queue)
     Rest(Rest).]] or "."), name, configure, write, read, "/", queue)
 end
 
---- Adds a virtual host that its guest may use; gives its URL. `most`: { connections = n } or { queues = n }.
--- `queue_type`: of queues for which nobody asks for a type.
+--- Adds a virtual host that the guest user may use; returns its URL. `most`: { connections = n } or { queues = n }.
+-- `queue_type`: the default queue type of the virtual host.
 function node:add_vhost(name, most, queue_type)
   local what, limit = next(most)
   if queue_type then self:ctl("add_vhost", name, "--default-queue-type", queue_type) end
@@ -217,7 +218,7 @@ end
 
 function node:delete_vhost(name) self:tell('rabbit_vhost:delete($1, <<"the operator">>), ok.', name) end
 
--- No limit of the disk's would do: where that is measured seldom, or cannot be, nothing comes of it.
+-- The alarm is set directly. A low disk limit would have no effect where the disk is measured seldom, or cannot be.
 local ALARMS = {
   memory = { "vm_memory_monitor:set_vm_memory_high_watermark(0), ok.",
     "vm_memory_monitor:set_vm_memory_high_watermark(0.4), ok." },
@@ -225,30 +226,31 @@ local ALARMS = {
     "rabbit_alarm:clear_alarm({resource_limit, disk, node()}), ok." },
 }
 
---- Sets the alarm about a resource off, "memory" if none is named, or switches it off.
+--- Sets or clears the alarm about a resource ("memory" by default).
 function node:alarm(on, resource)
   self:tell(ALARMS[resource or "memory"][on and 1 or 2])
 end
 
--- The queues whose names begin with $1, but for the bolts, which RabbitMQ before 4.3 has and which go by themselves.
+-- The queues whose names begin with $1, without bolts. A bolt is a queue that guards a lock's queue against RabbitMQ
+-- before 4.3; it expires by itself.
 local NAMES = "[N || {_, _, _, N} <- rabbit_amqqueue:list_names(), string:prefix(N, $1) =/= nomatch, "
   .. 'string:find(N, "-bolt", trailing) =/= <<"-bolt">>]'
 
---- The names of the queues whose names begin so, without bolts. They hold no spaces.
+--- The names of the queues that begin with `prefix`, without bolts. The names hold no spaces.
 function node:queues(prefix)
   return self:strings(NAMES, prefix)
 end
 
---- The tags of those who consume from a queue.
+--- The consumer tags of a queue.
 function node:consumer_tags(queue)
   return self:strings("begin " .. LOOKUP .. "[element(2, C) || C <- rabbit_amqqueue:consumers(Q)] end", queue)
 end
 
---- Throws when there are queues whose names begin so, other than bolts.
+--- Throws if a queue other than a bolt has a name that begins with `prefix`.
 function node:assert_none(prefix) self:tell("Left = " .. NAMES .. ", [] = Left, ok.", prefix) end
 
---- Applies a policy to the queues whose names match a pattern, or to `what` else; `definition` is JSON. `clear_policy`
--- removes it. Both return before the queues know.
+--- Applies a policy to the queues whose names match a pattern, or to `what` instead of queues; `definition` is JSON.
+-- `clear_policy` removes it. Both return before the policy has reached the queues.
 function node:set_policy(vhost, name, pattern, definition, what)
   self:tell('rabbit_policy:parse_set($1, $2, $3, $4, 0, $5, <<"the operator">>).', vhost, name, pattern, definition,
     what or "queues")
@@ -256,25 +258,25 @@ end
 
 function node:clear_policy(vhost, name) self:tell('rabbit_policy:delete($1, $2, <<"the operator">>).', vhost, name) end
 
---- Gives a user another password.
+--- Changes a user's password.
 function node:change_password(user, password)
   self:tell('rabbit_auth_backend_internal:change_password($1, $2, <<"the operator">>).', user, password)
 end
 
---- Closes all connections of a user, and gives them these words.
+--- Closes all connections of a user, with this text as reason.
 function node:close_connections_of(user, words)
   self:tell("rabbit_networking:close_all_user_connections($1, $2).", user, words)
 end
 
---- Changes the name by which a client knows the cluster.
+--- Changes the cluster name, which clients see.
 function node:name_cluster(name) self:tell('rabbit_nodes:set_cluster_name($1, <<"the operator">>).', name) end
 
---- Deletes a user, and with it its connections.
+--- Deletes a user, which closes the user's connections.
 function node:delete_user(name)
   self:tell('rabbit_auth_backend_internal:delete_user($1, <<"the operator">>).', name)
 end
 
---- Stops it and removes all it had.
+--- Stops it and removes its directory.
 function node:remove()
   self:stop()
   process.shell("rm", "-rf", self.directory)
@@ -282,13 +284,13 @@ end
 
 local suites = os.getenv "BROKER_DIR"
 
---- A node that is there already, by its directory.
+--- A node that exists already, by its directory.
 function broker.open(directory) return refresh(setmetatable({ directory = directory }, node)) end
 
---- The suite's own node; nil when the suite was given a broker from elsewhere, which has no operator.
+--- The suite's own node; nil if the suite was given the URL of another broker, on which the specs are no operator.
 broker.suite = suites and broker.open(suites)
 
---- `it`, for tests that need an operator.
+--- `it`, for tests that need operator access to the broker.
 function broker.operated_it(it, pending) return suites and it or pending end
 
 return broker

@@ -11,7 +11,7 @@ function channel.new(client, number)
   return setmetatable({ client = client, number = number, published = 0 }, channel)
 end
 
---- Queues a method, without waiting for anything. `frame` is as for frames.encode, the channel is filled in.
+--- Queues a method for sending; does not wait. `frame` is as for frames.encode; the channel number is filled in.
 function channel:send(frame)
   if self.closed then return self end
   frame.channel = self.number
@@ -19,7 +19,7 @@ function channel:send(frame)
   return self
 end
 
---- Queues a message. In confirm mode, gives its number.
+--- Queues a message for sending. In confirm mode, returns its delivery tag.
 -- @tparam table message exchange (default: the default exchange), routing_key, mandatory, properties, body
 function channel:publish(message)
   if self.closed then return nil end
@@ -31,8 +31,8 @@ function channel:publish(message)
   return self.published
 end
 
--- What was on its way before the channel or the connection ended is still given, in order; after it, the reason.
--- Neither when nothing came in time.
+-- Returns frames that arrived before the channel or the connection ended, in order; after these, the reason of the end.
+-- Returns neither if nothing came in time.
 local function look_for(self, wanted, seconds)
   local link = self.client
   local function ours(frame, owner)
@@ -45,14 +45,14 @@ local function look_for(self, wanted, seconds)
   return nil, link.closed or self.closed or { text = link.ended, connection = true }
 end
 
--- The same, but throws when nothing came in time.
+-- The same, but throws if nothing came in time.
 local function wait(self, what, wanted, seconds)
   local frame, reason = look_for(self, wanted, seconds)
   if not frame and not reason then self.client:complain(what .. " on channel " .. self.number, "timeout") end
   return frame, reason
 end
 
---- Waits for one of the methods named, on this channel; others are kept for later.
+--- Waits for one of the named methods on this channel. Other frames are kept for later calls.
 -- @return the frame; or nil and the reason when the broker closed the channel or (reason.connection) the connection:
 --   { code = 404, text = "NOT_FOUND …", class_id = 50, method_id = 10 }
 function channel:await(method, ...)
@@ -63,21 +63,21 @@ function channel:await(method, ...)
   return wait(self, method, function (frame) return names[frame.method] end, seconds)
 end
 
---- The next delivery, if there is one by now, or within so many seconds (0); otherwise nil. Throws when there will
--- never be one, as the channel or the connection has ended.
+--- Returns the next delivery, if one arrives within `seconds` (0); otherwise nil. Throws if the channel or the
+-- connection has ended and no delivery is left.
 function channel:delivered(seconds)
   local message, reason = look_for(self, function (frame) return frame.method == "basic.deliver" end, seconds or 0)
   if reason then error(("nothing comes on channel %d: %s"):format(self.number, tostring(reason.text)), 2) end
   return message
 end
 
---- The next frame on this channel, whatever it is. Results as for await.
+--- Waits for the next frame on this channel. Results as for await.
 function channel:next(seconds)
   return wait(self, "any frame", function () return true end, seconds)
 end
 
---- Whether nothing more came on this channel by now. To say so of a broker, ask it something after which whatever is on
--- its way must have arrived, then call this.
+--- Whether no more frames have arrived on this channel. To prove that a broker sent nothing, first wait for the answer
+-- to another request: frames sent before that answer have arrived by then.
 -- @return true, or false and the frame that came
 function channel:silent()
   for _, kept in ipairs(self.client.inbox) do
@@ -93,14 +93,14 @@ function channel:call(frame, seconds)
   return self:await(frame.method .. "-ok", seconds)
 end
 
---- Switches confirms on: publish counts from here.
+--- Switches publisher confirms on: publish counts from here.
 function channel:confirm()
   assert(self:call{ method = "confirm.select" })
   self.published = 0
   return self
 end
 
---- Closes the channel and waits for close-ok, dropping what was still on its way. Idempotent.
+--- Closes the channel and waits for close-ok; drops frames that arrive before it. Idempotent.
 function channel:close(seconds)
   local link = self.client
   if not self.closed and not link.closed and not link.ended then

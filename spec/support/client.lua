@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A small AMQP client for tests: the other side, which shares no code with the library under test.
+--- A small AMQP client for tests. It shares no code with the library under test, and shows what other clients see.
 --
 --     local client = require "spec.support.client"
 --     local one = client.connect()                                     -- $AMQP_URL
@@ -10,13 +10,12 @@
 --     -- a frame (see frames.lua), or nil and { code = 405, text = "RESOURCE_LOCKED …" } when the broker closed
 --     one:close()
 --
--- Sending only queues; whatever is queued goes out in one write, before any wait or at flush(). Nothing happens between
--- calls: no thread reads, and a client nobody waits on is silent, heartbeats included.
+-- Sending only queues a frame. Queued frames are written together, before any wait or by flush(). Nothing happens
+-- between calls: there is no reading thread, and a client that is not waiting sends nothing, not even heartbeats.
 --
--- Every wait takes a number of seconds, 5 unless told, and throws when they are over, saying what it waited for and
--- what came instead. What the broker decides (closing a channel or the connection) is a result, not an error. Frames
--- that a wait was not for are kept, in order, for the waits to come. A method that brings a message is one "frame"
--- here, with `properties` and `body`.
+-- Every wait takes a number of seconds (5). It throws at the deadline; the error names what it waited for and what came
+-- instead. A decision of the broker (to close a channel or the connection) is a result, not an error. A wait keeps
+-- other frames, in order, for later waits. A method with content is one "frame" here, with `properties` and `body`.
 local socket = require "socket"
 local url = require "socket.url"
 local channel = require "spec.support.channel"
@@ -26,7 +25,7 @@ local client = {}
 client.__index = client
 
 local SECONDS = 5
-local RUN = ("%x"):format(math.floor(socket.gettime() * 1e6))  -- tells one run of the suite from another
+local RUN = ("%x"):format(math.floor(socket.gettime() * 1e6))  -- distinguishes runs of the suite
 local unique_names = 0
 local CAPABILITIES = {
   publisher_confirms = true, consumer_cancel_notify = true, ["basic.nack"] = true,
@@ -36,7 +35,7 @@ local BRINGS_MESSAGE = { ["basic.deliver"] = true, ["basic.return"] = true, ["ba
 
 -- Bytes -------------------------------------------------------------------------------------------------------------
 
---- Writes bytes at once, after what is queued: frames by frames.encode, or anything a broker should not see.
+--- Writes bytes at once, after the queued ones: encoded frames, or invalid bytes.
 function client:write(bytes, seconds)
   local out = self.out .. bytes
   self.out = ""
@@ -46,20 +45,20 @@ function client:write(bytes, seconds)
     local _, writable = socket.select(nil, { self.socket }, math.max(0, deadline - socket.gettime()))
     if not writable[self.socket] then error("the broker takes no more bytes", 2) end
     local last, err, partial = self.socket:send(out, at)
-    if err and err ~= "timeout" then return nil, err end  -- what the broker said before it hung up is still to be read
+    if err and err ~= "timeout" then return nil, err end  -- first read what the broker sent before it hung up
     at = (last or partial) + 1
   end
   self.written = socket.gettime()
   return true
 end
 
---- Writes what is queued.
+--- Writes the queued frames.
 function client:flush()
   if self.out == "" then return true end
   return self:write("")
 end
 
--- Puts a method that brings a message together with the header and body that follow it on its channel.
+-- Joins a method that has content with the header and body frames that follow it on its channel.
 function client:assemble(frame)
   local message = self.partial[frame.channel]
   if BRINGS_MESSAGE[frame.method] then
@@ -77,7 +76,7 @@ function client:assemble(frame)
   return message
 end
 
--- The broker's closing is answered at once, and remembered: later waits tell the reason, later sends do nothing.
+-- Answers the broker's close at once and records it: later waits return the reason, and later sends do nothing.
 function client:note_close(frame, owner)
   local reason = { code = frame.reply_code, text = frame.reply_text,
     class_id = frame.class_id, method_id = frame.method_id }
@@ -92,14 +91,14 @@ function client:note_close(frame, owner)
   end
 end
 
--- RabbitMQ up to 3.11 says so at every tick until it has read our answer.
+-- RabbitMQ up to 3.11 repeats channel.close at every tick until it has read our answer.
 local function is_closed_again(frame, owner) return frame.method == "channel.close" and not owner end
 
 function client:keep(list)
   for _, frame in ipairs(list) do
     local whole = self:assemble(frame)
     local is_heartbeat = whole and not whole.method and whole.heartbeat  -- connection.tune has a field of that name
-    local owner = whole and self.channels[whole.channel]  -- kept with the frame, since numbers are used again
+    local owner = whole and self.channels[whole.channel]  -- kept with the frame, since channel numbers are reused
     if whole and not is_heartbeat and not is_closed_again(whole, owner) then
       table.insert(self.inbox, { frame = whole, owner = owner })
       self:note_close(whole, owner)
@@ -107,8 +106,8 @@ function client:keep(list)
   end
 end
 
--- Waits for bytes until `deadline`. Gives true when there were some, nil when there were none, and sets self.ended
--- when there never will be any more.
+-- Waits for bytes until `deadline`. Returns true if some arrived, otherwise nil. Sets self.ended at the end of the
+-- socket.
 function client:read(deadline)
   self:flush()
   local now = socket.gettime()
@@ -132,14 +131,15 @@ local function name_of(frame)
   return frame.method or frame.protocol and "protocol " .. frame.protocol or "content"
 end
 
---- The first frame kept so far that `wanted` says yes to, if any. It is asked with the frame and its channel.
+--- Returns the first kept frame for which `wanted(frame, channel)` is true, if any.
 function client:take(wanted)
   for i, kept in ipairs(self.inbox) do
     if wanted(kept.frame, kept.owner) then return table.remove(self.inbox, i).frame end
   end
 end
 
---- The first frame `wanted` says yes to, kept or yet to come. Without one: nil and "timeout", or nil and "closed".
+--- The first frame for which `wanted` is true, kept or still to arrive. Otherwise nil and "timeout", or nil and
+-- "closed".
 function client:find(wanted, seconds)
   local deadline = socket.gettime() + (seconds or SECONDS)
   while true do
@@ -150,7 +150,7 @@ function client:find(wanted, seconds)
   end
 end
 
---- Throws: what was waited for, why that ended, and what came instead.
+--- Throws an error that names what was waited for, why the wait ended, and what came instead.
 function client:complain(what, why)
   local came = {}
   for i, kept in ipairs(self.inbox) do came[i] = ("%s on %d"):format(name_of(kept.frame), kept.frame.channel or 0) end
@@ -159,13 +159,13 @@ end
 
 local function anything() return true end
 
---- The next frame of any kind but heartbeats, on any channel. Throws when none comes, also at the end of the socket.
+--- The next frame except heartbeats, on any channel. Throws if none comes, also at the end of the socket.
 function client:next(seconds)
   local frame, why = self:find(anything, seconds)
   return frame or self:complain("any frame", why)
 end
 
---- The same, but silence is an answer: nil and "timeout" or "closed".
+--- The same, but returns nil and "timeout" or "closed" instead of throwing.
 function client:try_next(seconds)
   return self:find(anything, seconds)
 end
@@ -176,7 +176,7 @@ function client:await(method, seconds)
   return frame or self:complain(method, why)
 end
 
---- Waits until the broker has ended the connection, with connection.close or without a word.
+--- Waits until the broker has ended the connection, with or without connection.close.
 -- @return the reason: code and text, or text alone
 function client:await_end(seconds)
   local _, why = self:find(function () return false end, seconds)
@@ -196,7 +196,7 @@ function client:channel()
   return nil, reason
 end
 
---- A name for a queue or anything else that nobody else uses, at this or any other time.
+--- A unique name for a queue or anything else: unique within this run and across runs.
 function client.unique(prefix)
   unique_names = unique_names + 1
   return ("%s.%s.%d"):format(prefix or "spec", RUN, unique_names)
@@ -273,7 +273,7 @@ function client:since(major, minor)
   return its_major > major or its_major == major and its_minor >= minor
 end
 
---- Closes the connection in order, and waits for close-ok. Idempotent, and no error on a connection already dead.
+--- Closes the connection with connection.close, and waits for close-ok. Idempotent; no error on a dead connection.
 function client:close(seconds)
   if not self.ended and not self.closed then
     self.out = self.out .. frames.encode{ method = "connection.close", reply_code = 200, reply_text = "done" }
@@ -283,13 +283,13 @@ function client:close(seconds)
   self:abort()
 end
 
---- Closes the socket without a word, as a killed process would. Idempotent.
+--- Closes the socket without connection.close, as a killed process does. Idempotent.
 function client:abort()
   self.ended = self.ended or "closed by the test"
   self.socket:close()
 end
 
--- Whether neither side has ended it, as far as what has arrived tells.
+-- Whether the connection is open, as far as received frames tell.
 local function is_open(self)
   self:find(function () return false end, 0)
   return not self.ended and not self.closed
@@ -297,14 +297,14 @@ end
 
 local shared
 
---- A connection to $AMQP_URL for the questions of a whole file: another one when the broker has ended the last.
+--- A connection to $AMQP_URL that all tests of a file share. It is replaced when the broker has closed it.
 function client.shared()
   if not shared or not is_open(shared) then shared = assert(client.connect()) end
   return shared
 end
 
 -- Questions about queues --------------------------------------------------------------------------------------------
--- Each on a channel of its own, because the broker's "no" closes the channel.
+-- Each uses a channel of its own, because a refusal closes the channel.
 
 local function ask(self, frame)
   local asked = self:channel()
@@ -320,7 +320,7 @@ local function passive(self, queue)
   error(("asked for %s: %d %s"):format(queue, reason.code, reason.text), 3)
 end
 
---- Declares a queue; it survives the channel this was done on.
+--- Declares a queue; the queue outlives the channel.
 -- @tparam[opt] table options durable, exclusive, auto_delete, arguments
 -- @return declare-ok; or nil and the reason
 function client:declare(queue, options)
@@ -329,13 +329,13 @@ function client:declare(queue, options)
     exclusive = options.exclusive, auto_delete = options.auto_delete, arguments = options.arguments })
 end
 
---- Deletes a queue, there or not.
+--- Deletes a queue, if it exists.
 -- @return delete-ok; or nil and the reason
 function client:delete(queue)
   return ask(self, { method = "queue.delete", queue = queue })
 end
 
---- Whether there is such a queue, whoever it belongs to.
+--- Whether a queue of this name exists, also one that is exclusive to another connection.
 function client:exists(queue)
   local answer, reason = passive(self, queue)
   return answer ~= nil or reason.code == 405
@@ -354,7 +354,7 @@ function client:message_count(queue)
   return answer.message_count
 end
 
---- What a probe says of a queue: a mandatory publish of an empty message to the default exchange, confirmed.
+--- Probes a queue: publishes an empty mandatory message to the default exchange, with confirm.
 -- @tparam[opt] table properties of the message
 -- @return "absent" (returned), "present" (acked), "unavailable" (nacked); or nil and the reason
 function client:probe(queue, properties)

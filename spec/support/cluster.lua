@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The three nodes of spec/support/cluster, for what runs inside of it.
+--- The three nodes of spec/support/cluster, for programs that run inside of it.
 --
 --     local cluster = require "spec.support.cluster"
---     cluster.nodes[2].url                      -- and what else spec/support/broker.lua gives of a node
+--     cluster.nodes[2].url                      -- and the other methods of nodes in spec/support/broker.lua
 --     cluster.nodes[2]:kill()                   -- :stop() :restart() :freeze() :thaw()
---     cluster.cut(1, { 2, 3 })                  -- what 1 and the others send each other gets lost
---     cluster.deafen(1, { 2, 3 })               -- only what 1 sends
+--     cluster.cut(1, { 2, 3 })                  -- drops packets between node 1 and the others, both ways
+--     cluster.deafen(1, { 2, 3 })               -- drops packets from node 1 only
 --     cluster.heal()
 --     cluster.until_whole()
 local broker = require "spec.support.broker"
@@ -37,7 +37,7 @@ for _, command in ipairs{ "stop", "kill", "freeze", "thaw" } do
   node[command] = function(self) script(command, self.number) end
 end
 
---- A start that await_start() waits for.
+--- Begins a start; await_start() waits for it.
 function node:begin_start() script("launch", self.number) end
 function node:await_start() script("await_start", self.number) end
 
@@ -50,7 +50,7 @@ for number = 1, os.getenv "CLUSTER_DIR" and 3 or 0 do
   cluster.nodes[number] = one
 end
 
---- Writes what the nodes have logged up to now, also before they were last started: node-1.log … in the directory.
+--- Writes the logs of all nodes, including those from before the last restart, to node-1.log … in the directory.
 function cluster.write_logs(directory)
   for _, one in ipairs(cluster.nodes) do
     process.shell("sh", "-c", 'cat "$1"/log/rabbit.log.before "$1"/log/rabbit.log >"$2" 2>/dev/null || :', "sh",
@@ -58,7 +58,7 @@ function cluster.write_logs(directory)
   end
 end
 
---- Whether its metadata are kept in Khepri, not in Mnesia.
+--- Whether the cluster keeps its metadata in Khepri, not in Mnesia.
 function cluster.has_khepri()
   local major, minor = cluster.version:match "^(%d+)%.(%d+)"
   return tonumber(major) > 4 or tonumber(major) == 4 and tonumber(minor) >= 2
@@ -70,25 +70,26 @@ local function numbers(list)
   return values.unpack(words)
 end
 
---- What these nodes and the others send each other gets lost, without a word.
+--- Silently drops packets between these nodes and the others, both ways.
 function cluster.cut(from, to) script("cut", ("%d"):format(from), numbers(to)) end
 
---- What it sends the others gets lost; what they send arrives.
+--- Silently drops packets from one node to the others; packets from the others arrive.
 function cluster.deafen(from, to) script("deafen", ("%d"):format(from), numbers(to)) end
 
 function cluster.heal() script "heal" end
 
--- 4.3 has no all_running any more, 3.10 no list_running yet. A node that has just come back may be too busy to answer.
+-- RabbitMQ 4.3 has no all_running any more, and 3.10 has no list_running yet. A node that has just restarted may be too
+-- busy to answer.
 local RUNNING = "length([N || N <- [node() | nodes()], true =:= rpc:call(N, rabbit, is_running, [], 2000)])"
 
---- How many nodes one sees that serve, itself among them.
+--- How many running nodes this node sees, itself included.
 function cluster.seen_by(one)
   local fine, answer = pcall(process.shell, "env", "HOME=" .. one.directory, "ERL_EPMD_PORT=4369", "sh", "-c",
     'echo "$1." | erl_call -e -n "$2" -timeout 5', "sh", RUNNING, "rabbit@n" .. one.number)
   return fine and tonumber(answer:match "{ok, (%d+)}") or 0, answer
 end
 
---- Waits until every node sees all of them.
+--- Waits until every node sees all three.
 function cluster.until_whole(seconds)
   until_true(function()
     for _, one in ipairs(cluster.nodes) do

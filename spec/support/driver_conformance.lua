@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What every event loop must do to carry sessions over bytes (docs/drivers.md), as tests for busted. In a spec file:
+--- The requirements for every event loop that carries sessions over bytes (docs/drivers.md), as busted tests. In a spec
+-- file:
 --
 --     local conformance = require "spec.support.driver_conformance"
 --     describe("copas", function()
@@ -11,17 +12,17 @@
 --       end)
 --     end)
 --
--- It takes LuaSocket, and `make test SPEC=…` or the settings of `make env`. The other side of each socket is another
--- process, that does as it is told.
+-- It needs LuaSocket, and `make test SPEC=…` or the settings of `make env`. The other end of each socket is in another
+-- process, which runs the code that the test sends it.
 local assert = require "luassert"
 local protected = require "amqplocks.compat.pcall"
 local process = require "spec.support.process"
 local socket = require "socket"
 
 local MEGABYTE = ("0123456789abcdef"):rep(65536)
-local LONG = 10 -- seconds nobody waits for when all is well
+local LONG = 10 -- seconds; no wait of this length runs out in a passing test
 
--- The other side, listening on `port`.
+-- The other process, listening on `port`.
 local function listen()
   local peer = process.start()
   peer:run "server = assert(require('socket').bind('127.0.0.1', 0))"
@@ -29,7 +30,7 @@ local function listen()
   return peer
 end
 
--- A port where nobody listens.
+-- A port that nothing listens on.
 local function closed_port()
   local server = assert(socket.bind("127.0.0.1", 0))
   local _, port = server:getsockname()
@@ -37,7 +38,7 @@ local function closed_port()
   return math.floor(tonumber(port))
 end
 
--- A port where nobody answers any more: all places for those who wait to be accepted are taken.
+-- A port that accepts no more connections: its backlog is full.
 local function black_hole()
   local peer = process.start()
   return peer, math.floor(tonumber(peer:run [[
@@ -54,7 +55,7 @@ local function black_hole()
 end
 
 return function(it, driver, run)
-  -- A socket, and the other side of it as the global `client` of a process.
+  -- Returns a socket; its other end is the global `client` in another process.
   local function connect()
     local peer = listen()
     local one = assert(driver.connect("127.0.0.1", peer.port, nil, LONG))
@@ -67,7 +68,7 @@ return function(it, driver, run)
     repeat nothing:wait(math.max(0, deadline - socket.gettime())) until socket.gettime() >= deadline
   end
 
-  -- Runs fn in a coroutine of its own; what is given back waits for its end, and gives what it gave.
+  -- Runs fn in a coroutine of its own. Returns a function that waits for its end and returns its results.
   local function start(fn)
     local over, results = driver.condition(), nil
     driver.spawn(function()
@@ -92,7 +93,7 @@ return function(it, driver, run)
     return table.concat(parts)
   end
 
-  -- In the loop, and whatever becomes of it, no process is left.
+  -- Runs the test in the loop. No process is left afterwards, also after a failure.
   local function loop_it(what, fn)
     it(what, function()
       local fine, problem = pcall(function()
@@ -264,7 +265,7 @@ return function(it, driver, run)
         left = left - #bytes
       end
     ]]
-    assert.is_true(one:write(MEGABYTE, LONG)) -- more than fits on the way there and back
+    assert.is_true(one:write(MEGABYTE, LONG)) -- more than the socket buffers of both sides hold
     assert.is_true(one:write("", LONG))
     assert.is_true(idle_reader())
     peer:finish()
@@ -336,7 +337,7 @@ return function(it, driver, run)
   loop_it("waits for a condition until the time is over", function()
     local before, condition = socket.gettime(), driver.condition()
     repeat condition:wait(0.02) until socket.gettime() > before + 0.02
-    condition:signal() -- nobody minds
+    condition:signal() -- no coroutine waits: no effect
     condition:wait(0)
   end)
 

@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Gives a function that calls fn(...) in a block at whose end an error is thrown, by a variable that is to be closed:
--- at the end of fn, and when the coroutine is closed (coroutine.close) while fn yields. nil where Lua cannot close
--- coroutines.
+--- Returns a function that calls fn(...) in a block with a to-be-closed variable whose closing throws an error: at the
+-- end of fn, or when the coroutine is closed (coroutine.close) while fn yields. nil where Lua cannot close coroutines.
 --
 --     local failing_close = require "spec.support.failing_close"
 --     conn:on_lost(failing_close(coroutine.yield, "the error"))

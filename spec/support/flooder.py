@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
-"""flooder.py PORT [CERT KEY]: a relay in front of the broker at that port, with TLS towards its clients if there is a
-certificate. It prints its own port. From the first line on that is read from standard input, no client hears the
-broker any more: heartbeats come instead, as many as it takes, without a pause. It ends with standard input."""
+"""flooder.py PORT [CERT KEY]: a relay in front of the broker at that port. It uses TLS towards its clients if there is
+a certificate. It prints its own port. After the first line from standard input, clients receive nothing from the broker
+any more, but heartbeats without a pause. The relay ends at the end of standard input."""
 import socket
 import ssl
 import sys
@@ -15,7 +15,7 @@ floods = threading.Event()
 
 
 def copy(source, target):
-    """What the client says."""
+    """Copies the client's bytes."""
     try:
         while data := source.recv(65536):
             target.sendall(data)
@@ -34,7 +34,7 @@ def read_exactly(source, count):
 
 
 def answer(broker, client):
-    """What the broker says, frame by frame, and then heartbeats."""
+    """Copies the broker's bytes frame by frame, then sends heartbeats."""
     try:
         broker.settimeout(0.05)
         while not floods.is_set():

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
-"""A client that is not ours: pika, told what to do on standard input, one command a line, answering each with a line; or
-a module with that client.
+"""A client without this library: pika. It reads commands from standard input, one a line, and answers each with a line.
+It is also a module with that client.
 
-    declare QUEUE [durable|exclusive|passive]...   ok, or what the broker said: "405 RESOURCE_LOCKED - ..."
+    declare QUEUE [durable|exclusive|passive]...   ok, or the broker's refusal: "405 RESOURCE_LOCKED - ..."
     delete QUEUE                                   the same
     publish QUEUE                                  present, absent or unavailable: a mandatory publish with confirms
     count QUEUE                                    how many messages are ready
     take QUEUE                                     taken: waits for a message, and does not acknowledge it
-    give nack|reject                               ok: gives it back, and stops consuming
-    contend NAME ROUNDS MARK                       takes slots of the semaphore NAME by the specification's seven steps,
-                                                   that often, and lets go again; each time it holds, nobody else may
-                                                   have the queue MARK. "ROUNDS rounds, N overlaps"
+    give nack|reject                               ok: requeues it, and stops consuming
+    contend NAME ROUNDS MARK                       acquires slots of the semaphore NAME by the specification's seven
+                                                   steps, so many times, and releases them; while it holds one, no
+                                                   other client may have the queue MARK. "ROUNDS rounds, N overlaps"
 
-Exclusive queues are its connection's and end with it, at the end of standard input."""
+Exclusive queues belong to its connection and end with it, at the end of standard input."""
 import os
 import random
 import sys
@@ -27,7 +27,7 @@ from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 class Foreigner:
     def __init__(self, url, **settings):
         parameters = pika.URLParameters(url)
-        parameters.heartbeat = 0  # nobody reads while we wait for a command
+        parameters.heartbeat = 0  # pika reads nothing while this waits for a command
         for name, value in settings.items():
             setattr(parameters, name, value)
         self.connection = pika.BlockingConnection(parameters)

@@ -3,9 +3,9 @@
 
 --- AMQP 0-9-1 frames as Lua tables, in both directions, for tests.
 --
--- The unit specs use it to play the broker against the core, the raw client (client.lua) to play a client against a
--- broker. It is written from the specification and shares nothing with the library under test, so that the two can
--- be wrong only apart.
+-- The unit specs use it to play the broker against the core. The raw client (client.lua) uses it to play a client
+-- against a broker. It is written from the specification and shares no code with the library under test, so that one
+-- defect cannot hide in both.
 --
 -- A frame is one of
 --
@@ -15,8 +15,8 @@
 --     { channel = 0, heartbeat = true }
 --     { protocol = "0-9-1" }                        the eight bytes "AMQP…" that open or refuse a connection
 --
--- Field names are those of the specification with underscores. A field left out is zero, false or empty; a field the
--- method does not have is an error, since it can only be a slip of the pen.
+-- Field names are those of the specification, with underscores. A missing field is zero, false or empty. An unknown
+-- field is an error, since it must be a typing error.
 local lua53 = require "spec.support.lua53"
 
 local frames = {}
@@ -136,16 +136,16 @@ end
 
 local typed = {}  -- the metatable of values whose type on the wire was chosen by the test
 
---- A value for a field table with its type on the wire spelt out: frames.as("s", 5) is a signed 16-bit five.
--- Plain Lua values choose for themselves: booleans t, integers I or l, floats d, strings S, lists A, other tables F.
+--- A value for a field table with an explicit wire type: frames.as("s", 5) is a signed 16-bit 5. Plain Lua values imply
+-- their type: booleans t, integers I or l, floats d, strings S, lists A, other tables F.
 function frames.as(kind, value)
   return setmetatable({ kind = kind, value = value }, typed)
 end
 
---- The value of type V, which nil could not be inside a table.
+--- The value of type V; a table cannot hold nil for it.
 frames.void = setmetatable({ kind = "V" }, typed)
 
--- As RabbitMQ and rabbitmq-c read the letters, where the specification says otherwise (s, l, L).
+-- RabbitMQ and rabbitmq-c interpret these letters differently from the specification (s, l, L). This follows RabbitMQ.
 local FIXED = {
   b = ">i1", B = ">I1", s = ">i2", U = ">i2", u = ">I2", I = ">i4", i = ">I4", l = ">i8", L = ">I8",
   f = ">f", d = ">d", T = ">I8", S = ">s4", x = ">s4",
@@ -156,7 +156,7 @@ local encode_table, decode_table
 --- The bytes of a field table.
 function frames.encode_table(fields) return encode_table(fields) end
 
---- A field table from `at` on, and where the next thing begins.
+--- Decodes a field table at `at`; returns it and the position after it.
 function frames.decode_table(bytes, at) return decode_table(bytes, at) end
 
 local function kind_of(value)
@@ -189,7 +189,7 @@ local function encode_value(value)
   error("no such type in a field table: " .. tostring(kind), 0)
 end
 
--- Keys are sorted, so that equal tables are equal bytes.
+-- Keys are sorted, so that equal tables have equal bytes.
 function encode_table(fields)
   local keys, bytes = {}, {}
   for key in pairs(fields) do table.insert(keys, key) end
@@ -311,7 +311,7 @@ local function encode_header(frame)
   return pack(">I2I2I8I2", frame.class or BASIC, 0, frame.size or 0, flags) .. table.concat(values)
 end
 
---- The bytes of one frame. Content is not split into frames here: that is for who knows frame_max.
+--- The bytes of one frame. It does not split content into frames: encode_content does, which knows frame_max.
 function frames.encode(frame)
   local kind, payload
   if frame.protocol then
@@ -330,7 +330,7 @@ function frames.encode(frame)
   return pack(">I1I2s4I1", kind, frame.channel or 0, payload, FRAME_END)
 end
 
---- A whole message: the method that brings it (a table as for encode), its header and its body, cut to frame_max.
+--- A whole message: its method (a table as for encode), its header and its body, split by frame_max.
 function frames.encode_content(method, properties, body, frame_max)
   local channel, room = method.channel, (frame_max or 131072) - 8
   local parts = {
@@ -370,7 +370,7 @@ end
 
 local function escaped(text) return (text:gsub("%c", function (char) return ("\\%d"):format(char:byte()) end)) end
 
---- A frame for people: its method, and those of its fields that say something, in order.
+--- A frame as readable text: its method, and those of its fields that are not zero or empty, in order.
 function frames.describe(frame)
   if frame.protocol then return "protocol header" end
   if not frame.method then return frame.heartbeat and "heartbeat" or frame.header and "header" or "body" end
@@ -394,7 +394,7 @@ function frames.decoder()
   return setmetatable({ bytes = "" }, decoder)
 end
 
--- One frame of `bytes` from `at` on, and where the next begins; nil while it is not complete.
+-- Decodes one frame of `bytes` at `at`; returns it and the position after it. nil: the frame is not complete.
 local function decode_at(bytes, at)
   if #bytes - at + 1 < 8 then return nil end  -- the shortest frame, a heartbeat, has eight bytes, as has the header
   if bytes:byte(at) == 0x41 then
@@ -407,8 +407,8 @@ local function decode_at(bytes, at)
   return decode(kind, channel, bytes:sub(payload_at, end_at - 1)), end_at + 1
 end
 
---- Takes bytes, however they were cut, and gives the list of frames that are complete by now, often none.
--- Throws for bytes that are no AMQP; never for those that are merely not all there yet.
+--- Takes bytes, split anywhere; returns the list of frames that are complete now, often none. Throws if the bytes are
+-- not AMQP, but not if they are only incomplete.
 function decoder:feed(bytes)
   bytes = self.bytes .. bytes
   local list, at = {}, 1

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Mutexes and readers–writer locks, which nobody creates: what can be seen of them from outside, and processes that
--- hold one or wait for it, which spec/support/line.lua lines up.
+--- Mutexes and readers–writer locks, which need no setup by an administrator: a view of them from outside, and
+-- processes that hold one or wait for one, which spec/support/line.lua lines up. The door is the queue that a writer
+-- holds.
 --
---     local name = gate.name()                       -- at the end of the test nothing of it may be left
+--     local name = gate.name()                       -- checks at the end of the test that nothing of it is left
 --     local one = gate.holder("write", name)         -- a second process that holds it as `lock`
---     local two = gate.process("read", name)         -- one with `take`, see line.process
+--     local two = gate.process("read", name)         -- a process with `take`, see line.process
 --     line.join(two)
 --     gate.held("write", name)                       -- as a client without this library sees it
 local assert = require "luassert"
@@ -26,18 +27,18 @@ local SECONDS = 20
 local QUEUES = { mutex = "-mutex", write = "-writer" }
 local BELLS = { mutex = "-mutexbell", read = "-rwbell", write = "-rwbell" }
 
---- The queue that is there while a mutex is held, or the door shut.
+--- The queue that exists while the mutex is held, or the door is shut.
 function gate.queue(kind, name) return name .. QUEUES[kind] end
 
---- The bell that those who wait make.
+--- The doorbell (the queue whose messages wake waiters), which waiters declare.
 function gate.bell(kind, name) return name .. BELLS[kind] end
 
---- What every reader is bound to amq.direct with.
+--- The routing key by which every reader's queue is bound to amq.direct.
 function gate.key(name) return name .. "-readers" end
 
 -- The other side --------------------------------------------------------------------------------------------------
 
---- Whether anybody is bound to amq.direct as a reader.
+--- Whether any reader's queue is bound to amq.direct.
 function gate.is_read(name)
   local channel, absent = client.shared():channel():confirm(), false
   channel:publish{ exchange = "amq.direct", routing_key = gate.key(name), mandatory = true }
@@ -50,7 +51,7 @@ function gate.is_read(name)
   return not absent
 end
 
---- Whether the mutex is held, the door shut, somebody reading.
+--- Whether the mutex is held, the door is shut, or there is a reader.
 function gate.held(kind, name)
   if kind == "read" then return gate.is_read(name) end
   return client.shared():locked(gate.queue(kind, name))
@@ -64,22 +65,22 @@ function gate.until_free(kind, name)
   until_true(function() return not gate.held(kind, name) end, SECONDS)
 end
 
---- Whether there is a bell.
+--- Whether the doorbell exists.
 function gate.has_bell(kind, name) return client.shared():exists(gate.bell(kind, name)) end
 
---- Has somebody wait for it in vain, while it is held, until there is a bell.
+--- Has a process wait for it in vain, while it is held, until the doorbell exists.
 function gate.make_bell(kind, name)
   local gated = gate.new(stage.connect(), kind, name)
   stage.times_out(function(seconds) return gated:acquire{ timeout = seconds, poll = 600 } end,
     function() return gate.has_bell(kind, name) end)
 end
 
---- Waits until there are so many tokens and consumers at the bell.
+--- Waits until the doorbell has so many tokens and consumers.
 function gate.until_at(kind, name, tokens, consumers)
   line.until_at(name, tokens, consumers, gate.bell(kind, name))
 end
 
---- The queues of a name, without those of longer names. Takes an operator.
+--- The queues of this name, without those of longer names. Needs operator access.
 function gate.queues(name)
   local all = broker.suite:queues(name .. "-")
   table.sort(all)
@@ -89,8 +90,8 @@ end
 local occupant = {}
 occupant.__index = occupant
 
---- Holds it by hand, as other software would, on a connection of its own; tells nobody when it leaves.
---     occupant:asked(seconds)  the next message to it, if there is one within so many seconds (0)
+--- Holds it as other software would, on a connection of its own; does not notify waiters when it releases.
+--     occupant:asked(seconds)  the next message to it, if one arrives within so many seconds (0)
 --     occupant:release()       occupant:abort(), as if it were killed
 function gate.occupy(kind, name)
   local channel = stage.client():channel()
@@ -115,12 +116,12 @@ function occupant:abort() self.channel.client:abort() end
 --- A mutex ("mutex"), or one side of a readers–writer lock ("read", "write"), with try_acquire, acquire and with.
 function gate.new(conn, kind, name, options) return new_gate(conn, kind, name, options) end
 
---- Takes it on a connection of its own, or the one given; for the rest as stage.take.
+--- Acquires it on a connection of its own or the given one; otherwise as stage.take.
 function gate.take(kind, name, options, conn)
   return stage.take(gate.new(conn or stage.connect(), kind, name), options)
 end
 
---- A second process with `take`, see line.process. Options of its connection are Lua source.
+--- A second process with `take`, see line.process. The options of its connection are Lua source.
 function gate.process(kind, name, options, url)
   local new = line.process(name, options, url)
   new:run("sem = require 'spec.support.programs.gate' (conn, ...)", kind, name)
@@ -128,7 +129,7 @@ function gate.process(kind, name, options, url)
   return new
 end
 
---- So many of them.
+--- Several of these processes.
 function gate.processes(kind, name, count)
   local all = {}
   for i = 1, count do all[i] = gate.process(kind, name) end
@@ -142,7 +143,7 @@ function gate.holder(kind, name, options, url)
   return new
 end
 
---- Has a process begin to write, without waiting for the end: returns when it waits behind the door it has shut.
+--- A process begins to acquire the write lock. Returns when it waits for readers behind the door that it has shut.
 function gate.pend(one, options)
   line.begin(one, options)
   until_true(function()
@@ -152,7 +153,7 @@ function gate.pend(one, options)
   return one
 end
 
---- Waits until one that waits has it.
+--- Waits until a waiting process has acquired it.
 function gate.served(one)
   local got, message = one:finish()
   assert.is_true(got, message)
@@ -171,7 +172,7 @@ local LOOP = [[
 
 local function turns(one) return select(2, one:output():gsub("took it\n", "")) end
 
--- Waits until each has taken it once more.
+-- Waits until each process has acquired it once more.
 local function until_more(loops)
   for _, one in ipairs(loops) do
     local had = turns(one)
@@ -182,7 +183,8 @@ local function until_more(loops)
   end
 end
 
---- Runs fn while so many processes take it and leave it in a tight loop: each has, before and again after that.
+--- Runs fn while so many processes acquire and release it in a tight loop. Each of them does so before fn and again
+-- after it.
 function gate.beside(kind, name, count, fn)
   local loops = gate.processes(kind, name, count)
   for _, one in ipairs(loops) do one:begin(LOOP) end
@@ -208,8 +210,8 @@ local function nothing_left(name)
   return #left == 0, table.concat(left, ", ")
 end
 
---- A name that nobody else uses. At the end of the test, when all who took part are gone, nothing of its locks is left
--- but the bells that go by themselves.
+--- A unique name. At the end of the test, when all its processes are gone, no queue of its locks may be left, except
+-- bells, which expire.
 function gate.name(suffix)
   local name = stage.name(suffix)
   stage.undo(function()

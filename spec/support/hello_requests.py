@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 # SPDX-FileCopyrightText: the amqp-locks authors
-"""hello_requests.py PAUSE: a TLS peer that answers each client's first message with HelloRequests, which TLS tells clients to
-ignore, and nothing else: PAUSE seconds after each other, or, with 0, as many as it takes. It needs no key. It prints its port,
-and ends with standard input."""
+"""hello_requests.py PAUSE: a TLS peer that answers each client's first message with HelloRequests only, which TLS
+tells clients to ignore. They come every PAUSE seconds, or without a pause if it is 0. It needs no key. It prints its
+port, and ends at the end of standard input."""
 import socket
 import sys
 import threading

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The kinds of locks by name: slot, permit, mutex, read, write. Of each: name(), the name of a new lock of that kind
--- with one place, and over(conn, name), on which try_acquire, acquire and `with` are called.
+--- The kinds of locks by name: slot, permit, mutex, read, write. Each has name(), a name for a new lock of that kind
+-- with one place, and over(conn, name), an object with try_acquire, acquire and `with`.
 local assert = require "luassert"
 local gate = require "spec.support.gate"
 local scene = require "spec.broker.token_scene"
@@ -28,7 +28,7 @@ for _, kind in ipairs { "mutex", "read", "write" } do
   kinds.all[kind] = { name = gate.name, over = function(conn, name) return gate.new(conn, kind, name) end }
 end
 
---- What a held lock of this kind keeps out, on a connection of its own that no loop knows.
+--- A lock that conflicts with a held lock of this kind, on a connection of its own outside of any event loop.
 function kinds.rival(kind, name)
   return kinds.all[kind == "read" and "write" or kind].over(stage.connect(), name)
 end

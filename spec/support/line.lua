@@ -1,15 +1,16 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Processes that wait for a slot, and what can be seen of them at the doorbell.
+--- Processes that wait for a slot, and what is visible of them at the doorbell, the queue whose messages, the tokens,
+-- wake waiters.
 --
 --     local name = line.semaphore(1)
 --     local one, two = line.process(name), line.process(name)
---     line.join(one) line.join(two)               -- in this order: returns when it waits, its next look being far away
+--     line.join(one) line.join(two)               -- in this order: returns when it waits; its next recheck is far away
 --     lock:release()
---     line.next{ one, two }                       --> one, 1, and what it got: a slot, or nil, message, code
---     line.leave(one)                             -- releases, waits until that is done
---     line.settled(name, 1)                       -- nobody stands at the bell, and it has a token for each slot
+--     line.next{ one, two }                       --> one, 1, and its result: a slot, or nil, message, code
+--     line.leave(one)                             -- releases, and waits until that is done
+--     line.settled(name, 1)                       -- the bell has no consumer, and a token for each slot
 local assert = require "luassert"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
@@ -19,11 +20,11 @@ local until_true = require "spec.support.until"
 
 local line = {}
 
-local FAR = 600 -- seconds: whoever looks again only then, and gets a slot, was woken
+local FAR = 600 -- seconds until a recheck: a waiter that gets a slot before was woken by a token
 local SECONDS = 20
 
---- How many tokens of a semaphore nobody has in hand, and how many consumers its bell has: those who wait, and those
--- who hold a slot with a token. Nil: there is no bell. `bell`: another than a semaphore's.
+--- Returns how many tokens are ready, and how many consumers the bell has: waiters, and holders of a slot with a token.
+-- Nil: there is no bell. `bell`: another bell than a semaphore's.
 function line.at(name, bell)
   local channel = client.shared():channel()
   local answer, reason = channel:call{ method = "queue.declare", queue = bell or stage.bell(name), passive = true }
@@ -41,7 +42,7 @@ function line.until_at(name, tokens, consumers, bell)
   end, SECONDS)
 end
 
---- Waits until the books are right: nobody stands at the bell; it has a token for each slot, or at most so many more.
+--- Waits until the bell has no consumers, and a token for each slot, or at most `more` tokens above that.
 function line.settled(name, slots, more)
   until_true(function()
     local ready, standing = line.at(name)
@@ -50,25 +51,26 @@ function line.settled(name, slots, more)
   end, SECONDS)
 end
 
---- Waits until there are so many tokens, those in hand included. Takes an operator.
+--- Waits until there are so many tokens, unacknowledged ones included. Needs operator access.
 function line.until_tokens(name, tokens)
   until_true(function()
     return pcall(broker.suite.tell, broker.suite, "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, "
       .. ("$1)), [{_, %d}] = rabbit_amqqueue:info(Q, [messages]), ok."):format(tokens), stage.bell(name))
-  end, 60) -- each that is too many may take a poll
+  end, 60) -- each superfluous token may take one `poll`
 end
 
---- A semaphore of so many slots, with its doorbell; gives its name. At the end of the test, when all who took part are
--- gone, the books must be right. Who comes when a slot has been free for longer than a busy machine allows takes it
--- without its token, and rings in the end: where many come at once there may be `more` tokens, but never fewer.
+--- A semaphore of so many slots, with its doorbell; returns its name. At the end of the test, when all its processes
+-- are gone, the bell must have a token for each slot. A caller that finds a slot free for longer than a busy machine
+-- allows takes it without its token, and puts one into the bell at release. So if many callers come at once there may
+-- be `more` tokens, but never fewer.
 function line.semaphore(slots, more)
   local name = stage.semaphore(slots)
   stage.undo(function() line.settled(name, slots, more) end)
   return name
 end
 
---- A second process with `take(timeout, fair, priority, poll)`, which keeps what it gets as `lock`, and says when it
--- begins to wait. Options of its connection are Lua source; its broker is $AMQP_URL unless told.
+--- A second process with `take(timeout, fair, priority, poll)`, which keeps its result as `lock` and prints when it
+-- begins to wait. The options of its connection are Lua source; its broker is $AMQP_URL by default.
 function line.process(name, options, url)
   local new = stage.process(name, options, url)
   new.name = name
@@ -87,7 +89,7 @@ function line.process(name, options, url)
   return new
 end
 
---- So many of them.
+--- Several of these processes.
 function line.processes(name, count, options)
   local all = {}
   for i = 1, count do all[i] = line.process(name, options) end
@@ -99,14 +101,15 @@ local function waits_told(one) return select(2, one:output():gsub("waits\n", "")
 --- Whether a process has begun to wait for the `nth` time (1).
 function line.waits(one, nth) return waits_told(one) >= (nth or 1) end
 
---- Has a process acquire, without waiting for the end. `options` are those of acquire; `poll` is far away unless given.
+--- A process begins to acquire; this does not wait for the end. `options` are those of acquire; `poll` is far away by
+-- default.
 function line.begin(one, options)
   options = options or {}
   return one:begin("return take(...)", options.timeout, options.fair, options.priority, options.poll or FAR)
 end
 
--- How many will stand at the bell with the next one that joins. Where the bell is made by those who wait, the first of
--- them is followed by whoever holds what they wait for; not so by other software.
+-- How many consumers the bell has after the next process joins. Where waiters declare the bell, the first waiter makes
+-- the holder subscribe to it, too, if the holder uses this library.
 local function expected(one, is_foreign)
   local _, standing = line.at(one.name, one.bell)
   local is_first = one.bell and (standing or 0) == 0
@@ -114,9 +117,10 @@ local function expected(one, is_foreign)
   return standing and standing + 1
 end
 
---- The same, but returns when it has found no slot and stands at the bell, if there is one, behind all who did before.
--- One with a `bell` waits for something else than a semaphore, held by this library unless it `is_foreign`. A bell that
--- does not answer within the `poll` would be none: it must not be shorter than a busy machine takes.
+--- The same, but returns when the process has found no slot and consumes from the bell, if there is one, behind all
+-- earlier waiters. A process with a `bell` waits for a lock other than a semaphore. Its holder uses this library,
+-- unless `is_foreign`. `poll` must not be shorter than a busy machine needs: a waiter takes a bell that does not answer
+-- within `poll` for absent.
 function line.join(one, options, is_foreign)
   local told, consumers = waits_told(one), expected(one, is_foreign)
   line.begin(one, options)
@@ -127,8 +131,7 @@ function line.join(one, options, is_foreign)
   return one
 end
 
---- Has a process wait in vain, for as long as it takes to be seen at the bell, behind who holds what it waits for: how
--- long that is depends on the broker.
+--- A process waits in vain until it was seen at the bell, behind the holder. How long that takes depends on the broker.
 function line.give_up(one, fair)
   local consumers, is_seen = assert(expected(one)), false
   stage.times_out(function(seconds)
@@ -141,8 +144,8 @@ function line.give_up(one, fair)
   end, function() return is_seen end)
 end
 
---- Waits until one of those who wait has come to an end; gives it, its place in the list, and what it got. It is taken
--- from the list. Others may have, too, when more than one slot came free.
+--- Waits until one of the waiting processes is done; returns it, its index in the list, and its result. Removes it from
+-- the list. Others may be done, too, if more than one slot was released.
 function line.next(waiting, seconds)
   local sockets = {}
   for i, one in ipairs(waiting) do sockets[i] = one.socket end
@@ -153,7 +156,7 @@ function line.next(waiting, seconds)
   error(("none of %d was woken"):format(#waiting), 2)
 end
 
---- Whether none of those who wait has come to an end by now.
+--- Whether all of them still wait.
 function line.all_wait(waiting)
   for _, one in ipairs(waiting) do
     if one:finished() then return false end
@@ -161,10 +164,10 @@ function line.all_wait(waiting)
   return true
 end
 
---- Has a process release what it took.
+--- A process releases its lock.
 function line.leave(one) assert.is_true(one:run("return lock:release()")) end
 
---- Has those who wait served to the last, one slot after the other; gives their order, as places in the list at first.
+--- Lets all waiting processes acquire, one slot after the other; returns their order, as indices of the original list.
 function line.serve(waiting)
   local place, order = {}, {}
   for i, one in ipairs(waiting) do place[one] = i end

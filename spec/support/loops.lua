@@ -5,7 +5,7 @@
 --
 --     for _, loop in ipairs(loops) do
 --       describe("in " .. loop.name, function()
---         local loop_it = loop.it(it, pending)        -- pending, where the loop is not there
+--       local loop_it = loop.it(it, pending)        -- pending, where the loop is not installed
 --         loop_it("waits", function()                 -- in a coroutine of the loop; over when the loop has ended
 --           loop.driver                               -- what connect takes
 --           loop.sleep(0.1)
@@ -24,14 +24,14 @@ local SECONDS = 60
 
 local loops = {}
 
--- What all loops offer, over their driver and
---   turn(seconds): lets the loop turn. True: it has ended; false: the time was over, or it was stopped
---   stop()         soon
---   clear()        closes or forgets what is in it
+-- All loops provide these on top of their driver:
+--   turn(seconds): runs the loop. True: it has ended; false: the time is over, or it was stopped
+--   stop()         makes turn return soon
+--   clear()        closes or forgets everything in the loop
 local function complete(loop)
   local driver = loop.driver
 
-  --- Runs fn in a coroutine of the loop, and returns what it gave when the loop has ended by itself.
+  --- Runs fn in a coroutine of the loop; returns its results when the loop has ended by itself.
   function loop.run(fn, seconds)
     local results = { n = 2, false, "the loop ended, and the test did not" }
     loop.spawn(function()
@@ -52,7 +52,7 @@ local function complete(loop)
     until socket.gettime() >= deadline
   end
 
-  --- As spec/support/until.lua, and the others run meanwhile.
+  --- As spec/support/until.lua; other coroutines run meanwhile.
   function loop.until_true(fn, seconds)
     local deadline = socket.gettime() + (seconds or 10)
     while true do
@@ -63,7 +63,7 @@ local function complete(loop)
     end
   end
 
-  --- Runs each function in a coroutine of its own, and returns when all have ended. The first error of one is thrown.
+  --- Runs each function in a coroutine of its own; returns when all have ended. Throws the first error.
   function loop.together(functions)
     local over, running, trouble = driver.condition(), #functions, nil
     for _, fn in ipairs(functions) do
@@ -78,7 +78,7 @@ local function complete(loop)
     if trouble then error(trouble[1], 0) end
   end
 
-  --- What option `driver` of connect takes.
+  --- The value for the option `driver` of connect.
   loop.option = loop.name == "select" and driver or loop.name
 
   function loop.it(it)
@@ -148,7 +148,7 @@ add("luv", "luv", function(uv)
     watchdog:unref()
     uv.run()
     watchdog:close()
-    uv.run "nowait" -- luv 1.44 crashes at the end of a program where a handle is still being closed
+    uv.run "nowait" -- luv 1.44 crashes at the end of a program if a handle is still being closed
     return not is_stopped
   end
 

@@ -1,23 +1,23 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Throw-away nginx servers with the Lua module, on free loopback ports, and requests to them.
+--- Throw-away nginx servers with the Lua module, on free loopback ports, and HTTP requests to them.
 --
 --     local nginx = require "spec.support.nginx"
 --     after_each(nginx.clear)
 --     local server = nginx.start{ workers = 2, locations = { ["/hello"] = "ngx.say(ngx.var.arg_name)" } }
 --     server:get("/hello?name=Bob")             --> 200, "Bob\n", headers
---     local request = server:begin("/hello")    -- without waiting for the answer
---     request:finish()                          -- the same three
---     request:abort()                           -- the client goes away
+--     local request = server:begin("/hello")    -- does not wait for the answer
+--     request:finish()                          -- waits, and returns the same three
+--     request:abort()                           -- the client closes its connection
 --     server:reload()                           -- HUP: new workers
 --     server:quit() server:kill_worker(pid) server:workers() server:errors()
 --
--- A location's value is the Lua code of its handler, or a table: the code in `content`, `access`, `log` and so on, each
--- after the server's `prelude`, and other directives in `more`. `main`, `http` and `server` are directives for those
--- places of the configuration, `listen` parameters of that directive. In code, `amqplocks` is this checkout's module,
--- built for LuaJIT. Instead of all that, `text` may be a function of the server (its `port`, its `directory`) that
--- gives the whole configuration.
+-- A location's value is the Lua code of its handler, or a table: `content`, `access`, `log` and so on hold code, which
+-- runs after the server's `prelude`; `more` holds other directives. `main`, `http` and `server` are directives for
+-- those parts of the configuration; `listen` holds parameters of that directive. In this code `amqplocks` is this
+-- checkout's module, built for LuaJIT. Instead of all these, `text` may be a function of the server (its `port`, its
+-- `directory`) that returns the whole configuration.
 local socket = require "socket"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
@@ -31,7 +31,7 @@ local running, requests = {}, {}
 
 -- Requests -----------------------------------------------------------------------------------------------------------
 
---- Sends a request, and waits for nothing. HTTP/1.0: the end of the answer is the end of the connection.
+--- Sends a request and does not wait. HTTP/1.0: the end of the connection is the end of the answer.
 function server:begin(path)
   local self_request = setmetatable({ socket = assert(socket.connect("127.0.0.1", self.port)), bytes = {} }, request)
   table.insert(requests, self_request)
@@ -40,7 +40,7 @@ function server:begin(path)
   return self_request
 end
 
--- Takes what has come; true at the end of the answer.
+-- Reads what has arrived; true at the end of the answer.
 local function take(self)
   while not self.over do
     local bytes, err, part = self.socket:receive(65536)
@@ -51,11 +51,11 @@ local function take(self)
   return true
 end
 
---- Whether its answer is complete, or will never be.
+--- Whether the answer is complete, or the connection was closed.
 function request:finished() return take(self) end
 
---- Waits for the end of the answer: status, body, headers (names in lower case). A status of nil: the connection was
--- closed without an answer.
+--- Waits for the end of the answer: status, body, headers (names in lower case). Status nil: the connection was closed
+-- without an answer.
 function request:finish(seconds)
   until_true(function() return take(self), table.concat(self.bytes) end, seconds or SECONDS)
   self.socket:close()
@@ -66,7 +66,7 @@ function request:finish(seconds)
   return tonumber(status), body or answer, headers
 end
 
---- The client goes away, without waiting for the answer.
+--- The client closes its connection and does not wait for the answer.
 function request:abort() self.socket:close() end
 
 --- Sends a request and waits for the answer: status, body, headers.
@@ -77,12 +77,12 @@ function server:get(path, seconds) return self:begin(path):finish(seconds) end
 local function contents(path)
   local file = io.open(path)
   if not file then return "" end
-  local text = file:read("*a") or "" -- of a process that has just ended
+  local text = file:read("*a") or "" -- the process may just have ended
   file:close()
   return text
 end
 
--- An id of a process that lives; another's of the same number does not count.
+-- Whether the recorded process still runs; a later process of the same number does not count.
 local function alive(self, pid)
   return contents("/proc/" .. pid .. "/stat"):match("^.*%) (%a)") ~= "Z"
     and contents("/proc/" .. pid .. "/cmdline"):find("^nginx: ") ~= nil
@@ -104,7 +104,7 @@ local function every_worker(self)
   return pids
 end
 
---- The ids of its workers, without those that are shutting down.
+--- The ids of its workers, without workers that are shutting down.
 function server:workers()
   local pids = {}
   for _, pid in ipairs(every_worker(self)) do
@@ -118,7 +118,7 @@ function server:await_end(pid, seconds)
   until_true(function() return not alive(self, pid), self:errors() end, seconds or SECONDS)
 end
 
--- Waits until as many serve as should, and none of these.
+-- Waits until the right number of workers serve, and none of the old ones.
 local function await_workers(self, old)
   local is_old = {}
   for _, pid in ipairs(old) do is_old[pid] = true end
@@ -132,14 +132,15 @@ local function await_workers(self, old)
   end, SECONDS)
 end
 
---- SIGKILL for one worker, or for all that there are. The master starts others: waits until it has.
+--- SIGKILL for one worker, or for all. The master starts new ones; this waits until it has.
 function server:kill_worker(...)
   local old = select("#", ...) > 0 and { ... } or self:workers()
   for _, pid in ipairs(old) do self:signal("KILL", pid) end
   await_workers(self, old)
 end
 
---- SIGHUP: new workers take over, old ones finish what they do. Waits until only new ones are there; gives the old.
+--- SIGHUP: new workers replace the old ones, which finish their requests. Waits until only new ones are left; returns
+-- the old ones.
 function server:reload()
   local old = self:workers()
   self:signal("HUP")
@@ -147,21 +148,21 @@ function server:reload()
   return old
 end
 
---- SIGQUIT: it takes no more requests, and ends when it has answered those it has.
+--- SIGQUIT: it accepts no more requests, and ends when it has answered the current ones.
 function server:quit() self:signal("QUIT") end
 
---- What is in its error log.
+--- The contents of its error log.
 function server:errors() return contents(self.directory .. "/error.log") end
 
--- What nginx without OpenResty's patches warns of, when something calls ngx.sleep(0). No handler of the specs does.
+-- The warning of nginx without OpenResty's patches when code calls ngx.sleep(0). No handler of the specs does.
 local UNPATCHED = "without delayed events patch"
 
---- Ends it at once.
+--- Stops it at once.
 function server:stop()
   local workers, warning = every_worker(self), (self:errors() or ""):match("[^\n]*" .. UNPATCHED .. "[^\n]*")
   self:signal("TERM")
   until_true(function() return not self:alive() end, SECONDS)
-  for _, pid in ipairs(workers) do self:signal("KILL", pid) end -- one that hangs has not heard its master
+  for _, pid in ipairs(workers) do self:signal("KILL", pid) end -- a worker that hangs ignores its master
   process.shell("rm", "-rf", self.directory)
   if warning then error("ngx.sleep(0) was called: " .. warning, 0) end
 end
@@ -185,7 +186,7 @@ local function location(path, what, prelude)
   return table.concat(lines, "\n")
 end
 
-local modules -- the directives that load the Lua module, where it is one
+local modules -- the directives that load the Lua module, if it is a dynamic module
 
 local function load_modules()
   if modules then return modules end
@@ -249,7 +250,7 @@ local function free_port()
   return tonumber(port)
 end
 
--- Ends it when this process has ended, however it did.
+-- Stops it when this process has ended, also by SIGKILL.
 local function keep(self)
   process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", [[
     setsid sh -c 'tail -f /dev/null --pid="$1"
@@ -258,7 +259,7 @@ local function keep(self)
   ]], "sh", tostring(process.id()), self.directory)
 end
 
--- Sockets of LuaSocket are not close-on-exec: nginx would keep our connections alive.
+-- Sockets of LuaSocket are not close-on-exec: nginx would inherit our connections and keep them open.
 local LAUNCH = [[
   for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done
   PATH=$PATH:/usr/sbin exec nginx -p "$1" -c "$1/nginx.conf" -e "$1/error.log" </dev/null]]
@@ -270,14 +271,14 @@ local function launch(self, options)
   return pcall(process.shell, "bash", "-c", LAUNCH, "launch", self.directory)
 end
 
---- Starts one, and waits until it serves.
+--- Starts a server, and waits until it serves.
 function nginx.start(options)
   local self = setmetatable({
     directory = process.directory(), number = options.workers or 1,
   }, server)
   keep(self)
   local started, problem
-  for _ = 1, 5 do -- a port may be taken between our look and nginx's
+  for _ = 1, 5 do -- another process may take a port between our check and nginx's start
     self.port = free_port()
     started, problem = launch(self, options)
     if started or not tostring(problem):find("Address already in use", 1, true) then break end
@@ -291,7 +292,7 @@ function nginx.start(options)
   return self
 end
 
---- Ends them all. To be called after each test.
+--- Stops all servers. Call this after each test.
 function nginx.clear()
   local old_servers, old_requests = running, requests
   running, requests = {}, {}

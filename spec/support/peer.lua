@@ -1,19 +1,20 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A session over bytes and a scripted broker at the other end of its two links: it says what the test says, and knows
--- nothing of queues. No socket, and a clock in the test's hand.
+--- A session over bytes, and a scripted broker at the other end of its two links. The peer sends what the test tells it
+-- to, and has no model of queues. There is no socket, and the test moves the clock.
 --
 --     local peer = Peer.open("whole")                            -- both links have been through the handshake
 --     local op = peer:semaphore("images"):acquire(0)
---     peer.prober:look{ "images-1-A" }                           -- asked for a window of queues, this one exists
+--     peer.prober:look{ "images-1-A" }                           -- answers a window of probes: this queue exists
 --     peer.holder:grant(peer.holder:claim("images-1-B", "images-1-A"))
 --     local lock = peer:result(op)
 --
--- What the core writes is taken in its order, one frame after the other, and nothing may be skipped: expect() fails on
--- the first frame that is another, silent() on any. What the peer says arrives whole, or byte by byte with a turn for
--- the core after each one: every scenario should be run in both ways (Peer.ways). Stirred, every operation is stepped
--- once more, for no reason, after whatever the peer says: that must never matter to one (Peer.all_ways).
+-- The test takes the frames that the core writes in order, one after the other, and cannot skip any: expect() fails if
+-- the next frame is another one, and silent() fails if there is any. The peer's frames arrive whole, or byte by byte
+-- with a turn for the core after each byte; every scenario should run in both ways (Peer.ways). In the way "stirred"
+-- every operation is stepped once more after whatever the peer sends: an extra step must never make a difference
+-- (Peer.all_ways).
 local assert = require "luassert"
 local core = require "amqplocks.core"
 local frames = require "spec.support.frames"
@@ -28,7 +29,8 @@ Peer.all_ways = { "whole", "byte by byte", "stirred" }
 
 -- Links -------------------------------------------------------------------------------------------------------------
 
--- `needs_bolts`: claims are expected to shut bolts, but for those of queues that are `unbolted`, refused before.
+-- `needs_bolts`: claims must declare bolts, queues that guard a lock's queue before RabbitMQ 4.3. The exception is
+-- queues that are `unbolted`, whose bolt was refused before.
 local function new_link(peer, role)
   return setmetatable({
     peer = peer, role = role, frames = {}, decoder = frames.decoder(), published = {}, most = 0,
@@ -42,7 +44,7 @@ function Link:attach()
   self.peer.session:attach(self.role)
 end
 
---- Everything written and not taken yet stays in self.frames. Returns how many frames that are.
+--- Reads what the core wrote into self.frames. Returns the number of frames there that the test has not taken.
 function Link:pull()
   for _, frame in ipairs(self.decoder:feed(self.peer.session:output(self.role))) do table.insert(self.frames, frame) end
   return #self.frames
@@ -54,13 +56,13 @@ local function name(frame)
     or frame.header and "header" or "body"
 end
 
---- The name of the next frame, which stays where it is.
+--- The name of the next frame, which is not taken.
 function Link:next()
   self:pull()
   return name(self.frames[1])
 end
 
--- Who consumes on a channel, and what is to be deleted there.
+-- Records the consumers of a channel, and the queue to be deleted there.
 local function note(self, frame)
   local channel = frame.channel
   if frame.method == "channel.open" then
@@ -74,7 +76,7 @@ local function note(self, frame)
 end
 
 --- Takes the next frame, which must be a `method` (or "heartbeat", "header", "protocol header") with these fields.
--- luassert is asked only about what differs, or may: most of the time of the specs would be its own.
+-- luassert is called only for fields that differ or may differ: otherwise it would take most of the time of the specs.
 function Link:expect(method, fields)
   if self:next() ~= method then assert.equal(method, self:next(), self.role .. " wrote something else") end
   local frame = table.remove(self.frames, 1)
@@ -85,12 +87,12 @@ function Link:expect(method, fields)
   return frame
 end
 
---- Nothing more was written.
+--- Fails if the core wrote more frames.
 function Link:silent()
   if self:next() ~= "nothing" then assert.equal("nothing", self:next(), self.role .. " wrote something") end
 end
 
---- Throws away what was written: for scenarios that look elsewhere.
+--- Drops frames that the core wrote: for scenarios about something else.
 function Link:ignore()
   self:pull()
   for _, frame in ipairs(self.frames) do
@@ -100,7 +102,7 @@ function Link:ignore()
   self.frames = {}
 end
 
---- Bytes arrive. They are read at the peer's `reads_at`, if it has one: the core has begun before.
+--- Bytes arrive. They are read at the peer's `reads_at`, if set: the core has read its clock before.
 function Link:feed(bytes)
   local peer, session = self.peer, self.peer.session
   local now, wall = peer.now, peer:wall()
@@ -112,14 +114,14 @@ function Link:feed(bytes)
   if peer.way == "stirred" then peer:stir() end
 end
 
---- Frames arrive: tables as frames.encode takes them, or encoded already.
+--- Frames arrive: tables as for frames.encode, or encoded frames.
 function Link:send(...)
   local bytes = {}
   for i, frame in ipairs{ ... } do bytes[i] = type(frame) == "string" and frame or frames.encode(frame) end
   self:feed(table.concat(bytes))
 end
 
---- The connection ends without a word.
+--- The connection ends without connection.close.
 function Link:down(why)
   self.peer.session:down(self.role, why or "connection reset by peer")
   self.peer:tick()
@@ -129,10 +131,10 @@ function Link:state() return (self.peer.session:state(self.role)) end
 
 function Link:wanted() return select(2, self.peer.session:state(self.role)) end
 
---- For how many seconds nobody may connect.
+--- How many seconds the session waits before it reconnects.
 function Link:pause() return self.peer.session:pause(self.role) end
 
---- Whether somebody may connect now, and should.
+--- Whether the session wants a connection now.
 function Link:due() return self:wanted() and self:pause() == 0 end
 
 -- The handshake -----------------------------------------------------------------------------------------------------
@@ -149,8 +151,8 @@ local function needs_bolts(version)
   return major ~= nil and tonumber(major) * 100 + tonumber(minor) < 403
 end
 
---- Connected up to, and without, connection.tune. `version` is the broker's, if not the usual one; false: it tells
--- none. Returns start-ok.
+--- Connected, up to connection.tune and without it. `version` is the broker's, if not the usual one; false: the broker
+-- sends no version. Returns start-ok.
 function Link:greeted(version)
   local start = self.start()
   if version ~= nil then start.server_properties.version = version or nil end
@@ -161,7 +163,7 @@ function Link:greeted(version)
   return self:expect("connection.start-ok")
 end
 
---- Connected up to, and without, connection.open-ok. Returns tune-ok, open.
+--- Connected, up to connection.open-ok and without it. Returns tune-ok, open.
 function Link:tuned(limits)
   limits = limits or {}
   self:greeted(limits.version)
@@ -188,7 +190,7 @@ end
 local ANSWERED = { ["queue.declare"] = { 50, 10 }, ["queue.bind"] = { 50, 20 }, ["queue.delete"] = { 50, 40 },
   ["basic.consume"] = { 60, 20 }, ["basic.publish"] = { 60, 40 }, ["basic.qos"] = { 60, 10 } }
 
---- The broker closes a channel, in answer to `method` or out of the blue, and the core says close-ok.
+--- The broker closes a channel, in answer to `method` or without a request, and the core sends close-ok.
 function Link:refuse(channel, code, text, method)
   local class, id = unpack(ANSWERED[method] or { 0, 0 })
   self:send{ channel = channel, method = "channel.close", reply_code = code, reply_text = text, class_id = class,
@@ -204,44 +206,45 @@ function Link:consumed(claim)
   self:send{ channel = claim.channel, method = "basic.consume-ok", consumer_tag = claim.tag }
 end
 
---- Who consumes it is told, by the way, that the queue of a claim is gone.
+--- The consumer of a claim is notified that the claim's queue is gone.
 function Link:cancelled(claim)
   self.consumers[claim.channel] = nil
   self:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
 end
 
---- The queue that was to be deleted on this channel is: who consumes it there hears of it, mostly before. With
--- `is_silent` that is still to come.
+--- The queue that was to be deleted on this channel is deleted. A consumer there is notified, mostly before delete-ok.
+-- With `is_silent` that notice is still to come.
 function Link:deleted(channel, is_silent)
   local queue, consumer = table.remove(self.deletes[channel], 1), self.consumers[channel]
   if consumer and consumer.queue == queue and not is_silent then self:cancelled(consumer) end
   self:send{ channel = channel, method = "queue.delete-ok" }
 end
 
---- The core closes a channel, and may use its number again.
+--- The core closes a channel, and may then reuse its number.
 function Link:closes(channel)
   self:expect("channel.close", { channel = channel })
   self:send{ channel = channel, method = "channel.close-ok" }
 end
 
---- The core declares the bolt of `queue`, in so many words. Returns the declare.
+--- The core declares the bolt of `queue`, with exactly these fields. Returns the declare.
 function Link:declares_bolt(queue, no_wait)
   return self:expect("queue.declare", { queue = queue .. "-bolt", passive = false, durable = true, exclusive = false,
     auto_delete = false, no_wait = no_wait, arguments = { ["x-queue-type"] = "classic", ["x-expires"] = 10000,
       ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } })
 end
 
---- The core shuts the bolt of `queue` on the way to declaring it, and waits for nothing. Returns the consume.
+--- The core shuts the bolt of `queue` (consumes it exclusively) before it declares the queue, with no-wait. Returns the
+-- consume.
 function Link:shuts(queue)
   local declare = self:declares_bolt(queue, true)
   return self:expect("basic.consume", { queue = declare.queue, channel = declare.channel, no_local = false,
     no_ack = true, exclusive = true, no_wait = true, arguments = {} })
 end
 
---- Whether claims of this queue, or who goes through this door, are expected to mind its bolt.
+--- Whether claims of this queue (or of this door, the queue that a writer holds) must shut its bolt.
 function Link:bolts(queue) return self.needs_bolts and not self.unbolted[queue] end
 
---- The core claims `queue`, bolted if the link bolts it, and looks at other queues behind it. Returns { channel =,
+--- The core claims `queue`, with its bolt if the link needs bolts, and then probes other queues. Returns { channel =,
 -- tag =, queue =, looks = }.
 function Link:claim(queue, ...)
   local opened = self:next() == "channel.open" and self:opened()
@@ -257,21 +260,21 @@ function Link:claim(queue, ...)
   return { channel = channel, tag = consume.consumer_tag, queue = queue, looks = { ... }, declare = declare }
 end
 
---- The broker grants it, consume-ok last, as RabbitMQ does.
+--- The broker grants it; consume-ok comes last, as in RabbitMQ.
 function Link:grant(claim)
   self:declared(claim.channel, claim.queue)
   for _, look in ipairs(claim.looks) do self:declared(claim.channel, look) end
   self:consumed(claim)
 end
 
---- The core deletes `queue` (on `channel`), and it is gone. Returns the channel.
+--- The core deletes `queue` (on `channel`), and the broker confirms. Returns the channel.
 function Link:delete(queue, channel)
   local delete = self:expect("queue.delete", { queue = queue, channel = channel })
   self:deleted(delete.channel)
   return delete.channel
 end
 
---- The core makes a metadata write of its own: declares a scratch queue and deletes it. Returns the queue's name.
+--- The core changes metadata itself: it declares a scratch queue and deletes it. Returns the queue's name.
 function Link:barrier()
   local opened = self:next() == "channel.open" and self:opened()
   local declare = self:expect("queue.declare", { passive = false, exclusive = true, auto_delete = true })
@@ -284,8 +287,8 @@ end
 
 -- Probes ------------------------------------------------------------------------------------------------------------
 
---- Takes the probes written, at least one, to the default exchange unless told. Returns a list of { channel =, tag =,
--- id =, queue = }.
+--- Takes the probes that the core wrote, at least one; `exchange` is the default exchange unless given. Returns a list
+-- of { channel =, tag =, id =, queue = }.
 function Link:probes(exchange)
   local list = {}
   if self:next() == "channel.open" then self:opened() end
@@ -318,8 +321,8 @@ function Link.returned(probe)
     reply_text = "NO_ROUTE", routing_key = probe.queue }, { message_id = probe.id, delivery_mode = 1 }, "")
 end
 
---- Answers probes, all in one go. `states`: names of queues that exist, and queue = "nack" for those that refuse; the
--- others are absent, or seem to be, as their node is down.
+--- Answers probes, all at once. `states`: names of queues that exist, and queue = "nack" for queues that nack. Other
+-- queues are absent, or seem to be, since their node is down.
 function Link:answer(probes, states)
   local exists, said = {}, {}
   for _, queue in ipairs(states) do exists[queue] = true end
@@ -331,7 +334,7 @@ function Link:answer(probes, states)
   self:send(unpack(said))
 end
 
---- Takes the probes written and answers them. Returns the names asked for, in order.
+--- Takes the probes that the core wrote and answers them. Returns the probed names, in order.
 function Link:look(states)
   local probes, names = self:probes(), {}
   for i, probe in ipairs(probes) do names[i] = probe.queue end
@@ -341,8 +344,8 @@ end
 
 local ELSEWHERE = "NOT_FOUND - home node 'rabbit@other' of durable queue '%s' in vhost '/' is down or inaccessible"
 
---- The core asks for these queues once more, by passive declares, each on a channel of its own. They are absent, but
--- for those that `states` tells: queue = "down", as its node is, or queue = true.
+--- The core checks these queues again, by passive declares, each on a channel of its own. They are absent, except those
+-- in `states`: queue = "down" (its node is), or queue = true (it exists).
 function Link:again(queues, states)
   local looks = {}
   while #queues > 0 do
@@ -363,7 +366,7 @@ function Link:again(queues, states)
   end
 end
 
---- Whatever the core asks for once more is absent.
+--- Every queue that the core checks again is absent.
 function Link:absent()
   repeat
     local looks = {}
@@ -379,8 +382,8 @@ end
 
 -- Sessions ----------------------------------------------------------------------------------------------------------
 
--- An operation or a lock that is collected is abandoned: what a peer's session gives lives as long as the peer, so that
--- a scenario need not hold on to what it no longer looks at.
+-- An operation or a lock that is collected is abandoned. So results of a peer's session live as long as the peer: a
+-- scenario need not keep a reference to them.
 function Peer:keep(...)
   if type((...)) == "userdata" then table.insert(self.kept, (...)) end
   return ...
@@ -394,8 +397,8 @@ local function kept_session(peer, session)
   end, __close = function(self) self:abort() end })
 end
 
---- A session whose links are not connected. `way` is one of Peer.ways, `settings` is for core.bytes; without a URL to
--- say otherwise, the heartbeat is so long that none comes between.
+--- A session whose links are not connected. `way` is one of Peer.ways; `settings` are for core.bytes. Unless the URL
+-- says otherwise, the heartbeat interval is so long that no heartbeat comes in between.
 function Peer.new(way, settings)
   local all = { name = "spec", seed = 1 }
   if not (settings and settings.url) then all.heartbeat, all.timeout = 60, 5 end
@@ -408,8 +411,8 @@ function Peer.new(way, settings)
   return self
 end
 
---- A session whose links are both open. `limits` are the broker's: channel_max, frame_max, and its version, as
--- greeted() takes it.
+--- A session whose links are both open. `limits` are the broker's: channel_max, frame_max, and its version, as for
+-- greeted().
 function Peer.open(way, settings, limits)
   local self = Peer.new(way, settings)
   self.holder:handshake(limits)
@@ -417,7 +420,7 @@ function Peer.open(way, settings, limits)
   return self
 end
 
---- A session that has a holder of its own, which is open, and asks by this one's prober.
+--- A session that has a holder of its own, which is open, and that asks by this peer's prober.
 function Peer:borrower(settings)
   local all = { lender = self.core_session }
   for key, value in pairs(settings or {}) do all[key] = value end
@@ -430,12 +433,13 @@ end
 --- Seconds since the epoch.
 function Peer:wall() return 1700000000 + self.now end
 
---- Moves everything along without time passing. Returns in how many seconds the next turn is worth while.
+--- Lets everything go on without time passing. Returns in how many seconds the next turn is due.
 function Peer:tick()
   return self.session:tick(self.now, self:wall()) - self.now
 end
 
--- An alarm on the holder means nothing, as nobody publishes there; but it begins and ends, and everybody looks.
+-- Begins and ends an alarm on the holder connection. It has no effect, since nothing publishes there, but every
+-- operation is stepped.
 function Peer:stir()
   for _, method in ipairs{ "connection.blocked", "connection.unblocked" } do
     if self.holder:state() ~= "open" then return end
@@ -444,13 +448,13 @@ function Peer:stir()
   end
 end
 
---- Time passes; one turn at the end of it.
+--- Time passes, with one turn at the end.
 function Peer:pass(seconds)
   self.now = self.now + seconds
   return self:tick()
 end
 
---- Time passes, with a turn whenever one is worth while, until `seconds` are over or `done` says so.
+--- Time passes, with a turn whenever one is due, until `seconds` are over or `done` returns true.
 function Peer:live(seconds, done)
   local stop = self.now + seconds
   while self.now < stop and not (done and done()) do
@@ -458,8 +462,8 @@ function Peer:live(seconds, done)
   end
 end
 
---- One of the session's semaphores: has acquire(timeout [, fair, priority, poll]). Without a doorbell unless
--- options.bell is true.
+--- A semaphore of the session, with acquire(timeout [, fair, priority, poll]). It has no doorbell unless options.bell
+-- is true.
 function Peer:semaphore(semaphore, options)
   options = options or {}
   local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
@@ -467,14 +471,14 @@ function Peer:semaphore(semaphore, options)
   return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
 end
 
---- One of the session's mutexes: has acquire(), as a semaphore has.
+--- A mutex of the session, with acquire(), as for a semaphore.
 function Peer:mutex(mutex, options)
   options = options or {}
   local box = self.session:mutex(mutex, options.max_attempts or 8, options.probe or "auto")
   return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
 end
 
---- One of the session's readers–writer locks: has read() and write(), which take what acquire() does.
+--- A readers–writer lock of the session, with read() and write(), which take the arguments of acquire().
 function Peer:rwlock(rwlock, options)
   options = options or {}
   local box = self.session:rwlock(rwlock, options.max_attempts or 8, options.probe or "auto")
@@ -484,7 +488,7 @@ function Peer:rwlock(rwlock, options)
   }
 end
 
---- What a finished operation gives; fails if it failed.
+--- The result of a finished operation; fails the test if the operation failed.
 function Peer:result(op)
   assert.is_true(op:done(), "the operation is not done")
   local result, message = op:result()
@@ -492,7 +496,7 @@ function Peer:result(op)
   return self:keep(result)
 end
 
---- The operation failed with `code` and a message with all of these texts in it. Returns the message.
+--- Checks that the operation failed with `code`, and that its message contains all of these texts. Returns the message.
 function Peer.failed(_, op, code, ...)
   assert.is_true(op:done(), "the operation is not done")
   local result, message, got = op:result()
@@ -505,7 +509,7 @@ function Peer.failed(_, op, code, ...)
   return message
 end
 
---- Acquires a slot of `semaphore` whose only slot is free. Returns lock, claim.
+--- Acquires a slot of `semaphore`, which has one slot, and that is free. Returns lock, claim.
 function Peer:acquire(semaphore, options)
   local op = self:semaphore(semaphore, options):acquire(0)
   self.prober:look{ semaphore .. "-1-A" }

@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Second processes: Lua with this checkout's modules, which runs what a spec sends it, and can be signalled.
+--- Second processes: Lua with this checkout's modules. They run code that a spec sends, and can be signalled.
 --
 --     local process = require "spec.support.process"
 --     after_each(process.clear)
 --     local other = process.start()
 --     other:run("lock = assert(require('amqplocks').connect():semaphore(...):acquire())", "images")
 --     local slot = other:run("return lock.slot")
---     other:begin("lock:release()")                  -- without waiting for it
---     other:finish()                                 -- what it returned
---     other:kill()                                   -- SIGKILL, and waits until it is gone
+--     other:begin("lock:release()")                  -- does not wait for the end
+--     other:finish()                                 -- waits, and returns the results
+--     other:kill()                                   -- SIGKILL, and waits until the process is gone
 --
--- Globals stay from one call to the next. Strings, numbers and booleans cross over, both ways; of anything else its
--- tostring. An error in the code is not caught: it ends the process as it would any script, and `run` throws what the
--- process had to say.
+-- Globals stay from one call to the next. Strings, numbers and booleans are passed in both directions; of any other
+-- value its tostring. An error in the code is not caught: it ends the process, as it would end any script, and `run`
+-- throws the output of the process.
 local socket = require "socket"
 local until_true = require "spec.support.until"
 local values = require "spec.support.programs.values"
@@ -26,8 +26,8 @@ local SECONDS = 20
 local PROGRAM = "spec/support/programs/remote.lua"
 local running = {}
 
---- What bash runs a program's words with. Sockets of LuaSocket are not close-on-exec: a second process would keep the
--- first one's connections alive.
+--- The shell command that starts a program. Sockets of LuaSocket are not close-on-exec: a second process would inherit
+-- the first one's connections and keep them open.
 process.LAUNCH = [[for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || eval "exec $fd>&-"; done; exec "$@"]]
 
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
@@ -40,7 +40,8 @@ local function contents(path)
   return text
 end
 
--- State letter and start time, which tells a process from a later one of the same number; nil when there is none.
+-- State letter and start time. The start time distinguishes a process from a later one of the same number. nil: there
+-- is no such process.
 local function stat(pid)
   local text = contents("/proc/" .. pid .. "/stat")
   local fields = {}
@@ -66,7 +67,7 @@ function process.start(environment)
   self.socket = server:accept()
   server:close()
   self.log = assert(io.open(log))
-  os.remove(log)  -- now, and not at the end, which a spec that is killed does not reach
+  os.remove(log)  -- now, not at the end: a spec that is killed does not reach its end
   if not self.socket then error("the second process did not start: " .. self:output(), 2) end
   self.socket:setoption("tcp-nodelay", true)
   self.pid = self:finish()
@@ -75,24 +76,24 @@ function process.start(environment)
   return self
 end
 
---- What it wrote to its standard output and error so far.
+--- Its output so far, standard output and error.
 function process:output()
   self.log:seek "set"
   return self.log:read "*a"
 end
 
---- Has it run code with arguments, without waiting for the end.
+--- Runs code with arguments in the process; does not wait for the end.
 function process:begin(code, ...)
   assert(self.socket:send(values.message(code, ...)))
   return self
 end
 
---- Whether what was begun has ended.
+--- Whether the begun code has ended.
 function process:finished()
   return socket.select({ self.socket }, nil, 0)[self.socket] ~= nil
 end
 
---- Waits for the end of what was begun, and returns its results.
+--- Waits for the end of the begun code, and returns its results.
 function process:finish(seconds)
   self.socket:settimeout(seconds or SECONDS)
   local results, err = values.receive(self.socket)
@@ -103,16 +104,16 @@ function process:finish(seconds)
   return values.unpack(results)
 end
 
---- Has it run code, and returns its results.
+--- Runs code in the process, and returns its results.
 function process:run(code, ...) return self:begin(code, ...):finish() end
 
---- Whether it lives. A stopped process does, a zombie does not.
+--- Whether the process lives. A stopped process does, a zombie does not.
 function process:alive()
   local state, started = stat(self.pid)
   return state ~= nil and state ~= "Z" and (self.started == nil or started == self.started)
 end
 
---- Whether it waits in the kernel, or is stopped ("S", "T"), by the letter that ps shows.
+--- The process state that ps shows: "S" if it waits in the kernel, "T" if it is stopped.
 function process:state() return (stat(self.pid)) end
 
 function process:signal(name)
@@ -124,7 +125,7 @@ function process:await_end(seconds)
   until_true(function() return not self:alive(), self:output() end, seconds or SECONDS)
 end
 
---- SIGKILL. Returns when it is gone.
+--- SIGKILL. Returns when the process is gone.
 function process:kill()
   self:signal("KILL")
   self:await_end()
@@ -135,7 +136,7 @@ local function close(self)
   self.log:close()
 end
 
---- Closes what leads to one that has ended.
+--- Closes the descriptors for a process that has ended.
 function process:forget()
   for i, one in ipairs(running) do
     if one == self then
@@ -146,7 +147,7 @@ function process:forget()
   close(self)
 end
 
---- Ends them all. To be called after each test.
+--- Ends all second processes. Call this after each test.
 function process.clear()
   while running[1] do
     local one = table.remove(running)
@@ -155,7 +156,7 @@ function process.clear()
   end
 end
 
---- Runs a command and gives what it printed; throws that when it failed.
+--- Runs a command and returns its output; throws the output if the command failed.
 function process.shell(...)
   local words = {}
   for i, word in ipairs{ ... } do words[i] = quoted(word) end
@@ -166,7 +167,7 @@ function process.shell(...)
   return output
 end
 
---- A new directory, with nothing in it: whoever asks for it removes it.
+--- Creates an empty directory; the caller removes it.
 function process.directory() return (process.shell("mktemp", "-d"):match "^[^\n]+") end
 
 local modules -- the directory with the C modules built so far
@@ -187,7 +188,7 @@ function process.objects(sources)
   return objects .. (os.getenv "AMQPLOCKS_SANITIZER" or "")
 end
 
---- Builds spec/support/programs/NAME.c; gives what package.cpath needs to find it. `flags`: more for the compiler.
+--- Builds spec/support/programs/NAME.c; returns the entry for package.cpath. `flags`: more for the compiler.
 function process.c_module(name, flags)
   modules = modules or process.directory()
   process.shell("sh", "-c", [[exec ${CC:-cc} -shared -fPIC $(pkg-config --cflags "$1") -o "$2" "$3" $4]], "cc",
@@ -204,7 +205,7 @@ function process.load_module(name, flags)
   return loaded
 end
 
---- Removes the C modules. To be called at the end of the file that had them built.
+--- Removes the C modules. Call this at the end of a file that built some.
 function process.remove_modules()
   if modules then process.shell("rm", "-rf", modules) end
   modules = nil

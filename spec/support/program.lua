@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Programs in C that are built with what `make lib` and `make lib-lua` have made, and run.
+--- C programs that are built with the results of `make lib` and `make lib-lua`, and run.
 --
 --     local program = require "spec.support.program"
---     after_each(program.clear)                                  -- ends what still runs
---     teardown(program.remove)                                   -- and removes what was built
+--     after_each(program.clear)                                  -- ends programs that still run
+--     teardown(program.remove)                                   -- and removes the built programs
 --     local worker = program.build("examples/c/worker.c", "amqplocks")
 --     local one = program.start({ AMQP_URL = … }, worker, "images", "1")
 --     one:signal("TERM")
 --     local status, output = one:wait()
 --
--- They run in an empty directory, with nothing in their environment but what is given.
+-- They run in an empty directory, with only the given environment variables.
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
@@ -24,10 +24,10 @@ local built, running = 0, {}
 --- Where the libraries are.
 program.LIB = os.getenv "AMQPLOCKS_LIB" or "build/lib"
 
---- The Lua of this run, as pkg-config knows it, and as the libraries are named.
+--- The Lua of this run, by the name that pkg-config and the libraries use.
 program.LUA = (os.getenv "LUA" or "lua5.4"):match "[^/]+$"
 
---- Built with sanitizers? They cannot be linked statically, for one thing.
+--- Whether this run uses sanitizers. They cannot be linked statically, for example.
 program.sanitized = os.getenv "SANITIZE_REPORTS" ~= nil and os.getenv "SANITIZE_REPORTS" ~= ""
 
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
@@ -39,27 +39,28 @@ local function contents(path)
   return text
 end
 
---- A directory for files of the spec's own, until program.remove().
+--- A directory for a spec's files, until program.remove().
 function program.place()
   place = place or process.directory()
   return place
 end
 
---- Runs make for this run's Lua, whatever make has started us.
+--- Runs make for this run's Lua, independent of the make that started this run.
 function program.make(...)
   return process.shell("env", "-u", "MAKEFLAGS", "-u", "MFLAGS", "make", "LUA=" .. program.LUA, ...)
 end
 
---- Makes one of the libraries with the thread sanitizer, whatever this run is built with; gives where it is.
+--- Builds one of the libraries with the thread sanitizer, whatever this run is built with; returns its directory.
 function program.races(goal)
   program.make(goal, ("BUILD=build/%s-races"):format(program.LUA), "SANITIZE=thread", "CFLAGS=-O1 -g")
   return process.shell("pwd"):match "[^\n]+" .. "/build/lib-races"
 end
 
---- TSAN_OPTIONS for those. Otherwise who reads from a socket counts as having waited for all who wrote to theirs.
+--- TSAN_OPTIONS for these libraries. Without io_sync=0 a read from a socket counts as synchronised with all earlier
+-- writes to other sockets.
 program.RACES = ("io_sync=0:suppressions=%s/spec/support/races.txt"):format(process.shell("pwd"):match "[^\n]+")
 
---- The package of this run's Lua.
+--- The pkg-config package of this run's Lua.
 function program.lua_package()
   local version = _VERSION:match "%d.%d"
   for _, name in ipairs { program.LUA, "lua" .. version, "lua-" .. version, "lua" .. version:gsub("%.", "") } do
@@ -68,8 +69,8 @@ function program.lua_package()
   error("pkg-config knows no headers of " .. _VERSION)
 end
 
---- Builds a program of a file, as its users would: by what pkg-config says of these packages. Warnings are errors.
--- Gives its path. `how`: { lib = where to look for packages, flags = more for the compiler, static = all of it }
+--- Builds a program from a file as users do: with the flags of pkg-config for these packages. Warnings are errors.
+-- Returns its path. `how`: { lib = where to look for packages, flags = more compiler flags, static = link statically }
 function program.build(source, packages, how)
   how = how or {}
   local path = ("%s/program%d"):format(program.place(), built)
@@ -99,17 +100,17 @@ function program.start(environment, path, ...)
   return self
 end
 
---- What it wrote so far.
+--- Its output so far.
 function program:output() return contents(self.base .. ".log") or "" end
 
---- Its status when it has ended, 128 and the number when it was by a signal; nil before.
+--- Its exit status, or 128 plus the signal that ended it; nil while it runs.
 function program:status() return tonumber((contents(self.base .. ".status") or ""):match "^(%d+)\n") end
 
 function program:signal(name)
   if not self:status() then os.execute(("kill -s %s %s 2>/dev/null"):format(name, self.pid)) end
 end
 
---- Waits until it has written something that matches.
+--- Waits until its output matches the pattern.
 function program:await(pattern, seconds)
   return until_true(function()
     local output = self:output()
@@ -119,7 +120,7 @@ function program:await(pattern, seconds)
   end, seconds or 20)
 end
 
---- Waits until it has ended; gives its status and what it wrote.
+--- Waits until it has ended; returns its status and output.
 function program:wait(seconds)
   until_true(function() return self:status(), self:output() end, seconds or 20)
   return self:status(), self:output()
@@ -128,7 +129,7 @@ end
 --- Starts a program and waits for its end.
 function program.run(...) return program.start(...):wait() end
 
---- Ends what runs. To be called after each test.
+--- Ends running programs. Call this after each test.
 function program.clear()
   local old = running
   running = {}
@@ -138,7 +139,7 @@ function program.clear()
   end
 end
 
---- To be called at the end of the file.
+--- Call this at the end of the file.
 function program.remove()
   if place then process.shell("rm", "-rf", place) end
   place = nil

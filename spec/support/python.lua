@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The python that has pika, which need not be the first: `python.with_pika()` gives its name.
+--- The Python that has pika, which may not be the first in PATH: `python.with_pika()` returns its name.
 local python = {}
 
 function python.with_pika()

@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A relay between a client in another process and the broker. It hands the client's frames on one by one, so that a
--- test can stop at any of them, and keep the answers from the client.
+--- A relay between a client in another process and the broker. It passes the client's frames on one by one, so that a
+-- test can stop after any of them, and withhold the answers from the client.
 --
 --     local relay = require "spec.support.relay"
 --     local between = relay.new()                         -- in front of $AMQP_URL
 --     -- a process connects to between.url, then:
 --     local came_so_far = between:run(function (frame) return frame.method == "queue.delete" end)
---     between:swallow()                                   -- the broker has done it, and the client does not know
+--     between:swallow()                                   -- the broker has done it, and the client is not told
 --     between:close()
 --
--- It works only while the test runs it: nothing passes in between.
+-- It runs only inside of its methods: nothing passes between the calls.
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
 local socket = require "socket"
@@ -20,7 +20,7 @@ local until_true = require "spec.support.until"
 local relay = {}
 relay.__index = relay
 
---- A new one. It is closed by its user.
+--- A new relay. The caller closes it.
 function relay.new()
   local self = setmetatable({ listener = assert(socket.bind("127.0.0.1", 0)), links = {} }, relay)
   local _, port = self.listener:getsockname()
@@ -54,13 +54,13 @@ end
 
 local UNANSWERED = { ["basic.publish"] = true, ["basic.ack"] = true, ["basic.nack"] = true, ["basic.reject"] = true }
 
---- Whether a frame of the client's is asked on a channel, and does anything there.
+--- Whether a frame of the client is a request on a channel that may change something.
 function relay.is_step(frame)
   local method = frame.channel and frame.channel > 0 and frame.method
   return method and not method:find "%-ok$"
 end
 
---- Whether it is also answered there. (A publish is answered in its own way.)
+--- Whether it also gets an answer there. (A publish is confirmed instead.)
 function relay.is_request(frame)
   return relay.is_step(frame) and not UNANSWERED[frame.method] and not frame.no_wait
 end
@@ -70,7 +70,7 @@ local function is_answer(frame)
   return method and (method:find "%-ok$" or method == "channel.close")
 end
 
--- Hands on one frame, and gives it; nil when no whole one is here.
+-- Passes on one frame, and returns it; nil if no whole frame has arrived.
 local function hand_on(link)
   local bytes = link.bytes
   local size = bytes:sub(1, 4) == "AMQP" and 8 or #bytes >= 7 and lua53.unpack(">I4", bytes, 4) + 8
@@ -108,7 +108,7 @@ function relay:answer(link)
   if closed then self:drop(link) end
 end
 
---- Waits until the broker has answered all it was asked, and keeps the answers from the administrator.
+--- Waits until the broker has answered every request, and withholds the answers from the client, an administrator.
 function relay:swallow()
   for link in pairs(self.links) do
     until_true(function ()
@@ -118,7 +118,7 @@ function relay:swallow()
   end
 end
 
---- One look around, as long as it may take, or so many seconds. True if `stop` said yes, as for run().
+--- One round of select, until something arrives, or for so many seconds. True if `stop` returned true, as for run().
 function relay:turn(stop, seconds)
   local sockets = { self.listener }
   for link in pairs(self.links) do
@@ -133,14 +133,14 @@ function relay:turn(stop, seconds)
   end
 end
 
---- Whether the client was here, and has gone.
+--- Whether the client was connected, and has closed its connection.
 function relay:has_ended()
   self.served = self.served or next(self.links) ~= nil
   return self.served and next(self.links) == nil
 end
 
---- Hands frames on until `stop` says yes to one that was handed on (true), or the administrator has gone (false).
--- Without `stop` the administrator's frames are kept, only answers get through.
+--- Passes frames on until `stop` returns true for a passed frame (true), or the administrator has disconnected (false).
+-- Without `stop` the administrator's frames are kept, and only answers pass.
 function relay:run(stop)
   local deadline = socket.gettime() + 100
   while not self:turn(stop) do

@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Rows of `make bench`: what was measured, how far it scattered, and what it may be at most.
+--- Rows of `make bench`: a measurement, its spread, and its budget (its limit).
 --
 --     local rows = require "spec.support.rows"
---     rows.ratio("this / that", 1.20, 50, this, that)     -- in turns; the ratio of their medians
+--     rows.ratio("this / that", 1.20, 50, this, that)     -- runs both in turns; the ratio of their medians
 --     rows.compare("the same", 1.20, times, other_times)  -- measured by the caller, also in turns
 --     rows.row("something, KiB", "<= 24", value <= 24, ("%.1f"):format(value))
 --     rows.plain("something without a budget", "12")
 --
--- Rows with a budget also go to the file $BENCH_ROWS, of which `rows.summary` makes the table at the end.
+-- Rows with a budget also go to the file $BENCH_ROWS; `rows.summary` prints the table of these at the end.
 local bare = require "bare"
 
 local rows = {}
@@ -18,7 +18,7 @@ local ROUNDS = tonumber(os.getenv "ROUNDS") or 15
 
 io.stdout:setvbuf("line")
 
---- What a share of the values lies below; the list gets sorted.
+--- The quantile of a list; sorts the list.
 function rows.quantile(list, share)
   table.sort(list)
   return list[math.min(#list, math.floor(#list * share) + 1)]
@@ -26,12 +26,12 @@ end
 
 function rows.median(list) return rows.quantile(list, 0.5) end
 
---- The quartiles of a list, as text: half of the values lie between them.
+--- The quartiles of a list, as text: half of the values are between them.
 function rows.spread(list, pattern)
   return (pattern .. "-" .. pattern):format(rows.quantile(list, 0.25), rows.quantile(list, 0.75))
 end
 
---- How many rounds there are to be; $ROUNDS.
+--- The number of rounds; $ROUNDS.
 rows.rounds = ROUNDS
 
 function rows.seconds(fn, ...)
@@ -40,7 +40,7 @@ function rows.seconds(fn, ...)
   return bare.now() - start
 end
 
---- Runs both sides in turns; how long a single call of each took, round by round.
+--- Runs both sides in turns; returns how long a single call of each took, round by round.
 local function measure(calls, ours, theirs)
   local mine, bares = {}, {}
   for round = 0, ROUNDS do -- the first round warms up
@@ -62,7 +62,7 @@ end
 
 local LINE = "%-54s %8s  %-11s  budget %-8s %s"
 
---- One with a budget. `spread`: the quartiles, as text.
+--- A row with a budget. `spread`: the quartiles, as text.
 function rows.row(what, budget, is_fine, value, spread)
   local word = is_fine and "ok" or "over"
   print(LINE:format(what, value, spread or "", budget, word))
@@ -74,8 +74,8 @@ function rows.plain(what, value, spread)
   print((("%-54s %8s  %s"):format(what, value, spread or ""):gsub("%s+$", "")))
 end
 
---- Times of ours and of what rabbitmq-c alone does, taken in turns: the ratio of the medians, and between what the
--- ratios of the turns scatter. `at_least`: of the rates, and to be no less than the budget.
+--- Times of the library and of rabbitmq-c alone, measured in turns: prints the ratio of the medians, and the quartiles
+-- of the ratios of the turns. `at_least`: the values are rates, and the budget is a lower limit.
 function rows.compare(what, budget, mine, bares, at_least)
   local ratios = {}
   for i = 1, #mine do ratios[i] = at_least and bares[i] / mine[i] or mine[i] / bares[i] end
@@ -116,7 +116,7 @@ local function processors()
   return count
 end
 
---- What all was measured on, and how busy that was.
+--- Prints the machine of the measurements, and its load.
 function rows.machine()
   local jit = rawget(_G, "jit")
   print(("machine: %d processors, %s; Linux %s; load %s"):format(processors(),
@@ -127,7 +127,7 @@ function rows.machine()
   raw:close()
 end
 
---- The table at the end: all rows that have a budget.
+--- Prints the table at the end: all rows that have a budget.
 function rows.summary()
   local path, over = os.getenv "BENCH_ROWS", 0
   local count = 0

@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The smallest event loop that sessions over bytes can live in: select() and coroutines. It is what docs/drivers.md
--- shows to those who write a driver, and a proof that nothing more is asked of one. (It looks names up as the system
--- does, which makes all wait, and its clock is the wall's; a real one does better. It has no TLS.)
+--- The smallest event loop that can carry sessions over bytes: select() and coroutines. docs/drivers.md refers authors
+-- of drivers to it; it shows that a driver needs no more than this. (Its name resolution is the system's, which blocks
+-- the loop, and it uses the wall clock; a real driver does better. It has no TLS.)
 --
 --     local loop = require "spec.support.select_loop"
 --     loop.spawn(function() … end)
---     loop.run()                      -- until nobody is left who could go on
+--     loop.run()                      -- until no coroutine can go on
 local running = require "amqplocks.compat.pcall".running
 local socket = require "socket"
 
 local loop = {}
 
--- ---- the loop: each coroutine that waits has an entry, { thread =, at =, reads =, writes = }
+-- ---- the loop: each waiting coroutine has an entry, { thread =, at =, reads =, writes = }
 
 local ready, waiting, is_stopped = {}, {}, nil
 
@@ -22,15 +22,15 @@ local function wake(entry)
   waiting[entry] = nil
 end
 
--- Returns when something has woken the entry, or the time is over.
+-- Returns when the entry was woken, or the time is over.
 local function wait(entry, seconds)
   entry.thread, entry.at = running(), seconds and socket.gettime() + seconds
   waiting[entry] = true
   coroutine.yield()
-  waiting[entry] = nil -- also when it was somebody else who resumed us
+  waiting[entry] = nil -- also if other code resumed this coroutine
 end
 
--- Has those wake who can go on, or whose time is over; or nobody, at `finish`. False: nobody ever will.
+-- Waits until some coroutines can go on or their time is over, or until `finish`. False: no coroutine can ever go on.
 local function look(finish)
   local readers, writers, nearest = {}, {}, finish
   for entry in pairs(waiting) do
@@ -56,8 +56,8 @@ local function resume(thread)
   if not fine then error(debug.traceback(thread, problem), 0) end
 end
 
---- Returns true when nobody is left, or all that are left wait for one another; false when it was stopped, or the time
--- is over.
+--- Returns true when no coroutine is left, or all that are left wait for one another; false if the loop was stopped, or
+-- the time is over.
 function loop.run(seconds)
   local finish = seconds and socket.gettime() + seconds
   is_stopped = false
@@ -71,7 +71,7 @@ end
 
 function loop.stop() is_stopped = true end
 
---- Forgets all there is.
+--- Forgets all coroutines.
 function loop.clear() ready, waiting = {}, {} end
 
 function loop.sleep(seconds) wait({}, seconds) end
@@ -124,7 +124,7 @@ function Socket:read(seconds)
   local deadline = seconds and socket.gettime() + seconds
   while not self.closed do
     local bytes, problem, some = self.raw:receive(8192)
-    if bytes then await(self, "reads", socket.gettime() + 0.001) end -- there is more: the others have a turn
+    if bytes then await(self, "reads", socket.gettime() + 0.001) end -- more is ready: others run first
     bytes = bytes or some
     if #bytes > 0 then return bytes end
     if problem ~= "timeout" then return nil, problem end
@@ -158,7 +158,7 @@ local function dial(address, port, deadline)
   local connected, problem = self.raw:connect(address, port)
   while not connected and problem == "timeout" do
     if not await(self, "writes", deadline) then break end
-    connected, problem = self.raw:connect(address, port) -- once more, which tells what has become of it
+    connected, problem = self.raw:connect(address, port) -- a second call returns the result of connecting
     if problem == "already connected" then connected = true end
   end
   if connected then

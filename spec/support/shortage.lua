@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Taking memory away: from the C module and from rabbitmq-c (programs/shortage.c), and from a Lua in a host of its own
+--- Failing allocations: in the C module and in rabbitmq-c (programs/shortage.c), and in a Lua with a host of its own
 -- (programs/starved.c).
 --
 --     setup(shortage.begin)
@@ -18,7 +18,7 @@ local OURS, THEIRS = 0, 1
 local shortage = {}
 
 function shortage.begin()
-  if jit then -- what it compiles may hold on to what is looked for here
+  if jit then -- compiled code may keep references to the objects that this looks for
     jit.off()
     jit.flush()
   end
@@ -35,8 +35,8 @@ function shortage.over()
   if jit then jit.on() end
 end
 
---- Nothing of ours is left. Of rabbitmq-c's own there may be what it forgets itself when a second allocation fails
--- behind a first one (0.11 a connection's buffer): one block for each failure, where what we forget would be many.
+--- Checks that the library has freed all its blocks. rabbitmq-c itself leaks a block when a second allocation fails
+-- after a first one (0.11: a connection's buffer): one block for each failure. A leak of the library would be many.
 function shortage.look_for_leaks(failed, n)
   collectgarbage()
   collectgarbage()

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the specs of locks on a real broker share: connections that end with the test, semaphores that nobody else
--- uses, the other side's view of them, and the check that nothing is left behind.
+--- Common functions of the specs of locks on a real broker: connections that end with the test, semaphores of unique
+-- names, the view of other clients, and the check that nothing is left behind.
 --
 --     local stage = require "spec.support.stage"
 --     after_each(stage.clear)
@@ -29,22 +29,22 @@ local SLOT = { durable = true, arguments = {
 
 -- Connections -------------------------------------------------------------------------------------------------------
 
---- A connection of the library, to $AMQP_URL unless told.
+--- A connection of the library, to $AMQP_URL by default.
 function stage.connect(url, options)
   local new = assert(amqplocks.connect(url, options))
   table.insert(connections, new)
   return new
 end
 
---- A raw connection. Arguments as for client.connect.
+--- A connection of the raw client. Arguments as for client.connect.
 function stage.client(...)
   local new = assert(client.connect(...))
   table.insert(clients, new)
   return new
 end
 
---- A second process, with a connection `conn` to $AMQP_URL unless told and a semaphore `sem` by this name. Options are
--- Lua source.
+--- A second process, with a connection `conn` (to $AMQP_URL by default) and a semaphore `sem` of this name. The options
+-- are Lua source.
 function stage.process(name, options, url)
   local new = process.start()
   new:run("conn = assert(require('amqplocks').connect(..., " .. (options or "nil") .. "))", url)
@@ -54,25 +54,25 @@ end
 
 -- Semaphores --------------------------------------------------------------------------------------------------------
 
---- The name of slot i's queue, and of its holder's.
+--- The name of slot i's queue, and of its holder's queue.
 function stage.slot(name, i) return ("%s-%d-A"):format(name, i) end
 function stage.holder(name, i) return ("%s-%d-B"):format(name, i) end
 
---- A name that nobody else uses, with something at its end.
+--- A unique name, with a suffix.
 function stage.name(suffix)
   local name = client.unique("lock") .. (suffix or "")
   semaphores[name] = 1
   return name
 end
 
---- A name for a mutex, whose doorbell, which those who wait make, is deleted at the end of the test.
+--- A name for a mutex. Its doorbell, which waiters declare, is deleted at the end of the test.
 function stage.mutex()
   local name = stage.name()
   stage.undo(function() stage.delete(name .. "-mutexbell") end)
   return name
 end
 
---- Adds slots first … last to a semaphore, by hand. The arguments are those of the design unless given.
+--- Adds slots first … last to a semaphore, without the library. The arguments are those of the design unless given.
 function stage.add(name, first, last, options)
   semaphores[name] = math.max(semaphores[name], last)
   for i = first, last do assert(client.shared():declare(stage.slot(name, i), options or SLOT)) end
@@ -81,20 +81,20 @@ end
 --- The name of a semaphore's doorbell.
 function stage.bell(name) return name .. "-bell" end
 
---- Puts so many tokens into a doorbell, as who rings does.
+--- Puts so many tokens into a doorbell, as a client that rings does.
 function stage.ring(name, tokens)
   for _ = 1, tokens do
     assert.equal("present", client.shared():probe(stage.bell(name), { type = "amqplocks.token", delivery_mode = 2 }))
   end
 end
 
---- Makes a doorbell, with so many tokens in it.
+--- Declares a doorbell, with so many tokens in it.
 function stage.hang(name, tokens)
   assert(client.shared():declare(stage.bell(name), { durable = true, arguments = { ["x-queue-type"] = "classic" } }))
   stage.ring(name, tokens)
 end
 
---- A semaphore of so many slots, with its doorbell; gives its name.
+--- A semaphore of so many slots, with its doorbell; returns its name.
 function stage.semaphore(slots, suffix)
   local name = stage.name(suffix)
   stage.hang(name, slots)
@@ -102,19 +102,19 @@ function stage.semaphore(slots, suffix)
   return name
 end
 
---- Deletes a queue that is nobody's own.
+--- Deletes a queue that is not exclusive.
 function stage.delete(queue) assert(client.shared():delete(queue)) end
 
---- Takes a slot away, as an administrator would.
+--- Deletes a slot, as an administrator would.
 function stage.remove(name, i) stage.delete(stage.slot(name, i)) end
 
---- What an operation comes to that was begun without waiting for it.
+--- Waits for an operation that was begun without waiting; returns its result.
 function stage.finish(conn, operation)
   return await(conn._driver, nil, function() return operation end)
 end
 
---- Takes a slot, by try_acquire unless there are options for acquire, and holds it to the end of the test unless it is
--- released, whether or not the test keeps the lock.
+--- Acquires a slot, by try_acquire unless there are options for acquire. It is held until it is released or the test
+-- ends, whether or not the test keeps a reference to the lock.
 function stage.take(semaphore, options)
   local lock
   if options then lock = assert(semaphore:acquire(options)) else lock = assert(semaphore:try_acquire()) end
@@ -124,7 +124,7 @@ end
 
 -- The other side --------------------------------------------------------------------------------------------------
 
---- Whether slot i is held: its holder's queue is exclusive, and not ours.
+--- Whether slot i is held: its holder's queue is exclusive to another connection.
 function stage.held(name, i) return client.shared():locked(stage.holder(name, i)) end
 
 --- Whether nobody holds slot i.
@@ -141,9 +141,9 @@ end
 local occupant = {}
 occupant.__index = occupant
 
---- Holds slot i by hand, on a connection of its own to the address given or $AMQP_URL.
---     occupant:await_looks(3)  waits until somebody has asked three more times, by publishing, whether the slot is free
---     occupant:asked()         whether somebody has asked once more by now
+--- Holds slot i without the library, on a connection of its own to the given address or $AMQP_URL.
+--     occupant:await_looks(3)  waits until clients have probed it three more times, by publishing
+--     occupant:asked()         whether a client has probed it once more by now
 --     occupant:release()
 function stage.occupy(name, i, url)
   local self = setmetatable({ channel = stage.client(url):channel(), queue = stage.holder(name, i) }, occupant)
@@ -164,7 +164,7 @@ function occupant:release() assert(self.channel:call{ method = "queue.delete", q
 -- Results -----------------------------------------------------------------------------------------------------------
 
 --- Checks that a call failed as it should: with nil (held: false), a message that begins with the code, and the code.
--- Gives the message.
+-- Returns the message.
 function stage.fails(code, result, message, got)
   assert(not result, "it did not fail")
   assert.equal(code, got, message)
@@ -172,9 +172,9 @@ function stage.fails(code, result, message, got)
   return message
 end
 
---- Has something time out, with ever more patience until there is to see what the test is about: how long it takes to
--- come that far depends on the broker. `act` is given seconds, and gives nil, message, "timeout"; `shows` is given the
--- message. Gives the message and the seconds.
+--- Lets an operation time out, with longer and longer timeouts, until its message shows what the test is about: how
+-- long it takes to come that far depends on the broker. `act` gets seconds, and returns nil, message, "timeout";
+-- `shows` gets the message. Returns the message and the seconds.
 function stage.times_out(act, shows)
   local patience, message = 0.05, nil
   until_true(function()
@@ -185,12 +185,12 @@ function stage.times_out(act, shows)
   return message, patience
 end
 
---- Takes what `held` holds, which is let go of when whoever waits has been told so often, at most once a second, and
--- for this reason.
+--- Acquires a lock that `held` holds. The holder releases it when the waiter was told `times` times, at most once a
+-- second, that it waits, and for this reason.
 function stage.take_told(lockable, held, times, reason)
   local told = 0
   local lock = stage.take(lockable, { timeout = 60, poll = 600, on_wait = function(seconds, why)
-    if told == times then return end -- what is said from here on depends on who is how quick
+    if told == times then return end -- later reports depend on timing
     assert.is_true(seconds >= told)
     assert.equal(reason, why)
     told = told + 1
@@ -200,16 +200,16 @@ function stage.take_told(lockable, held, times, reason)
   return lock
 end
 
---- Whether a time, in seconds since the epoch, is between `before`, of os.time(), and now: not of that, which lags.
+--- Whether a time, in seconds since the epoch, is between `before`, from os.time(), and now. Now is not taken from
+-- os.time(), which lags.
 function stage.is_since(before, time) return before <= time and time <= socket.gettime() + 0.001 end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
---- Has something done at the end of the test, however it ends, the last thing first.
+--- Runs fn at the end of the test, also if the test fails; the last one first.
 function stage.undo(fn) table.insert(undone, fn) end
 
---- Raises an alarm, of the memory or of the named resource, until the end of the test, and waits until it has reached
--- the connections.
+--- Raises an alarm (memory by default) until the end of the test. Waits until the connections are notified.
 function stage.alarm(resource)
   stage.undo(function() broker.suite:alarm(false, resource) end)
   broker.suite:alarm(true, resource)
@@ -218,7 +218,7 @@ function stage.alarm(resource)
     probing:channel():publish{ routing_key = "none" }
     return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
   end)
-  probing:abort() -- it would not be heard saying goodbye
+  probing:abort() -- the broker would not read connection.close
 end
 
 local function clear_semaphore(name, slots)
@@ -230,12 +230,12 @@ local function clear_semaphore(name, slots)
   assert(not client.shared():exists(name .. "-admin"), "somebody still administers " .. name)
 end
 
---- To be called after each test: ends what it began, checks that no slot of its semaphores is held, deletes them.
+--- Call this after each test: it ends what the test began, checks that no slot of its semaphores is held, deletes them.
 function stage.clear()
   local old_connections, old_clients, old_semaphores, old_undone = connections, clients, semaphores, undone
-  connections, clients, kept, semaphores, undone = {}, {}, {}, {}, {} -- first, so that one test's trouble stays its own
+  connections, clients, kept, semaphores, undone = {}, {}, {}, {}, {} -- first: a failure does not affect other tests
   local trouble
-  local function try(fn, ...) -- one failure does not keep the rest from being done
+  local function try(fn, ...) -- the rest is done also after a failure
     local fine, problem = pcall(fn, ...)
     trouble = trouble or not fine and problem or nil
   end
@@ -247,9 +247,9 @@ function stage.clear()
   if trouble then error(trouble, 0) end
 end
 
-local RUN = client.unique("lock"):match("^(.*%.)%d+$") -- what the names of this run begin with
+local RUN = client.unique("lock"):match("^(.*%.)%d+$") -- the prefix of all names of this run
 
---- To be called at the end of a file: no queue of this run is left on the broker, whatever it is called.
+--- Call this at the end of a file: it checks that no queue of this run is left on the broker.
 function stage.check()
   if broker.suite then broker.suite:assert_none(RUN) end
 end

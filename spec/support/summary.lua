@@ -1,11 +1,11 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 -- SPDX-License-Identifier: MIT
 
--- An output handler for busted: a line for each spec file, what failed in full, and at the end, alone on its line,
--- "N passed, N failed". A spec that could not be run counts as failed. With $SUMMARY_FILE the two numbers go there
--- instead, and after them what failed, for spec/support/suite to put together; a file's line is then written when it
--- ends, all of it at once, since several processes write to the same place. With $PROGRESS_FILE "passed failed" of the
--- file under way stands there.
+-- An output handler for busted. It prints a line for each spec file, the failures in full, and at the end, on a line of
+-- its own, "N passed, N failed". A spec that could not run counts as failed. With $SUMMARY_FILE the two numbers go to
+-- that file, followed by the failures; spec/support/suite combines these files. The line of a file is then written at
+-- its end, in one write, since several processes write to the same place. With $PROGRESS_FILE that file holds "passed
+-- failed" of the running spec file.
 
 local pretty = require "pl.pretty"
 
@@ -42,7 +42,7 @@ return function(options)
     return nil, true
   end
 
-  -- Read at any time: so it takes its place whole.
+  -- Other processes read it at any time, so it is replaced atomically.
   local function test_end()
     local out = progress and before and io.open(progress .. ".new", "w")
     if out then

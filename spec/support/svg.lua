@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Pictures: lines, boxes and words, written as SVG.
+--- Pictures: lines, boxes and text, written as SVG.
 --
 --     local picture = require "spec.support.svg".new(800, 400)
 --     picture:line(x1, y1, x2, y2, { stroke = "#888", ["stroke-dasharray"] = "2 4" })
 --     picture:path({ { x, y }, … }, { stroke = "#c00" })    -- one line through all of them
---     picture:box(x, y, width, height, { fill = "#eee" }, "what it tells whoever points at it")
+--     picture:box(x, y, width, height, { fill = "#eee" }, "the tooltip")
 --     picture:dot(x, y, radius, { fill = "#c00" })
 --     picture:text(x, y, "words", { ["text-anchor"] = "middle" })
---     picture.height = 500                                  -- may be known last
---     picture.title = "what it shows"                       -- what a screen reader says
+--     picture.height = 500                                  -- may be set last
+--     picture.title = "what it shows"                       -- for screen readers
 --     picture.css = ".paper { fill: #eee } .ink { … }"      -- the background is of class paper
 --     picture:save("build/picture.svg")                     -- or picture:source()
 local svg = {}
@@ -22,7 +22,7 @@ local function escaped(text) return (tostring(text):gsub('[&<>"]', ESCAPED)) end
 
 local function number(value) return type(value) == "number" and ("%.6g"):format(value) or escaped(value) end
 
--- In alphabetical order, so that the same picture is the same file.
+-- In alphabetical order, so that equal pictures are equal files.
 local function attributes(...)
   local list, all = {}, {}
   for i = 1, select("#", ...) do
@@ -33,7 +33,7 @@ local function attributes(...)
   return table.concat(list)
 end
 
--- The second of two styles has its way.
+-- The second of two styles takes precedence.
 local function element(name, content, ...)
   local opening = "<" .. name .. attributes(...)
   return content and opening .. ">" .. content .. "</" .. name .. ">" or opening .. "/>"
@@ -62,7 +62,7 @@ function svg:dot(x, y, radius, style) add(self, "circle", nil, { cx = x, cy = y,
 
 function svg:text(x, y, words, style) add(self, "text", escaped(words), { x = x, y = y }, style) end
 
---- All of it, as text.
+--- The SVG source.
 function svg:source()
   local parts = {}
   if self.title then table.insert(parts, element("title", escaped(self.title))) end

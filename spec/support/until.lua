@@ -3,14 +3,14 @@
 
 local socket = require "socket"
 
---- Waits for a condition, never for luck: asks again and again until it holds, or fails the test at the deadline.
+--- Waits for a condition, not for a fixed time: asks again and again until it holds, or fails the test at the deadline.
 --
 --     local until_true = require "spec.support.until"
 --     until_true(function () return not client:exists(queue) end)
 --
--- @tparam function fn what must become true; a second result says, when it does not, how things stand
--- @tparam[opt=5] number seconds how long it may take
--- @return what fn returned in the end
+-- @tparam function fn returns whether the condition holds; a second result describes the state when it does not
+-- @tparam[opt=5] number seconds the deadline
+-- @return the last result of fn
 return function (fn, seconds)
   seconds = seconds or 5
   local deadline, pause = socket.gettime() + seconds, 0.001

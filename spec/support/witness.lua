@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Did the old holder know before the next one had the slot? Asked of two processes that write down, by one clock, what
--- they see. Neither can see the moment itself: the holder's knowledge came between two looks, the slot changed hands
--- during an attempt. So there are three answers: "before" and "after" are certain, "unknown" is a process that was not
--- scheduled for longer than what is to be told apart.
+--- Was the old holder told of its loss before the next one had the slot? Two processes record what they see, by one
+-- clock. Neither sees the moment itself: the holder's knowledge changed between two checks, and the slot changed hands
+-- during an attempt. So there are three verdicts: "before" and "after" are certain. "unknown" means that a process was
+-- not scheduled for longer than the difference.
 --
 --     setup(witness.build)
 --     teardown(process.remove_modules)
 --     local holder, rival = witness.start(), witness.start()
 --     holder:run("locks = …")
---     witness.watch(holder)                          -- in a loop, from now on
---     witness.take(rival, name, 3)                   -- the next three slots to come free
---     … something bad happens …
+--     witness.watch(holder)                          -- checks in a loop, from now on
+--     witness.take(rival, name, 3)                   -- the next three slots that are released
+--     … a fault …
 --     local taken = witness.taken(rival)             -- waits until it has them: { [slot] = { began =, ended = } }
 --     local seen = witness.seen(holder)              -- { [lock] = { held =, denied =, code = } }
 --     witness.verdict(seen[1], taken[1])             -- "before", and by how many seconds at least
@@ -22,13 +22,13 @@ local witness = {}
 
 local cpath, clock
 
---- To be called before the file's tests.
+--- Call this before the file's tests.
 function witness.build()
   cpath = process.c_module("clock")
   clock = assert(package.loadlib((cpath:gsub("%?%.so;$", "clock.so")), "luaopen_clock"))()
 end
 
---- What the clock says now.
+--- The time by this clock.
 function witness.now() return clock.now() end
 
 --- A second process that can be a witness.
@@ -41,17 +41,17 @@ function witness.start()
   return new
 end
 
---- Has a process look at its `locks` until it is asked what it saw. `pause`: seconds after each round of looks.
+--- A process checks its `locks` until it is asked for its records. `pause`: seconds after each round of checks.
 function witness.watch(holder, pause) holder:run("return witness.watch(locks, spec, ...)", pause or 0) end
 
 function witness.seen(holder)
-  holder:begin("return #locks") -- which ends the watch
+  holder:begin("return #locks") -- this ends the watch
   local seen, list = {}, { holder:finish() }
   for i = 1, holder:finish() do seen[i] = { held = list[i * 3 - 2], denied = list[i * 3 - 1], code = list[i * 3] } end
   return seen
 end
 
---- Has a process take so many slots of a semaphore as they come free, or, without a number, all that do.
+--- A process acquires so many slots of a semaphore as they are released, or, without a number, every one that is.
 function witness.take(rival, name, count)
   rival.takes_all = not count
   rival:begin([[
@@ -64,10 +64,10 @@ function witness.take(rival, name, count)
   ]], name, count or 1e9)
 end
 
---- Whether it has taken this slot by now.
+--- Whether it has acquired this slot by now.
 function witness.has(rival, slot) return rival:output():find(("took %d\n"):format(slot), 1, true) ~= nil end
 
---- What it took: waits until it has as many as it should; all that it has by now, when it was not told how many.
+--- The slots that it acquired: waits until it has the requested number; without a number, all slots until now.
 function witness.taken(rival)
   if rival.takes_all then rival:begin("return true") end
   local list, taken = { rival:finish(30) }, {}
@@ -76,8 +76,8 @@ function witness.taken(rival)
   return taken
 end
 
---- "before": not held had been said before the attempt began that got the slot; "after": held was still said when
--- asked after that attempt had succeeded. And the seconds between.
+--- "before": the holder was told that it does not hold the slot before the attempt began that acquired the slot.
+-- "after": it was told that it holds the slot after that attempt had succeeded. Also returns the seconds between.
 function witness.verdict(seen, taken)
   if seen.denied and seen.denied < taken.began then return "before", taken.began - seen.denied end
   if seen.held and seen.held > taken.ended then return "after", seen.held - taken.ended end

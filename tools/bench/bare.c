@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What the budgets are measured against: rabbitmq-c alone, in the shortest loops that do the broker's part of a lock's
- * work, as a Lua module, so that both run interleaved in one process. And an empty C method, for calls without I/O. */
+ * The baseline of the budgets: rabbitmq-c alone, in the shortest loops that do the broker's part of a lock's work. It
+ * is a Lua module, so that both sides run interleaved in one process. It also has an empty C method, as baseline for
+ * calls without I/O. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <malloc.h>
@@ -24,7 +25,7 @@
 #endif
 
 #define TYPE "amqplocks.bench.bare"
-#define MOST 4096 /* publishes in one go */
+#define MOST 4096 /* publishes at once */
 
 static amqp_connection_state_t check(lua_State *L) {
   return *(amqp_connection_state_t *)luaL_checkudata(L, 1, TYPE);
@@ -85,7 +86,7 @@ static int declare_bind_delete(lua_State *L) {
   return 0;
 }
 
-/* connection:declare(queue), connection:delete(queue): one half of it */
+/* connection:declare(queue), connection:delete(queue): declare_delete in two steps */
 static int declare(lua_State *L) {
   amqp_connection_state_t state = check(L);
   amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
@@ -102,8 +103,8 @@ static int delete (lua_State *L) {
   return fine ? 0 : luaL_error(L, "delete failed");
 }
 
-/* connection:publish(name, first, count, kind): mandatory publishes to name-1-A, name-2-A, … in one go, and their
- * confirms; kind: "A" unless told */
+/* connection:publish(name, first, count, kind): mandatory publishes to name-1-A, name-2-A, … at once, and their
+ * confirms; kind: "A" by default */
 static int publish(lua_State *L) {
   amqp_connection_state_t state = check(L);
   const char *name = luaL_checkstring(L, 2), *kind = luaL_optstring(L, 5, "A");
@@ -125,7 +126,7 @@ static int publish(lua_State *L) {
     if (amqp_simple_wait_frame(state, &frame) != AMQP_STATUS_OK) abort();
     if (frame.frame_type == AMQP_FRAME_METHOD && frame.payload.method.id == AMQP_BASIC_ACK_METHOD) {
       const amqp_basic_ack_t *ack = frame.payload.method.decoded;
-      int last = (int)(ack->delivery_tag - before) - 1; /* out of order, and many at a time */
+      int last = (int)(ack->delivery_tag - before) - 1; /* confirms come out of order, and one may be for many */
       for (int i = ack->multiple ? 0 : last; i <= last; i++) {
         left -= !confirmed[i];
         confirmed[i] = 1;
@@ -136,7 +137,7 @@ static int publish(lua_State *L) {
   return 0;
 }
 
-/* Whether there is such a queue: one mandatory publish, and its confirm awaited. */
+/* Whether the queue exists: one mandatory publish, and its confirm is awaited. */
 static bool exists(amqp_connection_state_t state, const char *name, int slot, char kind) {
   char queue[256];
   bool returned = false;
@@ -149,13 +150,13 @@ static bool exists(amqp_connection_state_t state, const char *name, int slot, ch
     amqp_maybe_release_buffers_on_channel(state, frame.channel);
     returned = returned || id == AMQP_BASIC_RETURN_METHOD;
     if (id == AMQP_BASIC_ACK_METHOD) return !returned;
-    if (id == AMQP_BASIC_NACK_METHOD) return true; /* it is going away */
+    if (id == AMQP_BASIC_NACK_METHOD) return true; /* it is being deleted */
   }
 }
 
-/* connection:acquire_in_turn(name) -> slot: a semaphore's slots, asked for one question at a time until one exists that
- * nobody holds; its holder's queue declared, and the slot looked at once more. Not on a connection that publish() has
- * counted its tags on. */
+/* connection:acquire_in_turn(name) -> slot: probes a semaphore's slots, one question at a time, until one exists that
+ * is free. Then it declares the holder's queue, and probes the slot once more. Do not use it on a connection on which
+ * publish() counts delivery tags. */
 static int acquire_in_turn(lua_State *L) {
   amqp_connection_state_t state = check(L);
   const char *name = luaL_checkstring(L, 2);
@@ -172,8 +173,8 @@ static int acquire_in_turn(lua_State *L) {
   }
 }
 
-/* connection:occupy(name, first, last): the holders' queues of these slots, declared in one go; they live as long as
- * the connection */
+/* connection:occupy(name, first, last): declares the holders' queues of these slots at once; they live as long as the
+ * connection */
 static int occupy(lua_State *L) {
   amqp_connection_state_t state = check(L);
   const char *name = luaL_checkstring(L, 2);
@@ -215,7 +216,7 @@ static int server(lua_State *L) {
   return 1;
 }
 
-/* connection:get_nack(queue, times): a message, got and given back */
+/* connection:get_nack(queue, times): gets a message and requeues it */
 static int get_nack(lua_State *L) {
   amqp_connection_state_t state = check(L);
   amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
@@ -234,7 +235,8 @@ static int get_nack(lua_State *L) {
   return 0;
 }
 
-/* connection:take_nack(queue, times): a message, consumed and given back, the consumer registered as long as it is had */
+/* connection:take_nack(queue, times): consumes a message and requeues it; the consumer is registered while the message
+ * is held */
 static int take_nack(lua_State *L) {
   amqp_connection_state_t state = check(L);
   amqp_bytes_t queue = amqp_cstring_bytes(luaL_checkstring(L, 2));
@@ -289,7 +291,7 @@ static int now(lua_State *L) {
   return 1;
 }
 
-/* bare.version() -> rabbitmq-c's */
+/* bare.version() -> the version of rabbitmq-c */
 static int version(lua_State *L) {
   lua_pushstring(L, amqp_version());
   return 1;
@@ -330,7 +332,7 @@ int luaopen_bare(lua_State *L) {
   lua_setfield(L, -2, "__gc");
   lua_newtable(L);
   for (const luaL_Reg *method = methods; method->name; method++) {
-    memset(lua_newuserdata(L, sizeof(uint64_t)), 0, sizeof(uint64_t)); /* publish counts in it */
+    memset(lua_newuserdata(L, sizeof(uint64_t)), 0, sizeof(uint64_t)); /* publish counts delivery tags in it */
     lua_pushcclosure(L, method->func, 1);
     lua_setfield(L, -2, method->name);
   }

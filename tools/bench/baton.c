@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A number that processes share, and can wait for to change: in a file that each of them maps. */
+ * A number that processes share and can wait on: in a file that each of them maps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <lauxlib.h>
@@ -19,7 +19,7 @@
 
 static _Atomic uint32_t *check(lua_State *L) { return *(_Atomic uint32_t **)luaL_checkudata(L, 1, TYPE); }
 
-/* baton.open(path): made if need be, with zero in it; for as long as the process lives */
+/* baton.open(path): creates the file if needed, with zero in it; it stays open until the process ends */
 static int open_baton(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   void **box = lua_newuserdata(L, sizeof *box);
@@ -33,7 +33,7 @@ static int open_baton(lua_State *L) {
   return 1;
 }
 
-/* baton:pass() -> the number, which is one more now; wakes all who wait */
+/* baton:pass() -> the number, after incrementing it; wakes all waiting processes */
 static int pass(lua_State *L) {
   _Atomic uint32_t *baton = check(L);
   uint32_t value = atomic_fetch_add(baton, 1) + 1;
@@ -42,7 +42,7 @@ static int pass(lua_State *L) {
   return 1;
 }
 
-/* baton:await(number, seconds): returns when it is another number, or after so long */
+/* baton:await(number, seconds): returns when the number is another one, or after so many seconds */
 static int await(lua_State *L) {
   _Atomic uint32_t *baton = check(L);
   uint32_t value = (uint32_t)luaL_checknumber(L, 2);

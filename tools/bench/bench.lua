@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Ratios to what rabbitmq-c alone needs for the broker's part of the same work, in one process: the two sides of each
--- row run in turns, and the ratio is that of their medians.
+-- The time of each operation, as a ratio to the time that rabbitmq-c alone needs for the broker's part of the work.
+-- Both run in one process: the two sides of each row run in turns, and the ratio is that of their medians.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
@@ -20,7 +20,7 @@ local function acquire_and_release()
   end, function() raw:declare_delete(name .. "-bare", 50) end)
 end
 
--- In a process in which any system call that neither reads the clock nor gets memory is the end.
+-- Runs in a process that ends at any system call except those that read the clock or allocate memory.
 local CONFINED = [[
   local name, ask, confine = %q, %q, require "confine"
   local lock = assert(require("amqplocks").connect():semaphore(name):acquire())
@@ -47,7 +47,7 @@ local function held()
   lock:release()
 end
 
--- Counting 1,000 slots asks in windows of 16, 32, … 512: 1,008 questions, and 512 more to see that nothing follows.
+-- Counting 1,000 slots probes in windows of 16, 32, … 512: 1,008 probes, and 512 more to see that no slot follows.
 local function probes()
   local many = name .. "-many"
   assert(conn:admin(many):create(1000, { timeout = 120 }))

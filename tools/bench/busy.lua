@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How long it takes to find and claim the one slot that is free, behind so many that are held: as it is done here, in
--- the order of the slots and from a random one on, and with one question after the other, by rabbitmq-c. Each of our
--- tries is by a semaphore object that has not seen the semaphore before. Writes a picture of it.
+-- How long it takes to find and claim the one free slot behind many held slots. It compares the library, in the order
+-- of the slots and from a random slot on, with rabbitmq-c, which asks one question after the other. Each try of the
+-- library uses a semaphore object that has not seen the semaphore before. It also draws a picture.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -64,11 +64,11 @@ end
 -- The picture: both axes logarithmic ---------------------------------------------------------------------------------
 
 local WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 460, 70, 20, 50, 60
-local MOST = 1200 -- where the axis of busy slots ends
+local MOST = 1200 -- end of the axis of busy slots
 
 local function log10(value) return math.log(value) / math.log(10) end
 
--- The powers of ten around all values.
+-- The powers of ten below and above all values.
 local function bounds()
   local low, high = math.huge, 0
   for _, way in ipairs(ways) do

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A thread that may make no system call any more but to read the clock, to get memory and to end: any other kills the
- * process. What runs in it to the end has made none. */
+ * A thread that may make no system calls except to read the clock, to allocate memory and to end: any other call kills
+ * the process. Code that runs in it to the end has made no others. */
 #include <errno.h>
 #include <lauxlib.h>
 #include <linux/filter.h>
@@ -37,7 +37,7 @@ static int begin(lua_State *L) {
   return 0;
 }
 
-/* confine.leave(): the only way out, without anything that an end of a program otherwise brings */
+/* confine.leave(): the only way to end, without exit handlers or finalizers */
 static int leave(lua_State *L) {
   (void)L;
   _exit(0);

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Mutexes, readers and writers, uncontended, against what rabbitmq-c alone needs for the broker's part of the work.
+-- Mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the broker's part.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What a session and a lock need, and that neither grows: $OPERATIONS of them (20000), of which a million take some
--- minutes.
+-- The memory of a session and of a lock, and a check that neither grows: over $OPERATIONS operations (20000). A million
+-- take some minutes.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -39,7 +39,7 @@ local function locks()
   assert(conn:admin(name):destroy())
 end
 
--- Of each hundred operations two take a slot or a mutex, the others, being so much faster, a permit.
+-- Of each hundred operations two take a slot or a mutex. The others take a permit, which is much faster.
 local function flat()
   local EVERY = 100
   local admin, permits = conn:admin(name), conn:token_semaphore(name)
@@ -51,7 +51,7 @@ local function flat()
     assert(assert(mutex:acquire()):release())
     for _ = 3, EVERY do assert(assert(permits:acquire()):release()) end
   end
-  -- Lua's own included. The least of many: as frames come, rabbitmq-c has a page of 64 KiB more or less at times.
+  -- Includes Lua's own memory. It is the least of many values: rabbitmq-c has a page of 64 KiB more or less at times.
   local function heap()
     local least = math.huge
     for _ = 1, 20 do

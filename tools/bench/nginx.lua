@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Requests a second through nginx, two workers, eight clients: with a lock for each, on a connection of the request's
--- own or on the worker's, against the same handler without a lock, and against what rabbitmq-c alone gets out of the
--- broker on eight connections that each declare and delete. There are as many slots as clients: nobody waits for long.
+-- Requests per second through nginx, with two workers and eight clients: with a lock for each request, on a connection
+-- of the request's own or on the worker's. They are compared with the same handler without a lock, and with rabbitmq-c
+-- alone on eight connections that each declare and delete. There are as many slots as clients, so no request waits for
+-- long.
 local socket = require "socket"
 
 local amqplocks = require "amqplocks"
@@ -38,7 +39,7 @@ local server = nginx.start{
   },
 }
 
--- Answers a second, of which none may be anything but 200.
+-- Answers per second; all of them must be 200.
 local function through(path)
   local report = process.shell("wrk", "-t1", "-c" .. CLIENTS, ("-d%ds"):format(SECONDS), "--timeout", "20s",
     ("http://127.0.0.1:%d%s"):format(server.port, path))
@@ -66,7 +67,7 @@ local LOOP = [[
   return count
 ]]
 
--- Pairs of declare and delete a second, by all clients together.
+-- Pairs of declare and delete per second, by all clients together.
 local function floor(clients)
   local count = 0
   for i, client in ipairs(clients) do client:begin(LOOP, ("%s-bare-%d"):format(name, i), SECONDS) end
@@ -85,7 +86,7 @@ for round = 1, ROUNDS do
     measured[path] = measured[path] or {}
     measured[path][round] = through(path)
   end
-  socket.sleep(0.5) -- the broker buries what connections of ended requests left
+  socket.sleep(0.5) -- the broker cleans up after connections of ended requests
 end
 
 local function rate(what) return rows.median(measured[what]) end

@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Permits of a token semaphore, against what rabbitmq-c alone needs to get a message, or to consume one, and to give it
--- back. Getting is what others do; but who gets a message, instead of consuming it, is not told when it is lost.
+-- Permits of a token semaphore, as ratios to the time that rabbitmq-c alone needs to get or to consume a message, and
+-- to requeue it. Other programs use basic.get. But a client that gets a message instead of consuming it is not notified
+-- when it loses the message.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -39,7 +40,7 @@ rows.row("a permit held, KiB", "<= 24", each <= 24, ("%.1f"):format(each))
 rows.ratio(("the same with %d held / with none"):format(MANY), 1.25, TIMES, cycles(conn), cycles(other))
 for i = 1, MANY do assert(locks[i]:release()) end
 
--- With so much else to collect, Lua comes to the locks that were let go but seldom.
+-- With so much other garbage, Lua's collector seldom reaches the released locks.
 local ballast = {}
 for i = 1, 1000000 do ballast[i] = { i } end
 local fresh = assert(amqplocks.connect(nil, { name = "fresh" }))

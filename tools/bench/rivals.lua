@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Our locks beside those of others, on this machine and in this run: Redis, by a key that expires; etcd, by its lock
--- service; PostgreSQL, by advisory locks of a session. Each server has the settings it comes with, each client is a Lua
--- process. Where there is a time to live or a heartbeat, it is ten seconds.
+-- The library's locks beside other locks, on this machine and in this run: Redis, by a key that expires; etcd, by its
+-- lock service; PostgreSQL, by advisory locks of a session. Each server has its default settings, and each client is a
+-- Lua process. A time to live or a heartbeat is ten seconds.
 local bare = require "bare"
 local process = require "spec.support.process"
 local rows = require "spec.support.rows"
@@ -45,7 +45,7 @@ end
 
 print("beside: " .. table.concat(versions, ", "))
 
--- A name that this kind's locks are there under.
+-- The name of this kind's locks.
 local function lock_name(kind, suffix)
   local this = ("%s-%s"):format(name, suffix)
   if kind.more == "semaphore" then assert(conn:admin(this):resize(1)) end
@@ -61,7 +61,7 @@ end
 
 local function address(kind) return kind.server and kind.server.address or os.getenv "AMQP_URL" end
 
--- Has a process do something with a lock, without waiting for the end of it.
+-- A process begins an operation on a lock; this does not wait for the end.
 local function begin(one, what, kind, suffix)
   return one:begin(WORKER:format(what), kind.module, address(kind), lock_name(kind, suffix), TTL, kind.more)
 end
@@ -76,7 +76,7 @@ end
 
 local function line(kind, ...) print(("%-30s" .. ("%14s"):rep(select("#", ...))):format(kind.label, ...)) end
 
--- Nobody else wants it -----------------------------------------------------------------------------------------------
+-- Without contention -------------------------------------------------------------------------------------------------
 
 local function uncontended()
   local TIMES, open, times = 20, {}, {}
@@ -106,11 +106,11 @@ local function uncontended()
   end
 end
 
--- Sixteen others want it ---------------------------------------------------------------------------------------------
+-- Sixteen processes compete -------------------------------------------------------------------------------------------
 
 local workers, path = {}, os.tmpname()
 
--- When which one had it, in this order; nobody while another one did.
+-- The times at which each process held the lock, in order; fails if two held it at once.
 local function intervals(kind)
   local list = {}
   for i, one in ipairs(workers) do
@@ -119,11 +119,11 @@ local function intervals(kind)
     end
   end
   table.sort(list, function(a, b) return a.got < b.got end)
-  for i = 2, #list do assert(list[i].got >= list[i - 1].released, kind.label .. ": two had it at the same time") end
+  for i = 2, #list do assert(list[i].got >= list[i - 1].released, kind.label .. ": two held it at the same time") end
   return list
 end
 
--- All intervals, and between what times they count.
+-- All intervals, and the times between which they count.
 local function contend(kind, suffix, hold)
   for _, one in ipairs(workers) do begin(one, "prepare", kind, suffix) end
   for _, one in ipairs(workers) do one:finish() end
@@ -136,7 +136,7 @@ local function contend(kind, suffix, hold)
   return list, counted, finish
 end
 
--- From the beginning of a release until the next one has it.
+-- From the beginning of a release until the next process holds the lock.
 local function hand_overs(times, list, counted, finish)
   for i = 2, #list do
     if list[i].got >= counted and list[i].got < finish then table.insert(times, list[i].got - list[i - 1].released) end
@@ -157,7 +157,7 @@ local function handed_over()
   end
 end
 
--- How often in a second, how many of the processes, and for how long one of them did not have it.
+-- Acquisitions per second, how many processes took part, and the longest time that one of them did not hold the lock.
 local function speed(list, counted, finish)
   local count, served, last, longest = 0, 0, {}, 0
   for _, one in ipairs(list) do
@@ -184,7 +184,7 @@ local function contended()
   at_full_speed()
 end
 
--- The holder dies, or says nothing any more --------------------------------------------------------------------------
+-- The holder dies, or is silent ---------------------------------------------------------------------------------------
 
 -- A holder and, among the workers, a waiter.
 local function pair(kind, suffix, index)
@@ -195,7 +195,7 @@ local function pair(kind, suffix, index)
   return { kind = kind, suffix = suffix, holder = holder, waiter = waiter }
 end
 
--- Seconds from the strike until the waiter had it; math.huge: it was still waiting after PATIENCE seconds.
+-- Seconds from the strike until the waiter held the lock; math.huge: it still waited after PATIENCE seconds.
 local function waited(one)
   while not one.waiter:finished() do
     if bare.now() > one.at + PATIENCE then return math.huge end
@@ -204,7 +204,7 @@ local function waited(one)
   return one.waiter:finish() - one.at
 end
 
--- Strikes all holders, one right after the other; a list of times for each kind until the waiter had it.
+-- Strikes all holders, one right after the other. Returns for each kind a list of times until the waiter held the lock.
 local function strike(list, signal)
   bare.sleep(SETTLED)
   for _, one in ipairs(list) do
@@ -223,7 +223,7 @@ local function strike(list, signal)
   return times
 end
 
--- Holders of locks that end with the connection are killed one by one, those of locks that expire all at once.
+-- Holders of locks that end with the connection are killed one by one; holders of locks that expire, all at once.
 local function deaths()
   local times, list = {}, {}
   local function each(expires, fn)
@@ -242,7 +242,7 @@ local function deaths()
   return times
 end
 
--- Stopped processes do not see that the bench has died: this one does, and ends those that are still stopped.
+-- Stopped processes do not notice the end of the bench. This guard does, and kills those that are still stopped.
 local GUARD = [[
   bench=$1; shift
   setsid sh -c 'tail -f /dev/null --pid="$0"; for pid; do

@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How many round trips to the broker it takes, counted by how long it takes when the broker is 100 ms away: the best of
--- some tries, in round trips, and what is left of another one is the broker's and our own work.
+-- The number of round trips to the broker that each operation takes. It is measured by time with a broker that is 100
+-- ms away: the best of some tries, in round trips. The fraction above a whole number is the work of the broker and the
+-- library.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local distant = require "tools.bench.parts.distant"
@@ -17,7 +18,7 @@ local conn = assert(amqplocks.connect(distant.start(AWAY), { name = "far" }))
 local name = ("bench-%d"):format(os.time())
 local many = name .. "-many"
 
--- The locks it gets are let go of.
+-- Releases the locks that it acquires.
 local function trips(acquire)
   local best, release = math.huge, math.huge
   for _ = 1, TRIES do
@@ -51,7 +52,7 @@ assert(assert(rwlock:read()):release())
 row("uncontended acquire, try", 2, function() return semaphore:try_acquire() end)
 row("the same, ready to wait", 2, function() return semaphore:acquire() end)
 
--- Each by a semaphore object that has not seen it before.
+-- Each by a semaphore object that has not seen the semaphore before.
 assert(near:admin(many):create(SLOTS, { timeout = 120 }))
 raw:occupy(many, 1, SLOTS - 1)
 row(("%d of %d slots busy"):format(SLOTS - 1, SLOTS), 9, function() return conn:semaphore(many):try_acquire() end)

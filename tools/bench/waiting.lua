@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How soon the next one holds a slot, from one process to another, after a release and after the holder's death; and
--- what a waiter costs meanwhile. By one clock, which all processes share.
+-- How soon the next process holds a slot, after a release and after the holder's death; and what a waiter costs
+-- meanwhile. All processes share one clock.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
@@ -10,8 +10,8 @@ local proxy = require "spec.support.proxy"
 local rows = require "spec.support.rows"
 
 local TIMES = 10 * rows.rounds
-local LOOK = 17 -- frames of one look at a semaphore of one slot: eight ask for A and B of two, at most nine answer
-local SETTLED = 0.02 -- after this somebody who was told to wait waits
+local LOOK = 17 -- frames of one search at a semaphore of one slot: eight probe A and B of two, at most nine answer
+local SETTLED = 0.02 -- seconds after which a process that was told to wait waits
 
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
 local raw, next_raw = bare.connect(os.getenv "AMQP_URL"), bare.connect(os.getenv "AMQP_URL")
@@ -28,7 +28,7 @@ local function another()
   return other
 end
 
--- A queue changes hands between two bare connections, after as long a rest: a broker that has rested takes longer.
+-- A queue changes hands between two bare connections, after an equally long rest: a broker that was idle takes longer.
 local function bare_hand_over()
   local queue = name .. "-bare"
   raw:declare(queue)
@@ -79,7 +79,7 @@ local function after_death()
   rows.compare("SIGKILL -> next holds / exclusive declare", 4, list, declares)
 end
 
--- All that goes over its two connections, both ways, but heartbeats.
+-- All frames on its two connections, in both directions, without heartbeats.
 local function at_rest()
   local SECONDS, POLL = 20, 5
   local lock, between, other = assert(sem:acquire()), proxy.start(), process.start()
@@ -93,14 +93,14 @@ local function at_rest()
   bare.sleep(SECONDS)
   local frames_then, heartbeats_then = between:frames()
   frames, heartbeats = frames_then - frames, heartbeats_then - heartbeats
-  local most = LOOK * math.ceil(SECONDS / (POLL * 7 / 8)) -- a look may come an eighth early
+  local most = LOOK * math.ceil(SECONDS / (POLL * 7 / 8)) -- a recheck may come an eighth early
   rows.row("a waiter at rest, frames in a minute", ("<= %.0f"):format(most * 60 / SECONDS), frames <= most,
     ("%.0f"):format(frames * 60 / SECONDS))
   rows.plain("its heartbeats in a minute, both ways", ("%.0f"):format(heartbeats * 60 / SECONDS))
   lock:release()
 end
 
--- What others who ask cost a holder: each question reaches its queue, and so it.
+-- The cost of probing clients for a holder: each probe is delivered to its queue, and so to the holder.
 local function asked()
   local SECONDS, EACH = 3, 1000
   local holder = another()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * How libFuzzer changes programs for the target "session": mostly by whole instructions (of four bytes, see session.c), which
- * are taken out, repeated, moved, or made anew; half of the time by bytes, as it does by itself. */
+ * How libFuzzer mutates programs for the target "session": mostly by whole instructions (of four bytes, see session.c),
+ * which are removed, repeated, moved, or newly made; half of the time by bytes, as libFuzzer does by itself. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
   }
 }
 
-/* The beginning of one, and the end of the other. */
+/* The beginning of one input, and the end of the other. */
 size_t LLVMFuzzerCustomCrossOver(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
                                  uint8_t *out, size_t most, unsigned seed) {
   size_t first = (next(&seed) % (a_size / STEP + 1)) * STEP,

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A corpus as one file of text, which a repository likes better than a thousand small files.
+--- A corpus as one text file instead of a thousand small files in the repository.
 --
 --     lua pack.lua pack DIRECTORY >FILE        lua pack.lua unpack DIRECTORY <FILE
 --
--- An input is a line, in hexadecimal, a space after every fourth byte (an instruction, of programs); lines are sorted,
--- so that what was there before stays where it was. `pack.read(file)` gives the lines, for specs.
+-- An input is a line, in hexadecimal, with a space after every fourth byte (an instruction, in programs). Lines are
+-- sorted, so that diffs are small. `pack.read(file)` returns the lines, for specs.
 local pack = {}
 
 --- The lines of a packed corpus.

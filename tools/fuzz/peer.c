@@ -8,14 +8,14 @@
 
 #define NOBODYS_NOW "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s' in vhost '/'"
 #define NO_QUEUE "NOT_FOUND - no queue '%s' in vhost '/'"
-#define MESSAGES_MOST 2000 /* of any queue: more is no use */
-#define NAME_SIZE 256      /* a short string with its end */
+#define MESSAGES_MOST 2000 /* of any queue; more are of no use */
+#define NAME_SIZE 256      /* a short string with its terminator */
 
 static void say(peer *self, int connection, int channel, unsigned method, const wire_value *fields) {
   wire_say(&self->connections[connection].out, channel, wire_method_by(method), fields);
 }
 
-/* Not strcmp(), which the fuzzer listens to, and learns nothing from here. */
+/* Not strcmp(): the fuzzer would record its operands, which are of no use here. */
 static bool same(const char *a, const char *b) {
   while (*a && *a == *b) a++, b++;
   return *a == *b;
@@ -31,7 +31,7 @@ static unsigned id_of(const wire_frame *frame) {
   return frame->method ? WIRE_ID(frame->method->class_id, frame->method->id) : 0;
 }
 
-/* ---- what there is ---------------------------------------------------------------------------------------------- */
+/* ---- the state of the broker ------------------------------------------------------------------------------------- */
 
 peer_queue *peer_find(peer *self, const char *name) {
   peer_queue *queue = self->queues;
@@ -125,7 +125,7 @@ void peer_publish(peer *self, peer_queue *queue, peer_message message) {
   put_message(queue, queue->count, message);
   hand_out(self, queue);
   if (queue->count <= queue->most) return;
-  queue->count--; /* the oldest goes */
+  queue->count--; /* the oldest message is dropped */
   memmove(queue->messages, queue->messages + 1, queue->count * sizeof *queue->messages);
 }
 
@@ -155,7 +155,7 @@ void peer_delete(peer *self, peer_queue *queue) {
     say(self, c->connection, c->channel, WIRE_CANCEL, fields);
     consumer_free(self, at);
   }
-  for (peer_delivery *d = self->deliveries; d; d = d->next) /* it does not go back, whatever becomes of it */
+  for (peer_delivery *d = self->deliveries; d; d = d->next) /* none goes back to the deleted queue */
     if (same(d->queue, queue->name)) d->queue[0] = '\0';
   queue_free(self, queue);
 }
@@ -169,7 +169,7 @@ static void left(peer *self, const char *name) {
   peer_delete(self, queue);
 }
 
-/* Settles deliveries of a channel: this one, or (`multiple`) all up to it, 0 being the last. Returns how many. */
+/* Settles deliveries of a channel: this one, or (`multiple`) all up to it; 0 means the last. Returns how many. */
 static size_t settle(peer *self, int connection, int channel, uint64_t tag, bool multiple, bool requeue) {
   size_t count = 0;
   for (peer_delivery **at = &self->deliveries; *at;) {
@@ -249,7 +249,7 @@ size_t peer_leftovers(const peer *self, int connection, char *words, size_t size
   return count;
 }
 
-/* ---- what the client says --------------------------------------------------------------------------------------- */
+/* ---- requests of the client -------------------------------------------------------------------------------------- */
 
 void peer_connect(peer *self, int connection) {
   peer_connection *c = &self->connections[connection];
@@ -328,7 +328,7 @@ void peer_hear(peer *self, int connection, const void *bytes, size_t length) {
   wire_consume(&c->in, at);
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 typedef struct question {
   peer *self;
@@ -363,7 +363,7 @@ static size_t consumers_of(const peer *self, const char *queue) {
   return count;
 }
 
-/* The number by a table's key; `otherwise` if there is none. */
+/* The number with this key in a table; `otherwise` if there is none. */
 static uint32_t number_of(wire_value table, const char *key, uint32_t otherwise) {
   const uint8_t *at = memmem(table.bytes, table.length, key, strlen(key));
   if (!at) return otherwise;
@@ -381,7 +381,7 @@ static void declare_ok(const question *q, const peer_queue *queue) {
   reply(q, WIRE_DECLARE_OK, fields);
 }
 
-/* The queue that a request names, and its name; NULL: there is none. */
+/* The queue that a request names, and its name; NULL: it does not exist. */
 static peer_queue *queue_of(const question *q, char name[NAME_SIZE]) {
   text_of(q->frame.fields[1], name, NAME_SIZE);
   return peer_find(q->self, name);
@@ -621,15 +621,15 @@ static void answer(question *q, const peer_request *request) {
     if (q->lie != PEER_DROPS) on_connection(q);
   } else if (q->frame.method->class_id == 20) {
     bool waits =
-        q->state->is_closing && id_of(&q->frame) == WIRE_CHANNEL_OPEN; /* our close is still to be answered */
+        q->state->is_closing && id_of(&q->frame) == WIRE_CHANNEL_OPEN; /* our close is not answered yet */
     CHECK(!waits || !q->self->is_truthful, "channel %d is opened before it is closed", q->channel);
     if (q->lie != PEER_DROPS) on_channel(q);
-  } else if (q->state->is_open || q->channel == 0) { /* what comes after our close is for nobody */
+  } else if (q->state->is_open || q->channel == 0) { /* frames after our close are ignored */
     lie_or_not(q);
   }
 }
 
-/* The first request of the `index`th channel that asked, round and round. */
+/* The first request of the `index`th channel that has one, modulo their number. */
 static peer_request **pick(peer *self, int connection, size_t index) {
   peer_connection *c = &self->connections[connection];
   size_t channels = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The broker, as far as the fuzzing target "session" needs one: it reads what a session wrote, remembers every request, and
- * answers when it is told to: truthfully, as RabbitMQ would by what there is (queues, consumers, messages), or with a lie.
- * Whoever says more than that writes into `out` of a connection. */
+ * The broker, as far as the fuzzing target "session" needs one. It reads what a session wrote, records every request,
+ * and answers on demand: truthfully, as RabbitMQ would by its queues, consumers and messages, or with a lie. For other
+ * frames the caller writes into `out` of a connection. */
 #ifndef FUZZ_PEER_H
 #define FUZZ_PEER_H
 
@@ -20,10 +20,10 @@ typedef enum peer_owner { PEER_NOBODY = -1, PEER_FOREIGNER = PEER_CONNECTIONS } 
 
 typedef struct peer_queue {
   struct peer_queue *next;
-  char name[256], key[256]; /* bound to amq.direct by that key; "" */
-  int owner;                /* exclusive of that connection, or a peer_owner */
+  char name[256], key[256]; /* bound to amq.direct by that key; "" if not */
+  int owner;                /* the connection that owns it (exclusive), or a peer_owner */
   bool auto_delete, was_consumed;
-  size_t most; /* messages, the oldest of which give way */
+  size_t most; /* the maximum number of messages; beyond it the oldest is dropped */
   peer_message *messages;
   size_t count, size;
 } peer_queue;
@@ -43,7 +43,7 @@ typedef struct peer_delivery {
   peer_message message;
 } peer_delivery;
 
-/* What a client asked, as the bytes of its frames: one, or the two of a publish. */
+/* A request of a client, as the bytes of its frames: one, or the two of a publish. */
 typedef struct peer_request {
   struct peer_request *next;
   int channel;
@@ -52,9 +52,9 @@ typedef struct peer_request {
 } peer_request;
 
 typedef struct peer_channel {
-  bool is_open, is_closing; /* the latter: we closed it, and wait for close-ok */
+  bool is_open, is_closing; /* is_closing: the broker closed it, and waits for close-ok */
   bool confirms;
-  bool is_seen; /* while one is picked */
+  bool is_seen; /* during pick() */
   int prefetch;
   uint64_t published, delivered;
 } peer_channel;
@@ -62,7 +62,7 @@ typedef struct peer_channel {
 typedef struct peer_connection {
   bool is_up, greeted, is_closing;
   size_t frame_max;
-  wire_buffer in, out; /* what the client wrote and is no whole frame yet; what it is to be told */
+  wire_buffer in, out; /* in: bytes of an incomplete frame from the client; out: bytes for the client */
   peer_request *requests, **last;
   unsigned channel_max;
   peer_channel *channels; /* by number */
@@ -74,35 +74,35 @@ typedef struct peer {
   peer_queue *queues;
   peer_consumer *consumers;
   peer_delivery *deliveries;
-  bool is_truthful;  /* so far, and nobody else has said anything in its name */
-  bool cancels_late; /* basic.cancel comes behind delete-ok */
+  bool is_truthful;  /* no lie and no foreign frame so far */
+  bool cancels_late; /* basic.cancel comes after delete-ok */
   int channel_max, frame_max;
 } peer;
 
 /* What an answer may be instead of the truth. */
 typedef enum peer_lie {
   PEER_TRUTH,
-  PEER_REFUSES,  /* the channel is closed with code `argument`, and nothing was done */
-  PEER_DROPS,    /* no answer ever, and nothing was done */
-  PEER_MUTE,     /* done, and no answer */
-  PEER_NACKS,    /* a publish: it is not taken */
-  PEER_RETURNS,  /* a publish: to no queue, whatever there is */
-  PEER_TAKES,    /* a publish: routed, whatever there is */
+  PEER_REFUSES,  /* the channel is closed with code `argument`; nothing was done */
+  PEER_DROPS,    /* no answer; nothing was done */
+  PEER_MUTE,     /* done, but no answer */
+  PEER_NACKS,    /* a publish is nacked */
+  PEER_RETURNS,  /* a publish is returned, also if the queue exists */
+  PEER_TAKES,    /* a publish counts as routed, also if the queue does not exist */
   PEER_MULTIPLE, /* a publish: this and all before it are confirmed */
-  PEER_COUNTS    /* a declare: with the number `argument` for messages and consumers */
+  PEER_COUNTS    /* a declare reports `argument` messages and consumers */
 } peer_lie;
 
 void peer_connect(peer *self, int connection);
-/* What the client wrote. */
+/* Reads what the client wrote. */
 void peer_hear(peer *self, int connection, const void *bytes, size_t length);
-/* The connection is over, for whatever reason: the broker lets go of everything that was on it. */
+/* The connection has ended, for whatever reason: the broker frees everything that was on it. */
 void peer_disconnect(peer *self, int connection);
 void peer_free(peer *self);
 
-/* Answers the first request of the `index`th channel that asked. False: there is none. */
+/* Answers the first request of the `index`th channel that has one. False: there is none. */
 bool peer_answer(peer *self, int connection, size_t index, peer_lie lie, unsigned argument);
 
-/* What happens at the broker without the client's doing. */
+/* Events at the broker that the client did not cause. */
 peer_queue *peer_find(peer *self, const char *name);
 peer_queue *peer_declare(peer *self, const char *name, int owner);
 void peer_delete(peer *self, peer_queue *queue);
@@ -112,7 +112,7 @@ void peer_close_connection(peer *self, int connection, unsigned code, const char
 void peer_block(peer *self, int connection, bool is_blocked);
 
 const peer_consumer *peer_consumer_by(const peer *self, int connection, const char *tag);
-/* What a client that has ended everything must not have left: queues of its own, consumers, deliveries. */
+/* Counts what a client that has ended everything must not leave: its queues, consumers, deliveries. */
 size_t peer_leftovers(const peer *self, int connection, char *words, size_t size);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Runs a fuzzing target without a fuzzer: each line of the standard input is one input, in hexadecimal, spaces left out.
- * Writes the number of each before it runs it, so that the last number is the one at which it ended. */
+ * Runs a fuzzing target without a fuzzer: each line of the standard input is one input, in hexadecimal; spaces are
+ * ignored. It prints the number of each input before it runs it, so that after a crash the last number is the failing
+ * one. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int digit(int c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
 
-/* -1: there are no more. */
+/* Returns -1 at the end of the input. */
 static long read_line(uint8_t *out) {
   long count = 0;
   int c;

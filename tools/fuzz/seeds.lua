@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Programs for the fuzzing target "session" to begin with: sessions in which nearly everything goes well. What goes
--- wrong is the fuzzer's business.
+--- Initial programs for the fuzzing target "session": sessions in which nearly everything succeeds. The fuzzer finds
+-- the failures.
 --
 --     lua seeds.lua DIRECTORY
 --
@@ -11,7 +11,7 @@
 local BEGIN, ANSWER, LOCK, TIME, WORLD, OP, LIE, SAY, MODE, RAW, CONTENT, CORRUPT, SESSION =
   0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 
--- What can be begun, by number.
+-- The operations that can be begun, by number.
 local KINDS = { semaphore = 0, token = 1, mutex = 2, read = 3, write = 4, create = 5, add = 6, remove = 7, resize = 8,
   destroy = 9, repair = 10, slots = 11, status = 12, wait_released = 13, revoke = 14, token_create = 15, token_add = 16,
   token_remove = 17, token_resize = 18, token_destroy = 19, token_repair = 20, token_slots = 21, open = 22, close = 23 }
@@ -19,12 +19,12 @@ local ACQUIRES = { "semaphore", "token", "mutex", "read", "write" }
 local ADMIN = { "add", "remove", "resize", "destroy", "repair", "slots", "status", "wait_released", "revoke" }
 local TOKEN_ADMIN = { "token_add", "token_remove", "token_resize", "token_destroy", "token_repair", "token_slots" }
 
--- Options: of an acquire, and (by the lower bits of the number, too) of an action of administration.
+-- Options: of an acquire, and (by the lower bits of the number) of an action of administration.
 local FOR_EVER, ONCE, FIVE_SECONDS, FAIR = 0, 1, 2, 8
 local REVOKES, WAITS = 4, 16
--- What may become of a lock.
+-- What may be done with a lock.
 local RELEASE, VERIFY, DOWNGRADE, DROP = 0, 1, 2, 3
--- What others do, and to which queue: the fuzzing target's list.
+-- Actions of other clients on queues: numbers of the fuzzing target's list.
 local HOLD, LET_GO, DELETE, DECLARE, PUBLISH, CLOSE, CLOSE_CHANNEL, BLOCK, PURGE, RESET = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 local QUEUES = { semaphore = 1, token = 8, mutex = 11, read = 13, write = 13 }
 local ANSWERED = 2  -- the broker answers while time passes
@@ -45,7 +45,7 @@ local function write(name, ...)
   file:close()
 end
 
--- The four kinds of end, and with two sessions, the second of which asks by the first one's prober.
+-- The four kinds of ends, and with two sessions, the second of which asks by the prober of the first.
 local function heads(name, write_one)
   for ending = 0, 3 do
     for lends = 0, 1 do
@@ -69,7 +69,8 @@ for _, kind in ipairs(ACQUIRES) do
   end)
 end
 
--- The channel is closed after the broker has answered so many requests; and what would undo it is refused, too.
+-- The channel is closed after the broker has answered so many requests; the requests that would undo the claim are
+-- refused, too.
 for _, kind in ipairs(ACQUIRES) do
   for answered = 1, 8 do
     local steps = { begin "create", all(), begin "token_create", all(), begin(kind, FIVE_SECONDS) }
@@ -81,7 +82,7 @@ for _, kind in ipairs(ACQUIRES) do
   end
 end
 
--- Every request of everything is refused once, by its number, in one of the ways there are.
+-- Every request of every operation is refused once, by its number, in each possible way.
 local REFUSED, REFUSALS = 0, 5
 for kind in pairs(KINDS) do
   for answered = 0, 6 do
@@ -113,7 +114,7 @@ for _, action in ipairs(TOKEN_ADMIN) do
   end)
 end
 
--- Permits of a quorum queue (they are, by the second name), which is asked itself; and what it may answer.
+-- Permits of a quorum queue (which the second name selects), which is asked itself; and its possible answers.
 for refusal = 0, 2 do
   local create, acquire = { BEGIN, KINDS.token_create, 1, 1 }, { BEGIN, KINDS.token, 1, ONCE }
   local lie = { LIE, 0, REFUSED, refusal }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The fuzzing target "session": sessions over the bytes transport, and the core behind them, against a broker that tells the
- * truth, or lies, or raves. The input is a program: four bytes of settings, then instructions of four bytes each,
+ * The fuzzing target "session": sessions over the bytes transport, and the core behind them, against a broker that
+ * tells the truth, lies, or sends garbage. The input is a program: four bytes of settings, then instructions of four
+ * bytes each,
  *
  *   operation  a  b  c
  *
- * of which any value means something, so that a fuzzer may change what it likes. What an instruction does stands beside its
- * function; TRACE in the environment says it while it runs. Some read the bytes behind them as well.
+ * Every value is valid, so that a fuzzer may change any byte. The comment of each do_ function describes its operands.
+ * With TRACE in the environment each instruction is printed when it runs. Some instructions also read the bytes behind
+ * them.
  *
- * Whatever the program, after every instruction
- *   - what was written is AMQP as the specification has it (wire.c), and of what is never said nothing (peer.c);
- *   - nobody spins: a session that was pumped wants to be pumped again later, not now;
- *   - no operation is past a deadline, and those that are done are in no list;
- *   - no lock says held whose channel was closed, or whose consumer was cancelled;
- *   - as long as the broker has told nothing but the truth, what says held is held there.
- * At the end, of which there are four kinds, everything ends: operations by themselves, claims with them, and nothing is
- * left at a truthful broker, or, as the sanitizers see, in memory. */
+ * For every program, after every instruction
+ *   - everything written is valid AMQP by the specification (wire.c), and by the broker's state (peer.c);
+ *   - no session spins: a session that was pumped wants to be pumped again later, not now;
+ *   - no operation is past its deadline, and finished operations are in no list;
+ *   - no lock reports that it is held if its channel was closed, or its consumer was cancelled;
+ *   - as long as the broker has told only the truth, a lock that reports that it is held is held there.
+ * At the end, of which there are four kinds, everything ends: operations end by themselves, and their claims with them.
+ * Nothing is left at a truthful broker, or, as the sanitizers check, in memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,22 +33,22 @@
 #include "peer.h"
 #include "transport/bytes.h"
 
-#define LATE INT64_C(2000000000000000000) /* of this clock, which ends at 9.2e18 */
+#define LATE INT64_C(2000000000000000000) /* a time of this clock, which ends at 9.2e18 */
 #define SESSIONS 2
 #define LINKS 3 /* holder and prober of the first session, holder of the second */
 #define NAMES 3
 #define OPS 12
 #define LOCKS 16
 #define SPINS_MOST 100
-#define ANSWERS_MOST 6000 /* of a program */
+#define ANSWERS_MOST 6000 /* by a program */
 
 typedef struct begun {
   al_op *op;
-  int64_t ends_by; /* by which it must have ended, whatever happens; AL_NEVER */
+  int64_t ends_by; /* deadline by which it must have ended; AL_NEVER */
 } begun;
 
 typedef struct world {
-  const uint8_t *at, *end; /* the program */
+  const uint8_t *at, *end; /* the rest of the program */
   peer broker;
   al_session *sessions[SESSIONS];
   int64_t now, heartbeat;
@@ -60,10 +62,10 @@ typedef struct world {
   al_lock *locks[LOCKS];
   size_t next_op, next_lock;
   int answers_left;
-  bool is_raw[LINKS]; /* bytes came that may be no frames */
-  bool holds_back;    /* what the broker says stays on its way */
-  bool refuses;       /* nobody can connect */
-  int split;          /* in which pieces bytes arrive */
+  bool is_raw[LINKS]; /* bytes arrived that may not be frames */
+  bool holds_back;    /* the broker's bytes do not arrive */
+  bool refuses;       /* no connection can be opened */
+  int split;          /* the sizes of the pieces in which bytes arrive */
   int closing;        /* the channel that the first holder's broker closes, which must cost its lock; 0 */
 } world;
 
@@ -77,7 +79,7 @@ static uint8_t byte(world *w) { return w->at < w->end ? *w->at++ : 0; }
 static int64_t pick(const int64_t *values, size_t count, unsigned index) { return values[index % count]; }
 #define PICK(values, index) pick(values, sizeof(values) / sizeof *(values), index)
 
-/* ---- links ------------------------------------------------------------------------------------------------------ */
+/* ---- links ------------------------------------------------------------------------------------------------------- */
 
 static al_link *link_of(world *w, int index) {
   if (index == 2) return w->sessions[1] ? &w->sessions[1]->holder : NULL;
@@ -107,7 +109,7 @@ static bool connect(world *w, int index) {
   return true;
 }
 
-/* What the link wrote is heard; a connection that it gave up is over for the broker, too. */
+/* The broker reads what the link wrote. If the session gave the connection up, it ends for the broker, too. */
 static void collect(world *w, int index) {
   al_link *link = link_of(w, index);
   if (!link) return;
@@ -137,7 +139,7 @@ static size_t piece(const world *w, size_t left) {
   return w->split > 0 && length < left ? length : left;
 }
 
-/* What the broker said arrives. */
+/* The bytes of the broker arrive. */
 static bool carry(world *w, int index) {
   peer_connection *c = &w->broker.connections[index];
   al_link *link = link_of(w, index);
@@ -153,7 +155,7 @@ static bool carry(world *w, int index) {
   return true;
 }
 
-/* ---- what must always hold -------------------------------------------------------------------------------------- */
+/* ---- invariants -------------------------------------------------------------------------------------------------- */
 
 static int channel_of(const al_lock *lock) {
   const al_claim *claim = lock->claim;
@@ -223,7 +225,7 @@ static int64_t wake_of(const world *w) {
   return wake;
 }
 
-/* Until nothing moves without the broker or the time. */
+/* Runs until nothing can go on without the broker or without time passing. */
 static void settle(world *w) {
   bool moves = true;
   for (int spins = 0; moves; spins++) {
@@ -237,10 +239,10 @@ static void settle(world *w) {
   check(w);
 }
 
-/* ---- the truth -------------------------------------------------------------------------------------------------- */
+/* ---- the truth --------------------------------------------------------------------------------------------------- */
 
-/* Everybody who asked is answered, until nobody asks. Programs that ask for too much are left alone, and not judged by what
- * they leave behind. */
+/* Answers every request, until there are none. Programs that send too many requests are stopped, and leftovers are not
+ * checked for them. */
 static void answer_all(world *w) {
   for (bool any = true; any && w->answers_left > 0;) {
     any = false;
@@ -259,12 +261,12 @@ static void beat_all(world *w) {
       wire_append(&w->broker.connections[i].out, heartbeat, sizeof heartbeat);
 }
 
-/* Time passes, with a turn whenever one is worth while, and with a broker that answers, or is silent. */
+/* Time passes, with a turn whenever one is due, and with a broker that answers, or is silent. */
 static void live(world *w, int64_t time, bool answers, int turns) {
   int64_t until = w->now + time;
   for (int i = 0; w->now < until && i < turns; i++) {
     int64_t wake = wake_of(w), beat = w->now + w->heartbeat / 2;
-    if (wake == AL_NEVER) beat = until; /* nobody is connected, and nobody waits */
+    if (wake == AL_NEVER) beat = until; /* there is no connection and no waiting operation */
     if (answers && beat < wake) wake = beat;
     w->now = wake < until ? wake : until;
     if (answers) beat_all(w);
@@ -273,7 +275,7 @@ static void live(world *w, int64_t time, bool answers, int turns) {
   }
 }
 
-/* ---- what the program does: begin an operation ------------------------------------------------------------------ */
+/* ---- instructions: begin an operation ---------------------------------------------------------------------------- */
 static const int64_t amounts[] = {1, 2, 3, 0, 5, 20, 600, 65535, -1, 65536, 2147483647, -2147483648LL};
 static const int64_t timeouts[] = {AL_NEVER,       0, 5 * AL_SECOND, AL_MILLISECOND,
                                    60 * AL_SECOND, 1, AL_NEVER - 1};
@@ -396,7 +398,7 @@ static void keep_op(world *w, al_op *op, int64_t ends_by) {
   *slot = (begun){op, ends_by};
 }
 
-/* a: what; b: session and name; c: options. */
+/* a: which operation; b: session and name; c: options. */
 static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
   unsigned kind = a % 24;
   int n = (int)(b % NAMES), s = b >> 2 & 1;
@@ -424,7 +426,7 @@ static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
   settle(w);
 }
 
-/* ---- locks and operations there are ----------------------------------------------------------------------------- */
+/* ---- existing locks and operations ------------------------------------------------------------------------------- */
 
 static void harvest(world *w) {
   for (int i = 0; i < OPS; i++) {
@@ -438,7 +440,7 @@ static void harvest(world *w) {
   }
 }
 
-/* a: which; b: what. */
+/* a: which lock; b: what to do. */
 static void do_lock(world *w, unsigned a, unsigned b, unsigned c) {
   al_lock *lock = NULL;
   (void)c;
@@ -480,7 +482,7 @@ static void ask_about(al_op *op) {
   for (size_t i = 0; i <= al_op_seen(op) + 1; i++) al_op_slot(op, i);
 }
 
-/* a: which; b: drop it or ask. */
+/* a: which operation; b: drop it or ask for its result. */
 static void do_op(world *w, unsigned a, unsigned b, unsigned c) {
   begun *slot = &w->ops[a % OPS];
   (void)c;
@@ -493,9 +495,9 @@ static void do_op(world *w, unsigned a, unsigned b, unsigned c) {
   settle(w);
 }
 
-/* ---- what the broker says --------------------------------------------------------------------------------------- */
+/* ---- answers of the broker --------------------------------------------------------------------------------------- */
 
-/* a: who; b: in which order; c: how many, 0 being all there are and will be. */
+/* a: connection; b: order of channels; c: how many, 0 for all that there are and will be. */
 static void do_answer(world *w, unsigned a, unsigned b, unsigned c) {
   TRACE("answer %u: %u of %u\n", a % LINKS, c, b);
   if (c == 0) answer_all(w);
@@ -507,7 +509,7 @@ static void do_answer(world *w, unsigned a, unsigned b, unsigned c) {
 static const int64_t codes[] = {404, 405, 403, 406, 504, 541, 320, 530, 0, 65535};
 static const int64_t counts[] = {0, 1, 2, 70000, 0x7fffffff, 0x80000000, 0xffffffff, 65535, 65536};
 
-/* a: who, in which order; b: how; c: with what. */
+/* a: connection and order; b: the kind of lie; c: its argument. */
 static void do_lie(world *w, unsigned a, unsigned b, unsigned c) {
   peer_lie lie = (peer_lie)(PEER_REFUSES + b % (PEER_COUNTS - PEER_REFUSES + 1));
   int64_t argument = lie == PEER_COUNTS ? PICK(counts, c) : PICK(codes, c);
@@ -539,7 +541,7 @@ static void check_victim(world *w) {
   w->closing = 0;
 }
 
-/* Text that may mean something: a queue, a consumer, a lock's ticket. */
+/* Text that may be meaningful: the name of a queue, a consumer, a lock's ticket. */
 static wire_value any_text(world *w, unsigned b) {
   static const char *const words[] = {"",
                                       "q",
@@ -585,7 +587,7 @@ static void align(world *w, const uint8_t *begin) {
   if (beyond > 0) w->at += 4 - beyond < left ? 4 - beyond : left;
 }
 
-/* a: to whom; b: which method; c: on which channel. Its fields are read from the program. */
+/* a: connection; b: which method; c: channel. Its fields are read from the program. */
 static void do_say(world *w, unsigned a, unsigned b, unsigned c) {
   const wire_method *method = wire_method_at(b);
   const uint8_t *begin = w->at;
@@ -603,7 +605,8 @@ static void do_say(world *w, unsigned a, unsigned b, unsigned c) {
   check_victim(w);
 }
 
-/* a: to whom; b: a delivery or what is like it; c: channel. Tag, key, message id and type, and sizes from the program. */
+/* a: connection; b: a delivery or a similar method; c: channel. Tag, key, message id and type, and sizes from the
+ * program. */
 static void do_content(world *w, unsigned a, unsigned b, unsigned c) {
   static const unsigned methods[] = {WIRE_DELIVER, WIRE_RETURN, WIRE_GET_OK};
   const wire_method *method = wire_method_by(methods[b % 3]);
@@ -626,7 +629,7 @@ static void do_content(world *w, unsigned a, unsigned b, unsigned c) {
   settle(w);
 }
 
-/* a: to whom; b: how many bytes of the program. */
+/* a: connection; b: how many bytes of the program. */
 static void do_raw(world *w, unsigned a, unsigned b, unsigned c) {
   size_t left = (size_t)(w->end - w->at), length = (b + 1) * 4 < left ? (b + 1) * 4 : left;
   int index = (int)(a % LINKS);
@@ -639,7 +642,7 @@ static void do_raw(world *w, unsigned a, unsigned b, unsigned c) {
   settle(w);
 }
 
-/* What is on its way is changed. a: to whom; b: where; c: how. */
+/* Changes bytes that are under way. a: connection; b: position; c: change. */
 static void do_corrupt(world *w, unsigned a, unsigned b, unsigned c) {
   int index = (int)(a % LINKS);
   wire_buffer *out = &w->broker.connections[index].out;
@@ -653,7 +656,7 @@ static void do_corrupt(world *w, unsigned a, unsigned b, unsigned c) {
     out->bytes[b % out->length] ^= (uint8_t)c;
 }
 
-/* ---- what else happens ------------------------------------------------------------------------------------------ */
+/* ---- other events ------------------------------------------------------------------------------------------------ */
 
 static const int64_t times[] = {AL_MILLISECOND,      1,
                                 20 * AL_MILLISECOND, 100 * AL_MILLISECOND,
@@ -661,7 +664,7 @@ static const int64_t times[] = {AL_MILLISECOND,      1,
                                 20 * AL_SECOND,      60 * AL_SECOND,
                                 600 * AL_SECOND};
 
-/* a: how long; b: in one go, or turn by turn, with a broker that answers or is silent. */
+/* a: how long; b: in one step, or turn by turn, with a broker that answers or is silent. */
 static void do_time(world *w, unsigned a, unsigned b, unsigned c) {
   int64_t time = PICK(times, a), wake = wake_of(w);
   (void)c;
@@ -678,7 +681,7 @@ static void do_time(world *w, unsigned a, unsigned b, unsigned c) {
   settle(w);
 }
 
-/* Queues that have been mentioned, or are likely to be. */
+/* Names of queues that were mentioned, or are likely to be. */
 static void any_name(world *w, unsigned b, char out[AL_NAME_SIZE]) {
   static const char *const forms[] = {
       "%s-1-A",        "%s-1-B",   "%s-2-A",       "%s-2-B",       "%s-3-A",
@@ -703,7 +706,7 @@ static peer_message any_message(unsigned c) {
   return message;
 }
 
-/* Others at the same broker, and the broker itself. a: what; b: which queue, or who; c: how. */
+/* Other clients at the same broker, and the broker itself. a: what; b: which queue or connection; c: how. */
 static void do_world(world *w, unsigned a, unsigned b, unsigned c) {
   char name[AL_NAME_SIZE];
   int index = (int)(b % LINKS);
@@ -784,7 +787,7 @@ static void drop_session(world *w, int s) {
   w->sessions[s] = NULL;
 }
 
-/* a: which; b: what. */
+/* a: which session; b: what to do. */
 static void do_session(world *w, unsigned a, unsigned b, unsigned c) {
   al_session *session = w->sessions[a & 1];
   al_note note;
@@ -818,7 +821,7 @@ static void run(world *w) {
   harvest(w);
 }
 
-/* ---- beginning and ending --------------------------------------------------------------------------------------- */
+/* ---- beginning and ending ---------------------------------------------------------------------------------------- */
 
 static al_session *new_session(unsigned b, unsigned seed, al_session *lender) {
   static const int64_t beats[] = {10, 1, 60, 600}, limits[] = {2047, 1, 3, 16};
@@ -872,7 +875,7 @@ static void drop_all_locks(world *w) {
   }
 }
 
-/* Everybody lets go, and the broker answers everything: then nothing is left there. */
+/* Everything is released, and the broker answers everything: then nothing is left there. */
 static void end_in_truth(world *w) {
   char words[300];
   w->holds_back = w->refuses = false;
@@ -902,17 +905,18 @@ static void check_all_over(world *w) {
     CHECK(!w->locks[i] || al_lock_held(w->locks[i], w->now) != AL_OK, "a lock is held without a connection");
 }
 
-/* The broker says nothing any more, and lets nobody in. */
+/* The broker sends nothing any more, and refuses connections. */
 static void end_in_silence(world *w) {
   w->refuses = true;
   w->holds_back = false;
   for (int i = 0; i < LINKS; i++) {
     wire_buffer *out = &w->broker.connections[i].out;
-    if (out->length > 0) w->broker.is_truthful = false; /* what the core was to know is lost */
+    if (out->length > 0)
+      w->broker.is_truthful = false; /* bytes that the core should have received are lost */
     out->length = 0;
   }
   live(w, 60 * AL_SECOND, false, 1000);
-  for (int i = 0; i < 100; i++) { /* in long strides: many who wait for each other look often */
+  for (int i = 0; i < 100; i++) { /* in long steps: many operations that wait for each other recheck often */
     w->now += 30 * AL_SECOND;
     settle(w);
   }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The fuzzing target "url": the input is a URL, as a user may have pasted it, and a name for a lock. Whatever it is,
- *   - it is taken or refused; if taken, every setting is one that a session can be made of, and the text in it has an end,
- *     for each of its hosts; one that names several is refused where there is room for one;
- *   - if refused, the reason is given, and shows nothing of the password;
- *   - of a lock's name that is taken, every queue's name is one that AMQP can carry.
- * A session made of what was taken greets the broker with AMQP. */
+ * The fuzzing target "url": the input is a URL, as a user may have pasted it, and a name for a lock. For every input
+ *   - the URL is accepted or refused. If it is accepted, every setting is one that a session can be made of, and its
+ *     text is terminated, for each of its hosts. A URL with several hosts is refused where there is room for one;
+ *   - if it is refused, a reason is given, which shows nothing of the password;
+ *   - if the lock's name is accepted, the name of every queue of it is one that AMQP can carry.
+ * A session made of an accepted URL sends an AMQP protocol header. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 
 #define TEXT_MOST 20000
 #define HOSTS_MOST 3
-#define PASSWORD_LEAST 6 /* shorter ones may stand in the words about the rest by chance */
+#define PASSWORD_LEAST 6 /* shorter ones may occur by chance in the text about the rest */
 
 static void check_text(const char *text, size_t size, const char *what) {
   CHECK(memchr(text, '\0', size), "%s has no end", what);
@@ -42,7 +42,7 @@ static void check_settings(const al_settings *s) {
   CHECK(s->timeout > 0, "no time at all");
 }
 
-/* What stands between the first colon of the authority and its last @. */
+/* The password is the text between the first colon of the authority and its last @. */
 static void check_reason(const char *url, const char *why) {
   const char *begin = strstr(url, "://"), *colon = begin ? strchr(begin + 3, ':') : NULL;
   const char *end = colon ? strrchr(colon, '@') : NULL;
@@ -53,11 +53,11 @@ static void check_reason(const char *url, const char *why) {
   memcpy(password, colon + 1, length);
   password[length] = '\0';
   bool is_word = strstr("amqp://user:password@host:port/vhost?key=value", password) != NULL;
-  bool is_twice = strstr(end, password) != NULL; /* the second time it is something else */
+  bool is_twice = strstr(end, password) != NULL; /* the second occurrence is something else */
   CHECK(is_word || is_twice || !strstr(why, password), "the password is shown: %s", why);
 }
 
-/* What a session of these settings says until the broker has nothing more to ask. */
+/* Runs a session of these settings until the broker has no more requests. */
 static void greet(const al_settings *settings) {
   static const char properties[] = "";
   wire_value start[] = {WIRE_NUMBER(0), WIRE_NUMBER(9), WIRE_TEXT(properties), WIRE_TEXT("PLAIN EXTERNAL"),

@@ -72,7 +72,7 @@ size_t wire_method_count(void) { return sizeof methods / sizeof *methods; }
 
 const wire_method *wire_method_at(size_t index) { return &methods[index % wire_method_count()]; }
 
-/* Found at once: it is most of what is done here. */
+/* A table: this lookup is most of the work here. */
 static const wire_method *method_of(unsigned class_id, unsigned id) {
   static const wire_method *by[90][128];
   if (!by[10][10])
@@ -196,7 +196,7 @@ static void read_method(reader *in, wire_frame *frame) {
   read_fields(in, frame->method->fields, frame->fields);
 }
 
-/* From the highest bit: what the library sends, and nothing else. */
+/* From the highest bit: only the properties that the library sends. */
 static void read_header(reader *in, wire_frame *frame) {
   CHECK(number(in, 2) == 60 && number(in, 2) == 0, "a header of a class that has none");
   frame->body_size = number(in, 8);

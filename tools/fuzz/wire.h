@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * AMQP 0-9-1 frames as the fuzzing targets read and write them. Written from the specification, and sharing nothing with the
- * library or with rabbitmq-c, so that what the library writes is judged by somebody else. Reading is strict: whatever is not
- * exactly as the specification has it ends the run. */
+ * AMQP 0-9-1 frames as the fuzzing targets read and write them. It is written from the specification, and shares no
+ * code with the library or with rabbitmq-c, so that it judges the library's output independently. Reading is strict:
+ * every deviation from the specification ends the run. */
 #ifndef FUZZ_WIRE_H
 #define FUZZ_WIRE_H
 
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Ends the run with words that say what was wrong, so that the fuzzer keeps the input. */
+/* Ends the run with a message that says what was wrong, so that the fuzzer keeps the input. */
 #define CHECK(condition, ...) ((condition) ? (void)0 : wire_fail(__FILE__, __LINE__, __VA_ARGS__))
 _Noreturn void wire_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -92,7 +92,7 @@ size_t wire_method_count(void);
 const wire_method *wire_method_at(size_t index);
 const wire_method *wire_method_by(unsigned id); /* one of those above */
 
-/* Reads the frame at the front. False: it is not all there yet. `most`: a whole frame's size. */
+/* Reads the frame at the front. False: it is not complete. `most`: the size of a whole frame at most. */
 bool wire_read(const uint8_t *bytes, size_t length, size_t most, wire_frame *frame);
 
 void wire_append(wire_buffer *out, const void *bytes, size_t length);
@@ -101,7 +101,7 @@ void wire_free(wire_buffer *out);
 void wire_frame_of(wire_buffer *out, int type, int channel, const void *payload, size_t length);
 void wire_say(wire_buffer *out, int channel, const wire_method *method, const wire_value *fields);
 
-/* A content header with message_id, correlation_id and type, each left out where it is empty. */
+/* A content header with message_id, correlation_id and type, each left out if it is empty. */
 void wire_header(wire_buffer *out, int channel, int class_id, uint64_t body_size, wire_value id,
                  wire_value correlation, wire_value kind);
 

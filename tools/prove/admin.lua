@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Those who administer, as they run in processes of their own: they resize what there is at random, up and down, ask
--- for slots back, wait for them, repair. Written down (see journal.lua):
+--- Administrators, each in a process of its own. At random they resize locks, up and down, ask for slots back (revoke),
+-- wait for them, and repair. They record (see journal.lua):
 --
 --     admin op pool action slots within    done op result | done op code message
---     count pool expected taken more       at the end, by `audit`: how many new clients can take
+--     count pool expected taken more       at the end, by `audit`: how many locks new clients can acquire
 local amqplocks = require "amqplocks"
 local journal = require "tools.prove.journal"
 local pools = require "tools.prove.pools"
@@ -20,7 +20,7 @@ local function connect(url, lane)
   return amqplocks.connect(url, { name = lane, heartbeat = 1, timeout = TIMEOUT })
 end
 
--- An action, by name, with what it is called with. Results other than numbers and true are looked at by nobody here.
+-- Runs an action by its name, with its argument. Only numbers and true are recorded as results.
 local function act(writing, object, pool, action, argument, options)
   local op = writing:number()
   writing:note("admin", { op = op, pool = pool.name, action = action,
@@ -76,7 +76,7 @@ local function administered(list)
   return some
 end
 
---- Makes what has to be made before anybody can lock.
+--- Creates what must exist before any client can lock.
 function admin.create(url, list)
   local conn = assert(connect(url, "creator"))
   for _, pool in ipairs(administered(list)) do assert(pools.admin(conn, pool):resize(pool.most)) end
@@ -84,7 +84,7 @@ function admin.create(url, list)
   return true
 end
 
---- Runs until the spec has more to say, with a pause after each action, of so many seconds at most.
+--- Runs until the spec sends something, with a pause of at most so many seconds after each action.
 function admin.run(spec, cpath, directory, lane, name, url, list, seed, pause)
   journal.use(cpath)
   math.randomseed(seed)
@@ -101,9 +101,9 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
-local NOTICES = 8 -- seconds after which the broker has noticed whoever is gone, however he went
+local NOTICES = 8 -- seconds after which the broker has noticed every process that is gone
 
--- Takes until nothing is left; gives the locks, and why there were no more.
+-- Acquires until nothing is left; returns the locks, and the reason why there were no more.
 local function take_all(conn, pool, expected)
   local locks, object = {}, pools.lock(conn, pool)
   local way = pool.kind == "rwlock" and "write" or "acquire"
@@ -115,7 +115,7 @@ local function take_all(conn, pool, expected)
   return locks, "more"
 end
 
--- The last strike may have been a restart: whoever waits for noticing anyway does not give up at the first refusal.
+-- The last strike may have been a restart, so this retries after the first refusal.
 local function connect_at_last(url, lane)
   return (until_true(function () return connect(url, lane) end, NOTICES))
 end
@@ -133,8 +133,8 @@ local function count(writing, conn, pool)
   return taken == expected
 end
 
---- When everybody is gone: how many can be taken of each pool. Where it is not as many as there are, it is repaired,
--- which is written down, and counted once more.
+--- When all clients are gone: how many locks of each pool can be acquired. If the number is wrong the pool is repaired,
+-- which is recorded, and counted once more.
 function admin.audit(cpath, directory, lane, name, url, list)
   journal.use(cpath)
   local writing, conn = journal.open(directory, lane), connect_at_last(url, name)
@@ -149,7 +149,7 @@ function admin.audit(cpath, directory, lane, name, url, list)
   return true
 end
 
---- Takes away what was made.
+--- Deletes what `create` created.
 function admin.destroy(url, list)
   local conn = connect_at_last(url, "destroyer")
   for _, pool in ipairs(administered(list)) do assert(pools.admin(conn, pool):destroy()) end

@@ -1,26 +1,25 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Reads what everybody wrote down (journal.lua), and says where that cannot have been right.
+--- Reads the journals of all processes (journal.lua), and reports what cannot have been right.
 --
 --     local findings = checker.check(records)
 --     findings.violations   -- { { kind =, text =, from =, to =, lanes =, pool = }, … }
---     findings.exceptions   -- the same, of what is documented: overlaps after a fault of which the journal of the
---                              faults says that it frees locks at once, while their holders learn it when the news
---                              arrive
+--     findings.exceptions   -- the same for documented exceptions: overlaps after a fault which, by the journal of the
+--                              faults, frees locks at once, while their holders are notified later
 --     findings.hand_overs   -- { [cause] = { seconds, … } }: see waits.lua
 --     findings.answers      -- { ["act: code"] = how often }
 --     findings.book         -- see digest.lua
 --
--- What is certain: a lock was held from the end of the first look that said so to the beginning of the last one. A look
--- takes its time, and nobody knows when in it the answer was true; a process that was stopped believes nothing until it
--- looks. So what is called an overlap here was one.
+-- What is certain: a lock was held from the end of the first check (call of held()) that returned true to the beginning
+-- of the last one. A check takes time, and at which moment in it the answer was true is unknown. A stopped process
+-- believes nothing until it checks. So every reported overlap is a real one.
 --
--- Kinds of violations: "overlap"; "false": somebody held what a witness saw was not there; "late": an act took longer
--- than it may; "stuck": somebody waited too long beside what was free; "lost": fewer, or more, could be taken at the
--- end than there are; "left": the broker still has what should be gone; "answer": an error code that nothing explains;
--- "robbed": a lock was lost and no fault had struck it, or was held again after that; "ended": a process ended
--- that nobody killed, or would not end.
+-- Kinds of violations: "overlap"; "false": a lock was reported as held whose queue a witness saw absent; "late": an act
+-- took longer than allowed; "stuck": a waiter waited too long beside a free lock; "lost": at the end fewer, or more,
+-- locks could be acquired than exist; "left": the broker still has what should be gone; "answer": an error code without
+-- a reason; "robbed": a lock was lost without a fault, or was held again after its loss; "ended": a process ended that
+-- was not killed, or did not end when told to.
 local digest = require "tools.prove.digest"
 local pools = require "tools.prove.pools"
 local strikes = require "tools.prove.strikes"
@@ -30,7 +29,7 @@ local checker = {}
 
 local function wrong(findings, finding) table.insert(findings.violations, finding) end
 
--- Wrong unless a fault excuses it: then it is documented. For how long it lasted is worth knowing.
+-- Records a violation, or a documented exception if a fault excuses it. Its duration is recorded in both cases.
 local function wrong_unless(findings, strike, finding)
   finding.seconds = finding.seconds or finding.to - finding.from
   if not strike then return wrong(findings, finding) end
@@ -38,7 +37,7 @@ local function wrong_unless(findings, strike, finding)
   table.insert(findings.exceptions, finding)
 end
 
--- What struck between two times, if nothing excuses what came then.
+-- The strikes between two times, if no fault excuses the event after them.
 local function cause(book, strike, from, to, hold)
   return strike and strike.excuse or "before it: " .. strikes.before(book, from, to, hold)
 end
@@ -66,7 +65,7 @@ local function by_start(a, b)
   return a.number < b.number
 end
 
--- Holds of one thing of which one at a time may be held, readers apart.
+-- Holds of a thing that only one process may hold at a time, except readers.
 local function exclusive(book, findings, holds)
   local active = {}
   for _, hold in ipairs(holds) do
@@ -82,7 +81,7 @@ local function exclusive(book, findings, holds)
   end
 end
 
--- Those that are wanted, by one of their times.
+-- The items of a list that are wanted, sorted by one of their times.
 local function sorted(list, time, is_wanted)
   local copy = {}
   for _, one in ipairs(list) do
@@ -92,8 +91,8 @@ local function sorted(list, time, is_wanted)
   return copy
 end
 
--- A function that gives the most permits there may have been at a moment: any number that somebody may have made it,
--- after the last that was certainly made. Asked for one moment after the other, in order.
+-- Returns a function that returns the greatest possible number of permits at a moment: the last number that was
+-- certainly set, or any that an administrator may have set since. Its calls must be in the order of time.
 local function most_permits(pool, acts)
   local begun = sorted(acts, "from", function(act) return act.slots end)
   local made = sorted(acts, "to", function(act) return act.slots and act.result end)
@@ -148,7 +147,7 @@ end
 
 local function key_of(what) return what.pool .. (what.slot and "#" .. what.slot or "") end
 
--- Locks that were certainly held for a time, by what they are of, in order.
+-- The locks that were certainly held for some time, grouped by what they are of, in order.
 local function certain_holds(book)
   local units = {}
   for _, hold in ipairs(book.holds) do
@@ -175,7 +174,7 @@ local function false_belief(book, findings, hold, saw)
   local strike = strikes.excuse(book, hold, saw.at, hold.to)
   wrong_unless(findings, strike, {
     kind = "false", pool = saw.pool, slot = saw.slot, from = saw.from, to = hold.to, lanes = { hold.lane, saw.lane },
-    text = ("%s: %s held it for %s after %s had seen that nobody does; %s"):format(what_of(hold), hold.lane,
+    text = ("%s: %s held it for %s after %s had seen that it was free; %s"):format(what_of(hold), hold.lane,
       microseconds(saw.at, hold.to), saw.lane, cause(book, strike, hold.from, saw.at, hold)),
   })
 end
@@ -199,8 +198,9 @@ end
 
 -- Losses ------------------------------------------------------------------------------------------------------------
 
--- Whether anything happened for which a lock may be lost that was had from one time on, and lost at another: between
--- them, or so long before as the broker takes to give its holder up; or ever before, if it robs whoever comes next.
+-- Whether an event explains the loss of a lock that was acquired at one time and lost at another: an event between
+-- these times, or before them by at most the time that the broker takes to give a holder up. If a fault robs later
+-- holders, too, it may be any time before.
 local function may_be_lost(book, hold, from, lost)
   local patience = strikes.SILENCE * book.heartbeat + strikes.GRACE
   for _, strike in ipairs(book.strikes) do
@@ -266,12 +266,12 @@ local function find_lost(book, findings)
     local first, last = counts[1], counts[#counts]
     if not is_right(last) then
       wrong(findings, { kind = "lost", pool = name, from = last.at, to = last.at, lanes = { last.lane },
-        text = ("%s: %d could be taken, of %d (%s)"):format(name, last.taken, last.expected, tostring(last.more)) })
+        text = ("%s: %d could be acquired, of %d (%s)"):format(name, last.taken, last.expected, tostring(last.more)) })
     elseif #counts > 1 then
       local may_be = pools.is_token(book.pools[name]) and book.can_lose_permits
       wrong_unless(findings, may_be and KILLED, {
         kind = "lost", pool = name, from = first.at, to = last.at, lanes = { last.lane }, seconds = 0,
-        text = ("%s: %d could be taken, of %d, until it was repaired"):format(name, first.taken, first.expected),
+        text = ("%s: %d could be acquired, of %d, until it was repaired"):format(name, first.taken, first.expected),
       })
     end
   end
@@ -280,7 +280,7 @@ end
 local function find_left(book, findings)
   for _, left in ipairs(book.left) do
     wrong(findings, { kind = "left", from = left.at, to = left.at, lanes = {},
-      text = "in the broker when all are gone: " .. left.message })
+      text = "left in the broker at the end: " .. left.message })
   end
 end
 
@@ -316,7 +316,7 @@ local function is_short(book, answer)
   end
 end
 
-local NOT_HANDED_OVER = { lost = true, suspect = true } -- it was had, and struck before its owner came to it
+local NOT_HANDED_OVER = { lost = true, suspect = true } -- acquired, and struck before the caller got it
 
 local function is_explained(book, answer)
   if answer.act == "none" and NOT_HANDED_OVER[answer.code] then
@@ -351,7 +351,7 @@ local function by_time(a, b)
   return a.text < b.text
 end
 
---- Checks records of all lanes, in the order of time.
+--- Checks the records of all lanes, in the order of time.
 function checker.check(records)
   local book = digest.of(records)
   local findings = { violations = {}, exceptions = {}, hand_overs = {}, answers = {}, book = book }

@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Those who lock, as they run in processes of their own: they take what they can get, at random, look again and again
--- whether they hold it, and write all of it down (see journal.lua):
+--- Clients, each in a process of its own. They acquire locks at random, check again and again whether they hold them,
+-- and record everything (see journal.lua):
 --
 --     ask op pool way within probe…     got op slot kind ticket | none op code message
---     held op from                looked at it, not before `from`, and it was held. The first look is written down, the
---                                 last before one that says otherwise, and one each 10 ms between
---     gone op from code           looked, and it was not; once, until it is held again
---     let op how within           lets it go, and   free op [code]
+--     held op from                checked, not before `from`: it was held. Recorded are the first check, the last one
+--                                 before one with another result, and one each 10 ms in between
+--     gone op from code           checked: it was not held; recorded once, until it is held again
+--     let op how within           releases it, and   free op [code]
 --     verify op within            verified op [code]
---     downgrade op into within    downgraded op [code]: what was held is held as `into` from then on
+--     downgrade op into within    downgraded op [code]: from then on the lock is held as `into`
 --     connect within              connected [code];   close within   closed
 --
--- `within`: how many seconds the library says that may take. An error in here ends the process.
+-- `within`: the limit in seconds that the library states for the call. An error in this code ends the process.
 local amqplocks = require "amqplocks"
 local journal = require "tools.prove.journal"
 local pools = require "tools.prove.pools"
@@ -21,16 +21,16 @@ local socket = require "socket"
 
 local client = {}
 
-local TIMEOUT = 3 -- of each exchange
-local PAUSE_MOST = 5 -- before the library connects again
-local NOTED = 0.01 -- seconds between looks that are written down
+local TIMEOUT = 3 -- of each exchange with the broker
+local PAUSE_MOST = 5 -- before the library reconnects
+local NOTED = 0.01 -- seconds between recorded checks
 
 local caller = {}
 caller.__index = caller
 
 local function chance(p) return math.random() < p end
 
--- Looking -----------------------------------------------------------------------------------------------------------
+-- Checking ----------------------------------------------------------------------------------------------------------
 
 local hold = {}
 hold.__index = hold
@@ -39,7 +39,7 @@ local function hold_new(self, op, pool, lock)
   return setmetatable({ journal = self.journal, op = op, pool = pool, lock = lock, noted = 0 }, hold)
 end
 
--- Whether it is held. The last look that said so may not be written down yet.
+-- Whether it is held. The last check that returned true may not be recorded yet.
 function hold:look()
   local from = journal.now()
   local held, _, code = self.lock:held()
@@ -94,7 +94,7 @@ function caller:downgrade(one)
     function() return one.lock:downgrade() end, "downgraded")
   if not done then return one end
   local lock = one.lock
-  one.lock = nil -- whoever drops it drops the last that refers to it
+  one.lock = nil -- a caller that drops a lock drops the last reference
   return hold_new(self, into, one.pool, lock)
 end
 
@@ -116,7 +116,7 @@ function caller:drop(one)
   end, "free")
 end
 
--- Ends the process, and tells nobody.
+-- Ends the process without closing anything.
 function caller:exit(one)
   one:look()
   one:write()
@@ -149,7 +149,7 @@ local function lock_of(self, pool)
   return pools.lock(self.shared.conn, pool, { probe = probe, strategy = strategy }), probe
 end
 
---- Tries to get in; gives what is held, if it is.
+--- Tries to acquire; returns the hold, or nil.
 function caller:take(pool, is_holding)
   local ways = pools.ways(pool)
   local way, op, object, probe = ways[math.random(#ways)], self.journal:number(), lock_of(self, pool)
@@ -172,7 +172,7 @@ function caller:take(pool, is_holding)
   return hold_new(self, op, pool, lock)
 end
 
--- Looks on for a while, or until it is lost.
+-- Checks for a while, or until it is lost.
 function caller:keep(one, seconds)
   local deadline = journal.now() + seconds
   repeat
@@ -182,7 +182,7 @@ function caller:keep(one, seconds)
   until journal.now() >= deadline or self:is_over()
 end
 
-local function a_while() -- how long something is held: mostly for a moment, sometimes for longer than most faults last
+local function a_while() -- how long a lock is held: mostly briefly, sometimes for longer than most faults last
   return chance(0.05) and 0.3 + math.random() * 3 or math.random() ^ 2 * 0.04
 end
 
@@ -209,7 +209,7 @@ end
 
 local function any(self) return self.pools[math.random(#self.pools)] end
 
--- Takes another lock while it holds one.
+-- Acquires another lock while it holds one.
 function caller:hold_more(one, depth)
   self:keep(one, a_while() / 2)
   local other = depth > 0 and not self:is_over() and self:take(any(self), true)
@@ -219,7 +219,7 @@ end
 
 function caller:is_over() return socket.select({ self.spec }, nil, 0)[self.spec] ~= nil end
 
--- A connection of their own is closed now and then, with what is held on it.
+-- A connection of the caller's own is closed now and then, while it holds locks.
 local function close_and_connect(self, one)
   if one then
     one:look()
@@ -290,7 +290,7 @@ local function run_together(settings, callers)
   assert(loop:loop())
 end
 
---- Runs until the spec has more to say. `flavour`: "plain"; "several" holds more than one lock at a time; "cramped" is
+--- Runs until the spec sends something. `flavour`: "plain"; "several" holds more than one lock at a time; "cramped" is
 -- the same, on a connection of few channels; "loop" is four callers on one connection.
 function client.run(spec, cpath, directory, lane, name, flavour, url, list, seed, poll)
   journal.use(cpath)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- `make prove-cluster`: three nodes, which are cut off, frozen, killed and stopped while locks are held through one of
--- them and wanted through all. docs/proving.md tells what it shows; what is measured is printed.
+--- `make prove-cluster`: three nodes, which are cut off, frozen, killed and stopped while locks are held through one
+-- node and wanted through all. docs/proving.md describes what it shows; measurements are printed.
 local cluster = require "spec.support.cluster"
 local contest = require "tools.prove.cluster_contest"
 local kinds = require "tools.prove.cluster_kinds"
@@ -15,7 +15,7 @@ local seed = settings.seed(os.getenv "SEED") or os.time()
 local wanted = os.getenv "STORY" or ""
 local failed, ghosts = 0, 0
 
--- STORY: words that a name has, several ones separated by commas.
+-- STORY: words of a story's name; several, separated by commas.
 local function is_wanted(name)
   if wanted == "" then return true end
   for words in wanted:gmatch "[^,]+" do
@@ -23,14 +23,14 @@ local function is_wanted(name)
   end
 end
 
--- A run that tells nothing would end well.
+-- A STORY that matches no story is an error; otherwise a run without stories would succeed.
 local function check_story()
   local names = {}
   for i, story in ipairs(stories) do
     if is_wanted(story.name) then return end
     names[i] = "  " .. story.name
   end
-  settings.refuse("no story has the words %q, but there are:\n%s", wanted, table.concat(names, "\n"))
+  settings.refuse("no story's name contains %q; the stories are:\n%s", wanted, table.concat(names, "\n"))
 end
 
 io.stdout:setvbuf "line"
@@ -52,7 +52,8 @@ local function tell(kind, result)
     result.fine and time(result.after) or "NEVER", contest.words(result.none))
 end
 
--- They are a defect of RabbitMQ's that nobody but an operator can mend, and no breach of what this library promises.
+-- Ghosts (queues of dead connections) are a defect of RabbitMQ's that only an operator can repair. They break no
+-- promise of this library.
 local function note_ghosts(kind, names)
   ghosts = ghosts + #names
   if #names > 0 then
@@ -61,14 +62,14 @@ local function note_ghosts(kind, names)
   end
 end
 
--- What no cluster may do, and what only one with Khepri promises. `tolerated`: seconds of an overlap that are no
--- failure.
+-- Checks what no cluster may do, and what a cluster with Khepri promises. `tolerated`: an overlap of so many seconds is
+-- no failure.
 local function judge(kind, result, tolerated)
-  if not result.fine then fail("%s cannot be taken any more: %s", kind, result.after) end
+  if not result.fine then fail("%s cannot be acquired any more: %s", kind, result.after) end
   note_ghosts(kind, result.ghosts)
-  if result.count and result.count > 1 then fail("%d have it, in good weather", result.count) end
+  if result.count and result.count > 1 then fail("%d hold it at once, without a fault", result.count) end
   if not kinds.is_exclusive(kind) or not cluster.has_khepri() then return end
-  if result.overlap > tolerated then fail("two had the %s lock at a time", kind) end
+  if result.overlap > tolerated then fail("two processes held the %s lock at once", kind) end
   if result.misled > 0 then fail("verify() says that the %s lock is held, which somebody else has", kind) end
 end
 
@@ -100,7 +101,7 @@ process.clear()
 process.remove_modules()
 if ghosts > 0 then say("RabbitMQ left %d exclusive queues of dead connections behind", ghosts) end
 if failed == 0 then
-  say("prove-cluster: nothing that is promised was broken, in %d %s", round, round == 1 and "round" or "rounds")
+  say("prove-cluster: no promise was broken, in %d %s", round, round == 1 and "round" or "rounds")
 else
   say("prove-cluster: FAILED, %d %s", failed, failed == 1 and "time" or "times")
 end

@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock of each kind is held through one node, others want it through each of the three, and something happens to a
--- node.
+--- A contest: a lock of each kind is held through one node, other processes want it through each of the three nodes,
+-- and a node is struck.
 --
 --     local result = contest.run{ holder = 1, home = 1, seconds = 20, heartbeat = 10,
 --       strike = function() … end, recover = function() … end }
---     result.mutex.overlap      -- seconds that two of them had it, by held() of both
+--     result.mutex.overlap      -- seconds for which two processes had it, by held() of both
 --
--- Also of each kind: `entered`, when somebody else had it; `told`, when the holder's held() was false and stayed so,
--- with `code`; both in seconds after the strike, nil if never. `asked`: what verify() said at the end to a holder who
--- still believed in it, "held" or a code; `misled`: seconds for which somebody had a lock of which verify() said that
--- another one held it. `after`: seconds from the end of all until it could be
--- taken through every node, one after the other; `ghosts`: the queues that had to be deleted for that, which the
--- cluster took for somebody's who was gone. `over`: by how much an acquire outlasted its timeout, at most. `none`: what
--- the others' acquires came to, by code. `let`: how the holder's release went.
+-- Other fields of each kind, with times in seconds after the strike (nil: never): `entered`, when another process had
+-- it; `told`, when the holder's held() became false and stayed so, with `code`. `asked`: the result of verify() at the
+-- end for a holder whose held() was still true, "held" or a code. `misled`: seconds for which a process had a lock of
+-- which verify() said that another one held it. `after`: seconds from the end of all processes until it could be
+-- acquired through every node, one after the other. `ghosts`: the queues that had to be deleted for that, which the
+-- cluster kept for a connection that was gone. `over`: by how much an acquire exceeded its timeout, at most. `none`:
+-- failed acquires of the others, by code. `let`: the result of the holder's release.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "spec.support.cluster"
@@ -27,7 +27,7 @@ local contest = {}
 
 local cpath, clock
 
---- To be called once, before all.
+--- Call this once, before all contests.
 function contest.begin()
   cpath = process.c_module "clock"
   clock = assert(package.loadlib((cpath:gsub("%?%.so;$", "clock.so")), "luaopen_clock"))()
@@ -42,7 +42,7 @@ local RUN = [[
   return rival[act](rival)
 ]]
 
---- A process that does `act` of cluster_rival.lua. The rest is heartbeat, timeout and poll.
+--- Starts a process that runs `act` of cluster_rival.lua. The remaining arguments are heartbeat, timeout and poll.
 function contest.start(act, url, kind, name, ...)
   local one = process.start()
   one:begin(RUN, act, cpath, url, kind, name, ...)
@@ -72,7 +72,7 @@ local function read(text)
   return said
 end
 
---- Has them end, and gives what each has to say, with its kind: { kind, held = { { from, to, slot, why }, … },
+--- Ends the processes, and returns the report of each, with its kind: { kind, held = { { from, to, slot, why }, … },
 -- none = { code = count }, over, let = { { seconds, code }, … } }
 function contest.finish(all)
   local list = {}
@@ -85,7 +85,7 @@ function contest.finish(all)
   return list
 end
 
--- For how many seconds, at most, both had the same slot, going by these lists of what they had.
+-- For how many seconds, at most, both held the same slot, by these lists of what they held.
 local function common(these, those)
   local most = 0
   for _, a in ipairs(these) do
@@ -98,8 +98,8 @@ end
 
 local function exclude_each_other(one, other) return one.kind ~= "read" or other.kind ~= "read" end
 
---- For how many seconds, at most, somebody of `all` and somebody else had the same slot; readers have it together. By
--- what held() said, or by what verify() said: "verified".
+--- For how many seconds, at most, a process of `all` and another process held the same slot; readers share it. By
+-- held(), or by verify(): "verified".
 function contest.overlap(all, what)
   what = what or "held"
   local most = 0
@@ -111,8 +111,9 @@ function contest.overlap(all, what)
   return most
 end
 
--- What verify() says holds from when the lock was got. Who had it first had it before all others; of the others one may
--- believe in what another one has long got, and verify() is right about that.
+-- The result of verify() counts for the time since the lock was acquired. The first holder held it before all others.
+-- One of the others may still believe in a lock that another process has long acquired; then verify() is right about
+-- that.
 local function misled(all)
   local most = contest.overlap(all, "verified")
   for i = 2, #all do
@@ -137,7 +138,7 @@ local function crew(about, kind, name)
   return all
 end
 
---- What the acquires of some of them came to that came to nothing, by code.
+--- The failed acquires of some processes, by code.
 function contest.none(said)
   local counts = {}
   for _, one in ipairs(said) do
@@ -146,7 +147,7 @@ function contest.none(said)
   return counts
 end
 
---- That, in words.
+--- The same, as text.
 function contest.words(counts)
   local words = {}
   for code, count in pairs(counts) do table.insert(words, ("%s %d"):format(code, count)) end
@@ -194,8 +195,8 @@ local DEAD = [[
       Owner <- [amqqueue:get_exclusive_owner(Q)], is_pid(Owner), not Lives(Owner), not Lives(amqqueue:get_pid(Q))]
   end]]
 
---- Deletes, as an operator can, the queues whose names begin so and that outlive the connection whose own they were;
--- gives their names. Those that go by themselves, at once or within so many seconds, are not among them.
+--- Deletes, as an operator can, the exclusive queues with names that begin with `name` whose connection is gone;
+-- returns their names. Queues that go by themselves, at once or within so many seconds, are not among them.
 function contest.delete_ghosts(name, seconds)
   local ghosts, found, problem = {}, nil, nil
   pcall(until_true, function()
@@ -209,8 +210,8 @@ function contest.delete_ghosts(name, seconds)
   return ghosts
 end
 
---- Whether it can be taken through every node, one after the other, and how long that took, or why not; and what queues
--- had to be deleted before that.
+--- Whether it can be acquired through every node, one after the other, and how long that took, or why not; and which
+-- queues had to be deleted before.
 function contest.is_free(kind, name)
   local fine, after = pcall(take_everywhere, kind, name)
   if fine or not cluster.has_khepri() then return fine, after, {} end
@@ -219,7 +220,7 @@ function contest.is_free(kind, name)
   return fine, after, ghosts
 end
 
--- How many it can be taken at once: more than one for permits that are there twice.
+-- How many can be acquired at once: more than one if there are permits twice.
 local function count(kind, name)
   local conns, locks = {}, {}
   for i = 1, 3 do
@@ -230,7 +231,7 @@ local function count(kind, name)
   return #locks
 end
 
---- See above.
+--- Runs a contest; see the head of this file.
 function contest.run(about)
   local names, crews, results = {}, {}, {}
   local home = assert(amqplocks.connect(cluster.nodes[about.home].url))

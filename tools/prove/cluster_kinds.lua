@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The locks that `make prove-cluster` has processes compete for: one of each kind that can be at most one's, and the
--- two sides of a readers–writer lock.
+--- The locks for which the processes of `make prove-cluster` compete: one of each kind that only one process can hold,
+-- and the two sides of a readers–writer lock.
 local kinds = {}
 
--- What its queues are, if an administrator makes them; whether it is one's alone where there is Khepri; and what others
--- want, if not the same.
+-- The type of its queues, if an administrator creates them; whether only one process can hold it with Khepri; and what
+-- other processes want, if not the same.
 local ALL = {
   classic = { queue = "classic", exclusive = true },
   quorum = { queue = "quorum", exclusive = true },
@@ -21,7 +21,7 @@ kinds.names = { "classic", "quorum", "mutex", "write", "read", "token", "token-q
 
 kinds.all = ALL
 
---- Those of the environment's KINDS, or all. A kind may be named more than once.
+--- The kinds named by KINDS in the environment, or all. A kind may be named more than once.
 function kinds.wanted()
   local list = {}
   for kind in (os.getenv "KINDS" or ""):gmatch "[%w-]+" do table.insert(list, kind) end
@@ -30,24 +30,24 @@ end
 
 function kinds.is_exclusive(kind) return ALL[kind].exclusive == true end
 
---- What the rival on node i is after.
+--- The kind that the rival on node i wants.
 function kinds.rival(kind, i) return ALL[kind].others and ALL[kind].others[i] or kind end
 
---- Makes what has to be made.
+--- Creates what an administrator must create.
 function kinds.make(conn, kind, name)
   local about = ALL[kind]
   if about.is_token then return assert(conn:token_semaphore(name, { queue_type = about.queue }):resize(1)) end
   if about.queue then return assert(conn:admin(name, { queue_type = about.queue }):resize(1)) end
 end
 
---- Unmakes it.
+--- Deletes it.
 function kinds.unmake(conn, kind, name)
   local about = ALL[kind]
   if about.is_token then return assert(conn:token_semaphore(name, { queue_type = about.queue }):destroy()) end
   if about.queue then return assert(conn:admin(name, { queue_type = about.queue }):destroy()) end
 end
 
---- A function of timeout and poll that takes it; a timeout of 0 tries once.
+--- Returns a function of timeout and poll that acquires it; a timeout of 0 tries once.
 function kinds.lock(conn, kind, name)
   local about = ALL[kind]
   if kind == "read" or kind == "write" then

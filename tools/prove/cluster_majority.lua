@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Stories of `make prove-cluster` in which two of the three nodes are killed, so that no quorum queue has a majority,
--- for longer than it takes RabbitMQ to end the connection of a client that asks such a queue anything (net_ticktime and
--- 5 s); meanwhile a connection to the third node holds a mutex.
+--- Stories of `make prove-cluster` in which two of the three nodes are killed, so that no quorum queue has a majority.
+-- This lasts longer than RabbitMQ takes to end the connection of a client that sends such a queue a request
+-- (net_ticktime and 5 s). Meanwhile a connection to the third node holds a mutex.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "spec.support.cluster"
@@ -15,7 +15,7 @@ local nodes = cluster.nodes
 local stories = {}
 
 local SECONDS = (tonumber((os.getenv "CLUSTER_TICK")) or 8) + 10
-local KHEPRI_GIVES_UP = 30 -- seconds in which its leader is waited for
+local KHEPRI_GIVES_UP = 30 -- seconds for which Khepri waits for its leader
 local TIMEOUT = 3
 
 -- A connection to node 1 that holds a mutex, a slot of a quorum semaphore and the permit of a quorum token semaphore.
@@ -36,8 +36,8 @@ local function hold()
   return self
 end
 
--- For another permit, until its timeout comes, which is when there is no majority. (A Lua program waits for one lock at
--- a time; the keeper and the other calls move this operation along.)
+-- Waits for another permit until the timeout, at which there is no majority. (A Lua program waits for one lock at a
+-- time; the keeper and the other calls drive this operation.)
 local function wait_for_permit(self, seconds)
   self.waiting = self.conn._session:token_semaphore(self.name, true):acquire(seconds)
   until_true(function()

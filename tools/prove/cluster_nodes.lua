@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the faults of nodes have in common: one at a time, and the cluster is whole again before the next. For as long
--- as a node may take to answer afterwards nobody is blamed for being slow. No lock is excused but a permit, whose queue
--- may be on the node that was struck, or be cut off from its holder: the next has it before the holder can know.
+--- Common code of the faults of nodes: one fault at a time, and the cluster is whole again before the next. No caller
+-- is reported as slow for as long as a node may take to answer afterwards. A fault excuses no lock except a permit: its
+-- queue may be on the struck node, or cut off from its holder, so that the next client has it before the holder can
+-- know.
 local SLOW = 40 -- seconds: a declare on a node without a majority fails after 30
 
 local nodes = {}
@@ -21,8 +22,8 @@ local function strike_all(stage, name, number)
   return numbers
 end
 
---- A fault of real.lua. `choose(node, stage, random)` gives what strikes this node and what mends it. It lasts for at
--- most so many seconds, often much less.
+--- A fault of real.lua. `choose(node, stage, random)` returns the functions that strike this node and that repair it.
+-- The fault lasts for at most so many seconds, often much less.
 function nodes.fault(name, seconds, choose)
   return { name = name, weight = 1, needs = { "cluster" }, strike = function(stage, random)
     if is_struck then return nil end

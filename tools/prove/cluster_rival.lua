@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- One of those who compete for a lock while nodes of a cluster go wrong, in a process of its own. It writes down when
--- held() said that it holds: from the end of the acquire that got it to the beginning of the last look that said so. So
--- what overlaps in two processes' lists did overlap, by the one clock they share.
+--- A process that competes for a lock while nodes of a cluster fail. It records when held() was true: from the end of
+-- the acquire that got the lock to the beginning of the last check that returned true. So if two processes' lists
+-- overlap, the locks did overlap, by their common clock.
 --
--- What it gives to the runner is lines of words, in the order of events:
---     held FROM TO SLOT WHY      from when to when held() was true; then it gave the code WHY, or it was let go
---     none CODE COUNT            acquires that came to nothing
---     over SECONDS               by how much an acquire went past its timeout, at most
---     asked CODE FROM TO SLOT    what verify() said before it was let go: "held", or a code; when that was got, and
---                                when verify() was asked
---     let SECONDS CODE           how long a release took, and what came of it ("free", or a code)
+-- Its report to the runner is lines of words, in the order of events:
+--     held FROM TO SLOT WHY      from when to when held() was true; then its code WHY, or the lock was released
+--     none CODE COUNT            failed acquires
+--     over SECONDS               by how much an acquire exceeded its timeout, at most
+--     asked CODE FROM TO SLOT    the result of verify() before the release: "held", or a code; when the lock was
+--                                acquired, and when verify() was called
+--     let SECONDS CODE           how long a release took, and its result ("free", or a code)
 local amqplocks = require "amqplocks"
 local kinds = require "tools.prove.cluster_kinds"
 local socket = require "socket"
@@ -22,7 +22,7 @@ rival.__index = rival
 
 local LOOK = 0.002
 
---- For how long a rival waits for an answer, in seconds.
+--- How long a rival waits for an answer, in seconds.
 rival.TIMEOUT = 5
 
 --- `about`: url, kind, name, heartbeat, timeout (of an acquire), poll.
@@ -57,7 +57,7 @@ function rival:take(timeout)
   return got, message, code
 end
 
---- Keeps it until there is more to say, or it is lost for good.
+--- Keeps it until the runner sends something, or it is lost for good.
 function rival:keep(lock)
   local began = self.clock.now()
   local from, to = began, nil
@@ -96,7 +96,7 @@ function rival:report()
   return table.concat(self.lines, "\n")
 end
 
---- Takes it, says so, and keeps it.
+--- Acquires it, reports that, and keeps it.
 function rival:hold()
   self:connect()
   local lock = assert(self:take(30))
@@ -105,7 +105,7 @@ function rival:hold()
   return self:report()
 end
 
---- Tries until it has it, keeps it until it is lost, and tries again.
+--- Tries until it has acquired it, keeps it until it is lost, and tries again.
 function rival:compete()
   self.spec:send(values.message(true))
   while not self:is_over() and self:connect() do
@@ -115,7 +115,7 @@ function rival:compete()
   return self:report()
 end
 
---- Takes it and lets go, over and over; says how often, and the longest that an acquire took.
+--- Acquires and releases it, over and over; reports how often, and the longest time of an acquire.
 function rival:hand_on()
   self.spec:send(values.message(true))
   while not self:is_over() and self:connect() do

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The stories of `make prove-cluster`, in the order in which they are told. Each has a name and a function that is
--- called with what to say things with, what to say failures with, what says how a contest went, what says which queues
--- were left behind for a kind, and a seed.
+--- The stories of `make prove-cluster`, in the order in which they run. Each has a name and a function. The function is
+-- called with functions that report a line, a failure, the result of a contest, and the queues left behind for a kind,
+-- and with a seed.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "spec.support.cluster"
@@ -18,9 +18,9 @@ local until_true = require "spec.support.until"
 local nodes = cluster.nodes
 local stories = {}
 
--- Something happens to node 1, and everybody looks on ---------------------------------------------------------------
+-- Node 1 is struck during a contest ---------------------------------------------------------------------------------
 
--- Mnesia does not heal by itself: who was alone is started again, as operators must.
+-- Mnesia does not heal by itself: the node that was alone is restarted, as operators must do.
 local function heal()
   cluster.heal()
   if not cluster.has_khepri() and os.getenv "CLUSTER_PARTITION" ~= "pause_minority" then nodes[1]:restart() end
@@ -32,7 +32,7 @@ local ACTS = {
   frozen = { seconds = 16, strike = function() nodes[1]:freeze() end,
     recover = function()
       nodes[1]:thaw()
-      if not cluster.has_khepri() then nodes[1]:restart() end -- pause_minority has nothing to say about that
+      if not cluster.has_khepri() then nodes[1]:restart() end -- pause_minority does not detect this
     end },
   killed = { seconds = 6, strike = function() nodes[1]:kill() end, recover = function() nodes[1]:restart() end,
     ends = true },
@@ -40,11 +40,11 @@ local ACTS = {
     ends = true },
 }
 
--- Seconds in which a holder whose node has ended, of which no clock tells it, looks at its connection on a machine that
--- is busy.
+-- The time in seconds in which a holder on a busy machine checks its connection after its node has ended. No clock
+-- tells it of that.
 local HEARS = 0.5
 
--- The holder is connected to node 1, or to another; slots, permits and bells are on node 1 in any case.
+-- The holder is connected to node 1, or to another one. Slots, permits and bells are on node 1 in either case.
 local function add_contest(act, holder)
   table.insert(stories, {
     name = ("node 1 is %s, %s the holder"):format(act, holder == 1 and "with" or "without"),
@@ -61,10 +61,10 @@ for _, act in ipairs{ "cut off", "frozen", "killed", "stopped", "not heard by th
   add_contest(act, 2)
 end
 
--- The holder's node is frozen, for longer than the others believe in it, while another one comes back. Then RabbitMQ
--- takes what is exclusive there for a dead connection's, and deletes it; afterwards the node that was frozen may do so
--- with the others': docs/reliability.md. A holder who is told by its heartbeats before the others stop believing in the
--- node knows in time, any other by verify().
+-- The holder's node is frozen until the other nodes regard it as down, while another one comes back. Then RabbitMQ
+-- takes exclusive queues there for those of dead connections, and deletes them. Afterwards the node that was frozen may
+-- do the same with the others': docs/reliability.md. A holder whose heartbeat fails before the others regard the node
+-- as down knows in time; any other holder, only by verify().
 local function freeze_while_another_starts()
   nodes[3]:kill()
   until_true(function() return cluster.seen_by(nodes[1]) == 2 end, 60)
@@ -96,7 +96,7 @@ end
 add_return(2, true)
 add_return(10, false)
 
--- Those who ask are connected elsewhere than those who hold ---------------------------------------------------------
+-- Probers are connected to other nodes than holders -----------------------------------------------------------------
 
 local APART = {
   rwlock = { { "write", 1, 2 }, { "write", 3, 2 }, { "read", 1, 2 }, { "read", 3, 2 }, { "read", 2, 2 } },
@@ -110,8 +110,8 @@ local function entries(said)
   return count
 end
 
--- Has each of a list hand a lock on, { kind, node of its holder connection, node of its prober's }; gives a function
--- that ends it and gives what they said.
+-- Starts processes that hand a lock on to each other, one for each { kind, node of its holder connection, node of its
+-- prober's } of a list. Returns a function that ends them and returns their reports.
 local function crowd(name, list, timeout, poll)
   local all = {}
   for i, one in ipairs(list) do
@@ -144,20 +144,20 @@ table.insert(stories, {
       local overlap, count = contest.overlap(said), entries(said)
       say("  %-8s taken %d times, overlap %s", kind, count,
         overlap > 0 and ("%.1f ms"):format(overlap * 1000) or "none")
-      if count < 20 then fail("%s was taken only %d times", kind, count) end
-      if overlap > 0 and cluster.has_khepri() then fail("two had the %s lock at a time", kind) end
+      if count < 20 then fail("%s was acquired only %d times", kind, count) end
+      if overlap > 0 and cluster.has_khepri() then fail("two processes held the %s lock at once", kind) end
     end
   end,
 })
 
--- Not the one that leads the others in Khepri, without which there would be no reader while it is frozen.
+-- Not the leader of Khepri: while that is frozen there would be no reader.
 local function lagging_node()
   local fine, leader = pcall(nodes[1].ask, nodes[1], "element(2, ra_leaderboard:lookup_leader(rabbitmq_metadata)).")
   return fine and leader:match "rabbit@n2" and 3 or 2
 end
 
--- A reader comes in while a node is frozen, and stays; a writer's question waits at that node, which answers it, when
--- it goes on, from what it knew before. (A writer without its metadata write was let in, 3 times of 15.)
+-- A reader acquires while a node is frozen, and keeps the lock. A writer's probe waits at that node, which answers it
+-- from its old state when it continues. (A writer without the metadata write of its own acquired, too, 3 times of 15.)
 table.insert(stories, {
   name = "a writer asks through a node that was frozen when the reader came",
   tell = function(say, fail)
@@ -187,9 +187,9 @@ table.insert(stories, {
     end
     reading:close()
     say("  %d rounds, %d without a reader, %d with both inside", rounds, slow, together)
-    if together > 0 and cluster.has_khepri() then fail("a writer was inside beside a reader, %d times", together) end
-    -- With Mnesia nobody makes a queue while a node is frozen.
-    if slow == rounds and cluster.has_khepri() then fail "no reader ever came in" end
+    if together > 0 and cluster.has_khepri() then fail("a writer and a reader held it at once, %d times", together) end
+    -- With Mnesia no queue can be declared while a node is frozen.
+    if slow == rounds and cluster.has_khepri() then fail "no reader ever acquired the lock" end
   end,
 })
 
@@ -197,7 +197,7 @@ table.insert(stories, {
 
 local POLL = 1
 
--- How long nobody had it, at most, between two who had; and in the median.
+-- The longest time without a holder between two holders; and the median.
 local function gaps(said)
   local all, list = {}, {}
   for _, one in ipairs(said) do
@@ -209,7 +209,7 @@ local function gaps(said)
   return list[#list] or math.huge, list[math.floor(#list / 2) + 1] or math.huge
 end
 
--- Seconds that a release took, at most.
+-- The longest time that a release took, in seconds.
 local function slowest_release(said)
   local most = 0
   for _, one in ipairs(said) do
@@ -218,7 +218,7 @@ local function slowest_release(said)
   return most
 end
 
--- The first who waits makes the bell; so it is on node 1.
+-- The first waiter declares the bell, so the bell is on node 1.
 local function make_bell(kind, name)
   local one, two = assert(amqplocks.connect(nodes[1].url)), assert(amqplocks.connect(nodes[1].url))
   local lock = assert(kinds.lock(one, kind, name)(10, POLL))
@@ -230,9 +230,9 @@ end
 
 local function nothing() end
 
--- Some who hand on to each other, through these nodes. Beside them, of each kind, one who takes and gives one of its
--- own through node 2 shows for how long the cluster itself does not answer. What is held through a node that is struck
--- stays taken until it is back; what is not goes on.
+-- Processes that hand a lock on to each other, through these nodes. Beside them, for each kind, a process acquires and
+-- releases a lock of its own through node 2, which shows for how long the cluster itself does not answer. A lock that
+-- is held through a struck node stays taken until the node is back; other locks are still handed on.
 local function add_hand_over(act, through, strike, recover)
   table.insert(stories, {
     name = ("hand-overs through nodes %s; %s"):format(table.concat(through, ", "), act),
@@ -261,10 +261,10 @@ local function add_hand_over(act, through, strike, recover)
         say("  %-13s from hand to hand %.1f ms (median), %.2f s at most; alone %.2f s, a release %.2f s at most; "
           .. "acquires: %s", kind, median * 1000, longest, stall, slowest_release(all),
           contest.words(contest.none(all)))
-        -- A queue without a leader confirms nothing: who asks one waits for as long as that.
+        -- A queue without a leader confirms nothing: a prober waits for its timeout.
         local unconfirmed = kind == "quorum" and rival.TIMEOUT or 0
         if longest > math.max(stall, down) + unconfirmed + 1.5 * POLL + 1 then
-          fail("nobody had %s for %.2f s, though some waited", kind, longest)
+          fail("no process held %s for %.2f s, though some waited", kind, longest)
         end
       end
       cluster.until_whole()
@@ -282,9 +282,9 @@ add_hand_over("node 1, where the bell is, is stopped and started", { 2, 2, 3 }, 
 
 -- Administering -----------------------------------------------------------------------------------------------------
 
--- What an administrator acknowledges reaches a queue of another node a moment later, or never, if his channel ends at
--- once, or his connection with it. (A core that closed the channel left two permits or marks too many in 20 of 5,088
--- rounds, beside two busy programs, and in one of 400 without.)
+-- An administrator's ack reaches a queue on another node a moment later, or never if the channel or the connection ends
+-- at once. (A core that closed the channel left two permits or marks too many in 20 of 5,088 rounds beside two busy
+-- programs, and in one of 400 without these.)
 table.insert(stories, {
   name = "permits are added and removed through another node than theirs, while the processors are busy",
   tell = function(say, fail)
@@ -304,8 +304,8 @@ table.insert(stories, {
         assert(one:token_semaphore(name):resize(2))
       end
     end
-    say("  %d rounds, %d with another number than was said", rounds, wrong)
-    if wrong > 0 then fail("what was removed came back, %d times", wrong) end
+    say("  %d rounds, %d with a number that was not requested", rounds, wrong)
+    if wrong > 0 then fail("permits that were removed came back, %d times", wrong) end
     assert(one:token_semaphore(name):destroy())
     one:close()
   end,
@@ -327,7 +327,7 @@ table.insert(stories, {
     if count and count ~= 3 then fail("a slot whose node is down is not counted") end
     local left, why = admin:remove(1)
     say("  remove(1): %s", tostring(left or why))
-    if left and left < 2 then fail("one was to go, and %d of 3 are left", left) end
+    if left and left < 2 then fail("one slot was to be removed, and %d of 3 are left", left) end
     nodes[1]:restart()
     cluster.until_whole()
     count, message = admin:slots()
@@ -351,7 +351,7 @@ table.insert(stories, {
     until_true(function() return cluster.seen_by(nodes[2]) == 2 end, 60)
     local fine, message, code = lock:verify()
     say("  2 slots, one of them held, and their node is down: verify() says %s", tostring(message or fine))
-    if code == "removed" then fail("nobody has removed the slot") end
+    if code == "removed" then fail("verify() says that the slot was removed, which it was not") end
     lock:release()
     lock, message, code = semaphore:try_acquire()
     say("  try_acquire(): %s", tostring(message or lock))
@@ -396,10 +396,10 @@ table.insert(stories, {
 
 for _, story in ipairs(require "tools.prove.cluster_majority") do table.insert(stories, story) end
 
--- Everybody at random -----------------------------------------------------------------------------------------------
+-- Random locking and random faults ----------------------------------------------------------------------------------
 
--- The processes of `make prove`, through three nodes, with their checker. Where it may give a lock to two there is no
--- partition.
+-- The processes of `make prove`, through three nodes, with their checker. A cluster that may give a lock to two clients
+-- in a partition is not partitioned.
 table.insert(stories, {
   name = "processes that lock at random, and nodes that are struck at random",
   tell = function(say, fail, _, note_ghosts, seed)

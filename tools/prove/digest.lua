@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Makes acts of lines: what was held, by whom, from when to when; who waited; what struck. For checker.lua, which says
--- what is wrong with it, and timeline.lua, which draws it.
+--- Turns journal lines into acts: which lock was held by which process, from when to when; who waited; which faults
+-- struck. checker.lua reports what is wrong with these, and timeline.lua draws them.
 --
 -- A book has pools, holds, waits (by pool), strikes, acts of administrators (by pool), and so on: see `new`. A hold:
 --     lane, base (the process's lane), op, pool, slot, kind, number
---     asked        when its lane began to wait for it; nil when it was not asked for but came by a downgrade
---     got          when the call returned                 let, how      when, and how, it was begun to let go of
---     from, to     between which it was certainly held; nil: it was not looked at
+--     asked        when its lane began to wait for it; nil if it came by a downgrade
+--     got          when the call returned                 let, how      when, and how, its release began
+--     from, to     between which it was certainly held; nil: it was not checked
 --     gone, gone_code          when it was seen not to be held, and why; nil if it was held again after that
---     lost         when it was first said to be lost, for good
---     killed       when its holder was                    into          what it was downgraded to
---     ended        when nobody could say any more that it was held
+--     lost         when it was first reported as lost for good
+--     killed       when its holder was killed             into          what it was downgraded to
+--     ended        when no process could report it as held any more
 local digest = {}
 
 local function base(lane) return (lane:match "^[^:]+") end
@@ -22,7 +22,7 @@ local function new()
     heartbeat = 1, pools = {}, holds = {}, waits = {}, strikes = {}, acts = {}, saws = {}, deadlines = {}, stalls = {},
     stalled = 0, answers = {}, counts = {}, left = {}, unexplained = {}, flavours = {}, held_of = {},
     processes = 0, wait_count = 0, calm = math.huge,
-    open = {}, -- by lane and op: what has begun and not ended
+    open = {}, -- by lane and op: acts that have begun and not ended
     alive = {}, -- by base: lanes that have not ended
     struck = {}, -- by op
   }
@@ -158,7 +158,7 @@ function read.downgrade(book, record)
   begin_deadline(one, record, "downgrade")
 end
 
--- From one kind to the other there was no moment in which nothing was held.
+-- A downgrade has no moment in which nothing is held.
 function read.downgraded(book, record)
   local one = thing(book, record)
   end_deadline(book, one, record)
@@ -218,14 +218,14 @@ function read.over(book, record) book.struck[record.op].to = record.at end
 
 function read.kill(book, record) book.alive[record.about].killed = record.at end
 
--- What a lane has begun and not ended.
+-- The acts that a lane has begun and not ended.
 local function each_open(book, lane, fn)
   for name, one in pairs(book.open) do
     if one.base == lane then fn(one, name) end
   end
 end
 
--- That is at an end.
+-- Ends all of these.
 local function end_all(book, lane, fn)
   each_open(book, lane, function(one, name)
     fn(one)
@@ -254,7 +254,7 @@ function read.dead(book, record)
   end
 end
 
--- For each that it waits for, as one may be excused and another not.
+-- For each thing that it waits for, since one may be excused and another not.
 function read.stays(book, record)
   local text, waits = "it did not end when it was told to " .. (record.message or ""), 0
   each_open(book, record.about, function(one)
@@ -265,7 +265,7 @@ function read.stays(book, record)
   if waits == 0 then unexplained(book, record, text) end
 end
 
--- Something went wrong for a witness, who begins anew.
+-- A witness had an error, and begins again.
 function read.trouble(book, record)
   end_all(book, record.lane, function(one)
     if one.is_hold then one.ended = record.at end
@@ -286,7 +286,7 @@ end
 
 function read.left(book, record) table.insert(book.left, record) end
 
--- When a hold that nobody killed had ended. What is lost is lost; who was not certain may be again.
+-- The end of a hold whose process was not killed. A lost lock is lost for good; a lock in doubt may be held again.
 local function ending(one)
   if one.gone_code == "lost" then return one.gone end
   return one.ended or one.freed or math.huge
@@ -305,7 +305,7 @@ local function finish(book)
   for _, waits in pairs(book.waits) do table.sort(waits, function(a, b) return a.from < b.from end) end
 end
 
---- The book of records in the order of time.
+--- The book of these records, which are in the order of time.
 function digest.of(records)
   local book = new()
   book.first = records[1] and records[1].at or 0

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Holds the hand of tools/prove/foreigner.py, a client of another library (pika), until the spec has more to say.
+--- Runs tools/prove/foreigner.py, a client of another library (pika), until the spec sends something.
 local python = require "spec.support.python"
 local socket = require "socket"
 

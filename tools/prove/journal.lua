@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What a process of `make prove` writes down: a line before each act and one after it, each with one write, so that
--- the journal of a process that was killed is good up to its last line. All journals have the same clock, that of the
--- machine which nobody sets.
+--- The journal of a process of `make prove`: a line before each act and one after it, each in one write, so that the
+-- journal of a killed process is valid up to its last line. All journals use one clock, that of the machine, which no
+-- process sets.
 --
 --     local writing = journal.open(directory, "client-3.1")
 --     writing:note("ask", { op = 7, pool = "mutex", within = 2 })
@@ -11,20 +11,20 @@
 --     journal.read_all(directory)                                 -- of all lanes, in the order of time
 --
 -- A lane is the life of one caller: a process, or a coroutine of one. A line is the time, the act, and `name=value` for
--- the rest, between tabs. A last line without an end is left out.
+-- each field, separated by tabs. An incomplete last line is ignored.
 local journal = {}
 journal.__index = journal
 
 local clock
 
---- Says where the clock is, a C module; see spec/support/process.lua, c_module "clock".
+--- Loads the clock, a C module; see spec/support/process.lua, c_module "clock".
 function journal.use(cpath)
   clock = assert(package.loadlib((cpath:gsub("%?%.so;$", "clock.so")), "luaopen_clock"))()
 end
 
 function journal.now() return clock.now() end
 
---- To write what a lane does.
+--- Opens the journal of a lane for writing.
 function journal.open(directory, lane)
   local file = assert(io.open(directory .. "/" .. lane, "a"))
   file:setvbuf("no")
@@ -36,7 +36,7 @@ local function text(value)
   return (tostring(value):gsub("%c", " "))
 end
 
---- Writes a line, and gives its time.
+--- Writes a line, and returns its time.
 function journal:note(act, fields)
   local words, at = {}, clock.now()
   for name, value in pairs(fields or {}) do table.insert(words, name .. "=" .. text(value)) end
@@ -46,7 +46,7 @@ function journal:note(act, fields)
   return at
 end
 
---- A number for something that begins, unlike any other of this lane.
+--- A number for an act, unique in this lane.
 function journal:number()
   self.ops = self.ops + 1
   return self.ops
@@ -84,7 +84,7 @@ function journal.read(path)
   return journal.parse(path:match "[^/]+$", lines)
 end
 
---- Records of several lanes in the order of time; those of one lane stay in the order in which they were written.
+--- Merges the records of several lanes in the order of time; records of one lane keep their order.
 function journal.merge(lists)
   local all = {}
   for _, list in ipairs(lists) do

@@ -3,7 +3,7 @@
 
 -- `make prove`; see real.lua:
 --     main.lua [seconds=300] [seed=N] [faults=a,b] [kind=a,b] [every=0.4] [quiet=10]
--- It starts a RabbitMQ of its own, or takes that of $AMQP_URL, and then does without what takes an operator.
+-- It starts a RabbitMQ of its own. If $AMQP_URL is set it uses that one, without the faults that need an operator.
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local lfs = require "lfs"
@@ -42,7 +42,7 @@ end
 
 local function directory_of(seed) return ("build/prove/%d"):format(seed) end
 
--- One that nobody has used: another run may have begun in the same second.
+-- A seed without an existing directory: another run may have begun in the same second.
 local function new_seed()
   local seed = os.time()
   while not lfs.mkdir(directory_of(seed)) do

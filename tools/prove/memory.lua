@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What tens of thousands of operations leave behind in a process that uses the library from Lua, on a real broker:
--- locks of every kind, taken and released, found busy, waited for in vain; then sessions, opened and closed. What is
--- allocated is looked at a hundred times; were it more by a few bytes with every operation, its trend would show it.
+--- The memory that tens of thousands of operations leave behind in a process that uses the library from Lua, on a real
+-- broker: locks of every kind are acquired and released, found busy, and waited for in vain; then sessions are opened
+-- and closed. Allocated memory is measured a hundred times. A leak of a few bytes in every operation would show in the
+-- trend.
 --
---     OPERATIONS=50000 SESSIONS=1000 [LEAK=1] lua memory.lua     LEAK keeps some of the locks, to see that it is seen
+--     OPERATIONS=50000 SESSIONS=1000 [LEAK=1] lua memory.lua     LEAK keeps some locks, to check that it is detected
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 
@@ -13,7 +14,7 @@ local OPERATIONS = tonumber(os.getenv "OPERATIONS") or 50000
 local SESSIONS = tonumber(os.getenv "SESSIONS") or 1000
 local LEAKS = os.getenv "LEAK" == "1"
 local SAMPLES, WARM = 100, 0.2
-local GROWTH_MOST = 64 * 1024  -- by the trend, over all of it; a lock that is kept is some kilobytes
+local GROWTH_MOST = 64 * 1024  -- by the trend, in total; a leaked lock takes some kilobytes
 
 local name = ("memory-%d"):format(os.time())
 local kept = {}
@@ -24,7 +25,7 @@ local function heap()
   return select(2, bare.memory())
 end
 
--- The growth that the trend of these values (least squares) means from the first to the last.
+-- The growth from the first value to the last, by the trend (least squares).
 local function trend(values)
   local n, sum_x, sum_y, sum_xy, sum_xx = #values, 0, 0, 0, 0
   for x, y in ipairs(values) do
@@ -33,7 +34,7 @@ local function trend(values)
   return (n * sum_xy - sum_x * sum_y) / (n * sum_xx - sum_x * sum_x) * (n - 1)
 end
 
--- Calls `once` until it has done `count` operations; true if what is allocated has no trend.
+-- Calls `once` until it has done `count` operations; true if the allocated memory has no trend.
 local function is_flat(what, count, once)
   local values, done, next_sample = {}, 0, count * WARM
   while done < count do

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A million operations, and the heap as it was: the core over bytes, against the broker that the fuzzing targets have
- * (tools/fuzz/peer.h), which answers truthfully and at once. Locks of every kind are taken, verified, downgraded, found busy,
- * waited for in vain, and released; slots and permits are added and removed; after some ninety of such operations the
- * session is closed and another opened.
+ * A million operations, with a check that the heap does not grow: the core over bytes, against the broker of the
+ * fuzzing targets (tools/fuzz/peer.h), which answers truthfully and at once. Locks of every kind are acquired,
+ * verified, downgraded, found busy, waited for in vain, and released. Slots and permits are added and removed. After
+ * some ninety of such operations the session is closed and another one is opened.
  *
- *     million [OPERATIONS [HOW]]      HOW leak: one operation of each session is never given back, to see that it is seen
+ *     million [OPERATIONS [HOW]]      HOW leak: does not free one operation of each session, as a check
  *
- * All of it is the same every time, so what is allocated between two sessions is, too, to the byte; how much of the heap the
- * system keeps for the process is left some room. */
+ * Every session does the same, so the allocated memory between two sessions must be equal, to the byte. The resident
+ * memory of the process may vary within a limit. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,12 +24,12 @@
 
 #define PER_SESSION 80
 #define SAMPLES 100
-#define GROWTH_MOST (1024 * 1024) /* of what is resident, for all of it */
+#define GROWTH_MOST (1024 * 1024) /* of resident memory, in total */
 
-/* ---- what is allocated ------------------------------------------------------------------------------------------ */
+/* ---- allocated memory ------------------------------------------------------------------------------------------- */
 
-/* glibc's own count takes what it keeps for each thread for allocated. These are everybody's in this process, rabbitmq-c's
- * too. */
+/* glibc's own count includes its caches for each thread. These functions count for the whole process, including
+ * rabbitmq-c. */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *block, size_t size);
@@ -74,7 +74,7 @@ static void connect(int index) {
   al_connection_attach(link, al_bytes_port(), now, now + AL_SECOND);
 }
 
-/* What either side has written reaches the other. False: neither has. */
+/* Passes bytes between the two sides. False: there were none. */
 static bool carry(int index) {
   al_link *link = link_of(index);
   wire_buffer *out = &broker.connections[index].out;
@@ -122,7 +122,7 @@ static void end(al_op *op) {
   al_op_drop(op);
 }
 
-/* The lock, or NULL if it was not to be had. */
+/* The lock, or NULL if none was acquired. */
 static al_lock *lock_of(al_op *op) {
   al_lock *lock = await(op) ? al_op_lock(op) : NULL;
   al_op_drop(op);
@@ -167,7 +167,7 @@ static void use(const kinds *k) {
 
 static void administer(void) {
   end(al_admin_resize(session, "n", 3,
-                      NULL)); /* add() would leave a token more in the bell each time, until somebody waits */
+                      NULL)); /* add() would leave a token more in the bell each time, until a waiter comes */
   end(al_token_admin_add(session, "n", 1, NULL));
   end(al_admin_status(session, "n", NULL));
   end(al_admin_resize(session, "n", 2, NULL));
@@ -178,7 +178,7 @@ static void live_once(bool leaks) {
   al_settings settings;
   al_settings_init(&settings);
   session = al_session_new(&settings, 1, NULL);
-  session->is_shared = true; /* or nobody would wait for its own */
+  session->is_shared = true; /* otherwise no operation would wait for a lock of its own session */
   al_session_set_time(session, now, 1e9);
   kinds k = {al_semaphore_new(session, "n", NULL), al_token_semaphore_new(session, "n", false),
              al_mutex_new(session, "n", 8, AL_PROBE_AUTO), al_rwlock_new(session, "n", 8, AL_PROBE_AUTO)};
@@ -207,7 +207,7 @@ static long resident(void) {
 int main(int count, char **words) {
   long operations = count > 1 ? atol(words[1]) : 1000000, sessions = 0;
   bool leaks = count > 2 && strcmp(words[2], "leak") == 0;
-  for (int i = 0; i < 20; i++) live_once(leaks); /* until everything is as big as it gets */
+  for (int i = 0; i < 20; i++) live_once(leaks); /* until everything has its final size */
   long first = allocated, most = first;
   long first_resident = resident(), most_resident = first_resident;
   begun = 0;

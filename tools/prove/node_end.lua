@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the faults that end a broker, and start it again, have in common.
+--- Common code of the faults that end a broker and start it again.
 local socket = require "socket"
 
 local node_end = {}
 
--- A quorum queue is not safe the moment it is declared (docs/reliability.md), and one that is left without a leader for
--- good would be all that the rest of the run shows. So nobody makes any for as long before the end, in seconds.
+-- A quorum queue is not safe at the moment of its declaration (docs/reliability.md). One that is left without a leader
+-- for good would block the rest of the run. So no process declares any for so many seconds before the end.
 local SETTLES = 3
 
 local function stop_administrators(stage, random)
@@ -19,7 +19,7 @@ local function stop_administrators(stage, random)
   return stopped
 end
 
---- A fault of real.lua. `excuse`: for locks that are freed; come_and_go(node): does it.
+--- A fault of real.lua. `excuse`: the reason why locks are freed; come_and_go(node): ends and starts the node.
 function node_end.fault(name, excuse, come_and_go)
   return { name = name, weight = 0.2, after = 8, needs = { "node", "operator" }, strike = function(stage, random)
     local node, stopped = stage.nodes[random(#stage.nodes)], stop_administrators(stage, random)

@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the processes of `make prove` compete for: a pool of each kind of lock, with a name that nobody else uses, and
--- between `least` and `most` slots or permits, as administrators like.
+--- The pools for which the processes of `make prove` compete: one of each kind of lock, with a unique name, and with
+-- between `least` and `most` slots or permits, which administrators change.
 local pools = {}
 
--- Of each kind: the object that is locked, the one that is administered, and its ways in, by how often they are gone.
+-- For each kind: the object that is locked, the object that is administered, and its ways to acquire, weighted by
+-- repetition.
 local KINDS = {
   classic = { least = 2, most = 4, ways = { "acquire" } },
   quorum = { least = 2, most = 3, ways = { "acquire" } },
@@ -21,13 +22,13 @@ pools.kinds = { "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" 
 function pools.new(prefix, kinds)
   local list = {}
   for i, kind in ipairs(kinds or pools.kinds) do
-    local about = KINDS[kind] or error("there is no kind of lock called " .. kind, 0)
+    local about = KINDS[kind] or error("there is no kind of lock named " .. kind, 0)
     list[i] = { name = prefix .. "." .. kind, kind = kind, least = about.least, most = about.most }
   end
   return list
 end
 
---- Pools as text, and back, for processes.
+--- Pools as text, and back, to pass them to processes.
 function pools.encode(list)
   local lines = {}
   for i, pool in ipairs(list) do lines[i] = ("%s %s %d %d"):format(pool.name, pool.kind, pool.least, pool.most) end
@@ -46,7 +47,7 @@ function pools.ways(pool) return KINDS[pool.kind].ways end
 
 function pools.is_token(pool) return pool.kind:sub(1, 5) == "token" end
 
---- Whether somebody makes it, and resizes it.
+--- Whether an administrator creates and resizes it.
 function pools.is_administered(pool) return pool.most > 1 end
 
 --- Whether its slots have numbers.
@@ -54,19 +55,19 @@ function pools.is_numbered(pool) return pool.kind == "classic" or pool.kind == "
 
 local function queue_type(pool) return pool.kind:match "quorum" or "classic" end
 
---- What its callers lock, on a connection.
+--- The object that its callers lock, on a connection.
 function pools.lock(conn, pool, options)
   if pools.is_token(pool) then return conn:token_semaphore(pool.name, { queue_type = queue_type(pool) }) end
   return conn[pools.is_numbered(pool) and "semaphore" or pool.kind](conn, pool.name, options)
 end
 
---- What its administrators ask.
+--- The object that its administrators use.
 function pools.admin(conn, pool)
   if pools.is_token(pool) then return pools.lock(conn, pool) end
   return conn:admin(pool.name, { queue_type = queue_type(pool) })
 end
 
---- The queue that is held with a lock of it, if there is one whose name is known: that of a slot, a mutex, a writer.
+--- The queue that is held with a lock of it, if its name is known: for a slot, a mutex, a writer.
 function pools.holder(pool, slot)
   if pools.is_numbered(pool) then return ("%s-%d-B"):format(pool.name, slot) end
   if pool.kind == "mutex" then return pool.name .. "-mutex" end

@@ -1,65 +1,65 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- `make prove`: processes that lock, administer and look on, on a real broker, while faults strike. Everybody keeps a
--- journal (journal.lua); when all is over the checker (checker.lua) reads them.
+--- `make prove`: clients, administrators and witnesses are processes on a real broker, while faults strike. Each
+-- process keeps a journal (journal.lua). At the end the checker (checker.lua) reads them.
 --
 --     local real = require "tools.prove.real"
 --     local result = real.run{ nodes = { node }, seconds = 60, seed = 7, directory = "build/prove/7" }
 --     result.findings     -- violations, exceptions, hand-over times: see checker.lua
 --
--- Settings, all but the first two optional:
+-- Settings, all optional except the first two:
 --     nodes        the broker's nodes, see below; clients are spread over them
 --     directory    for journals, report.txt and timeline.svg
---     seconds      how long faults strike (60)        quiet    how long nobody is struck after that (10)
---     seed         of all that is drawn               kinds    of locks, a list of names in pools.lua
---     faults       a list of names of files in tools/prove/faults; all that are possible, unless given
---     every        seconds between strikes, in the mean (0.4)
---     keep_nodes   true: nodes are not restarted, as others use them, too
+--     seconds      how long faults strike (60)        quiet    how long there are no faults after that (10)
+--     seed         of all random choices              kinds    of locks, a list of names in pools.lua
+--     faults       a list of names of files in tools/prove/faults; by default all that are possible
+--     every        mean time between strikes, in seconds (0.4)
+--     keep_nodes   true: nodes are not restarted, since other programs use them, too
 --     crowd        how many of each there are: plain, several, cramped, loop (clients), admins, witnesses, foreigners;
 --                  proxied: how many of the clients are behind a proxy of their own
---     say          a function that is told, in words, what is going on
---     tidy         a function that is called with what the locks' names begin with, when all processes are gone and
---                  before anybody looks what is left
+--     say          a function that gets progress messages
+--     tidy         a function that is called with the prefix of the locks' names, when all processes are gone and
+--                  before the check for leftovers
 --
--- A node is what spec/support/broker.lua gives, or anything like it:
---     url          where it is
---     restart() kill()          end it, in good order or not; restart() starts it in any case, and waits for it
+-- A node is an object of spec/support/broker.lua, or has the same methods:
+--     url          its address
+--     restart() kill()          end it, cleanly or not; restart() starts it in either case, and waits until it serves
 --     freeze() thaw()           SIGSTOP and SIGCONT
---     tell() queues() ctl() delete_queue() close_connection() alarm()     what operators do; nil, if there is none
+--     tell() queues() ctl() delete_queue() close_connection() alarm()     actions of an operator; nil without one
 --
--- A fault is a file of tools/prove/faults, which gives a table:
+-- A fault is a file of tools/prove/faults, which returns a table:
 --     name         the file's
---     needs        what there must be, each "proxy" (clients behind proxies), "operator" (nodes with tell), "node" (one
---                  that may be restarted), or what the settings' `offers`, a set, has, such as "cluster"
---     weight       how often it is drawn, beside the others' (1)
+--     needs        its requirements, each "proxy" (clients behind proxies), "operator" (nodes with tell), "node" (one
+--                  that may be restarted), or a key of the settings' `offers`, a set, such as "cluster"
+--     weight       how often it is drawn, relative to the others (1)
 --     quick        true: it belongs to the short form
---     without      who of the crowd is not there while it strikes, a list; it strikes only if it is named, then
+--     without      members of the crowd that must be absent while it strikes, a list; it strikes only if named
 --     after        seconds from the beginning before it may strike (0)
 --     strike(stage, random)
---                  strikes, and gives how long it lasts, and a function over() that ends it; nothing: there was nobody
---                  to strike. `random` is math.random, from the seed. It says what it does by stage:strike(), before it
---                  does anything, and over() ends with stage:over() of what that gave. Nothing more is drawn while it
---                  runs: what lasts is ended by over(), which is also called when the time is up.
+--                  strikes, and returns how long it lasts, and a function over() that ends it; nothing: there was no
+--                  target. `random` is math.random, from the seed. It calls stage:strike() before it does anything, and
+--                  over() calls stage:over() with the number that stage:strike() returned. While strike() runs nothing
+--                  else is drawn: a fault that lasts is ended by over(), which is also called when the time is up.
 --
--- What a stage offers to faults:
+-- The stage offers to faults:
 --     stage.nodes, stage.pools, stage.settings, stage.prefix (of all names), stage.journals (their directory)
---     stage.frozen is to be set while a node is, so that nobody tries to operate it meanwhile
+--     stage.frozen must be set while a node is frozen, so that no operator action is tried meanwhile
 --     stage:pick(random, role)
---                  one of role "client", "admin" or "witness" who lives and has not been struck yet: { lane, role,
+--                  a living process of role "client", "admin" or "witness" that is not being struck: { lane, role,
 --                  flavour, process, proxy, node, connection }; nil if there is none. `connection` .. " holder" is the
---                  name of the connection its locks are on
+--                  name of the connection that holds its locks
 --     stage:pick_proxied(random)
 --                  a client like that, behind a proxy
 --     stage:strike{ fault =, lane = or one =, pool =, slot =, excuse =, robs =, hinders =, node = }
---                  a line of the journal, before the blow. lane: who is struck, "*" for everybody; one: the same, who
---                  is not picked again before the end. pool, slot: what is struck. excuse: this frees locks at
---                  once, whose holders know when the news arrive (see README, "what no clock can cover"), in words.
---                  robs: from now on anybody's queue may be gone, and the lock be kept by its bolt alone. hinders:
---                  whoever is struck cannot be expected to get anywhere before it is over, and so many seconds after
---                  that. Gives a number
+--                  writes a line of the journal, before the strike. lane: the target, "*" for all; one: the same, as a
+--                  process that is not picked again before the end. pool, slot: the struck lock. excuse: the reason, as
+--                  text, why this frees locks at once, while their holders are notified later (see README, "what no
+--                  clock can cover"). robs: from now on any lock's queue may be removed, and the lock be kept by its
+--                  bolt alone. hinders: the target may make no progress before the fault is over, and so many seconds
+--                  after that. Returns a number
 --     stage:over(number)
---     stage:kill(one)     SIGKILL; somebody else sits down in its place
+--     stage:kill(one)     SIGKILL; another process takes its place
 local checker = require "tools.prove.checker"
 local client = require "spec.support.client"
 local journal = require "tools.prove.journal"
@@ -80,7 +80,7 @@ stage.__index = stage
 
 -- Seats -------------------------------------------------------------------------------------------------------------
 --
--- A seat is a place for a process. Who dies is followed by another, in a lane of its own.
+-- A seat is a place for a process. A process that dies is replaced by another one, in a lane of its own.
 
 local RUN = "return require('tools.prove.%s').run(spec, ...)"
 
@@ -133,7 +133,8 @@ local function fill(self, crowd)
   for i = 1, crowd.foreigners or 0 do add(self, "foreigner", i) end
 end
 
--- Ends its own way ("exit"), or was killed: then that was said before. Anything else is a defect, whoever's.
+-- A process may end in its own way ("exit"), or be killed, which its journal or a strike records first. Any other end
+-- is a defect.
 local function ended(self, seat)
   local output = seat.process:output()
   self.journal:note("dead", { about = seat.lane, from = seat.killed, message = output ~= "" and output or nil })
@@ -152,7 +153,7 @@ end
 
 -- What faults are offered -------------------------------------------------------------------------------------------
 
--- Whether somebody holds something just now, by the last lines of his journals.
+-- Whether the process holds a lock just now, by the last lines of its journals.
 local function holds(self, seat)
   for i = 0, seat.flavour == "loop" and 4 or 0 do
     local file = io.open(("%s/%s%s"):format(self.journals, seat.lane, i > 0 and ":" .. i or ""))
@@ -167,7 +168,7 @@ end
 
 local function one_of(list, random) return list[random(#list)] end
 
--- Those who hold something are struck more often than those who wait, of whom there are more.
+-- Holders are struck more often than waiters, which are more numerous.
 local function pick(self, random, role, is_proxied)
   local some, holders = {}, {}
   for _, seat in ipairs(self.seats) do
@@ -220,7 +221,7 @@ local function is_possible(self, fault)
   return true
 end
 
---- All there are, by name.
+--- All faults, by name.
 function real.faults()
   local all = {}
   for file in lfs.dir "tools/prove/faults" do
@@ -244,7 +245,7 @@ local function choose(self, names)
     end
   end
   if names and left > 0 then
-    error("not all of these faults are there, or possible here: " .. table.concat(names, ", "), 0)
+    error("some of these faults do not exist, or are not possible here: " .. table.concat(names, ", "), 0)
   end
   return some
 end
@@ -275,7 +276,7 @@ local function needs_operator(fault)
   end
 end
 
--- Nobody operates a node that is frozen: those strikes wait.
+-- A frozen node accepts no operator actions: those strikes wait.
 local function end_strikes(self, all)
   local now = journal.now()
   for i = #self.lasting, 1, -1 do
@@ -300,7 +301,7 @@ end
 
 local TURN = 0.01
 
--- A rest; that it took much longer than it should, that is that processors were short, is written down.
+-- Sleeps for a moment. If that took much longer than it should, processors were short, which is recorded.
 local function rest(self)
   local from = journal.now()
   socket.sleep(TURN)
@@ -321,9 +322,9 @@ local function go_on(self, seconds, strikes)
   end
 end
 
-local PATIENCE = 45 -- for those who wait for something when all others let go
+local PATIENCE = 45 -- seconds for which waiters may wait after all others have released
 
--- Whether it has said that it is done, after all that it was told.
+-- Whether the process has reported that it is done, after everything it was told.
 local function is_done(seat)
   if not seat.process:alive() then return true end
   while not seat.ended and seat.process:finished() do
@@ -346,7 +347,7 @@ local function dismiss(self)
     left = 0
     for _, seat in ipairs(self.seats) do
       if not seat.ended and is_done(seat) then
-        seat.process.socket:shutdown() -- then it ends itself; a broker that was restarted may have the socket, too
+        seat.process.socket:shutdown() -- then the process ends itself; a restarted broker may have inherited the socket
         seat.process:await_end()
         ended(self, seat)
       end
@@ -363,7 +364,7 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
--- Of a queue whose process is dead, which a cluster may leave behind, only the name.
+-- For a queue whose process is dead, which a cluster may leave behind, only the name is known.
 local QUEUES = [=[
   [[N, "|", integer_to_list(C), "|", integer_to_list(U)] ||
     Q <- rabbit_amqqueue:list(), {resource, _, queue, N} <- [amqqueue:get_name(Q)], string:prefix(N, $1) =/= nomatch,
@@ -385,12 +386,12 @@ local function expected_queues(self)
   return names
 end
 
--- What is in the broker that should not be: a list of words.
+-- Returns a list of texts: the leftovers in the broker.
 local function leftovers(self)
   local node, list, expected = self.nodes[1], {}, expected_queues(self)
   for _, one in ipairs(node:strings(QUEUES, self.prefix)) do
     local queue, consumers, unacked = one:match "^(.*)|(%d+)|(%d+)$"
-    local may_be = expected[queue] or queue:find "%-bolt$" -- which goes when it was not used for ten seconds
+    local may_be = expected[queue] or queue:find "%-bolt$" -- a bolt, which expires after ten seconds without use
     if not may_be then table.insert(list, "queue " .. queue) end
     if consumers ~= "0" then table.insert(list, ("%s consumers of %s"):format(consumers, queue)) end
     if unacked ~= "0" then table.insert(list, ("%s unacknowledged of %s"):format(unacked, queue)) end
@@ -406,12 +407,12 @@ local function look_for_leftovers(self)
   repeat
     socket.sleep(0.1)
     local fine, found = pcall(leftovers, self)
-    list = fine and found or { found } -- what a node says that has just come back to its cluster, for one
+    list = fine and found or { found } -- an error, for example of a node that has just rejoined its cluster
   until #list == 0 or journal.now() > deadline
   for _, what in ipairs(list) do self.journal:note("left", { message = what }) end
 end
 
--- In a process of its own, so that the library's code is the same for all.
+-- Runs in a process of its own, so that every process runs the same library code.
 local function administer(code, ...)
   local other = process.start()
   local result = { other:begin("return require('tools.prove.admin')." .. code, ...):finish(120) }
@@ -461,7 +462,7 @@ local function run(self)
   self.journal:note "quiet"
   go_on(self, self.settings.quiet or 10)
   dismiss(self)
-  say(self, "all are gone")
+  say(self, "all processes have ended")
   if self.settings.tidy then self.settings.tidy(self.prefix) end
   local url, list = self.nodes[1].url, pools.encode(self.pools)
   administer("audit(...)", self.cpath, self.journals, "audit", self.prefix .. ".audit", url, list)

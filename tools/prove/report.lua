@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What a run of `make prove` came to, in words: how much was done, what struck, how long hand-overs took, what was
--- answered, which documented exceptions were seen, and what was wrong.
+--- The report of a run of `make prove`: how much was done, which faults struck, how long hand-overs took, the answers
+-- by code, the documented exceptions that were seen, and the violations.
 --
 --     io.write(report.of(findings, { kill = 17, stop = 9 }))      -- findings of checker.lua; strikes of each fault
 local report = {}
 
-local MOST = 50 -- violations that are told; all of them are counted
+local MOST = 50 -- violations that are listed; all of them are counted
 
 local function quantile(sorted, q) return sorted[math.max(1, math.ceil(#sorted * q))] end
 
@@ -31,7 +31,7 @@ local function tell_strikes(say, strikes)
   for _, name in ipairs(sorted_keys(strikes)) do say("  %-14s %6d", name, strikes[name]) end
 end
 
--- How many there are of these seconds; then, in milliseconds, their median, 99th percentile and maximum.
+-- The number of these values; then, in milliseconds, their median, 99th percentile and maximum.
 local function spread(list)
   table.sort(list)
   return #list, quantile(list, 0.5) * 1e3, quantile(list, 0.99) * 1e3, list[#list] * 1e3
@@ -77,7 +77,7 @@ local function tell_violations(say, violations, first)
   end
 end
 
---- Findings as text. `strikes`: how many there were of each fault; nil: nobody counted them.
+--- Findings as text. `strikes`: how many there were of each fault; nil: not counted.
 function report.of(findings, strikes)
   local book, lines = findings.book, {}
   local function say(...) table.insert(lines, (...):format(select(2, ...))) end

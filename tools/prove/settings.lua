@@ -1,33 +1,33 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What is set by words on make's command line: one that is not understood ends the program, with status 2, as a run by
--- other settings than those asked for would be taken for the run that was asked for.
+--- Settings from make's command line. An invalid one ends the program with status 2. Otherwise a run with other
+-- settings could be mistaken for the requested one.
 --
 --     local settings = require "tools.prove.settings"
 --     local seconds = settings.seconds(os.getenv "SECONDS") or 60
 --     local seed = settings.seed(os.getenv "SEED") or os.time()
 local settings = {}
 
---- Says what is wrong, and ends the program.
+--- Prints what is wrong, and ends the program.
 function settings.refuse(...)
   io.stderr:write((...):format(select(2, ...)), "\n")
   os.exit(2)
 end
 
---- A number of seconds; nil, if there is no text or an empty one.
+--- A number of seconds; nil if there is no text or an empty one.
 function settings.seconds(text)
   if not text or text == "" then return nil end
   local value = tonumber(text)
-  if not value or value <= 0 or value >= 1e9 then settings.refuse("SECONDS is a number above 0, and not %s", text) end
+  if not value or value <= 0 or value >= 1e9 then settings.refuse("SECONDS must be a number above 0, not %s", text) end
   return value
 end
 
---- A seed: one that every Lua counts exactly. nil, if there is no text or an empty one.
+--- A seed: a number that every Lua represents exactly. nil if there is no text or an empty one.
 function settings.seed(text)
   if not text or text == "" then return nil end
   local value = text:match "^%d+$" and tonumber(text)
-  if not value or value >= 2 ^ 53 then settings.refuse("SEED is a whole number, from 0 on, and not %s", text) end
+  if not value or value >= 2 ^ 53 then settings.refuse("SEED must be a whole number of at least 0, not %s", text) end
   return value
 end
 

@@ -1,19 +1,19 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The prover's simulation: the stories of spec/support/model/stories.lua in turn, each time by a seed that nobody has
--- played before, until the time is over or one of them ends badly.
+-- The prover's simulation: plays the stories of spec/support/model/stories.lua in turn, each time with a new seed,
+-- until the time is over or one of them fails.
 --
 --     make prove-sim                                   # a minute of all stories
---     make prove-sim SECONDS=600 STORY="rw all"        # ten of one
---     make prove-sim STORY="rw all" SEED=1700000000123 # one seed of it again, all of it shown
+--     make prove-sim SECONDS=600 STORY="rw all"        # ten minutes of one
+--     make prove-sim STORY="rw all" SEED=1700000000123 # one seed of it again, with the whole trace
 --
--- The rates are per second of the processor's time: how much of it there is on a busy machine is another matter.
--- The seed decides all that happens in a story, so that the last form shows exactly what was wrong.
+-- Rates are per second of processor time, so that the load of the machine does not change them. The seed decides
+-- everything in a story, so that the last form shows exactly what was wrong.
 local settings = require "tools.prove.settings"
 local stories = require "spec.support.model.stories"
 
-local SHOWN = 60  -- lines of a story that ended badly
+local SHOWN = 60  -- lines of the trace of a failed story
 
 local SECONDS, STORY = settings.seconds(os.getenv "SECONDS") or 60, os.getenv "STORY" or ""
 local SEED = settings.seed(os.getenv "SEED")
@@ -24,7 +24,7 @@ local function chosen()
   if story then return { story } end
   local names = {}
   for i, other in ipairs(stories.all) do names[i] = other.name end
-  settings.refuse("there is no story %q, but: %s", STORY, table.concat(names, ", "))
+  settings.refuse("there is no story %q; the stories are: %s", STORY, table.concat(names, ", "))
 end
 
 -- Counting ----------------------------------------------------------------------------------------------------------
@@ -59,14 +59,14 @@ end
 
 -- Playing -----------------------------------------------------------------------------------------------------------
 
--- Told again with its trace, which must end in the same way.
+-- Plays it again with a trace; it must fail in the same way.
 local function show_failure(story, seed, err)
   local crowd, again = stories.play(story, seed, true)
   local trace = crowd.world.trace
   print(table.concat(trace, "\n", math.max(1, #trace - SHOWN)))
   print(("\n%s by seed %d: %s"):format(story.name, seed, err))
-  if again ~= err then print(("played again it ended otherwise: %s"):format(again or "well")) end
-  print(("all of it: make prove-sim STORY=%q SEED=%d"):format(story.name, seed))
+  if again ~= err then print(("played again it ended differently: %s"):format(again or "well")) end
+  print(("the whole trace: make prove-sim STORY=%q SEED=%d"):format(story.name, seed))
 end
 
 local function amount(count) return ("%d %s"):format(count, count == 1 and "story" or "stories") end
@@ -105,5 +105,5 @@ end
 
 stories.hurry()
 local list = chosen()
-if SEED and #list > 1 then settings.refuse "SEED wants a STORY, too" end
+if SEED and #list > 1 then settings.refuse "SEED needs a STORY, too" end
 os.exit(SEED and show(list[1], SEED) or not SEED and prove(list), true)

@@ -1,28 +1,30 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What faults have to do with what happened, by a book of digest.lua: whom a strike concerns, what it excuses, and for
--- how long it may have kept somebody from getting anywhere.
+--- Relates strikes to other events, by a book of digest.lua: which locks a strike concerns, what it excuses, and for
+-- how long it may have kept a process from making progress.
 local strikes = {}
 
-strikes.GRACE = 1.5 -- seconds that the machine may be late
-strikes.SILENCE = 3.3 -- heartbeats until the broker has given up a client it does not hear, and some time more
+strikes.GRACE = 1.5 -- seconds of delay that the machine may cause
+strikes.SILENCE = 3.3 -- heartbeats until the broker has given up a silent client, and some time more
 
-local CERTAIN = 2 -- heartbeats until a holder who hears nothing is not certain any more
-local TOLD = 6 -- strikes that are told of at most
+local CERTAIN = 2 -- heartbeats until a holder that receives nothing is not certain any more
+local TOLD = 6 -- strikes that are listed at most
 
---- Whether it struck this lock: its holder, everybody, or its queue; that of any slot, if nobody knows which it was.
+--- Whether a strike concerns this lock: its holder, all processes, or its queue; the queue of any slot, if the slot is
+-- unknown.
 function strikes.concerns(strike, hold)
   return strike.lane == "*" or strike.lane and strike.lane == hold.base
     or strike.pool ~= nil and strike.pool == hold.pool and (not hold.slot or strike.slot == hold.slot)
 end
 
--- What was had only after the strike is not lost by that connection's end: if another has it, bolts have failed.
+-- A lock acquired after the strike is not lost by the end of the struck connection. If another process has it, bolts
+-- failed.
 local function is_robbed(strike, hold)
   return strike.robs and hold.from > strike.from
 end
 
---- The documented fault that freed a lock, if there was one, so that its holder may say that it holds it until `to`.
+--- The documented fault that freed a lock, if there was one, so that its holder may report it as held until `to`.
 function strikes.excuse(book, hold, from, to)
   for _, strike in ipairs(book.strikes) do
     local is_then = strike.from <= from and strike.to >= hold.from and to - strike.to <= CERTAIN * book.heartbeat
@@ -32,7 +34,7 @@ function strikes.excuse(book, hold, from, to)
   end
 end
 
---- In words, what struck in an interval, at most some of it: what concerns a lock first, then what came last.
+--- The strikes in an interval as text, at most some of them: first those that concern the lock, then the latest.
 function strikes.before(book, from, to, hold)
   local own, others = {}, {}
   for i = #book.strikes, 1, -1 do
@@ -47,8 +49,8 @@ function strikes.before(book, from, to, hold)
   return #own > 0 and table.concat(own, ", ", 1, math.min(TOLD, #own)) or "nothing"
 end
 
---- Seconds of an interval in which somebody was hindered: by any fault that hinders, each for as long as it says, or
--- `only` by some of them, while they last.
+--- Seconds of an interval in which a process was hindered: by any fault that hinders, each for as long as it says, or
+-- only by the faults in `only`, while they last.
 function strikes.hindered(book, lane, from, to, only)
   local seconds, reached = 0, from
   for _, strike in ipairs(book.hindering) do
@@ -62,7 +64,7 @@ function strikes.hindered(book, lane, from, to, only)
   return seconds
 end
 
---- Seconds of the times in which processors were short and which touch an interval.
+--- Seconds of periods with short processors that overlap an interval.
 function strikes.stalled(book, from, to)
   local seconds = 0
   for _, stall in ipairs(book.stalls) do
@@ -71,7 +73,7 @@ function strikes.stalled(book, from, to)
   return seconds
 end
 
---- Whether anything struck anybody in an interval, or so long before that the broker may not have noticed all of it.
+--- Whether anything was struck in an interval, or shortly before: the broker may not have noticed all of it.
 function strikes.is_struck(book, from, to)
   for _, strike in ipairs(book.strikes) do
     if strike.from <= to and strike.to + strikes.SILENCE * book.heartbeat >= from then return true end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Draws what happened, as an SVG: a lane for each caller, what it held and waited for, what struck it, and what was
--- wrong.
+--- Draws a run as an SVG: a lane for each caller, what it held and waited for, the faults that struck it, and the
+-- violations.
 --
 --     timeline.of(findings)           -- each violation, a few seconds around it; without any, a window of the run
 --     timeline.draw(book, { { from =, to =, title =, marks = { { from =, to =, lanes = { … } } } }, … })
@@ -39,14 +39,14 @@ end
 
 local function is_in(panel, from, to) return from < panel.to and to > panel.from end
 
--- A box from one time to another, however short.
+-- A box from one time to another, with a minimum width.
 local function span(picture, panel, from, to, y, height, style, title)
   local x = x_of(panel, from)
   picture:box(x, y, math.max(x_of(panel, to) - x, 0.7), height, style, title)
   return x
 end
 
--- All that the book has by pools, in an order that is always the same.
+-- Everything that the book has by pools, in a fixed order.
 local function each(by_pool)
   local names = {}
   for name in pairs(by_pool) do table.insert(names, name) end
@@ -77,7 +77,7 @@ local function lanes_of(book, panel)
   return list
 end
 
--- Seconds between the lines of the axis: 1, 2 or 5 of some power of ten, so that there are about ten.
+-- Seconds between the lines of the axis: 1, 2 or 5 times a power of ten, so that there are about ten lines.
 local function step_of(seconds)
   local power = 10 ^ math.floor(math.log(seconds / 10) / math.log(10))
   for _, factor in ipairs{ 1, 2, 5, 10 } do
@@ -137,7 +137,7 @@ local function draw_wait(picture, book, panel, y, wait)
     "waits for " .. kind_of(book, wait.pool))
 end
 
--- On the lanes of the process that was struck, with words once; on all where it was everybody; else a line.
+-- On the lanes of the struck process, with one label; on all lanes if all were struck; otherwise as a line.
 local function draw_strike(picture, panel, rows, top, bottom, strike)
   local x, is_drawn = x_of(panel, strike.from), false
   if strike.lane == "*" then
@@ -216,7 +216,7 @@ end
 
 -- What to draw ------------------------------------------------------------------------------------------------------
 
--- The window in which most happened to happen.
+-- The window with most faults.
 local function busiest(book, seconds)
   local best, most = book.first, -1
   for i, strike in ipairs(book.strikes) do
@@ -237,7 +237,7 @@ local function around(book, one)
     marks = { one } }
 end
 
---- Draws what was wrong, or a window of the run if nothing was.
+--- Draws the violations, or a window of the run if there are none.
 function timeline.of(findings)
   local panels = {}
   for i, one in ipairs(findings.violations) do

@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Those who waited, by a book of digest.lua: whether it was beside what was free, and how long after the end of a lock
--- the next one had it.
+--- Waiters, by a book of digest.lua: whether they waited beside a free lock, and how long after the end of a lock the
+-- next waiter had it.
 --
---     waits.beside_free(book, function(violation) … end)    -- called for each that was too long; see checker.lua
+--     waits.beside_free(book, function(violation) … end)    -- called for each wait that was too long; see checker.lua
 --     local hand_overs = waits.hand_overs(book)             -- { [cause] = { seconds, … } }
 local pools = require "tools.prove.pools"
 local strikes = require "tools.prove.strikes"
 
 local waits = {}
 
-local WAITED = 0.02 -- seconds after which somebody who asked is taken for waiting
+local WAITED = 0.02 -- seconds after which a caller counts as waiting
 
 -- What can be waited for --------------------------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ local function by_name(a, b)
   return (a.slot or 0) < (b.slot or 0)
 end
 
--- Each slot or pool of which at least so many (`capacity`) can be held at a time, with the locks that were held of it.
+-- Each slot or pool of which at least `capacity` locks can be held at a time, with the locks that were held of it.
 local function units_of(book)
   local units, list = {}, {}
   local function unit(pool, slot)
@@ -45,14 +45,15 @@ end
 
 -- Waiting beside what is free ---------------------------------------------------------------------------------------
 
--- What begins in the moment in which another ends comes first.
+-- Of simultaneous events, beginnings come before ends.
 local function by_time(a, b)
   if a.at ~= b.at then return a.at < b.at end
   if a.change ~= b.change then return a.change > b.change end
   return a.hold.number < b.hold.number
 end
 
--- When fewer than `capacity` of these holds were there, seen from those who let go: { from, to, hold that ended }.
+-- The periods in which fewer than `capacity` of these holds existed, by the releasing side: { from, to, hold that ended
+-- }.
 local function free_stretches(holds, capacity, first, last)
   local events = {}
   for _, hold in ipairs(holds) do
@@ -74,7 +75,7 @@ local function free_stretches(holds, capacity, first, last)
   return list
 end
 
--- Administrators take the permits that are free in hand for a moment, or for as long as they wait.
+-- Administrators hold free permits for a moment, or for as long as they wait.
 local function administered(book, pool, from, to)
   local seconds = 0
   for _, act in ipairs(pools.is_token(pool) and book.acts[pool.name] or {}) do
@@ -95,12 +96,12 @@ local function check_wait(book, unit, stretch, wait, found)
   found{
     kind = "stuck", pool = wait.pool, slot = unit.slot, from = from, to = to,
     lanes = { wait.lane, stretch.hold and stretch.hold.lane },
-    text = ("%s: %s waited for %.2f s beside it while it was free, and may for %.2f; before it: %s"):format(what,
+    text = ("%s: %s waited for %.2f s beside it while it was free (limit %.2f); before it: %s"):format(what,
       wait.lane, waited, limit, strikes.before(book, from - 5, from)),
   }
 end
 
---- Tells found(violation) of each that was too long.
+--- Calls found(violation) for each wait that was too long.
 function waits.beside_free(book, found)
   for _, unit in ipairs(units_of(book)) do
     for _, stretch in ipairs(free_stretches(unit.holds, unit.capacity, book.first, book.last)) do
@@ -115,11 +116,11 @@ end
 
 -- Hand-overs --------------------------------------------------------------------------------------------------------
 
--- When and why a lock came free: with what struck its holder, if that cost him the lock, else with what he did.
+-- When and why a lock became free: by the strike that cost the holder the lock, otherwise by the holder's own act.
 local function vacancy(book, hold)
   if hold.killed and hold.gone_code ~= "lost" then return hold.killed, "SIGKILL" end
   if hold.gone_code ~= "lost" and hold.let then
-    return hold.let, hold.how == "exit" and "exit without a word" or hold.how
+    return hold.let, hold.how == "exit" and "exit without close" or hold.how
   end
   for i = #book.strikes, 1, -1 do
     local strike = book.strikes[i]
@@ -130,8 +131,8 @@ local function vacancy(book, hold)
   return hold.ended, "lost"
 end
 
--- A function that says whether somebody waited at a moment, and had for a while. The waits are in the order of their
--- beginning: it remembers how long at most those lasted that began up to each.
+-- Returns a function that tells whether a caller had been waiting at a moment for some time. The waits are in the order
+-- of their beginning; for each it stores the latest end of all waits up to it.
 local function waiting_at(list)
   local lasts, latest = {}, -math.huge
   for i, wait in ipairs(list) do
@@ -148,7 +149,7 @@ local function waiting_at(list)
   end
 end
 
--- When it came free while somebody waited, in order: { at, cause, hold that ended }.
+-- When it became free while a caller waited, in order: { at, cause, hold that ended }.
 local function vacancies(book, unit)
   local list, is_waited_for = {}, waiting_at(book.waits[unit.pool.name] or {})
   for _, hold in ipairs(unit.holds) do
@@ -173,7 +174,7 @@ local function holds_by_got(unit)
   return list
 end
 
--- Whoever comes next after one has come free has it of that one; it counts if he had waited.
+-- The first lock acquired after an end is the hand-over of that end; it counts if its caller had waited.
 local function measure(book, unit, hand_overs)
   local free, next_free = vacancies(book, unit), 1
   for _, hold in ipairs(holds_by_got(unit)) do
@@ -188,11 +189,11 @@ local function measure(book, unit, hand_overs)
   end
 end
 
---- From the end of a lock to the next one's, for those who waited, by what ended it.
+--- The time from the end of a lock to the next one, for waiters, by the cause of the end.
 function waits.hand_overs(book)
   local hand_overs = {}
   for _, unit in ipairs(units_of(book)) do
-    if unit.pool.kind ~= "rwlock" then measure(book, unit, hand_overs) end -- there nobody knows for whom it was
+    if unit.pool.kind ~= "rwlock" then measure(book, unit, hand_overs) end -- its next holder is not determined
   end
   return hand_overs
 end

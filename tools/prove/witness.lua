@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Witnesses, as they run in processes of their own, by the specs' own client and without a line of the library: they
--- look from outside whether the queue by which something is held is there, and now and then take a slot or a mutex
--- themselves, as other software may. Written down (see journal.lua):
+--- Witnesses, each in a process of its own. They use the specs' own client and no code of the library. They check from
+-- outside whether the queue of a lock exists, and now and then take a slot or a mutex themselves, as other software
+-- may. They record (see journal.lua):
 --
---     saw pool slot from what      "absent" or "present": between `from` and the line's time. A metadata write of its
---                                  own came between, so that the view of no node can have been older than `from`
---     ask, got, held, let, free    as clients do. Held, as the broker has confirmed afterwards
+--     saw pool slot from what      "absent" or "present": between `from` and the line's time. The witness made a
+--                                  metadata write in between, so no node's view can have been older than `from`
+--     ask, got, held, let, free    as clients do. "held" is recorded when the broker has confirmed it afterwards
 local client = require "spec.support.client"
 local journal = require "tools.prove.journal"
 local pools = require "tools.prove.pools"
@@ -29,7 +29,7 @@ local function look(self, pool, slot)
   self.journal:note("saw", { pool = pool.name, slot = slot, kind = kind, from = from, what = what })
 end
 
--- Whether the queue is there and ours: the owner's passive declare succeeds.
+-- Whether the queue exists and is ours: the owner's passive declare succeeds.
 local function is_ours(self, queue)
   local asked = self.link:channel()
   local answer, reason = asked:call{ method = "queue.declare", queue = queue, passive = true }
@@ -70,14 +70,14 @@ local function visible(list)
   return some
 end
 
---- Runs until the spec has more to say, with a pause after each look, of so many seconds at most.
+--- Runs until the spec sends something, with a pause of at most so many seconds after each check.
 function witness.run(spec, cpath, directory, lane, name, url, list, seed, pause)
   journal.use(cpath)
   math.randomseed(seed)
   local self = { lane = lane, name = name, url = url, pools = visible(list), journal = journal.open(directory, lane) }
   while not socket.select({ spec }, nil, 0)[spec] and #self.pools > 0 do
     local fine, problem = pcall(turn, self)
-    if not fine then -- the broker went away: what was held is not
+    if not fine then -- the broker went away: locks are lost
       self.journal:note("trouble", { message = problem })
       if self.link then self.link:abort() end
       self.link = nil

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What belongs to whom, until when, and how the broker says no to everybody else.
+-- Exclusive queues: which connection owns them, for how long, and how the broker refuses other connections.
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"

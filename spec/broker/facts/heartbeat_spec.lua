@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What silence costs. Slow, so only with AMQPLOCKS_SOAK=1.
+-- The consequences of missing heartbeats. Slow, so only with AMQPLOCKS_SOAK=1.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What nginx and its Lua module do, as far as locks held there depend on it: sockets, semaphores, timers, and their
+-- The behaviour of nginx and its Lua module on which locks held there depend: sockets, semaphores, timers, and their
 -- ends.
 local nginx = require "spec.support.nginx"
 local socket = require "socket"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What an operator can bring about: alarms, permissions, and refusals at the door.
+-- Effects of an operator's actions: alarms, permissions, and refused connections.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"

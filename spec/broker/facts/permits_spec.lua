@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Messages as permits: who has one, how many are free, how they are given back, and what else can take one away.
+-- Messages as permits: which client has one, how many are free, how they are given back, and what else can take one
+-- away.
 local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"

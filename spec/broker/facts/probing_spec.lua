@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What the broker does with a probe, what the probed queue does with it, and what an expiration of zero changes.
+-- How the broker handles a probe, how the probed queue handles it, and the effect of an expiration of zero.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What a queue keeps, in what order, for how long, and who may take it away.
+-- Which messages a queue keeps, in which order, for how long, and which clients may delete the queue.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 

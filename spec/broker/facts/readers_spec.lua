@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A reader's entry, a writer's door, and how the broker keeps each from missing the other.
+-- A reader's queue, a writer's door (the queue that excludes readers), and how the broker guarantees that each sees the
+-- other.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"

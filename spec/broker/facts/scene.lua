@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the specs of the broker's behaviour share: connections and names that are gone after each test, the queues of
--- a lock as the library declares them, and an operator.
+--- Common functions of the specs of the broker's behaviour: connections and names that are removed after each test, the
+-- queues of a lock as the library declares them, and an operator.
 --
 --     after_each(scene.clear)
 local client = require "spec.support.client"

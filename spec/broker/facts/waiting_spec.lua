@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Consumers as waiters, tokens as wake-ups, and what consumers are told.
+-- Consumers as waiters, tokens (messages) that wake them, and the notices that consumers get.
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 

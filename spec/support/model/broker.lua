@@ -1,17 +1,18 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A model of a RabbitMQ broker, as far as the library uses one: enough for thousands of stories in simulated time,
--- each decided by a seed, with the orders that a real broker shows once in a thousand runs. What it knows of RabbitMQ
--- is what spec/broker/facts asserts, and the same specs are run against it (spec/sim/model_spec.lua).
+--- A model of a RabbitMQ broker, as far as the library uses one. It is fast enough for thousands of stories (simulated
+-- runs) in simulated time. A seed decides each story, including the orders of events that a real broker shows once in a
+-- thousand runs. The model implements what spec/broker/facts asserts about RabbitMQ, and those specs also run against
+-- the model (spec/sim/model_spec.lua).
 --
 --     local broker = Broker.new(world, { version = "3.10.8" })
---     local socket = broker:connect(arrived, ended)          -- bytes come back to arrived(), the end to ended()
+--     local socket = broker:connect(arrived, ended)          -- arrived(bytes) gets bytes, ended() is called at the end
 --     socket:send(bytes)
---     broker:delete("images-bell")                           -- an operator's hand
+--     broker:delete("images-bell")                           -- an action of an operator
 --     broker:stop() broker:start()
 --
--- Anything that it does not know it refuses loudly, so that it cannot be right about something by chance.
+-- A request that the model does not know is an error, so that no story passes by accident.
 local Connection = require "spec.support.model.connection"
 local Queue = require "spec.support.model.queue"
 local Wire = require "spec.support.model.wire"
@@ -21,33 +22,33 @@ local unpack = table.unpack or unpack
 local Broker = {}
 Broker.__index = Broker
 
---- How long things take at most, in seconds, each time drawn anew.
+--- Upper limits of delays, in seconds; each delay is drawn at random.
 Broker.laws = {
   version = "3.10.8",
-  strict = false,       -- what only a client with a defect can bring about is an error of the story
-  lags = 0.3,           -- this share of all frames waits, within its channel
-  inner = 0.0005,       -- so long at most
-  consume_ok = 0.0005,  -- a consumer's way into the line
-  confirm = 0.0005,     -- messages that come together are confirmed together
-  handshake = 10,       -- it must be done by then
-  notice = 0.002,       -- until a consumer hears that its queue is gone
-  by_name = false,      -- by then its channel may consume from another of that name, and hears it of that one, too
-  down = 0.001,         -- until a queue hears that a channel is gone
-  settled = 0.002,      -- until a queue of a cluster hears what was acknowledged or given back
-  exclusive = 0.003,    -- between one exclusive queue and the next, when their connection is gone
-  ending = 0.002,       -- a queue that goes by itself takes its time
-  birth = 0.003,        -- an exclusive queue that is late, as `lags` of them are, begins so much later at most
-  by_its_name = nil,    -- what ends takes away whatever stands under its name by then: if not given, before 4.3
-  taken_away = 0.005,   -- until it has
-  nacks = 0.3,          -- a queue that is going away refuses this share of all messages
-  tick = 0.1,           -- who has held a message for too long, and does not say close-ok, is told so again
-  nodes = 1,            -- of a cluster; each connection is with one of them
-  stale = 0,            -- a node sees so late at most what was changed through another
-  closes_late = true,   -- close-ok for a connection comes when its queues are gone, as up to 4.1
+  strict = false,       -- true: frames that only a defective client sends are an error of the story
+  lags = 0.3,           -- this share of all frames is delayed within its channel
+  inner = 0.0005,       -- by at most this
+  consume_ok = 0.0005,  -- until a new consumer is in the queue's list
+  confirm = 0.0005,     -- messages that arrive within this time are confirmed together
+  handshake = 10,       -- the handshake must be done by then
+  notice = 0.002,       -- until a consumer is notified that its queue is gone
+  by_name = false,      -- true: if its channel then consumes another queue of that name, that consumer is notified, too
+  down = 0.001,         -- until a queue is notified that a channel is gone
+  settled = 0.002,      -- until a queue of a cluster is notified of acks and requeues
+  exclusive = 0.003,    -- between two exclusive queues' deletions, when their connection is gone
+  ending = 0.002,       -- time that a queue which ends by itself takes
+  birth = 0.003,        -- an exclusive queue that is late, as the share `lags` of them is, begins at most so much later
+  by_its_name = nil,    -- a queue that ends removes whatever has its name by then; default: before 4.3
+  taken_away = 0.005,   -- delay of that removal
+  nacks = 0.3,          -- a queue that is ending nacks this share of all messages
+  tick = 0.1,           -- interval at which an unanswered channel.close after the consumer timeout is repeated
+  nodes = 1,            -- nodes of a cluster; each connection is to one of them
+  stale = 0,            -- a node sees changes made through another node at most so late
+  closes_late = true,   -- connection.close-ok comes when the connection's queues are gone, as up to 4.1
   pace = { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- of the network
 }
 
--- A node sees everything as it was so long ago, but at least as it was at `viewed`.
+-- A node sees all metadata as they were `stale` seconds ago, but at least as they were at `viewed`.
 local function add_node(self, name)
   table.insert(self.nodes, { name = name, behind = self:lag(self.laws.stale), viewed = 0 })
 end
@@ -83,9 +84,9 @@ end
 
 -- Connections -------------------------------------------------------------------------------------------------------
 
---- A client connects. `arrived(bytes)` is called with what the broker writes, `ended()` at the end. Gives the client's
--- end: send(bytes); close(); reset(), what was under way is lost; cut("up", "down" or "both"), the network is gone, and
--- nobody hears of it; stall("up", "down" or "both", seconds), nothing arrives before these are over.
+--- A client connects. `arrived(bytes)` is called with what the broker writes, `ended()` at the end. Returns the
+-- client's end: send(bytes); close(); reset(), which loses bytes under way; cut("up", "down" or "both"): nothing
+-- arrives any more, and neither end is notified; stall("up", "down" or "both", seconds): nothing arrives for that time.
 function Broker:connect(arrived, ended, pace)
   local connection
   pace = pace or self.laws.pace
@@ -125,19 +126,19 @@ end
 
 -- Queues ------------------------------------------------------------------------------------------------------------
 
---- For queues: it was made, is gone, or is or is no longer consumed by one alone.
+--- For queues: the queue was created, is gone, or its exclusive consumer came or left.
 function Broker:changed(queue)
   for _, watcher in ipairs(self.watchers) do watcher(queue) end
 end
 
---- Has fn(queue) called whenever a queue was made, or is gone; or somebody begins or ceases to consume from it alone.
+--- Calls fn(queue) whenever a queue was created or is gone, or its exclusive consumer came or left.
 function Broker:watch(fn)
   table.insert(self.watchers, fn)
 end
 
---- Has asked(queue, channel) called whenever somebody is told how many are in the line of a queue, arrived(queue,
--- consumer) when somebody is in it, and returned(queue, connection) when a client gives a message back to it, unless
--- that crossed with its basic.cancel.
+--- Calls asked(queue, channel) whenever a client is told the number of a queue's consumers, arrived(queue, consumer)
+-- when a consumer was added, and returned(queue, connection) when a client requeues a message, unless the requeue
+-- crossed with its basic.cancel.
 function Broker:watch_line(asked, arrived, returned)
   self.line_watcher = { asked = asked, arrived = arrived, returned = returned }
 end
@@ -147,7 +148,7 @@ function Broker:asked(queue, channel)
   if self.line_watcher then self.line_watcher.asked(queue, channel) end
 end
 
---- Has fn(queue) called whenever a queue may have got more messages, or fewer, or has given some out.
+--- Calls fn(queue) whenever the number of a queue's messages may have changed, or some were delivered.
 function Broker:watch_level(fn)
   self.level_watcher = fn
 end
@@ -167,7 +168,7 @@ function Broker:given_back(queue, connection)
   if self.line_watcher then self.line_watcher.returned(queue, connection) end
 end
 
---- Makes a queue; `options` are owner (a connection), durable, auto_delete, arguments.
+--- Creates a queue; `options` are owner (a connection), durable, auto_delete, arguments.
 function Broker:declare(name, options)
   local queue = Queue.new(self, name, options)
   self.world:note("broker", "%s is made", name)
@@ -177,7 +178,7 @@ function Broker:declare(name, options)
   return queue
 end
 
--- What is gone may still be seen for a while.
+-- A deleted thing stays visible for a while, to nodes that are stale.
 local function keep_past(self, list, thing)
   local now, stale = self.world.now, self.laws.stale
   thing.gone_at = now
@@ -186,7 +187,7 @@ local function keep_past(self, list, thing)
   table.insert(list, thing)
 end
 
--- It ends with its owner, if not before: so do those that are there no more for anybody else.
+-- A queue loses its owner when it ends: so do queues that nobody but the owner sees any more.
 local function disown(queue)
   if not queue.owner or queue.is_orphan then return end
   for i, other in ipairs(queue.owner.exclusive) do
@@ -208,22 +209,23 @@ local function take_away(self, name)
   if self.queues[name] then self.queues[name]:be_orphaned() end
 end
 
---- A queue of that name ends that is not the one that stands there, if any does: because another has taken that place,
--- or because its owner was dead when it began. Before 4.3 it takes away what stands there when it is done.
+--- A queue with this name ends that is not the one registered under the name, if any is: because another queue has
+-- taken the name, or because its owner was dead when the queue began. Before 4.3 the registered queue is removed with
+-- it.
 function Broker:ends_elsewhere(name)
   if not self.laws.by_its_name then return end
   self.world:note("broker", "another %s ends", name)
   self.world:after(self:lag(self.laws.taken_away), take_away, self, name)
 end
 
---- Whether somebody consumes from it alone.
+--- Whether the queue has an exclusive consumer.
 function Broker:is_shut(name)
   local queue = self.queues[name]
   local first = queue and queue.consumers[1]
   return first and first.is_alone or false
 end
 
---- Takes away the binding of a queue with a key, or all that the queue has there.
+--- Removes one binding of a queue, by its key, or all bindings of the queue to the exchange.
 function Broker:unbind(queue, exchange, key)
   local bindings = self.exchanges[exchange].bindings
   for i = #bindings, 1, -1 do
@@ -246,7 +248,7 @@ function Broker:bind(queue, exchange, key)
     { exchange = exchange, queue = queue, key = key, made_at = self.world.now })
 end
 
--- Things that are or were there, as they were at a time.
+-- The things that existed at a time, including things deleted since.
 local function seen(time, now, past)
   local list = {}
   for _, things in ipairs{ now, past } do
@@ -259,7 +261,7 @@ end
 
 local NOWHERE = {}
 
--- The queues of a name, at most one, as one sees it who sees what was so at a time.
+-- The queues of a name, at most one, as a node sees them whose view is of this time.
 local function named(self, name, time)
   local queue, past = self.queues[name], self.past.queues
   if #past == 0 then return queue and queue.made_at <= time and { queue } or NOWHERE end
@@ -270,7 +272,7 @@ local function named(self, name, time)
   return found
 end
 
--- The queues that a message goes to, as one sees it who sees what was so at a time.
+-- The queues that a message is routed to by a node whose view is of this time.
 local function route(self, message, time)
   if message.exchange == "" then
     local found = named(self, message.routing_key, time)
@@ -293,22 +295,22 @@ local function publish(self, queue, message)
   return queue:publish(message)
 end
 
---- A message is published by one who sees what was so at a time. Gives whether it went anywhere, and whether it was
--- taken everywhere.
+--- Publishes a message through a node whose view is of this time. Returns whether it was routed to a queue, and whether
+-- every queue accepted it.
 function Broker:publish(message, time)
   local found, taken = route(self, message, time or self.world.now), true
   for _, queue in ipairs(found) do taken = publish(self, queue, message) and taken end
   return #found > 0, taken
 end
 
--- An operator's hands -----------------------------------------------------------------------------------------------
+-- Actions of an operator --------------------------------------------------------------------------------------------
 
 function Broker:delete(name)
   if self.queues[name] then self.queues[name]:remove() end
 end
 
---- The node that a queue is on goes down: "refused" is what is sent to it from then on, as with Khepri, or "returned",
--- as with Mnesia; or nil, it is up again. Everything else that is asked of it is refused.
+--- The node of a queue goes down, or is up again (nil). Messages to the queue are then "refused", as with Khepri, or
+-- "returned", as with Mnesia. All other requests for it are refused.
 function Broker:put_down(name, how)
   local queue = self.queues[name]
   if not queue then return end
@@ -316,8 +318,8 @@ function Broker:put_down(name, how)
   queue.is_down = how
 end
 
---- A queue does not answer those who publish to it, as one of a quorum that has no leader: whatever came on such a
--- channel after that waits, too, until it answers again. Everything else that is asked of it is answered.
+--- A queue does not confirm messages, like a quorum queue without a leader. Until it answers again, later frames on
+-- such a channel wait, too. All other requests for it are answered.
 function Broker:silence(name, is_on)
   local queue = self.queues[name]
   if not queue then return end
@@ -326,14 +328,14 @@ function Broker:silence(name, is_on)
   if not is_on then self:go_on() end
 end
 
--- A durable queue comes back with what lasts.
+-- A durable queue comes back with its persistent messages.
 local function come_back(self, queue)
   return self:declare(queue.name, { durable = true, auto_delete = queue.auto_delete, arguments = queue.arguments,
     messages = queue:what_lasts() })
 end
 
---- The node that a durable queue is on is killed: its consumers are told, and nobody else is told anything of it until
--- it is back, nor of what comes behind that on such a channel; what is sent to it is refused.
+--- The node of a durable queue is killed. Its consumers are notified. All other requests for the queue, and later
+-- frames on their channels, wait until it is back. Messages to it are refused.
 function Broker:kill(name)
   local queue = self.queues[name]
   self.world:note("broker", "the node of %s dies", name)
@@ -341,7 +343,7 @@ function Broker:kill(name)
   come_back(self, queue).is_dead = true
 end
 
---- It is back.
+--- The node is back.
 function Broker:revive(name)
   local queue = self.queues[name]
   if not queue then return end
@@ -350,14 +352,14 @@ function Broker:revive(name)
   self:go_on()
 end
 
---- Those who wait for a queue that did not answer ask again: it does so, or is gone.
+--- Requests that waited for a silent queue are repeated: the queue answers, or is gone.
 function Broker:go_on()
   for _, connection in ipairs(self.connections) do
     for _, channel in ipairs{ unpack(connection.channels) } do channel:go_on() end
   end
 end
 
---- Nobody may read from queues any more, or everybody may again.
+--- Denies read permission to everybody, or grants it again.
 function Broker:deny(is_on)
   self.denies = is_on
   self.world:note("broker", is_on and "lets nobody consume" or "lets everybody consume")
@@ -367,15 +369,15 @@ function Broker:purge(name)
   if self.queues[name] then self.queues[name]:purge() end
 end
 
---- Puts messages of a type into a queue.
+--- Puts messages of this type into a queue.
 function Broker:put(name, count, properties)
   for _ = 1, count do
     self:publish{ exchange = "", routing_key = name, properties = properties or {}, body = "" }
   end
 end
 
---- A client that nobody knows has an exclusive queue of that name, bound to amq.direct if there is a key. Gives what
--- ends it; nil if there is such a queue.
+--- An unknown client declares an exclusive queue of that name, bound to amq.direct if there is a key. Returns a
+-- function that ends it; nil if the name is taken.
 function Broker:intrude(name, key)
   if self.queues[name] then return nil end
   self.world:note("a stranger", "has %s", name)
@@ -384,7 +386,7 @@ function Broker:intrude(name, key)
   return function () queue:remove() end
 end
 
---- The consumer timeout, whenever one likes: closes the channels that have unacknowledged messages of a queue.
+--- The consumer timeout expires now: closes the channels that have unacknowledged messages of a queue.
 function Broker:time_out(name)
   for _, connection in ipairs(self.connections) do
     for _, channel in ipairs(connection.channels) do
@@ -399,7 +401,7 @@ function Broker:time_out(name)
   end
 end
 
---- A memory or disk alarm begins or ends: who publishes meanwhile is not read until it is over.
+--- A memory or disk alarm begins or ends. During an alarm the broker does not read from connections that publish.
 function Broker:alarm(is_on)
   self.has_alarm = is_on
   self.world:note("broker", is_on and "has an alarm" or "has no alarm any more")
@@ -407,14 +409,14 @@ function Broker:alarm(is_on)
   for _, connection in ipairs{ unpack(self.connections) } do connection:alarm_over() end
 end
 
---- It has been told to stop, and takes its time. As from RabbitMQ 4.0 on it takes its own queues for dead meanwhile.
+--- A stop begins and takes a while. As from RabbitMQ 4.0 on, the broker regards its own queues as dead meanwhile.
 function Broker:begin_to_stop()
   self.world:note("broker", "begins to stop")
   self.is_stopping = true
 end
 
---- It stops, in order or (as by SIGKILL) without a word. Of the queues only the durable ones are back at start(), and
--- of their messages the persistent ones.
+--- The broker stops: in order, or abruptly, as by SIGKILL. At start() only the durable queues are back, with their
+-- persistent messages.
 function Broker:stop(in_order)
   self.world:note("broker", in_order and "stops" or "dies")
   self.is_down, self.is_stopping, self.remains = true, false, {}
@@ -426,15 +428,14 @@ function Broker:stop(in_order)
   end
 end
 
---- It serves again.
+--- The broker starts again.
 function Broker:start()
   self.world:note("broker", "starts")
   self.is_down = false
   for _, queue in ipairs(self.remains) do come_back(self, queue) end
 end
 
---- How many messages of a queue are ready, how many are with consumers who have not acknowledged them, and how many
--- consumers there are.
+--- Returns how many messages of a queue are ready, how many are unacknowledged, and how many consumers it has.
 function Broker:count(name)
   local queue = self.queues[name]
   if not queue then return 0, 0, 0 end

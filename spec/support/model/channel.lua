@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A channel of the model broker: what a client says on it, and what it is told there.
+--- A channel of the model broker: it handles the client's methods and sends the answers.
 --
--- Channels are processes of their own: each takes its frames in order, but later than they arrived, and so do its
--- answers leave; nothing is in order between two channels. consume-ok comes when it comes, in RabbitMQ from the queue
--- and not from the channel, but before the first delivery.
+-- Each channel is a process of its own. It handles its frames in order, but later than they arrived; its answers are in
+-- order, too. There is no order between two channels. consume-ok may come late, since RabbitMQ sends it from the queue
+-- and not from the channel, but it comes before the first delivery.
 local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
 local lua53 = require "spec.support.lua53"
@@ -23,7 +23,7 @@ end
 
 -- Coming and going --------------------------------------------------------------------------------------------------
 
--- Either at once or later, in order: `field` is when the last one before is through.
+-- Runs fn at once or later, in order: `field` holds when the previous one will be through.
 local function in_turn(self, field, fn, what, more)
   local broker, now = self.broker, self.world.now
   local time = self[field]
@@ -38,7 +38,7 @@ local METHODS = {}
 
 local ASKS = { ["queue.declare"] = true, ["basic.consume"] = true, ["basic.get"] = true }
 
--- It goes to a queue that does not answer, or is behind what did.
+-- Whether the frame waits: it is for a queue that does not answer, or comes after such a frame.
 local function waits(self, frame)
   if self.behind then return true end
   if ASKS[frame.method] then
@@ -66,14 +66,14 @@ local function handle(self, frame)
   method(self, frame)
 end
 
---- What waited behind a queue that did not answer goes on.
+--- Frames that waited for a silent queue are handled.
 function Channel:go_on()
   local behind = self.behind or {}
   self.behind = nil
   for _, frame in ipairs(behind) do handle(self, frame) end
 end
 
--- Its owner may be dead by then.
+-- The declare of an exclusive queue may take effect late; its owner may be dead by then.
 local function begins_late(self, frame)
   local broker, is_claim = self.broker, frame.method == "queue.declare" and frame.exclusive
   if not is_claim or not broker.random:chance(broker.laws.lags) then return end
@@ -83,7 +83,7 @@ end
 --- A method arrives, with its content if it has any.
 function Channel:arrive(frame)
   if self.state == "closing" then
-    handle(self, frame)  -- there is nobody left to be late
+    handle(self, frame)  -- its owner is dead: no delay
   else
     begins_late(self, frame)
     in_turn(self, "in_until", handle, frame)
@@ -96,7 +96,7 @@ local function write(self, bytes, more)
   if more then self.connection:write(more) end
 end
 
--- The same, with what is to be known of it: { frame =, bytes =, more =, news = }.
+-- The same, for a record: { frame =, bytes =, more =, news = }.
 local function write_known(self, said)
   if self.state == "over" then return end
   if self.world.trace then self.connection:note_sent(said.frame, self.number) end
@@ -104,7 +104,7 @@ local function write_known(self, said)
   if said.more then self.connection:write(said.more) end
 end
 
--- `more` are the bytes that belong behind it; `news`: see Connection:write.
+-- `more` are bytes that follow directly; `news`: see Connection:write.
 local function say(self, frame, bytes, more, news)
   if news or self.world.trace then
     in_turn(self, "out_until", write_known, { frame = frame, bytes = bytes, more = more, news = news })
@@ -129,14 +129,14 @@ local function send_content(self, frame, message, news)
   say(self, frame, codec.encode(frame, self.number), content_of(self, message), news)
 end
 
--- The class and the id of a method, which the broker repeats when it refuses one.
+-- The class and method ids, which the broker repeats when it refuses a method.
 local ids = setmetatable({}, { __index = function (self, method)
   local class, id = lua53.unpack(">I2I2", frames.encode{ channel = 1, method = method }, 8)
   self[method] = { class, id }
   return self[method]
 end })
 
---- The broker closes the channel; `frame` is what it answers with that, if anything.
+--- The broker closes the channel; `frame` is sent before that, if given.
 function Channel:fail(code, text, frame)
   if self.state ~= "open" then return end
   local class, id = 0, 0
@@ -152,8 +152,8 @@ local function say_again(self, close)
   if self.state == "closing" then write_known(self, { frame = close, bytes = codec.encode(close, self.number) }) end
 end
 
---- Up to 3.11 the broker says once more that it closes the channel, until it has heard close-ok: never after that, when
--- the number may be another channel's.
+--- Up to 3.11 the broker repeats channel.close until it has received close-ok. It never does so after that, when the
+-- channel number may be in use again.
 function Channel:insist()
   if self.state == "closing" then in_turn(self, "out_until", say_again, self.last_words) end
 end
@@ -172,7 +172,7 @@ local function queues_of(self)
   return list
 end
 
--- Nothing is taken back twice: a channel that ends while the queue is about to hear of it is heard of once.
+-- Each end of a channel is told to a queue once, also if the channel ends again while that notice is under way.
 local function tell_down(self, queue)
   local entries, kept = {}, {}
   for _, group in ipairs(self.settling) do
@@ -188,7 +188,7 @@ local function tell_down(self, queue)
   queue:channel_down(self, entries)
 end
 
---- Its queues hear that it is no more, each in its own time, at most laws.down seconds from now.
+--- Notifies its queues that it is gone, each after a delay of at most laws.down seconds.
 function Channel:down()
   if self.is_down then return end
   self.is_down = true
@@ -197,7 +197,7 @@ function Channel:down()
   end
 end
 
---- It ends with its connection.
+--- The channel ends with its connection.
 function Channel:over()
   self:down()
   self.state = "over"
@@ -239,7 +239,7 @@ end
 
 local function is_foreign(self, queue) return queue.owner and queue.owner ~= self.connection end
 
--- The queue named, if there is one and this connection may use it; else the channel is closed.
+-- Returns the queue, if it exists and this connection may use it; otherwise closes the channel.
 local function usable(self, frame)
   local queue = self.connection:sees(frame.queue)
   if not queue then return no_queue(self, frame) end
@@ -248,7 +248,8 @@ local function usable(self, frame)
   return queue
 end
 
--- Once a client has read that there are marks, it knows whose permits they are.
+-- The marks are messages in the queue NAME.semaphore-count, one for each permit that an administrator made. A client
+-- that has read their number knows that the library made the permits.
 local function news_of_marks(self, queue)
   if self.connection.marks or not queue.name:find("%.semaphore%-count$") then return nil end
   self.connection.marks = {}
@@ -263,10 +264,10 @@ local function declared(self, queue, frame)
   self.broker:asked(queue, self)
 end
 
--- The arguments that must be the same when a queue is declared again; others do not matter.
+-- The arguments that must be the same when a queue is declared again. Others do not matter.
 local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit" }
 
--- Gives what differs.
+-- Returns the name of the argument that differs.
 local function is_another(queue, frame)
   for _, key in ipairs{ "durable", "auto_delete" } do
     if queue[key] ~= frame[key] then return key end
@@ -277,7 +278,7 @@ local function is_another(queue, frame)
   end
 end
 
--- A queue that begins when its owner is dead ends at once: nobody else has ever seen it.
+-- A queue whose owner is dead when it begins ends at once; no other client has ever seen it.
 local function make(self, name, frame)
   if frame.exclusive and self.connection.state == "over" then return self.broker:ends_elsewhere(name) end
   declared(self, self.broker:declare(name, { owner = frame.exclusive and self.connection or nil,
@@ -344,7 +345,7 @@ METHODS["queue.bind"] = function (self, frame)
   reply(self, { method = "queue.bind-ok" })
 end
 
--- What is not bound, or not there, need not be unbound, and that is fine; also by somebody whose queue it is not.
+-- Unbinding a missing queue or binding succeeds, also for a client that does not own the queue.
 METHODS["queue.unbind"] = function (self, frame)
   local queue, exchange, key = self.connection:sees(frame.queue), frame.exchange, frame.routing_key
   if queue and self.broker:is_bound(queue, exchange, key) then
@@ -390,7 +391,7 @@ local function told(consumer)
   reply(consumer.channel, { method = "basic.consume-ok", consumer_tag = consumer.tag }, consumer)
 end
 
--- What is there for it follows at once.
+-- The first deliveries follow at once.
 local function begin(consumer)
   told(consumer)
   consumer.queue:serve()
@@ -405,7 +406,7 @@ local function in_exclusive_use(self, frame)
   self:fail(403, ("ACCESS_REFUSED - queue '%s' in vhost '/' in exclusive use"):format(frame.queue), frame)
 end
 
--- Of a consumer that did not want to hear of it nobody is told, and nobody has to be.
+-- If the consumer was declared with no-wait there is no consume-ok.
 local function begin_soon(self, consumer, is_told)
   if is_told then consumer.is_told, consumer.known_at = true, -math.huge end
   self.world:after(self.broker:lag(self.broker.laws.consume_ok), begin, consumer)
@@ -430,8 +431,8 @@ METHODS["basic.consume"] = function (self, frame)
   begin_soon(self, consumer, frame.no_wait)
 end
 
--- The consumer of a permit of a quorum queue is cancelled, by a client that knows that the queue is of our making, on a
--- connection that has another lock: were the queue without a majority, the lock would be lost.
+-- Whether this cancel may cost a lock: a client cancels the consumer of a permit of a quorum queue on a connection that
+-- has another lock, and knows that the library made the queue. If the queue had no majority, the lock would be lost.
 local function costs_a_lock(self, consumer, frame)
   local marks = self.connection.marks
   local knows = marks and marks.known_at and marks.known_at < frame.sent_at
@@ -441,8 +442,8 @@ local function costs_a_lock(self, consumer, frame)
   end
 end
 
--- RabbitMQ 3.10 crashes when a cancel overtakes consume-ok, and takes the connection with it. It may also be lucky: the
--- model is not.
+-- RabbitMQ 3.10 crashes if a cancel overtakes consume-ok, and closes the connection. In RabbitMQ that depends on
+-- timing; the model always does it.
 METHODS["basic.cancel"] = function (self, frame)
   local consumer, at = find(self, frame.consumer_tag)
   if consumer and not (consumer.known_at and consumer.known_at <= frame.sent_at) then
@@ -454,12 +455,12 @@ METHODS["basic.cancel"] = function (self, frame)
     if costs_a_lock(self, consumer, frame) then error("a cancel at a quorum queue risks other locks", 0) end
     table.remove(self.consumers, at)
     consumer.queue:cancel(consumer)
-    consumer.quits_at = not frame.no_wait and frame.sent_at -- with nothing in hand yet
+    consumer.quits_at = not frame.no_wait and frame.sent_at -- it has no unacknowledged message yet
   end
   if not frame.no_wait then reply(self, { method = "basic.cancel-ok", consumer_tag = frame.consumer_tag }) end
 end
 
---- A queue has something for one of the consumers.
+--- A queue delivers a message to one of the consumers.
 function Channel:deliver(consumer, message)
   local is_up = self.state == "open" and not self.is_down
   local entry
@@ -469,7 +470,7 @@ function Channel:deliver(consumer, message)
     table.insert(self.unacked, entry)
   end
   if not is_up then
-    -- Into the void. The queue has not heard yet of the channel's end; when it does it takes the message back.
+    -- The delivery is lost: the queue does not know yet that the channel has ended. The queue requeues it when it does.
     return
   end
   told(consumer)
@@ -486,8 +487,8 @@ local function notify(self, consumer)
   end
 end
 
--- A queue of the same name may have been made and consumed from since. RabbitMQ knows only the name, and tells that
--- one's consumer, too, that it is none any longer; its queue does not hear of that before the channel ends.
+-- Another queue of the same name may have been declared and consumed since. RabbitMQ knows only the name: it also
+-- cancels that queue's consumer, and that queue is not notified before the channel ends.
 local function notify_by_name(self, name)
   for _, other in ipairs(self.consumers) do
     if other.queue.name == name and other.is_told and not other.is_misled then
@@ -506,7 +507,7 @@ local function notify_gone(self, consumer)
   if self.broker.laws.by_name then notify_by_name(self, consumer.queue.name) end
 end
 
---- A consumer's queue is gone; its owner hears of it later, if it can hear.
+--- A consumer's queue is gone. Its client is notified later, if it supports consumer_cancel_notify.
 function Channel:queue_gone(consumer)
   self.world:after(self.broker:lag(self.broker.laws.notice), notify_gone, self, consumer)
 end
@@ -524,8 +525,8 @@ METHODS["basic.get"] = function (self, frame)
     exchange = message.exchange, routing_key = message.routing_key, message_count = #queue.messages }, message)
 end
 
--- Takes the deliveries that a tag means off the list; with an unknown one the channel is closed. Several with the tag 0
--- are all, and may be none.
+-- Removes the deliveries of a delivery tag from the list; an unknown tag closes the channel. `multiple` with tag 0
+-- means all, and may be none.
 local function settle(self, frame)
   local settled, kept = {}, {}
   local is_all = frame.multiple and frame.delivery_tag == 0
@@ -541,8 +542,8 @@ local function settle(self, frame)
   return settled
 end
 
--- For each queue the deliveries of each of its consumers at once, in the order of names and tags; what was got by
--- basic.get comes first: { { queue =, tag =, entries = }, … }. So who is told of first is served again first.
+-- Groups deliveries by queue and consumer, in the order of names and tags; those of basic.get come first: { { queue =,
+-- tag =, entries = }, … }. A consumer whose deliveries are requeued first is also served first.
 local function by_queue(entries)
   local list, group_of = {}, {}
   for _, entry in ipairs(entries) do
@@ -574,8 +575,8 @@ local function arrive(self)
   hear(group)
 end
 
--- In a cluster what is settled goes to the queue by way of a process there, in order. The news that the channel is gone
--- does not, and may overtake it: then all that the queue has not heard of goes back.
+-- In a cluster acks and requeues go to the queue by way of another process, in order. The notice that the channel is
+-- gone does not, and may overtake them: then the queue requeues all that it does not know to be settled.
 local function tell_settled(self, group)
   if #self.broker.nodes == 1 then return hear(group) end
   table.insert(self.settling, group)
@@ -609,7 +610,7 @@ METHODS["confirm.select"] = function (self)
   reply(self, { method = "confirm.select-ok" })
 end
 
--- What is confirmed together is confirmed by one frame or by several, in any order.
+-- Messages that are confirmed together are confirmed by one frame or by several, in any order.
 local function confirm(self)
   local tags, refused = self.unconfirmed, self.refused
   self.unconfirmed, self.refused = {}, nil
@@ -624,7 +625,7 @@ local function confirm(self)
   end
 end
 
--- A message is answered; with a tag, which others may share, its sender hears of it.
+-- A queue has answered for a message. When all queues of a delivery tag have, the publisher gets its confirm.
 local function to_confirm(self, is_taken)
   local tags = self.unconfirmed
   local count, tag = #tags, self.published + 1
@@ -636,7 +637,7 @@ local function to_confirm(self, is_taken)
   if count == 0 then self.world:after(self.broker:lag(self.broker.laws.confirm), confirm, self) end
 end
 
--- The same queues are asked for again and again.
+-- Cached: the same names are returned again and again.
 local function return_of(self, frame)
   local returns, key = self.returns, frame.exchange == "" and frame.routing_key
   local bytes = key and returns[key]

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The frames of spec/support/frames.lua for the model broker, which reads and writes hundreds of thousands a second: a
--- function for each method, made of its fields, in the place of a loop over them. Slips of the pen are not found here.
--- It is held to frames.lua by spec/sim/codec_spec.lua. It is there for speed alone: a queue.declare is encoded in
--- six tenths of the time, and decoded in six tenths (Lua 5.4) or two tenths (LuaJIT).
+--- The frames of spec/support/frames.lua for the model broker, which reads and writes hundreds of thousands a second.
+-- Each method has a generated function instead of a loop over its fields. Misspelt fields are not detected.
+-- spec/sim/codec_spec.lua checks that it equals frames.lua. It exists for speed alone: a queue.declare is encoded in six
+-- tenths of the time, and decoded in six tenths (Lua 5.4) or two tenths (LuaJIT).
 local frames = require "spec.support.frames"
 
 local byte, char, sub, floor = string.byte, string.char, string.sub, math.floor
@@ -15,7 +15,7 @@ local FRAME_END = 0xCE
 
 -- Writing values ----------------------------------------------------------------------------------------------------
 
--- Most numbers are small, and written again and again.
+-- Cached: most numbers are small and occur again and again.
 local function remembered(fn)
   local known = {}
   return function (number)
@@ -43,7 +43,7 @@ end)
 
 local short = write.short
 
--- Reading values: each gives one, and where the next begins ---------------------------------------------------------
+-- Reading values: each returns a value, and the position after it ---------------------------------------------------
 
 local read = {}
 
@@ -75,7 +75,7 @@ function read.longstr(bytes, at)
   return sub(bytes, at + 4, after - 1), after
 end
 
--- The values in field tables that most are made of; the others are left to frames.lua.
+-- The types that most values in field tables have; frames.lua decodes the others.
 local VALUES = { [("S"):byte()] = read.longstr, [("T"):byte()] = read.longlong }
 
 VALUES[("t"):byte()] = function (bytes, at) return byte(bytes, at) ~= 0, at + 1 end
@@ -120,7 +120,8 @@ local function groups_of(name)
   return groups
 end
 
--- A function by its source, which knows `id`, and what writes or reads each kind of value by that kind's name.
+-- Compiles a function from source; `id` and the reader or writer of each kind of value, by the kind's name, are its
+-- locals.
 local function function_of(source, kinds, id)
   local chunk = ("local kinds, id, encode_table = ... " ..
     "local octet, short, long, longlong = kinds.octet, kinds.short, kinds.long, kinds.longlong " ..
@@ -130,7 +131,7 @@ end
 
 local SIZES = { octet = 1, short = 2, long = 4, longlong = 8, bits = 1, shortstr = 1, longstr = 4, table = 0 }
 
--- What writes a group: as source, what must be known before, and what is written.
+-- The source of a writer for one group of fields: the declarations that it needs, and the expression to write.
 local function writer_of(group, i)
   local name, kind = group[1], group.kind
   if kind == "bits" then
@@ -162,7 +163,7 @@ local function encoder_of(name, id)
     table.concat(parts, " .. ")), write, id)
 end
 
--- Nobody has any use for these.
+-- Reserved fields, which nothing uses.
 local RESERVED = { ticket = true, immediate = true }
 
 -- function (bytes, at, channel) local v1 v1, at = short(bytes, at) … return { channel = channel, …, queue = v2, … } end
@@ -191,7 +192,7 @@ function codec.encode(frame, channel)
   return encoders[frame.method](frame, channel)
 end
 
---- The method in the frame at `at`, on that channel, as frames.decode gives it, without what is reserved.
+--- Decodes the method in the frame at `at` on that channel, as frames.decode does, but without reserved fields.
 function codec.method(bytes, at, channel)
   local id = read_long(bytes, at + 7)
   local decode = decoders[id]
@@ -242,7 +243,7 @@ function codec.body(channel, body, frame_max)
   return table.concat(parts)
 end
 
---- What frame there is in `bytes` at `at`: its kind, its channel, and where the next begins; nothing while it is not
+--- Returns the kind and the channel of the frame at `at`, and where the next begins; nothing if the frame is not
 -- complete.
 function codec.look(bytes, at)
   local left = #bytes - at + 1

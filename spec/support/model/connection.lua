@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A connection to the model broker, as the broker sees it: handshake, heartbeats, channels, alarms, the end.
+--- A connection to the model broker, on the broker's side: handshake, heartbeats, channels, alarms, the end.
 --
--- Whatever ended it, its channels take what had arrived for them; then the queues hear of the end, each in its own
--- time, and the exclusive ones go later still: a token given back by a death can be somebody else's before the dead
--- one's slot is free.
+-- Whatever ends it, its channels first handle the frames that have arrived. Then the queues are notified, each after
+-- its own delay, and exclusive queues are deleted later still. So a token (a message in the doorbell queue that wakes a
+-- waiter) that a death requeues can reach another client before the dead client's slot is free.
 local Channel = require "spec.support.model.channel"
 local codec = require "spec.support.model.codec"
 local frames = require "spec.support.frames"
@@ -13,7 +13,7 @@ local frames = require "spec.support.frames"
 local Connection = {}
 Connection.__index = Connection
 
---- `wire` takes what the broker writes.
+--- `wire` carries what the broker writes.
 function Connection.new(broker, wire, name)
   local self = setmetatable({ broker = broker, world = broker.world, wire = wire, name = name or "connection",
     bytes = "", out = {}, told = {}, channels = {}, by_number = {}, partial = {}, exclusive = {}, can = {},
@@ -25,7 +25,7 @@ end
 
 -- Writing -----------------------------------------------------------------------------------------------------------
 
---- `news`, a consumer or a delivery, is known to the client with these bytes: at its `known_at`.
+--- `news` (a consumer or a delivery) is known to the client when it gets these bytes: that time is set as `known_at`.
 function Connection:write(bytes, news)
   if self.state == "over" then return end
   local out = self.out
@@ -58,7 +58,7 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
--- Channels that have frames left to take are given the time.
+-- Channels that still have frames to handle get the time for it.
 local function when_idle(self)
   local time = self.world.now
   for _, channel in ipairs(self.channels) do time = math.max(time, channel.in_until) end
@@ -67,7 +67,7 @@ end
 
 local function remove_queue(queue) queue:remove() end
 
--- The queues of a connection go one after another. Gives the time when the last is gone.
+-- The exclusive queues of a connection are deleted one after another. Returns the time of the last deletion.
 local function remove_exclusive(self)
   local laws, time = self.broker.laws, self.world.now
   for _, queue in ipairs(self.exclusive) do
@@ -115,15 +115,15 @@ function Connection:fail(code, text)
   self.world:after(30, hang_up, self)
 end
 
---- The broker ends the connection without a word.
+--- The broker ends the connection without connection.close.
 Connection.abort = hang_up
 
---- Who is not through the handshake by now never will be.
+--- Ends the connection if its handshake is not done by now.
 function Connection:look_at_handshake()
   if self.state == "greeting" then hang_up(self) end
 end
 
---- The broker ends, and does nothing any more of what it was asked.
+--- The broker ends: requests that it has not handled yet are lost.
 function Connection:vanish(in_order)
   for _, channel in ipairs(self.channels) do channel:over() end
   if in_order and self.state == "open" then
@@ -134,7 +134,7 @@ function Connection:vanish(in_order)
   self.broker:disconnected(self)
 end
 
---- The client's end of the socket is closed. A connection that is not read is not seen to end either.
+--- The client has closed its end of the socket. The broker does not notice that on a connection that it does not read.
 function Connection:ended()
   if self.is_stopped then
     self.has_ended = true
@@ -152,7 +152,7 @@ local function beat(self)
   self.world:after(half, beat, self)
 end
 
--- A client that is silent is given up after two to three of its heartbeats; every other time as soon as may be.
+-- A silent client is given up after two to three heartbeat intervals; every other time as early as possible.
 local function listen(self)
   if self.state ~= "open" then return end
   if self.is_stopped then self.heard = self.world.now end
@@ -201,7 +201,7 @@ METHODS["connection.close-ok"] = hang_up
 
 -- Frames ------------------------------------------------------------------------------------------------------------
 
---- A channel is done with, and its number free.
+--- A channel has ended, and its number is free.
 function Connection:channel_closed(channel)
   self.by_number[channel.number] = nil
   for i, other in ipairs(self.channels) do
@@ -230,7 +230,7 @@ local function arrived(self, frame)
   end
 end
 
--- A message is whole when its header and its body are here.
+-- Content is complete when its header and its body have arrived.
 local function content(self, channel, bytes, is_header)
   local publish = self.partial[channel]
   if not publish then error(self.name .. " sends content that belongs to nothing", 0) end
@@ -290,7 +290,7 @@ local function read(self, sent_at)
   if at > 1 then self.bytes = bytes:sub(at) end
 end
 
---- Bytes arrive, written so long ago.
+--- Bytes arrive that were sent at `sent_at`.
 function Connection:feed(bytes, sent_at)
   if self.state == "over" then return end
   self.heard = self.world.now
@@ -298,21 +298,21 @@ function Connection:feed(bytes, sent_at)
   read(self, sent_at)
 end
 
--- What it sees ----------------------------------------------------------------------------------------------------
+-- What it sees of the metadata ----------------------------------------------------------------------------------------
 
---- It has changed what there is. Its node sees that, and all that was changed before.
+--- The connection has changed metadata. Its node sees that change, and all earlier ones.
 function Connection:wrote_metadata()
   self.node.viewed = self.world.now
 end
 
---- Everything was so at this time that its node sees. What was seen once is never unseen.
+--- The time of the state that its node sees. It never goes back.
 function Connection:view()
   local node = self.node
   node.viewed = math.max(node.viewed, self.world.now - node.behind)
   return node.viewed
 end
 
---- The queue of that name, if it sees one.
+--- The queue of that name, if its node sees one.
 function Connection:sees(name)
   local queue = self.broker.queues[name]
   if queue and queue.made_at <= self:view() then return queue end
@@ -320,7 +320,8 @@ end
 
 -- Alarms ------------------------------------------------------------------------------------------------------------
 
---- It publishes: during an alarm the broker reads what came so far and nothing more, and says so once.
+--- The connection publishes. During an alarm the broker handles what was read so far, reads nothing more, and sends
+-- connection.blocked once.
 function Connection:publishes()
   if not self.broker.has_alarm or self.is_blocked then return end
   self.is_blocked = true

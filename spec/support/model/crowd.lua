@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A story: a few processes that want locks of one kind (see kinds/), and what befalls them, all decided by one seed.
+--- A story: a simulated run of a few processes that acquire locks of one kind (see kinds/), and troubles, such as
+-- faults and actions of an operator. One seed decides everything.
 --
 --     local crowd = Crowd.new(seed, { troubles = { "death", "alarm" } })
---     crowd:play()                                   -- throws when something was not as it must be
+--     crowd:play()                                   -- throws if a rule was broken
 --
--- Every member goes through some rounds of waiting, holding and letting go, each in one of the ways there are. Troubles
--- come in between. In the end nobody wants anything any more, and nothing may be left.
+-- Every member (process) goes through some rounds of waiting, holding and releasing, each in one of several ways.
+-- Troubles come in between. At the end no lock is wanted any more, and nothing may be left on the broker.
 local Broker = require "spec.support.model.broker"
 local Process = require "spec.support.model.process"
 local Watch = require "spec.support.model.watch"
@@ -17,12 +18,12 @@ local World = require "spec.support.model.world"
 local Crowd = {}
 Crowd.__index = Crowd
 
-local SECONDS = 600  -- no story is longer
+local SECONDS = 600  -- the longest time of a story
 
 local PACES = {
   { least = 0.00005, most = 0.0003, spike = 0.002, spikes = 0.02 },  -- one machine
-  { least = 0.0005, most = 0.001, spike = 0.02, spikes = 0.05 },     -- one house
-  { least = 0.00005, most = 0.005, spike = 0.005, spikes = 0 },      -- anything goes
+  { least = 0.0005, most = 0.001, spike = 0.02, spikes = 0.05 },     -- one site
+  { least = 0.00005, most = 0.005, spike = 0.005, spikes = 0 },      -- evenly distributed
   { least = 0.02, most = 0.03, spike = 0.2, spikes = 0.02 },         -- another continent
 }
 
@@ -34,14 +35,14 @@ local function breach(...)
   error({ breach = string.format(...) }, 0)
 end
 
--- A connection's timeout: every answer must be here by then. It is also what an operation gets that has no other limit,
--- once for each of its exchanges, of which there is one, or so many as are given.
+-- A connection's timeout: every answer must arrive within it. It is also the limit of an operation without another
+-- limit: once for each of its exchanges with the broker. There is one of these, unless a number is given.
 local TIMEOUT = 5
 local ADMIN = 30
 
--- How long anything takes -------------------------------------------------------------------------------------------
+-- How long things take ----------------------------------------------------------------------------------------------
 
--- The longest that a round trip can take, and what is made of round trips.
+-- The longest time of a round trip, and times derived from it.
 local function round_trip(self)
   local laws = self.broker.laws
   local settled = laws.nodes > 1 and laws.settled or 0
@@ -49,17 +50,17 @@ local function round_trip(self)
   return 2 * Wire.longest(self.pace) + inner + laws.stale + settled
 end
 
---- How long a waiter may sleep beside a free lock, at worst: until its next look, or, if the prober was lost, until it
--- has another; four looks, in the time that it leaves the slot to others; a ring, and the look of the one who hears it;
--- and up to eight races lost, after a look for squatters. While all goes well everybody is rung: who has a token looks
--- every tenth of a second.
+--- How long a waiter may sleep beside a free lock, in the worst case: until its next recheck, or, if the prober
+-- connection was lost, until it has another; four searches, while it leaves the slot to others; a ring (the publishing
+-- of a token), and the search of the woken waiter; and up to eight lost races, after a search for squatters. Without
+-- faults every waiter is woken by a token, and a waiter with a token searches every tenth of a second.
 function Crowd:patience()
   local trip = round_trip(self)
   local look, claim, skew, squatters = trip, trip, 0.01, 2 * trip
   local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
-  if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- at a bell asked for just then
+  if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
 
@@ -67,14 +68,14 @@ end
 
 local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 
--- What a failure may be called, and the troubles of which one must be among the story's for that. What is not here is
--- always a defect.
+-- The codes that a failure may have, and the troubles that explain each: one of them must be in the story. Any other
+-- code is a defect.
 local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "stopping", "death",
     "dies claiming" },
   lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "too long", "destroy",
-    "death", "dies claiming", "requests" }, -- the last three: as before 4.3, by another's end
+    "death", "dies claiming", "requests" }, -- the last three: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping" },
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
@@ -86,7 +87,7 @@ local CODES = {
   closed = { "requests" },
 }
 
--- The codes that the story's troubles, its nodes that are behind and its requests can bring about.
+-- The codes that are possible with the story's troubles, stale nodes and requests.
 local function codes_of(options)
   local happens, codes = { nodes = options.nodes, requests = options.requests }, {}
   for _, trouble in ipairs(options.troubles or {}) do happens[trouble] = true end
@@ -97,8 +98,8 @@ local function codes_of(options)
   return codes
 end
 
--- Whoever asks by the same connection as soon as somebody has asked for a silent queue has next to no time left when
--- that question is given up, and its channel with it.
+-- A process has too little time left if it asks through a connection on which another one has just asked for a silent
+-- queue: when that request is given up its channel is closed.
 local function asked_behind(self, process, message)
   if not message:find("^unreachable: the broker did not answer") then return false end
   local _, prober = process:both_sockets()
@@ -147,7 +148,7 @@ local function let_go(self, process, lock)
   end
 end
 
--- With all that belong to the same worker.
+-- Excuses all processes of the same worker.
 local function excuse(self, process)
   local worker = process.lender or process
   self.watch:excuses(worker)
@@ -155,7 +156,7 @@ local function excuse(self, process)
   self.watch:excuses_fair()
 end
 
--- It is stopped in the middle of what it does, for about as long as the broker waits.
+-- The process is stopped (SIGSTOP) in the middle of its work, for about as long as the broker's heartbeat timeout.
 local function nod(self, process)
   self.world:after(self.random:between(0, 4 * round_trip(self)), function ()
     excuse(self, process)
@@ -183,8 +184,8 @@ local function hold(self, process, lock)
   let_go(self, process, lock)
 end
 
--- Who asks while nothing can be answered hears of that: connecting takes a timeout, and asking another one. So it is
--- for as long as neither connection is another.
+-- A caller that asks while nothing can be answered must get an error: connecting takes one timeout, and asking another.
+-- This holds as long as neither connection is replaced.
 local function promise_answer(self, process, op)
   local seconds, holder, prober = 2 * TIMEOUT, process:both_sockets()
   local ends = holder and prober and math.min(holder.stalled_until or 0, prober.stalled_until or 0) or 0
@@ -201,7 +202,7 @@ local function promise(self, process, op, timeout)
   self.watch:promises(process, op, timeout > 0 and "waits" or "tries", seconds)
 end
 
--- Whether there is somebody who is not heard of, and may be first in line: who is fair leaves a free lock to him.
+-- Whether a waiter that may be first in line is disconnected or stopped: fair waiters leave a free lock to it.
 local function is_anybody_away(self)
   for _, process in ipairs(self.processes) do
     if not process.is_dead and (process.is_stopped or process:is_cut_off()) then return true end
@@ -210,7 +211,7 @@ end
 
 local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
 
--- One round of a member: waits in one of several ways, and holds what it gets.
+-- One round of a member: it waits in one of several ways, and holds the lock that it gets.
 local function round(self, process)
   local how, began = self.random:pick(self.options.waiting or WAITING), self.world.now
   local timeout = how == "a while" and self.random:between(0, 2 * self.hold) or how == "at once" and 0 or nil
@@ -236,17 +237,17 @@ local function round(self, process)
   if lock then return hold(self, process, lock) end
   process:note("got nothing: %s", message)
   if code == "timeout" then
-    process.looks_away = true  -- from what it may just have claimed
+    process.looks_away = true  -- away from the lock that it may just have got
     self.watch:was_told_over(process, timeout and began + timeout)
   end
-  -- What another program on its connection claims is not free for it, nor what it claims itself, and the broker has yet
-  -- to hear of.
+  -- Not free for this process, although the broker may say so: a claim of another program on its connection, and its
+  -- own claim, until the broker knows of them.
   if code == "busy" and not fair and not self.options.programs and not was_cut_off then
     self.watch:was_told_busy(process, wish, began - self.broker.laws.stale)
   end
 end
 
--- A round of a request's own, which ends in the middle of it, or after it, with a word to the broker or without.
+-- A round within a request's own session. The session ends during the round or after it, closed in order or not.
 local function serve(self, process)
   local request = Process.new(self.broker, ("%s.%d"):format(process.name, self.births),
     { seed = self.random:below(1000000), heartbeat = self.heartbeat, pace = self.pace, lender = process })
@@ -283,7 +284,7 @@ local function live(self, member)
   end
 end
 
--- Has another lock on the connection all the while, which must not be lost by what becomes of permits.
+-- Holds another lock on the connection meanwhile. That lock must not be lost through operations on permits.
 local function hold_beside(member)
   return function (process)
     local lock, message = process:finish(process.peer:mutex("beside-" .. process.name):acquire(TIMEOUT))
@@ -307,7 +308,7 @@ local function begin(self, member)
   if self.options.beside then process:start(hold_beside(member)) end
 end
 
--- A dead member's rounds go on in another process.
+-- The rounds of a dead member continue in another process.
 local function begin_again(self, member)
   self.world:after(self.random:between(0, self.idle), begin, self, member)
 end
@@ -316,7 +317,7 @@ end
 
 local function anybody(self) return self.random:pick(self.members) end
 
--- Who holds and waits, in the place of a member: its process, or a request of it.
+-- A process that holds or waits, for a member: the member's process, or one of its requests.
 local function somebody(self)
   local process = anybody(self).process
   local request = process.request
@@ -340,7 +341,7 @@ end
 
 function troubles.death(self) kill(self, anybody(self).process, self.random:chance(0.5)) end
 
--- The next claim that it writes is its last word.
+-- The process dies directly after its next claim is written.
 troubles["dies claiming"] = function (self)
   local process = anybody(self).process
   process.on_sent = function (bytes)
@@ -350,7 +351,7 @@ troubles["dies claiming"] = function (self)
   end
 end
 
--- The locks are lost with the holder, and the news takes its time; the wait ends with it.
+-- The holder's locks are lost with its connection. The notice takes time. Its wait ends, too.
 troubles["lost holder"] = function (self)
   local process = somebody(self)
   self.watch:excuses(process)
@@ -360,7 +361,7 @@ troubles["lost holder"] = function (self)
   process:lose("holder")
 end
 
--- An operator deletes the queue that is somebody's lock, and not another's by now.
+-- An operator deletes the queue of a lock, unless the queue belongs to another holder by now.
 troubles["robbed"] = function (self)
   local process, laws = somebody(self), self.broker.laws
   local holder = process.sockets.holder
@@ -374,10 +375,10 @@ troubles["robbed"] = function (self)
   end
 end
 
--- A bolt, which stands for as long as nobody has used it for ten seconds.
+-- A bolt is a queue that guards a lock's queue before 4.3. It expires after ten seconds without use.
 local function is_bolt(name) return name:find("%-bolt$") end
 
--- An operator deletes a bolt. Nobody's lock is lost by that alone.
+-- An operator deletes a bolt. This alone loses no lock.
 troubles["no bolt"] = function (self)
   local bolts = {}
   for _, name in ipairs(self.broker:names_of_queues()) do
@@ -390,7 +391,7 @@ troubles["lost prober"] = function (self)
   somebody(self):lose("prober")
 end
 
--- Nobody hears of it. The lock's certainty must end before the broker lets another one in.
+-- The connection is cut off without notice. The holder must stop reporting the lock as held before the broker frees it.
 troubles["cut off"] = function (self)
   local process = somebody(self)
   excuse(self, process)
@@ -400,7 +401,7 @@ troubles["cut off"] = function (self)
   if which ~= "holder" then process:cut("prober", direction) end
 end
 
--- The network keeps everything back for a while, and nobody hears of it.
+-- The network delays everything for a while; neither end is notified.
 troubles["stall"] = function (self)
   local process = somebody(self)
   excuse(self, process)
@@ -410,12 +411,12 @@ troubles["stall"] = function (self)
   if which ~= "holder" then process:stall("prober", direction, seconds) end
 end
 
--- It has no processor for a few round trips.
+-- The process gets no processor time for a few round trips.
 troubles["hiccup"] = function (self)
   anybody(self).process:stop(self.random:between(0, 10 * round_trip(self)))
 end
 
--- SIGSTOP, for longer than the broker waits, or less.
+-- SIGSTOP, for longer or shorter than the broker's heartbeat timeout.
 troubles["stopped"] = function (self)
   local process = somebody(self)
   local worker = process.lender or process
@@ -430,8 +431,8 @@ function troubles.alarm(self)
   self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:alarm(false) end)
 end
 
--- A queue that nobody here wants does not answer for a while, and somebody asks for it by the connections that he has.
--- All others are to be answered.
+-- A queue that is no lock of the story does not answer for a while, and members probe it through their connections. All
+-- other requests must be answered.
 local SILENT, SILENT_SLOT = "silent", "silent-1-A"
 
 local function be_silent(self, seconds)
@@ -466,7 +467,7 @@ troubles["silent queue"] = function (self)
   end)
 end
 
--- The node that the bell is on is killed, and comes back.
+-- The node of the bell is killed and comes back.
 troubles["dead bell"] = function (self)
   local broker, bell = self.broker, self.kind.bell
   local queue = broker.queues[bell]
@@ -475,14 +476,14 @@ troubles["dead bell"] = function (self)
   self.world:after(self.random:between(0, self.random:pick{ 2, 10, 60 }), broker.revive, broker, bell)
 end
 
--- They lose the permission to consume for a while: what they have declared by then would stay, with nobody's consumer.
+-- Members lose the read permission for a while. Queues that they have declared by then stay without a consumer.
 function troubles.denied(self)
   if self.broker.denies then return end
   self.broker:deny(true)
   self.world:after(self.random:between(0, 2 * self.hold), function () self.broker:deny(false) end)
 end
 
--- The node of a slot's queue is down for a while: the slot is there, and cannot be had, nor taken away.
+-- The node of a slot's queue is down for a while: the slot exists, but can be neither acquired nor deleted.
 troubles["slot down"] = function (self)
   local name = self.kind:slot_queue()
   self.broker:put_down(name, self.random:pick{ "refused", "returned" })
@@ -493,13 +494,14 @@ troubles["slot down"] = function (self)
   end)
 end
 
--- Somebody who holds a lock in a way of his own.
+-- A client without this library holds a lock.
 function troubles.stranger(self)
   local over = self.kind:intrude()
   if over then self.world:after(self.random:between(0, self.hold), over) end
 end
 
--- The doorbell: it may be off by any number, gone, new, or full of other things. None of that may matter for long.
+-- Troubles of the doorbell: it may have any number of tokens, be deleted, be new, or hold other messages. The story
+-- must recover from each.
 function troubles.purge(self) self.broker:purge(self.kind.bell) end
 
 function troubles.surplus(self) self.kind:ring(self.random:below(5)) end
@@ -517,7 +519,7 @@ local function administer(self, admin, what, op, wait)
   return finish(self, admin, op, what, ADMIN + wait)
 end
 
--- Another administrator asks how things are, while whatever happens does.
+-- Another administrator inspects the locks, at any time.
 function troubles.inquiry(self)
   local asker = self.asker
   if not asker or asker.is_dead then
@@ -538,7 +540,7 @@ function troubles.inquiry(self)
   end)
 end
 
--- An administrator destroys everything, under those who hold and those who wait, and makes it anew.
+-- An administrator destroys and recreates everything, while clients hold and wait.
 function troubles.destroy(self)
   local admin = self.admin
   if admin.is_busy then return end
@@ -553,7 +555,7 @@ function troubles.destroy(self)
   end)
 end
 
--- All that anybody has is taken from him, and he hears of it so many seconds later at most.
+-- All locks of all processes are taken away; the holders are notified at most `news` seconds later.
 local function rob_all(self, news)
   news = news + Wire.longest(self.pace) + 1e-6
   for _, process in ipairs(self.processes) do
@@ -562,16 +564,16 @@ local function rob_all(self, news)
   end
 end
 
--- The broker closes the channels of those who hold a permit: for them it was too long.
+-- The broker closes the channels of all holders of permits: the consumer timeout.
 troubles["too long"] = function (self)
   rob_all(self, self.broker.laws.inner)
   self.broker:time_out(self.kind.bell)
 end
 
--- Who has a token too long loses its channel at the bell, and nothing else.
+-- A client that keeps a token for too long loses its channel at the bell, and nothing else.
 troubles["consumer timeout"] = function (self) self.broker:time_out(self.kind.bell) end
 
--- The broker is gone for a while, and nothing is left but what lasts.
+-- The broker is down for a while; only durable queues and persistent messages survive.
 function troubles.restart(self)
   for _, process in ipairs(self.processes) do self.watch:excuses(process) end
   rob_all(self, 0)
@@ -579,7 +581,7 @@ function troubles.restart(self)
   self.world:after(self.random:between(0, self.random:pick{ 0.1, 5 }), function () self.broker:start() end)
 end
 
--- It is told to stop, and serves everybody for a while before it does.
+-- The broker is told to stop, and keeps serving for a while.
 function troubles.stopping(self)
   if self.broker.is_stopping then return end
   local seconds = self.random:between(0, self.random:pick{ 0.5, 5 })
@@ -594,7 +596,8 @@ local function next_admin(self)
   table.insert(self.processes, self.admin)
 end
 
--- What was acknowledged may be undone by a channel or a connection that ends too soon: in a cluster only.
+-- Acks and requeues may be undone by a channel or a connection that ends too soon, but only in a cluster: then the
+-- administrator looks again.
 local function look_once_more(self, admin, look)
   local laws = self.broker.laws
   if laws.nodes == 1 then return end
@@ -606,10 +609,10 @@ local function look_once_more(self, admin, look)
   end
   admin:sleep(laws.settled + laws.down)
   look()
-  self.admin.is_busy = false -- who has come in between may begin
+  self.admin.is_busy = false -- another administrator may begin
 end
 
--- An administrator changes the number of slots, and sometimes dies of it; the next one finishes the work.
+-- An administrator changes the number of slots, and sometimes dies while doing so; the next one finishes the work.
 function troubles.resize(self)
   if self.admin.is_busy then return end
   self.admin.is_busy = true
@@ -628,14 +631,14 @@ function troubles.resize(self)
       self.slots = slots
       look_once_more(self, last, look)
     end
-    self.is_half_done = self.slots ~= slots  -- what is taken away by then is waited for by nobody
+    self.is_half_done = self.slots ~= slots  -- nobody waits for slots that are deleted by then
     last.is_busy = false
   end)
   if not self.random:chance(0.2) then return end
   self.world:after(self.random:between(0, 10 * round_trip(self)), function ()
     if last.is_dead or last.has_left or self.is_over then return end
     last:kill(true)
-    self.is_half_done = true  -- it may be, or done
+    self.is_half_done = true  -- possibly half done
     next_admin(self)
     self.admin.is_busy = true
     self.admin:start(function (admin)
@@ -658,28 +661,28 @@ end
 
 -- The story ---------------------------------------------------------------------------------------------------------
 
---- A story by its seed. `options`, all of them optional:
+--- A story by its seed. All `options` are optional:
 --   kind                of lock: "semaphore" (the default), or another of kinds/
---   troubles, count     the kinds of trouble that may come, none without; how many come
+--   troubles, count     the kinds of trouble that may come (none by default); how many come
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
---   shares, requests    whether they do so knowing nothing of each other; whether every round is a request's, which has
---                       a session of its own that ends with it, and asks by the worker's prober
---   waiting, letting_go, priorities    to choose from
---   fair, deaf          the share of fair ones, and of those that do without the doorbell
---   writers, downgrades the share of those that want to write, and of writers that become readers
---   hold                the longest that a lock is held, in seconds
---   poll, is_rung       how often to look without being rung, and whether nobody should have to
---   is_used             whether somebody had it before, and has just left
---   in_line             whether those who came first must be served first
---   loses_tokens        whether fewer tokens than slots may be left
---   spare               how many tokens more than slots may be left; any number, if not given
---   mends, surplus      whether an administrator repairs it in the end, and whether there may be too many permits
---   notice              how late at most one may hear that a queue is gone that one consumes from, in seconds
---   inner, lags         how long the broker may be busy with one thing, in seconds, and how often, to choose from
---   nodes, stale        how many the broker has; how late one may see what was changed through another, in seconds
---   version             of the broker, before 4.3 or not: of either, if not given
---   channels            how many may be open in the end on a connection
---   heartbeat, paces    of the connections, and of the network to choose from
+--   shares, requests    whether programs share a session without coordination; whether every round is a request, with a
+--                       session of its own that ends with it and asks by the worker's prober
+--   waiting, letting_go, priorities    lists to choose from
+--   fair, deaf          the share of fair waiters, and of waiters that do not use the doorbell
+--   writers, downgrades the share of members that write, and of writers that become readers
+--   hold                the longest time that a lock is held, in seconds
+--   poll, is_rung       the interval of rechecks, and whether every waiter must be woken before it rechecks
+--   is_used             whether another client used the locks before, and has just left
+--   in_line             whether waiters must be served in the order in which they came
+--   loses_tokens        whether there may be fewer tokens than slots at the end
+--   spare               how many more tokens than slots there may be at the end; any number by default
+--   mends, surplus      whether an administrator repairs the locks at the end; whether there may be too many permits
+--   notice              the longest delay until a consumer is notified that its queue is gone, in seconds
+--   inner, lags         lists to choose from: how long the broker may be busy with one thing, in seconds, and how often
+--   nodes, stale        the number of nodes; the longest delay until a node sees others' changes, in seconds
+--   version             of the broker: before 4.3 or not; either by default
+--   channels            how many channels may be open on a connection at the end
+--   heartbeat, paces    of the connections; of the network, a list to choose from
 function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
@@ -723,7 +726,7 @@ local function create(self)
   run(self, "what is wanted is there", 60, function () return created end)
 end
 
--- It is asked at every step, and mostly the same one is busy as before.
+-- Checked at every step; mostly the member that was busy before still is.
 local function all_done(self)
   if self.busy_one and self.busy_one.busy > 0 then return false end
   for _, member in ipairs(self.members) do
@@ -735,7 +738,7 @@ local function all_done(self)
   return not self.admin.is_busy and not (self.asker and self.asker.is_busy)
 end
 
--- Nothing of it may be left: no claim, no consumer, no message in anybody's hands, nothing but what was made to stay.
+-- Nothing may be left: no claim, no consumer, no unacknowledged message, no queue except permanent ones.
 local function look_for_leftovers(self, when)
   for _, name in ipairs(self.broker:names_of_queues()) do
     local ready, unacked, consumers = self.broker:count(name)
@@ -747,8 +750,9 @@ local function look_for_leftovers(self, when)
   end
 end
 
--- Channels are used again: sixteen are kept for that, as whoever may not publish asks on many at a time. Who has been
--- through many rounds has no more of them open, and for each program a claim, a place at the doorbell, and the next.
+-- Channels are reused: sixteen are kept for that, since a client without the permission to publish asks on many
+-- channels at once. A client that has been through many rounds has no more open than those, and, for each program, a
+-- claim, a place at the doorbell, and the next one.
 local function look_for_channels(self)
   local most = self.options.channels or 16 + 4 * (self.options.programs or 1)
   for _, connection in ipairs(self.broker.connections) do
@@ -769,7 +773,7 @@ local function close_all(self)
   if #self.broker.connections > 0 then breach("%d connections are left", #self.broker.connections) end
 end
 
--- What an operator or a dead administrator left behind is put right, now that nobody holds anything.
+-- Repairs what an operator or a dead administrator left behind, when no lock is held any more.
 local function mend(self)
   local admin, mended = self.admin, nil
   admin:start(function ()
@@ -777,10 +781,10 @@ local function mend(self)
     mended = true
   end)
   run(self, "it is repaired", 120, function () return mended end)
-  self.world:run(self.broker.laws.settled) -- what was given back is there
+  self.world:run(self.broker.laws.settled) -- requeued messages have arrived
 end
 
--- For how long the network will keep something back, a queue not answer, or the broker not be there again.
+-- Returns for how long the network still delays bytes, a queue does not answer, or the broker is down.
 local function still_stalled(self)
   local time = math.max(0, self.silent_until - self.world.now, self.restarted_by - self.world.now)
   for _, process in ipairs(self.processes) do
@@ -811,7 +815,7 @@ local function tell(self)
   look_for_leftovers(self, "when everybody is gone")
 end
 
---- Plays it. Throws what was wrong, as text.
+--- Plays the story. Throws the broken rule, as text.
 function Crowd:play()
   local fine, err = xpcall(function () tell(self) end, function (err)
     return type(err) == "table" and err.breach or debug.traceback(tostring(err), 2)

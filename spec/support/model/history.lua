@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What was there, and since when: for judging what somebody was told who asked some time ago.
+--- What existed, and since when: for judging an answer to a request that was sent some time ago.
 --
 --     local history = History.new(broker)
 --     local asked_at = world.now
 --     …
---     history:was_absent("images-3-B", asked_at)          -- at any moment since then
+--     history:was_absent("images-3-B", asked_at)          -- true if it was absent at any moment since then
 --
--- Numbers can be kept, too: note() whenever one may have changed, was() to ask.
+-- It also records numbers: note() whenever one may have changed, was() to ask.
 local History = {}
 History.__index = History
 
@@ -22,24 +22,24 @@ local function has_changed(self, name, since)
   return (self.changed_at[name] or -1) >= since
 end
 
---- Whether there was no queue of that name at some moment since that time.
+--- Whether the queue was absent at some moment since that time.
 function History:was_absent(name, since)
   return not self.broker.queues[name] or has_changed(self, name, since)
 end
 
---- Whether there was one.
+--- Whether it was present at some moment since that time.
 function History:was_present(name, since)
   return self.broker.queues[name] ~= nil or has_changed(self, name, since)
 end
 
---- What `name` counts is so many from now on.
+--- The number of this name is `number` from now on.
 function History:note(name, number)
   local list = self.numbers[name] or {}
   self.numbers[name] = list
   if #list == 0 or list[#list].number ~= number then table.insert(list, { time = self.world.now, number = number }) end
 end
 
---- Whether it was so many at some moment since that time.
+--- Whether it was `number` at some moment since that time.
 function History:was(name, number, since)
   local list = self.numbers[name] or {}
   for i = #list, 1, -1 do

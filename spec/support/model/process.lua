@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A client of the model broker: a session over bytes, both of its connections, and programs that use it. It connects
--- when it wants to, and may be stopped, killed or cut off. One that has a lender is a part of it, such as a request of
--- an nginx worker's: it has a holder of its own and asks by the lender's prober.
+--- A client of the model broker: a session over bytes, its two connections (holder and prober), and programs that use
+-- it. It connects when the session wants a connection. It may be stopped, killed or cut off. A process with a lender is
+-- a part of that process, such as a request in an nginx worker: it has a holder connection of its own, and asks by the
+-- lender's prober.
 --
 --     local process = Process.new(broker, "one", { seed = 1 })
 --     process:start(function (self)
@@ -21,7 +22,7 @@ local unpack = table.unpack or unpack
 
 local ROLES = { "holder", "prober" }
 
---- `settings` are those of the peer, pace, that of its connections, shared, and lender, another process.
+--- `settings`: those of the peer; pace, of its connections; shared; lender, another process.
 function Process.new(broker, name, settings)
   local world, lender = broker.world, settings.lender
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
@@ -34,14 +35,14 @@ function Process.new(broker, name, settings)
   return self
 end
 
---- Those that it lends its prober to, the oldest first, in a list that does not change.
+--- The processes that borrow its prober, the oldest first, as a list that does not change.
 function Process:borrower_list()
   return #self.borrowers > 0 and { unpack(self.borrowers) } or self.borrowers
 end
 
 -- Connections -------------------------------------------------------------------------------------------------------
 
--- Whether the session still listens to what is connected.
+-- Whether the session still uses the connection.
 local function listens(self, role)
   local state = self.core:state(role)
   return state ~= "down" and state ~= "idle"
@@ -79,7 +80,7 @@ local function connect(self, role)
   self:turn()
 end
 
--- What was written leaves; connections that are wanted are made, and those that are over are closed.
+-- Sends what the session wrote; opens connections that it wants, and closes those that are over.
 local function move(self, role)
   local socket, core = self.sockets[role], self.core
   local state, wanted = core:state(role)
@@ -100,7 +101,7 @@ end
 
 -- Turns -------------------------------------------------------------------------------------------------------------
 
--- A session that wants one turn after the other, and does nothing with them, keeps its processor busy for ever.
+-- Throws if a session asks for turn after turn without doing anything: it would keep its processor busy for ever.
 local function look_at_pace(self)
   local is_at_once = self.world.now - self.woke < 3e-6
   self.woke, self.spins = self.world.now, is_at_once and self.spins + 1 or 0
@@ -132,7 +133,7 @@ local function resume(self, program)
   return coroutine.status(program.thread) == "dead"
 end
 
--- A program that waits for what is done by now goes on. True if there was one.
+-- Resumes a program whose operation is done. True if there was one.
 local function resume_some(self)
   for i, program in ipairs(self.programs) do
     local waits_for = program.waits_for
@@ -150,7 +151,7 @@ local function is_ready(self)
   end
 end
 
--- `began`: when it looked at the clock, if it was stopped since, and before it has read.
+-- `began`: when it read the clock, if it was stopped after that and before it reads its sockets.
 local function tick(self, began)
   local now, peer = self.world.now, self.peer
   peer.now = began or now
@@ -166,12 +167,12 @@ local function tick(self, began)
   wake_in(self, seconds)
 end
 
--- What came for one may have moved those that ask by the same prober.
+-- Data for one session may have completed operations of others that ask by the same prober.
 local function turn_borrowers(self)
   for _, borrower in ipairs(self:borrower_list()) do borrower:turn() end
 end
 
---- Everything moves along, as far as it does without time passing.
+--- Everything goes on, as far as it can without time passing.
 function Process:turn()
   if self.is_dead or self.is_stopped then return end
   repeat
@@ -185,7 +186,7 @@ end
 
 local NOTHING = { done = function () return true end }
 
---- Begins a program: a function that may call finish() and sleep().
+--- Starts a program: a function that may call finish() and sleep().
 function Process:start(fn)
   table.insert(self.programs, { thread = coroutine.create(fn), waits_for = NOTHING })
   self.world:after(0, self.turn, self)
@@ -198,14 +199,14 @@ local function this_program(self)
   end
 end
 
---- For programs: waits for an operation. Gives its result, or nil, message, code.
+--- For programs: waits for an operation. Returns its result, or nil, message, code.
 function Process:finish(op)
   this_program(self).waits_for = op
   coroutine.yield()
   return self.peer:keep(op:result())
 end
 
---- For programs: time passes, or less if an operation is done before.
+--- For programs: waits for `seconds`, or until the operation is done.
 function Process:sleep(seconds, op)
   local wakes_at = self.world.now + seconds
   this_program(self).waits_for = { done = function () return self.world.now >= wakes_at or op and op:done() end }
@@ -213,7 +214,7 @@ function Process:sleep(seconds, op)
   coroutine.yield()
 end
 
---- For programs: what they hold on to, an operation or a lock, even if they forget it.
+--- For programs: keeps an operation or a lock from being collected.
 function Process:keep(thing)
   return self.peer:keep(thing)
 end
@@ -222,9 +223,9 @@ function Process:note(...)
   self.world:note(self.name, ...)
 end
 
--- Bad days ----------------------------------------------------------------------------------------------------------
+-- Faults ------------------------------------------------------------------------------------------------------------
 
---- It is killed: what it wrote arrives, or is lost on the way; the broker sees its connections end.
+--- The process is killed: what it wrote arrives, or is lost; the broker sees its connections end.
 function Process:kill(loses_what_it_wrote)
   self:note("is killed")
   for _, borrower in ipairs(self:borrower_list()) do borrower:kill(loses_what_it_wrote) end
@@ -236,8 +237,8 @@ function Process:kill(loses_what_it_wrote)
   self:bury()
 end
 
---- It stops in the middle of everything, as by SIGSTOP, for so many seconds; if `has_begun`, when it has just looked at
--- the clock, and is about to read. Those that ask by its prober are parts of it: they stop, and go on behind it.
+--- The process stops, as by SIGSTOP, for so many seconds. `has_begun`: it has just read the clock, and is about to read
+-- its sockets. Processes that borrow its prober are parts of it: they stop, too, and continue after it.
 function Process:stop(seconds, has_begun)
   if self.is_dead or self.is_stopped then return end
   self:note("is stopped for %g s%s", seconds, has_begun and ", about to read" or "")
@@ -262,7 +263,7 @@ function Process:continue()
   self:turn()
 end
 
---- A connection is reset somewhere between: both ends hear of it.
+--- A connection is reset: both ends are notified.
 function Process:lose(role)
   if role == "prober" and self.lender then return self.lender:lose(role) end
   local socket = self.sockets[role]
@@ -272,7 +273,7 @@ function Process:lose(role)
   hangs_up(self, role, "connection reset by peer")
 end
 
---- The network swallows everything from now on, "up" to the broker, "down" from it, or "both", and nobody hears of it.
+--- The network drops everything from now on, "up" to the broker, "down" from it, or "both"; neither end is notified.
 function Process:cut(role, direction)
   if role == "prober" and self.lender then return self.lender:cut(role, direction) end
   if not self.sockets[role] or self.is_dead then return end
@@ -281,7 +282,7 @@ function Process:cut(role, direction)
   self.sockets[role]:cut(direction)
 end
 
---- The network keeps everything back for so many seconds, "up" to the broker, "down" from it, or "both".
+--- The network delays everything for so many seconds, "up" to the broker, "down" from it, or "both".
 function Process:stall(role, direction, seconds)
   if role == "prober" and self.lender then return self.lender:stall(role, direction, seconds) end
   local socket = self.sockets[role]
@@ -291,34 +292,34 @@ function Process:stall(role, direction, seconds)
   socket:stall(direction, seconds)
 end
 
---- Its connections, the holder and the prober, as far as there are any.
+--- Its connections, the holder and the prober, as far as they exist.
 function Process:both_sockets()
   return self.sockets.holder, (self.lender or self).sockets.prober
 end
 
--- What was kept back is here so soon after.
+-- Delayed bytes arrive at most so long after the end of a stall.
 local AFTERWARDS = 1
 
---- Until when the network keeps something back; 0 if it does not.
+--- The time at which the network's delay ends; 0 if there is none.
 function Process:stalled_until()
   local holder, prober = self:both_sockets()
   local time = math.max(holder and holder.stalled_until or 0, prober and prober.stalled_until or 0)
   return time > 0 and time + AFTERWARDS or 0
 end
 
---- Whether one of its connections is cut off, or kept waiting.
+--- Whether one of its connections is cut off or delayed.
 function Process:is_cut_off()
   local holder, prober = self:both_sockets()
   return holder and holder.is_cut or prober and prober.is_cut or self:stalled_until() > self.world.now
 end
 
---- What its program would be told if it asked lock:held() now; a stopped one's, if that were its first word.
+--- What lock:held() returns now; for a stopped process, what it would return if it were called right after the stop.
 function Process:holds(lock)
   if self.is_dead then return false end
-  (self.lender or self).began = nil -- so much for having begun: time does not go back
+  (self.lender or self).began = nil -- it reads the clock again: time does not go back
   tick(self)
   if is_ready(self) and not self.is_stopped then self.world:after(0, self.turn, self) end
-  local is_there, held = pcall(lock.held, lock)  -- it may have been dropped
+  local is_there, held = pcall(lock.held, lock)  -- the lock may have been dropped
   return is_there and held
 end
 
@@ -329,7 +330,7 @@ local function leave_lender(self)
   end
 end
 
---- Its memory is given back. It is of no more use.
+--- Frees its memory. It cannot be used after that.
 function Process:bury()
   self.is_dead = true
   if self.lender then leave_lender(self) end

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A queue of the model broker: messages in their places, consumers in their line. Every queue has its own copy of a
--- message: { place =, redelivered =, properties =, … }, in `messages` when it is ready, in `unacked` with a client.
+--- A queue of the model broker: messages by position, and a list of consumers. Every queue has its own copy of a
+-- message: { place =, redelivered =, properties =, … }, in `messages` when it is ready, in `unacked` when it is
+-- delivered.
 --
--- What a queue learns of the end of a channel or a connection it learns late, as RabbitMQ's do: until then the dead
--- one's consumers are in line, and may be served. A queue that goes away is "ending" for a while before it is gone:
--- it can be seen and declared, but no longer consumed.
+-- A queue is notified late of the end of a channel or a connection, as in RabbitMQ. Until then the consumers of the
+-- dead client are in the list, and may be served. A queue that is being deleted is "ending" for a while before it is
+-- gone: it can be seen and declared, but not consumed.
 local codec = require "spec.support.model.codec"
 
 local Queue = {}
@@ -25,7 +26,7 @@ function Queue.new(broker, name, options)
   return self
 end
 
---- It is declared, asked for or left by its last consumer: it expires so long after that.
+--- The queue was declared, asked for, or left by its last consumer: its expiry begins anew.
 function Queue:used()
   local expires = self.arguments["x-expires"]
   if not expires or not self.is_alive then return end
@@ -37,7 +38,7 @@ end
 
 -- Messages ----------------------------------------------------------------------------------------------------------
 
--- Most messages come as bytes, and nobody wants to know their properties.
+-- Most messages come as bytes, and nothing reads their properties: they are decoded on demand.
 local function properties_of(message)
   message.properties = message.properties or codec.properties(message.header)
   return message.properties
@@ -68,9 +69,9 @@ local function first_in_line(self)
   return first
 end
 
--- Consumers are served first come first served, the highest priority first; who was served goes to the end of the line.
--- Who is found to have no room leaves the line, and comes back to its end; who had none when nobody looked has kept its
--- place.
+-- Consumers are served round robin, the highest priority first: a served consumer goes to the end of the list. A
+-- consumer whose prefetch limit is found to be reached leaves the list, and returns to its end. If the limit was not
+-- checked meanwhile, it keeps its place.
 local function next_consumer(self)
   local first = first_in_line(self)
   while first and not has_room(first) do
@@ -85,17 +86,17 @@ local function to_the_end(self, consumer)
   consumer.turn = self.turns
 end
 
--- Expiry works at the head only, and is looked at now and then.
+-- Messages expire at the head of the queue only, and are checked now and then.
 local function drop_expired(self)
   while self.messages[1] and expires(self.messages[1]) do table.remove(self.messages, 1) end
 end
 
--- A message is with a client.
+-- A message is delivered.
 local function hand_out(self, message)
   self.unacked[message], self.unacked_count = true, self.unacked_count + 1
 end
 
--- It is so no longer. False: that was known.
+-- A message is not with a client any more. False: it was not before.
 local function take_back(self, message)
   if not self.unacked[message] then return false end
   self.unacked[message], self.unacked_count = nil, self.unacked_count - 1
@@ -125,13 +126,14 @@ local function serve(self)
   self.broker:leveled(self)
 end
 
--- Messages are back in their places. A queue that is too long by that drops its head before it serves anybody.
+-- Requeued messages are back in their positions. A queue that is then too long drops its head before it serves a
+-- consumer.
 local function serve_again(self)
   drop_head(self)
   serve(self)
 end
 
---- A message comes. False: it was refused.
+--- A message arrives. False: it was refused.
 function Queue:publish(message)
   if self.rejects or self.is_down or self.is_dead then return false end
   self.places = self.places + 1
@@ -144,7 +146,7 @@ function Queue:publish(message)
   return true
 end
 
---- Takes the first message, for basic.get.
+--- Removes the first message, for basic.get.
 function Queue:take(no_ack)
   drop_expired(self)
   local message = table.remove(self.messages, 1)
@@ -163,12 +165,12 @@ local function make_room(self, consumer)
   to_the_end(self, consumer)
 end
 
---- The acknowledgement of a group of entries is under way to it; or, with -1, is not any more.
+--- The acks of a group of entries are under way to the queue (1), or no longer are (-1).
 function Queue:expect(group, sign)
   if not group.requeue then self.acks_coming = self.acks_coming + sign * #group.entries end
 end
 
---- Unacknowledged messages (`entries`, the oldest first) are done with.
+--- Unacknowledged messages (`entries`, the oldest first) are removed.
 function Queue:ack(entries)
   if not self.is_alive then return end
   for _, entry in ipairs(entries) do
@@ -184,7 +186,7 @@ local function put_back(self, entry)
   put_in_place(self, entry.message)
 end
 
---- Unacknowledged messages (`entries`, the oldest first) go back to their old places, all at once.
+--- Unacknowledged messages (`entries`, the oldest first) return to their positions, all at once.
 function Queue:requeue(entries)
   if not self.is_alive then return end
   for _, entry in ipairs(entries) do
@@ -203,7 +205,7 @@ end
 
 -- Consumers ---------------------------------------------------------------------------------------------------------
 
---- Whether one more may consume from it; or, exclusively, one alone.
+--- Whether another consumer, or an exclusive one, is allowed.
 function Queue:admits(exclusive)
   local first = self.consumers[1]
   return not first or not exclusive and not first.is_alone
@@ -218,7 +220,7 @@ function Queue:consume(consumer)
   self.broker:consumed(self, consumer)
 end
 
---- For who has just consumed: there may be something for it.
+--- For a new consumer: there may be messages for it.
 Queue.serve = serve
 
 local function remove(self, gone)
@@ -234,8 +236,8 @@ local function remove(self, gone)
   if self.auto_delete then self:finish() end
 end
 
--- It lingers, and nobody consumes from it any more: it takes along whatever its connection has made by its name since,
--- whose consumers are not told; before 4.3 also what another has.
+-- A lingering queue ends when its last consumer leaves. It then removes whatever its connection has declared under its
+-- name since, without notice to consumers; before 4.3 also a queue of another connection.
 local function end_lingering(self)
   local namesake = self.broker.queues[self.name]
   self.lingers = false
@@ -254,7 +256,8 @@ function Queue:cancel(gone)
   leaves(self, function (consumer) return consumer == gone end)
 end
 
---- The queue hears that a channel is no more: its unacknowledged messages (`entries`, the oldest first) are back.
+--- The queue is notified that a channel is gone: its unacknowledged messages (`entries`, the oldest first) are
+-- requeued.
 function Queue:channel_down(channel, entries)
   local function is_of_channel(consumer) return consumer.channel == channel end
   if self.lingers then leaves(self, is_of_channel) end
@@ -266,14 +269,14 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
---- It goes away, in a while.
+--- It begins to be deleted.
 function Queue:finish()
   if self.state ~= "live" then return end
   self.state = "ending"
   self.broker.world:after(self.broker:lag(self.broker.laws.ending), function () self:remove() end)
 end
 
---- It is gone; its consumers are told.
+--- It is gone; its consumers are notified.
 function Queue:remove()
   if self.is_orphan and self.lingers then return end_lingering(self) end
   if not self.is_alive then return end
@@ -284,23 +287,24 @@ function Queue:remove()
   if self.is_silent or self.is_dead then self.broker:go_on() end
 end
 
---- Its owner deletes it on a node that is being stopped, and takes it for dead: it is forgotten, and goes on until
--- nobody consumes from it any more.
+--- The owner deletes it on a node that is being stopped and regards the queue as dead: its record is deleted, and the
+-- queue goes on until its last consumer leaves.
 function Queue:linger()
   if #self.consumers == 0 then return self:remove() end
   self.state, self.is_alive, self.lingers = "gone", false, true
   self.broker:forget(self)
 end
 
---- Another that had its name has ended, and has taken it away: nobody sees it any more, its name is free, and nobody is
--- told. It goes on for those who consume from it, and its owner, until they go. Of others' queues little is asked here.
+--- Another queue of its name has ended and removed its record: no client sees it any more, its name is free, and nobody
+-- is notified. It goes on for its consumers and its owner, until they leave. The model covers queues of other owners
+-- only roughly.
 function Queue:be_orphaned()
   if not self.owner then return self:remove() end
   self.state, self.is_alive, self.lingers, self.is_orphan = "gone", false, true, true
   self.broker:forget(self)
 end
 
---- What it has, if it is durable, when the broker that ended with it is back: a list of messages.
+--- What a durable queue has when the broker is back after a restart: a list of messages.
 function Queue:what_lasts()
   local list = {}
   for message in pairs(self.unacked) do

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Chance that a seed decides, and nothing else: the same on every machine, in every run, and under every Lua. Two
--- generators in one (L'Ecuyer, "Efficient and portable combined random number generators", 1988): whole numbers that
--- never leave the 53 bits of a double.
+--- A random generator that depends only on its seed: the same on every machine, in every run, and under every Lua. It
+-- combines two generators (L'Ecuyer, "Efficient and portable combined random number generators", 1988), whose whole
+-- numbers stay within the 53 bits of a double.
 local Random = {}
 Random.__index = Random
 
@@ -16,12 +16,12 @@ local function draw(self)
   return (a - b) % (A - 1)
 end
 
---- Another stream: what one part of a story draws then changes nothing for the others.
+--- An independent stream: draws from it do not change other parts of a story.
 function Random:fork()
   return setmetatable({ a = 1 + draw(self), b = 1 + draw(self) % (B - 1) }, Random)
 end
 
--- Seeds that are near lead far apart.
+-- Mixes the seed: adjacent seeds give unrelated streams.
 local function stirred(seed)
   for _ = 1, 8 do seed = (seed * 69069 + math.floor(seed / 65536) + 1) % A end
   return seed

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- LuaSocket, as far as the raw client (client.lua) uses it, with the model broker at the other end of every socket and
--- simulated time for everybody who waits: specs of a real broker's behaviour run against the model without knowing.
+-- in simulated time. Specs of a real broker's behaviour run unchanged against the model.
 --
 --     Socket.load("spec/broker/facts/claim_spec.lua", getfenv and getfenv() or _ENV, seed) -- inside a spec file
 local Broker = require "spec.support.model.broker"
@@ -44,7 +44,7 @@ function Socket.setoption() return true end
 
 local function is_readable(socket) return socket.received ~= "" or socket.is_over end
 
---- A module that stands in for LuaSocket.
+--- A module that replaces LuaSocket.
 function Socket.module(broker)
   local module = { broker = broker }
   local world = broker.world
@@ -67,7 +67,7 @@ end
 local BORROWED = { "socket", "spec.support.client", "spec.support.channel", "spec.support.until",
   "spec.support.process", "spec.broker.facts.scene" }
 
--- Calls fn(client) while everything that uses a socket is loaded anew, and uses the model's.
+-- Calls fn(client) while every module that uses a socket is loaded again, with the model's sockets.
 local function lend(broker, fn)
   local own = {}
   for _, name in ipairs(BORROWED) do own[name], package.loaded[name] = package.loaded[name], nil end
@@ -87,8 +87,8 @@ function Socket.broker(seed, laws)
   return broker, lend(broker, function () end)
 end
 
---- Runs a spec file with the model in the place of the broker. `environment` is that of the spec file that asks, `laws`
--- are the broker's. What needs an operator is left out.
+--- Runs a spec file with the model in place of the broker. `environment` is that of the calling spec file; `laws` are
+-- the broker's. Tests that need an operator are skipped.
 function Socket.load(path, environment, seed, laws)
   environment = setmetatable({ pending = function () end }, { __index = environment })
   lend(Broker.new(World.new(seed), laws), function ()

@@ -1,28 +1,30 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The stories that are told of the model broker: five processes want locks of one kind, and things happen to them.
+--- The stories: simulated runs against the model broker. In each, five processes acquire locks of one kind, and faults
+-- occur.
 --
 --     for _, story in ipairs(stories.all) do … end   -- { name =, kind =, what =, text =, seeds =, … }
 --     local crowd, err = stories.play(story, 17)     -- err: what was wrong; nil if it ended well
 --
--- A story's other fields are the options of crowd.lua; `seeds` is how many of them the specs play, from 1 on,
--- `often` how many tools/prove/breakages plays in a turn (1), as what it is about is rare. What must hold in each
--- story is in watch.lua and at the end of crowd.lua.
+-- A story's other fields are the options of crowd.lua. `seeds` is how many seeds the specs play, from 1 on. `often` is
+-- how many seeds tools/prove/breakages plays in a turn (1): more for stories about rare events. watch.lua and the end
+-- of crowd.lua check what must hold in each story.
 local Crowd = require "spec.support.model.crowd"
 
 local unpack = table.unpack or unpack
 
 local stories = { all = {} }
 
--- loses_tokens: there may be fewer tokens than slots in the end, until somebody has rung for each that is missing. So
--- it is, too, where an administrator may die between the slots it makes and their tokens. spare: each of them may have
--- rung once for what he held without a token; whoever waits in vain takes what is too many away.
+-- loses_tokens: at the end there may be fewer tokens than slots, until a client has rung (published a token) for each
+-- that is missing. The same goes for stories in which an administrator may die between creating slots and their tokens.
+-- spare: each process may have rung once for a lock that it held without a token; a waiter that waits in vain removes
+-- superfluous tokens.
 local BELL = { "purge", "surplus", "rubbish", "no bell", "new bell", "consumer timeout" }
 local EVERYTHING = { "death", "dies claiming", "lost holder", "lost prober", "alarm", "stranger", "robbed", "restart",
   "cut off", "stopped", "stall", unpack(BELL) }
 
--- For those who would wait for ever for what is taken away, or lost.
+-- For waiters that would otherwise wait for ever for a slot that is deleted, or lost.
 local IMPATIENT = { "a while", "at once", "and gives up" }
 
 local SEMAPHORE = {
@@ -198,7 +200,7 @@ local RWLOCK = {
     troubles = EVERYTHING, downgrades = 0.3 },
 }
 
--- A permit that is lost cannot be replaced while anybody waits.
+-- A lost permit cannot be replaced while there are waiters.
 local TOKENS = {
   { name = "tokens", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
   { name = "tokens shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
@@ -254,15 +256,15 @@ add("mutex", "a mutex", MUTEX)
 add("tokens", "three permits", TOKENS)
 add("rwlock", "to read or to write", RWLOCK)
 
---- The story of that name, if there is one.
+--- The story of that name, or nil.
 function stories.named(name)
   for _, story in ipairs(stories.all) do
     if story.name == name then return story end
   end
 end
 
---- Plays a story by one seed. Gives the crowd, with the trace of what happened if that is wanted, and what was wrong.
--- Ctrl-C, which the interpreter makes an error of, is nothing that the story did, and is thrown again.
+--- Plays a story by one seed. Returns the crowd, with a trace of events on request, and the broken rule. Ctrl-C, which
+-- the interpreter turns into an error, is no result of the story, and is thrown again.
 function stories.play(story, seed, traced)
   local crowd = Crowd.new(seed, story, traced)
   local fine, err = pcall(crowd.play, crowd)
@@ -270,8 +272,7 @@ function stories.play(story, seed, traced)
   return crowd, not fine and err or nil
 end
 
---- For a program that does nothing but play: LuaJIT may translate more than it does by default, and shall wait longer
--- before it does.
+--- For a program that only plays stories: LuaJIT may compile more than by default, and does so later.
 function stories.hurry()
   local has_options, options = pcall(require, "jit.opt")
   if has_options then options.start("maxtrace=4000", "maxmcode=8192", "hotloop=120", "hotexit=100") end

@@ -1,16 +1,16 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A walk at random through what a client may say to a broker: one step after another, each awaited to its answer. The
--- seed and the answers decide the steps, so that two brokers that behave alike are walked through alike.
+--- A random walk through the requests that a client may send to a broker: step after step, each awaited to its answer.
+-- The seed and the answers decide the steps, so that two brokers that behave alike get the same walk.
 --
 --     local walk = Walk.new(client, seed, "prefix")          -- client.lua, or the model's (socket.lua)
---     local said, answer = walk:step()                       -- what was asked, and what was answered
---     walk:look()                                            -- what came of it by now, as text
---     walk:finish()                                          -- all connections end, and nothing of it is left
+--     local said, answer = walk:step()                       -- the request, and the answer
+--     walk:look()                                            -- everything that has arrived since, as text
+--     walk:finish()                                          -- closes all connections, and deletes all queues
 --
--- What came is told in an order of its own where a broker promises none: between consumers. Of the ends of connections
--- it takes only those that a queue hears of once, since otherwise a message may go to this one or to that one.
+-- Where a broker promises no order (between consumers), what arrived is sorted. The walk only ends connections whose
+-- end a queue is notified of once; otherwise messages could go to one consumer or to another.
 local Random = require "spec.support.model.random"
 
 local Walk = {}
@@ -32,12 +32,12 @@ function Walk:connect(i)
   self.links[i] = { number = i, client = assert(self.client.connect()), channels = {}, opened = 0 }
 end
 
--- What a name of ours is in what is told.
+-- Shortens our names in the reported text.
 local function short(self, text)
   return (tostring(text):gsub(self.prefix:gsub("%p", "%%%0") .. "%.", ""))
 end
 
--- A queue, mostly one that is there and may be used.
+-- Picks a queue, mostly one that exists and may be used.
 local function pick_name(self, link)
   local usable = {}
   for _, name in ipairs(self.names) do
@@ -61,7 +61,7 @@ local function describe(self, frame)
   return table.concat(words, " ")
 end
 
--- The broker has closed it.
+-- The broker has closed the channel or the connection.
 local function ended(self, link, channel, reason)
   for i, other in ipairs(link.channels) do
     if other == channel then table.remove(link.channels, i) end
@@ -71,21 +71,21 @@ local function ended(self, link, channel, reason)
   return "connection ended " .. tostring(reason.code)
 end
 
--- Asks, and gives the answer as text and as a frame, nil if there was none.
+-- Sends a request; returns the answer as text and as a frame (nil if there was none).
 local function call(self, link, channel, frame)
   local answer, reason = channel.at:call(frame)
   if not answer then return ended(self, link, channel, reason) end
   return describe(self, answer), answer
 end
 
--- For what has no answer: the broker has taken it when it answers something else.
+-- For requests without an answer: the broker has handled it when it answers another request.
 local function settle(self, link, channel)
   local answer, reason = channel.at:call{ method = "basic.qos", prefetch_count = channel.prefetch }
   return answer and "taken" or ended(self, link, channel, reason)
 end
 
 -- Steps -------------------------------------------------------------------------------------------------------------
--- Each gives what it asks and what was answered; or nothing, if it cannot be taken now.
+-- Each returns its request and the answer; or nothing, if the step is not possible now.
 
 local steps = {}
 
@@ -111,14 +111,14 @@ local ARGUMENTS = {
   { ["x-max-length"] = 0, ["x-overflow"] = "reject-publish" }, { ["x-max-length"] = 1, ["x-overflow"] = "drop-head" },
 }
 
--- What a queue is like. Those that are neither durable nor exclusive are refused by newer brokers.
+-- The properties of a queue. Newer brokers refuse queues that are neither durable nor exclusive.
 local function draw_form(random)
   local exclusive = random:chance(0.3)
   return { exclusive = exclusive, durable = not exclusive or random:chance(0.2), auto_delete = random:chance(0.4),
     arguments = random:pick(ARGUMENTS) }
 end
 
--- A name has mostly the same form, as long as there is a queue of that name.
+-- A name mostly has the same properties, as long as the queue exists.
 local function pick_form(self, name)
   local random = self.random
   if self.there[name] and random:chance(0.1) then return draw_form(random) end
@@ -179,7 +179,7 @@ function steps.cancel(self, link, channel)
     (call(self, link, channel, { method = "basic.cancel", consumer_tag = consumer.tag }))
 end
 
--- What comes back of a message up to its confirm.
+-- What comes back for a message before its confirm.
 local function await_confirm(self, link, channel)
   local answer = {}
   repeat
@@ -218,7 +218,7 @@ local GIVING_BACK = {
   { word = "rejects", method = "basic.reject", requeue = true },
 }
 
--- One message in hand, or all, or, seldom, one that was never there.
+-- One unacknowledged message, or all, or, seldom, an unknown delivery tag.
 function steps.give_back(self, link, channel)
   local random = self.random
   local how, is_wrong = random:pick(GIVING_BACK), random:chance(0.01)
@@ -247,7 +247,7 @@ function steps.bind(self, link, channel) return bind(self, link, channel, "queue
 
 function steps.unbind(self, link, channel) return bind(self, link, channel, "queue.unbind") end
 
--- Whether any queue would hear of two channels of this connection.
+-- Whether a queue would be notified of the end of two channels of this connection.
 local function is_ambiguous(link)
   local seen = {}
   for _, channel in ipairs(link.channels) do
@@ -261,7 +261,7 @@ local function is_ambiguous(link)
   return false
 end
 
--- The connection ends, in order or without a word, and there is another.
+-- The connection ends, with or without connection.close, and another one is opened.
 steps["end"] = function (self, link)
   if is_ambiguous(link) then return end
   local how = self.random:pick{ "close", "abort" }
@@ -270,7 +270,7 @@ steps["end"] = function (self, link)
   return ("ends %d (%s)"):format(link.number, how), "ended"
 end
 
--- How often each is drawn; in an order, as pairs() has none.
+-- The weight of each step, as a list, since pairs() has no order.
 local WEIGHTS = { { "open", 3 }, { "close", 1 }, { "declare", 16 }, { "ask", 3 }, { "delete", 2 }, { "purge", 1 },
   { "consume", 10 }, { "cancel", 6 }, { "publish", 40 }, { "get", 10 }, { "give_back", 40 }, { "bind", 6 },
   { "unbind", 2 }, { "end", 1 } }
@@ -279,7 +279,7 @@ for _, entry in ipairs(WEIGHTS) do
   for _ = 1, entry[2] do table.insert(DRAWN, entry[1]) end
 end
 
--- What comes unasked ------------------------------------------------------------------------------------------------
+-- What comes without a request --------------------------------------------------------------------------------------
 
 local function take_delivery(channel, frame)
   for _, consumer in ipairs(channel.consumers) do
@@ -295,7 +295,7 @@ local function take_cancel(channel, frame)
   end
 end
 
--- What came since the last step belongs to what there is.
+-- Frames that came since the last step are added to the channel's state.
 local function take_in(channel)
   table.sort(channel.came, function (a, b) return a.key < b.key end)
   for _, one in ipairs(channel.came) do
@@ -324,7 +324,7 @@ local function passive(link, name)
   return link.asking:call{ method = "queue.declare", queue = name, passive = true }
 end
 
--- An exclusive queue tells its owner only.
+-- Only the owner of an exclusive queue can ask for it.
 local function look_at(self, name)
   local answer, reason = passive(self.observer, name)
   local owner = self.owners[name]
@@ -336,7 +336,8 @@ local function look_at(self, name)
   return ("%s=%d"):format(short(self, name), reason.code)
 end
 
---- Everything that came since the last step, and how all queues are: messages and consumers, or why that is not told.
+--- Everything that came since the last step, and the state of all queues: messages and consumers, or why that is not
+-- known.
 function Walk:look()
   local lines = {}
   for _, link in ipairs(self.links) do
@@ -365,7 +366,7 @@ local function try(self)
   return ("%d. %s %s"):format(self.steps, what ~= "open" and channel and channel.name or link.number, said), answer
 end
 
---- One step.
+--- Takes one step.
 function Walk:step()
   for _, link in ipairs(self.links) do
     for _, channel in ipairs(link.channels) do take_in(channel) end
@@ -376,11 +377,11 @@ function Walk:step()
   return said, answer
 end
 
---- The end of it.
+--- Ends the walk.
 function Walk:finish()
   for _, link in ipairs(self.links) do link.client:close() end
   for _, name in ipairs(self.names) do
-    repeat local gone = self.observer:delete(name) until gone  -- it may be exclusive, and on its way out
+    repeat local gone = self.observer:delete(name) until gone  -- it may be exclusive, and about to be deleted
   end
   self.observer:close()
 end

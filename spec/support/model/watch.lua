@@ -1,27 +1,29 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What must always hold of locks in the model, of whatever kind, and is watched while a story goes on:
+--- The rules that hold for locks of every kind in the model. They are checked while a story runs:
 --
--- * no two are told at one time that they hold what only one of them can have;
--- * nobody is told to hold a lock whose queue is gone, unless the news could not be there yet, and then not for long;
---   but before 4.3 the end of another may have taken it away unheard, and he holds it still (has_orphan below);
--- * nobody gets what was not there any more when it was claimed, or what may be gone by the time it is told;
--- * nobody waits beside a free lock for longer than `patience` seconds;
--- * nobody is told that nothing is free while something was all the time;
--- * no operation takes longer than it may, whatever happens, except that its own process is stopped.
+-- * Mutual exclusion: two processes are never told at one time that they hold what only one of them can hold.
+-- * A process whose lock's queue is gone is not told that it holds the lock, once the notice can have reached it.
+--   Before 4.3 the end of another queue may have removed the queue unnoticed; then the process still holds the lock
+--   (has_orphan below).
+-- * A process gets no lock that did not exist any more when it was claimed, or that may be gone when the result is
+--   told.
+-- * A process does not wait beside a free lock for longer than `patience` seconds.
+-- * A process is not told that nothing is free while something was free all the time.
+-- * No operation takes longer than its limit, except while its own process is stopped.
 --
--- A breach is an error of the story. What "free" and "two" mean is for the kind to say (see kinds/): it has
+-- A violation is an error of the story. The kind (see kinds/) defines "free" and "two". It has these fields:
 --
---   seats                what can be waited for: { name =, is_free = function () …, wakes = nil or function (wait) …,
---                        tells = nil or function (wish) … }; free seats wake everybody and are told of to everybody,
---                        unless these two say otherwise
---   clash(beliefs)       what is wrong, as text, if these are all held at once; they are of one `group`
+--   seats                the things to wait for: { name =, is_free = function () …, wakes = nil or function (wait) …,
+--                        tells = nil or function (wish) … }; a free seat wakes every waiter and counts for every
+--                        answer, unless these two functions say otherwise
+--   clash(beliefs)       returns what is wrong, as text, if these are all held at once; they are of one `group`
 --   group_of(lock), queue_of(lock), wish_of(lock)
---   changed(queue)       a queue was made, or is gone
---   refuses(belief)      nil, or what is wrong with having got this
+--   changed(queue)       a queue was created, or is gone
+--   refuses(belief)      nil, or what is wrong with having got this lock
 --   held_by(connection)  nil, or the name of something that it holds
---   news                 if not nil: so long it takes a holder to hear that the queue is gone, which is no breach
+--   news                 if not nil: for so long a holder may not know that the queue is gone; that is no violation
 local Watch = {}
 Watch.__index = Watch
 
@@ -45,7 +47,7 @@ local function look_at_all(self, seat)
   for _, wait in ipairs(self.waiting) do look_at_patience(self, seat, wait) end
 end
 
--- Who left it, if a connection's own queue was in the way. Its bolt may be the last to open, and that is nobody's.
+-- The connection that left the seat last, if its own queue was in the way. A bolt, which may open last, has no owner.
 local function owner_of(self, queue)
   if queue.owner then self.owners[queue.name] = queue.owner end
   return queue.owner or self.owners[(queue.name:gsub("%-bolt$", ""))]
@@ -61,13 +63,13 @@ local function note_free(self, seat, left_by)
   end
 end
 
---- Something may be free that was not, or the other way round: because of a queue, if one is given.
+--- A seat may have become free, or taken; because of a queue, if one is given.
 function Watch:note(queue)
   local left_by = queue and owner_of(self, queue)
   for _, seat in ipairs(self.kind.seats) do note_free(self, seat, left_by) end
 end
 
---- A process waits, by an operation that is to give it what it wishes, from now until that is done.
+--- A process waits, by an operation for this wish, from now until the operation is done.
 function Watch:waits(process, op, wish, fair)
   table.insert(self.waiting, { process = process, op = op, wish = wish, fair = fair, since = self.world.now })
 end
@@ -78,7 +80,7 @@ local function each_free(self, fn)
   end
 end
 
--- It waits no more, or cannot be expected to do so well.
+-- The wait ends, or its time limit is suspended.
 local function ends(self, wait)
   each_free(self, function (seat) look_at_patience(self, seat, wait) end)
   for i, other in ipairs(self.waiting) do
@@ -93,13 +95,13 @@ function Watch:gives_up(op)
   end
 end
 
--- What a connection let go of without waiting for it is not free for that connection before it has heard so.
+-- A lock that a connection released without waiting is not free for that connection before it has been notified.
 local function may_think_it_has(process, seat)
   local socket = process.sockets.holder
   return process.looks_away and socket and seat.left_by == socket.connection
 end
 
---- A process was told that nothing is free, asking since `since`.
+--- A process was told that nothing is free; it has asked since `since`.
 function Watch:was_told_busy(process, wish, since)
   each_free(self, function (seat)
     local is_told = not seat.tells or seat.tells(wish)
@@ -109,21 +111,21 @@ function Watch:was_told_busy(process, wish, since)
   end)
 end
 
---- Whatever this process waits for, it cannot be expected to do so well.
+--- Suspends the time limit of all waits of this process.
 function Watch:excuses(process)
   for i = #self.waiting, 1, -1 do
     if self.waiting[i].process == process then ends(self, self.waiting[i]) end
   end
 end
 
---- Those who are fair cannot be expected to wait well: the one to whom they leave it is away.
+--- Suspends the time limit of all fair waits: the waiter to which they leave the lock is disconnected or stopped.
 function Watch:excuses_fair()
   for i = #self.waiting, 1, -1 do
     if self.waiting[i].fair then ends(self, self.waiting[i]) end
   end
 end
 
---- For the end of a story: who waits by now has waited well so far.
+--- For the end of a story: current waits have kept their time limit so far.
 function Watch:look()
   each_free(self, function (seat) look_at_all(self, seat) end)
 end
@@ -139,14 +141,14 @@ local function look_at_deadline(self, promise)
   breach("%s %s for more than %g s", process.name, promise.what, promise.seconds)
 end
 
---- An operation of a process must be done so many seconds from now, and a turn.
+--- An operation of a process must be done so many seconds from now, plus one turn.
 function Watch:promises(process, op, what, seconds, only_if)
   self.promised = self.promised + 1
   self.world:at(self.world.now + seconds + A_TURN, look_at_deadline, self,
     { process = process, op = op, what = what, seconds = seconds, only_if = only_if })
 end
 
---- A process was told that its time is over, which it is at that time; nil: never.
+--- A process was told that its time is over, which must be true at that time; nil: never.
 function Watch:was_told_over(process, time)
   if time and self.world.now + A_TURN >= time then return end
   breach("%s was told too early that its time is over", process.name)
@@ -164,7 +166,7 @@ local function chosen(list, fn)
   return some
 end
 
---- Two who believe: both are asked, now and whenever one of them has heard something.
+--- Two processes believe to hold it: both are asked, now and whenever one of them has received something.
 function Watch:look_at_beliefs(group)
   local now = self.world.now
   local beliefs = chosen(self.beliefs, function (belief) return belief.group == group and belief.from <= now end)
@@ -173,8 +175,9 @@ function Watch:look_at_beliefs(group)
   if clash then breach("%s", clash) end
 end
 
--- Who was in line when this one asked who is, and has not even been rung, is overtaken. Of two who come together both
--- may hear that nobody waits. Of two who each threw a token away, and lined up anew, either may be the first.
+-- A waiter was overtaken if it was in line when this process asked for the line, and has not even been rung since. Of
+-- two processes that come together both may be told that nobody waits. Of two that each threw a token away and lined up
+-- again, either may be the first.
 local function look_at_line(self, process)
   for _, wait in ipairs(self.waiting) do
     local other = wait.process
@@ -187,14 +190,14 @@ local function look_at_line(self, process)
   process.place, process.is_anew = nil, nil
 end
 
--- A token is for what is free by then.
+-- A token must be for a seat that is free by then.
 local function look_at_token(self, connection)
   local held = self.kind:held_by(connection)
   if held then breach("%s gives a token back before %s is free", connection.name, held) end
 end
 
---- From now on locks are got in the order in which those who want one came to the doorbell, and nobody gives back a
--- token who has a lock.
+--- From now on locks must be acquired in the order in which waiters came to the doorbell, and a process that got a lock
+-- must not give a token back.
 function Watch:minds_line(bell)
   local places, asked = 0, setmetatable({}, { __mode = "k" })
   self.has_line = true
@@ -216,14 +219,14 @@ function Watch:minds_line(bell)
   end)
 end
 
---- A process is just being told that a lock is its own, which it may have lost again before it looked.
+--- A process is being told that it holds a lock, which it may have lost again before it asked.
 function Watch:is_told(process, lock)
   if select(3, lock:held()) == "suspect" then
     breach("%s was told that %s is its own without being certain of it", process.name, self.kind:queue_of(lock))
   end
 end
 
---- A process got a lock, and may have lost it again before it looked.
+--- A process got a lock, and may have lost it again before it asked.
 function Watch:got(process, lock)
   if self.has_line then look_at_line(self, process) end
   self.grants = self.grants + 1
@@ -239,12 +242,12 @@ function Watch:got(process, lock)
   self.world:at(belief.from, self.look_at_beliefs, self, belief.group)
 end
 
---- Whatever a process is about to get may be lost by now, of which it hears so many seconds later at most.
+--- A lock that a process is about to get may be lost by now; the process is notified at most `news` seconds later.
 function Watch:doubts(process, news)
   self.doubtful[process] = math.max(self.world.now, process:stalled_until()) + news
 end
 
---- It gives it back, or cannot know (yet) that it was taken away; without a lock: whatever it has.
+--- It releases the lock, or cannot know (yet) that it was taken away; without a lock: all of its locks.
 function Watch:gives(process, lock)
   self.beliefs = chosen(self.beliefs, function (belief)
     return belief.process ~= process or lock and belief.lock ~= lock
@@ -252,7 +255,7 @@ function Watch:gives(process, lock)
   self:note()
 end
 
---- A lock becomes another one without ever being free; nil: any moment now.
+--- A lock becomes another one without being free in between; nil: at any moment from now.
 function Watch:turns(lock, wish, queue)
   for _, belief in ipairs(self.beliefs) do
     if belief.lock == lock then
@@ -262,7 +265,7 @@ function Watch:turns(lock, wish, queue)
   end
 end
 
--- Whoever is stopped hears of it when he goes on, and who is kept waiting when the network lets it through.
+-- A stopped process is notified when it continues, and a delayed one when the network delivers.
 local function look_at_loss(self, loss)
   local process = loss.process
   local hears_at = process.is_stopped and process.goes_on_at or process:stalled_until()
@@ -273,18 +276,18 @@ local function look_at_loss(self, loss)
   breach("%s still believes in a lock that it lost %.3f s ago", process.name, loss.news)
 end
 
---- It was taken from who has it. The news takes time, but at most so many seconds, unless it cannot be heard.
+--- The lock was taken from its holder. The notice takes at most `news` seconds, unless it cannot arrive.
 function Watch:robbed(process, lock, news)
   self:gives(process, lock)
   self.world:after(news, look_at_loss, self, { process = process, lock = lock, news = news })
 end
 
---- The locks that a process is told to have: a list of { lock =, queue = }.
+--- The locks that a process is told to hold: a list of { lock =, queue = }.
 function Watch:locks_of(process)
   return chosen(self.beliefs, function (belief) return belief.process == process end)
 end
 
---- A process has heard something.
+--- A process has received something.
 function Watch:heard(process)
   for i = #self.waiting, 1, -1 do
     local wait = self.waiting[i]
@@ -296,8 +299,8 @@ function Watch:heard(process)
   end
 end
 
--- Before 4.3 the end of another may have taken it away, of which its owner is told nothing: he has it still, by the
--- queue's process and by its bolt. Nobody but he may.
+-- Before 4.3 the end of another queue may have removed the lock's queue record, without notice to its owner. The owner
+-- still holds the lock, by the process of the queue and by its bolt. Nobody else may hold it.
 local function has_orphan(process, name)
   local socket = process.sockets.holder
   for _, queue in ipairs(socket and socket.connection.exclusive or {}) do
@@ -318,7 +321,8 @@ local function note_gone(self, name)
   end
 end
 
---- Who holds what this queue is of, and has all the time since then, though the queue was taken away; nil: nobody.
+--- The process that holds the lock of this queue, and has held it all the time since then, though the queue's record
+-- was removed; nil: none.
 function Watch:robbed_holder(name, since)
   for _, belief in ipairs(self.beliefs) do
     if belief.queue == name and belief.from <= since and believes(belief) and has_orphan(belief.process, name) then
@@ -327,7 +331,7 @@ function Watch:robbed_holder(name, since)
   end
 end
 
---- Watches locks of a kind. Counts `grants`, and knows the `longest` that anybody slept beside a free one.
+--- Watches locks of a kind. Counts `grants`, and records the `longest` time that a waiter slept beside a free lock.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
     beliefs = {}, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 }, Watch)

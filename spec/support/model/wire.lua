@@ -1,31 +1,31 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- One direction of a connection: bytes arrive later than they were sent, in their order, and after the last of them
--- the end. A delay is drawn for each write, from a pace: { least =, most =, spike =, spikes = }, where a `spikes` share
--- of the writes takes up to `spike` seconds.
+--- One direction of a connection: bytes arrive later than they were sent, in order, and the end arrives after the last
+-- of them. A delay is drawn for each write, from a pace: { least =, most =, spike =, spikes = }, where the share
+-- `spikes` of the writes takes up to `spike` seconds.
 local Wire = {}
 Wire.__index = Wire
 
---- `arrived(bytes, sent_at)` is called with what arrives, `ended()` when nothing more will.
+--- `arrived(bytes, sent_at)` is called with arriving bytes, `ended()` at the end.
 function Wire.new(world, pace, arrived, ended)
   return setmetatable({ world = world, random = world.random:fork(), pace = pace, arrived = arrived, ended = ended,
     last = 0, sent = 0, came = 0, lost = 0 }, Wire)
 end
 
---- The longest that a write can take by itself; but it never overtakes an earlier one.
+--- The longest delay of a single write. A write never overtakes an earlier one.
 function Wire.longest(pace)
   return math.max(pace.most, pace.spike)
 end
 
--- What was lost, or is not let in, takes its time in any case. Without bytes it is the end.
+-- Bytes of a wire that was reset or cut do not arrive. Without bytes this is the end.
 local function arrive(self, bytes, sent_at)
   self.came = self.came + 1
   if self.is_cut or self.came <= self.lost then return end
   if bytes then self.arrived(bytes, sent_at) else self.ended() end
 end
 
--- Gives the time when it arrives.
+-- Returns the time of arrival.
 local function send(self, bytes)
   if self.is_cut or self.is_ended then return end
   local world, pace, random = self.world, self.pace, self.random
@@ -42,24 +42,24 @@ function Wire:send(bytes)
   if #bytes > 0 then return send(self, bytes) end
 end
 
---- The sender is gone; what it sent before still arrives.
+--- The sender is gone; bytes sent before still arrive.
 function Wire:finish()
   send(self, nil)
   self.is_ended = true
 end
 
---- What is under way is lost; the end arrives.
+--- Bytes under way are lost; the end arrives.
 function Wire:reset()
   self.lost = self.sent
   self:finish()
 end
 
---- Nothing arrives for so many seconds, except what is under way; then all of it.
+--- Nothing arrives for so many seconds, except bytes under way; then everything.
 function Wire:stall(seconds)
   self.last = math.max(self.last, self.world.now + seconds)
 end
 
---- From now on nothing arrives, not even the end, and nobody is told.
+--- From now on nothing arrives, not even the end, and nobody is notified.
 function Wire:cut()
   self.is_cut = true
 end

@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Simulated time: things happen one after another, in the order of their times, and nothing waits.
+--- Simulated time: events happen one after another, in the order of their times, and nothing really waits.
 --
 --     local world = World.new(seed)
 --     world:after(0.5, function () … end)
---     world:run(10)                                  -- ten seconds, or less when nothing is left to happen
+--     world:run(10)                                  -- ten seconds, or less if no event is left
 --
--- All of a story comes from the seed, so that one that ends badly can be told again, this time with a trace.
+-- Everything in a story depends on the seed, so that a failed story can be repeated, with a trace.
 local Random = require "spec.support.model.random"
 
 local World = {}
@@ -24,10 +24,11 @@ function World:note(who, ...)
   table.insert(self.trace, ("%10.4f ms  %-12s %s"):format((self.now - 1000) * 1e3, who, string.format(...)))
 end
 
--- Events stand in a row, the next one last, those of one time in the order in which they were asked for. Most are for
--- very soon, and have few to go past. An event is a list, as there are so many, and mostly one that was used before.
+-- Events are in a sorted list, the next one last; events of one time are in the order of their requests. Most are due
+-- very soon, and have few to go past. An event is a Lua table used as a list, mostly a recycled one, since there are so
+-- many.
 --
--- An event that would have to go past more than NEAR others stands in a heap instead, the next one first: there may be
+-- An event that would have to go past more than NEAR others goes into a heap instead, the next one first: there may be
 -- thousands of timers, most of them cancelled.
 local FN, A, B, C, TIME, IS_KEPT, NUMBER = 1, 2, 3, 4, 5, 6, 7
 local NEAR = 16
@@ -77,7 +78,7 @@ local function insert(self, event, time)
   events[place + 1], times[place + 1] = event, time
 end
 
--- Takes the next event, unless it is later than `stop`.
+-- Removes and returns the next event, unless it is later than `stop`.
 local function take(self, stop)
   local size, far = self.size, self.far[1]
   local near = self.events[size]
@@ -98,12 +99,12 @@ local function new_event(self, fn, a, b, c)
   return event
 end
 
---- Has fn(a, b, c) called at a time, or as soon as that is over.
+--- Calls fn(a, b, c) at a time, or as soon as possible if that is past.
 function World:at(time, fn, a, b, c)
   insert(self, new_event(self, fn, a, b, c), time > self.now and time or self.now)
 end
 
---- The same, for who may want to cancel it. Gives the event.
+--- The same, for callers that may cancel it. Returns the event.
 function World:timer(time, fn, a, b)
   if time < self.now then time = self.now end
   local event = { fn, a, b, nil, time, true, 0 }
@@ -111,25 +112,25 @@ function World:timer(time, fn, a, b)
   return event
 end
 
---- It shall not happen.
+--- Cancels an event.
 function World.cancel(_, event)
   event[FN], event[A], event[B] = false, nil, nil
 end
 
---- When it is to happen.
+--- The time of an event.
 function World.time_of(_, event) return event[TIME] end
 
 function World:after(seconds, fn, a, b, c)
   self:at(self.now + seconds, fn, a, b, c)
 end
 
---- Has thing:flush() called when what happens now has happened.
+--- Calls thing:flush() when the current event has been handled.
 function World:flush_soon(thing)
   self.last = self.last + 1
   self.soon[self.last] = thing
 end
 
---- What was put off till now. Whoever changes something from outside of events calls this after it.
+--- Does what was put off until now. Code that changes something outside of events calls this after it.
 function World:settle()
   local soon, i = self.soon, 1
   while i <= self.last do
@@ -147,7 +148,7 @@ local function reuse(self, event)
   self.spare[self.spares] = event
 end
 
---- The next thing happens, unless it is later than `stop`. False: there was none.
+--- Handles the next event, unless it is later than `stop`. False: there was none.
 function World:step(stop)
   if self.last > 0 then self:settle() end
   local event = take(self, stop)
@@ -162,7 +163,7 @@ function World:step(stop)
   return true
 end
 
---- Time passes: `seconds`, or until done() says so. True if it did.
+--- Lets `seconds` pass, or less if done() returns true. True if it did.
 function World:run(seconds, done)
   local stop = self.now + seconds
   while not (done and done()) do

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// A Lua module, built by spec/support/process.lua: the machine's clock that no process sets and no suspension stops, for
-// what several processes write down and one compares.
+// A Lua module, built by spec/support/process.lua: the machine's clock, which no process sets and which goes on during
+// suspension. Timestamps of several processes can be compared by it.
 
 #include <lauxlib.h>
 #include <lua.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A session that its thread ends while the program connects for it: closing NAME, of a mutex. It holds the mutex, its
- * connection for questions was lost, and another one is wanted when it is closed. The next socket() for that returns only
- * when the thread has closed the connection that held the mutex. Ends with 0, and says so, if nothing is open then. */
+ * A session that its own thread ends while the program connects for it: closing NAME, of a mutex. The program holds the
+ * mutex; its prober connection was lost, and another one is wanted when the session is closed. The next socket() for
+ * that returns only after the thread has closed the connection that held the mutex. Exits with 0, and prints so, if no
+ * socket is open then. */
 #include <amqplocks.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 
 #define TRIES 20
 
-static int last = -1;       /* the stream socket that was made last */
+static int last = -1;       /* the stream socket created last */
 static int is_awaited = -1; /* socket() returns when this one is closed */
 
 static bool is_socket(int fd) {
@@ -24,7 +25,7 @@ static bool is_socket(int fd) {
   return fstat(fd, &what) == 0 && S_ISSOCK(what.st_mode);
 }
 
-/* The program's functions come before those of libc, also for rabbitmq-c. */
+/* The program's functions take precedence over those of libc, also in rabbitmq-c. */
 int socket(int domain, int type, int protocol) {
   int (*real)(int, int, int);
   *(void **)&real = dlsym(RTLD_NEXT, "socket");
@@ -52,7 +53,7 @@ static al_session *connect_new(void) {
   return session;
 }
 
-/* Whether it came to it: on a busy machine the thread may be faster than the program. */
+/* Returns whether the intended order happened: on a busy machine the thread may be faster than the program. */
 static bool close_while_connecting(const char *name) {
   al_session *session = connect_new();
   al_op *open = al_session_open(session);
@@ -71,9 +72,9 @@ static bool close_while_connecting(const char *name) {
     usleep(10000);
     al_native_touch(session);
   }
-  op = al_mutex_acquire(mutex, NULL); /* asks, when there is a connection for that */
+  op = al_mutex_acquire(mutex, NULL); /* asks as soon as the prober is connected */
   usleep(300000);
-  al_native_touch(session); /* its thread stays away for a moment */
+  al_native_touch(session); /* keeps its thread away for a moment */
   al_op *close = al_session_close(session);
   is_awaited = holder;
   last = -1;

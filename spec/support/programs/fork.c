@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// A Lua module, built by spec/support/process.lua: what a program that forks itself needs, and Lua lacks.
+// A Lua module, built by spec/support/process.lua: functions for forking, which Lua lacks.
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -23,7 +23,7 @@ static int wait_process(lua_State *L) {
   return 1;
 }
 
-// exit(status): at once, without a word to Lua or anybody
+// exit(status): at once, without finalizers or exit handlers
 static int exit_process(lua_State *L) { _exit((int)luaL_checkinteger(L, 1)); }
 
 // close_all(): every descriptor but standard input, output and error, as a daemon does when it begins

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What amqplocks.h says of all its functions together, put to the test: habits NAME, of a semaphore of two slots. Ends with
- * 0, or says which line it was that was not so. */
+ * Tests the promises that amqplocks.h makes for all of its functions: habits NAME, of a semaphore of two slots. Exits
+ * with 0, or prints the line of the failed check. */
 #include <amqplocks.h>
 #include <poll.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static al_session *connect_with(int heartbeat) {
   CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
   if (heartbeat > 0) settings.heartbeat = heartbeat;
   al_session *session = al_native_new(&settings);
-  memset(&settings, 'x', sizeof settings); /* it has its own copy */
+  memset(&settings, 'x', sizeof settings); /* the session has its own copy */
   CHECK(session);
   return session;
 }
@@ -51,7 +51,7 @@ static al_lock *take(al_session *session, al_semaphore *semaphore) {
   return lock;
 }
 
-/* Waits until somebody else could have every slot. */
+/* Waits until another client can acquire every slot. */
 static void none_is_held(void) {
   al_session *other = connect_new();
   al_semaphore *semaphore = al_semaphore_new(other, name, NULL);
@@ -62,7 +62,7 @@ static void none_is_held(void) {
   al_session_drop(other);
 }
 
-/* What the broker's tools could not show, or the broker takes for a broken frame. */
+/* Texts that the broker's tools could not show, or that the broker would take for an invalid frame. */
 static void bad_text(void) {
   char why[AL_MESSAGE_SIZE];
   al_settings settings;
@@ -95,7 +95,7 @@ static void use_and_drop(al_session *session) {
   al_op *done = await(session, al_lock_verify(lock)), *begun = al_lock_verify(lock);
   al_op *other = al_semaphore_acquire(semaphore, NULL);
   CHECK(al_op_code(done) == AL_OK && begun && other);
-  al_session_drop(session); /* first, and everything else after it */
+  al_session_drop(session); /* the session first, and everything else after it */
   CHECK(al_lock_held(lock, al_system_now()) == AL_LOST);
   CHECK(strcmp(al_lock_name(lock), name) == 0 && strlen(al_lock_ticket(lock)) == AL_TICKET_SIZE - 1);
   CHECK(al_op_done(begun) && al_op_code(begun) == AL_LOST);
@@ -111,7 +111,7 @@ static void use_and_drop(al_session *session) {
   al_op_drop(done);
 }
 
-/* The name is copied, and an operation under way does without its semaphore. */
+/* The semaphore copies its name, and a pending operation does not need its semaphore. */
 static void early_drops(al_session *session) {
   char text[AL_NAME_SIZE];
   snprintf(text, sizeof text, "%s", name);
@@ -127,14 +127,14 @@ static void early_drops(al_session *session) {
   CHECK(al_op_code(await(session, release)) == AL_OK);
   al_op_drop(release);
   op = al_semaphore_acquire(semaphore = al_semaphore_new(session, name, NULL), NULL);
-  al_op_drop(await(session, op)); /* with a lock in it that nobody has asked for */
+  al_op_drop(await(session, op)); /* with a lock in it that nobody fetched */
   op = al_semaphore_acquire(semaphore, NULL);
   al_op_drop(op); /* not done */
   al_semaphore_drop(semaphore);
   none_is_held();
 }
 
-/* What has happened so far: a connection each for what holds and what asks. */
+/* The news so far: two connections were opened, one to hold and one to ask (holder and prober). */
 static void news(al_session *session) {
   al_note note;
   int opened = 0;
@@ -143,7 +143,7 @@ static void news(al_session *session) {
   CHECK(opened == 2 && !al_session_news(session, &note));
 }
 
-/* A lock is asked back: the descriptor says so. */
+/* An administrator asks for a lock back (revoke): the descriptor becomes readable. */
 static void descriptor(al_session *session) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
   al_lock *lock = take(session, semaphore);
@@ -157,13 +157,13 @@ static void descriptor(al_session *session) {
   al_op_drop(revoke);
   al_session_drop(administrator);
   CHECK(poll(&one, 1, 10000) == 1 &&
-        al_lock_revoked(lock)); /* by the session's own thread: nobody has called it */
+        al_lock_revoked(lock)); /* by the session's own thread: no call was made */
   CHECK(al_session_alerts(session) == 1 && poll(&one, 1, 0) == 0);
   al_lock_drop(lock);
   al_semaphore_drop(semaphore);
 }
 
-/* Who waits is not forgotten while the program computes, also if it is another operation that it drove along last. */
+/* A waiting operation goes on while the program computes, also if the last call drove another operation. */
 static void away(al_session *session) {
   char why[AL_MESSAGE_SIZE];
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
@@ -175,7 +175,7 @@ static void away(al_session *session) {
     CHECK(!al_op_done(waits));
     al_op_drop(await(other, al_admin_slots(other, name, NULL)));
   }
-  sleep(4); /* two to three heartbeats would be the end of the connection */
+  sleep(4); /* two to three heartbeat intervals without a sign would end the connection */
   al_lock_drop(one);
   al_lock *lock = al_op_lock(await(other, waits));
   CHECK(lock);
@@ -187,7 +187,7 @@ static void away(al_session *session) {
   al_semaphore_drop(semaphore);
 }
 
-/* A child can do nothing with its parent's session, and nothing to it. */
+/* A child cannot use its parent's session, and cannot disturb it. */
 static void fork_child(al_session *session) {
   al_semaphore *semaphore = al_semaphore_new(session, name, NULL);
   al_lock *lock = take(session, semaphore);
@@ -217,7 +217,7 @@ static void fork_child(al_session *session) {
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static al_session *shared;
 static al_semaphore *both_slots;
-static int inside; /* under `turn`, as every call */
+static int inside; /* under `turn`, like every call */
 
 static void pass_the_turn(void) {
   pthread_mutex_unlock(&turn);
@@ -225,7 +225,7 @@ static void pass_the_turn(void) {
   pthread_mutex_lock(&turn);
 }
 
-/* Looks in between without waiting, or the others would wait as well. */
+/* Polls without waiting in the library: waiting inside of a call would block the other threads. */
 static void await_in_turns(al_op *op) {
   CHECK(op);
   while (!al_op_done(op)) {
@@ -269,7 +269,7 @@ static void share(void) {
   pthread_t threads[THREADS];
   shared = connect_new();
   both_slots = al_semaphore_new(shared, name, NULL);
-  al_lock_drop(take(shared, both_slots)); /* connects */
+  al_lock_drop(take(shared, both_slots)); /* this connects */
   for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, sharer, NULL) == 0);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   al_semaphore_drop(both_slots);

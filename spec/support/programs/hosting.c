@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A host of Lua for specs: runs a Lua file, which is given luaopen_amqplocks as a function, and one that calls it in a new
- * state with no libraries and gives the error. */
+ * A program that hosts Lua, for specs. It runs a Lua file, which gets luaopen_amqplocks as a function, and a function
+ * that calls it in a new state without libraries and returns the error. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>

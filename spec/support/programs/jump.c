@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// To be preloaded (LD_PRELOAD), and a Lua module as well: clocks of this process that jump when they are told to. The wall
-// clock does when somebody sets it; the one that counts while the machine sleeps, and no other, when the machine has slept.
+// To be preloaded (LD_PRELOAD), and also a Lua module: clocks of this process that jump when told to. The wall clock
+// jumps as if an administrator set it. The clock that includes suspension jumps as if the machine had slept.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -3,14 +3,14 @@
  *
  * A server that forks children which do not exec, at bad moments:
  *
- *     prefork while_connecting NAME   another thread has forked between socket() and the end of connecting
- *     prefork while_closing NAME      another thread has forked just before a socket is closed
+ *     prefork while_connecting NAME   another thread forks between socket() and the end of connecting
+ *     prefork while_closing NAME      another thread forks just before a socket is closed
  *     prefork threads NAME            another thread forks all the time
  *     prefork full NAME               no descriptor is left when it forks
  *     prefork many NAME               so many sessions that their descriptors need more than one block
  *
- * Each takes the one slot of a semaphore, says how many children live and their ids, and waits for its end. Children wait for
- * theirs. */
+ * Each takes the one slot of a semaphore, prints the number of living children and their ids, and waits until it is
+ * ended. The children wait until they are ended, too. */
 #include <amqplocks.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ static void fork_child(void) {
 }
 
 #ifndef STATIC
-/* The program's functions come before those of libc, also for rabbitmq-c. */
+/* The program's functions take precedence over those of libc, also in rabbitmq-c. */
 int socket(int domain, int type, int protocol) {
   int (*real)(int, int, int);
   *(void **)&real = dlsym(RTLD_NEXT, "socket");
@@ -97,7 +97,7 @@ static al_lock *take(al_session *session, const char *name) {
   return lock;
 }
 
-/* The one that is dropped is ended without a word to the broker. */
+/* A dropped session ends without connection.close. */
 static void take_and_drop(const char *name) {
   al_session *session = connect_new();
   take(session, name);
@@ -105,7 +105,8 @@ static void take_and_drop(const char *name) {
   al_session_drop(session);
 }
 
-/* Forks while the other thread connects, holds, closes and connects again; no more than can be counted. */
+/* Forks while the other thread connects, holds, closes and connects again, up to the number of children that can be
+ * recorded. */
 static void *forker(void *unused) {
   for (int i = 0; i < 200; i++) {
     pid_t child = fork();

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The proxy of spec/support/proxy.lua, as it runs in its own process.
+--- The proxy of spec/support/proxy.lua: the code that runs in its own process.
 local socket = require "socket"
 local values = require "spec.support.programs.values"
 
@@ -12,7 +12,7 @@ local LACKING = 4 -- bytes
 local DELIVER = { class = 60, method = 60 }
 local TRICKLE, TICK = 20, 0.02 -- bytes, each so many seconds
 
--- The length of the frame at the beginning of some bytes, and its kind; nil when not all of it is there.
+-- The length and the kind of the first frame of some bytes; nil if the frame is not complete.
 local function frame_at(bytes)
   if #bytes < 8 then return nil end
   if bytes:sub(1, 4) == HEADER then return 8 end
@@ -28,7 +28,7 @@ local function send(to, bytes)
   to:settimeout(0)
 end
 
--- Whole frames, as many as there may be; the rest is kept.
+-- Passes as many whole frames as allowed; keeps the rest.
 local function pass_some(self, pair, direction, to)
   while true do
     local size, kind = frame_at(pair.kept[direction])
@@ -45,7 +45,7 @@ local function legs(pair, direction)
   return pair.broker, pair.client
 end
 
--- Begins anew with a number of frames; what was kept until now goes first.
+-- Sets the number of frames to pass; kept frames pass first.
 local function let(self, index, direction, frames)
   self.allowed[direction] = frames
   if index == 0 then self.modes[direction] = "some" end
@@ -74,7 +74,7 @@ local function switch(self, index, direction, mode)
       pair[direction] = mode
     end
   end
-  if index <= 0 then self.modes[direction] = mode end -- below 0: of those to come only
+  if index <= 0 then self.modes[direction] = mode end -- below 0: future connections only
 end
 
 local function cut(self, index, side)
@@ -91,7 +91,7 @@ local function open(self)
   local client = assert(self.server:accept())
   local address = self.addresses[#self.pairs % #self.addresses + 1]
   local broker = socket.connect(address.host, address.port)
-  if not broker then return client:close() end -- as nobody listens
+  if not broker then return client:close() end -- as if no broker listened
   for _, one in ipairs{ client, broker } do
     one:settimeout(0)
     one:setoption("tcp-nodelay", true)
@@ -101,7 +101,7 @@ local function open(self)
     counts = { up = { frames = 0, heartbeats = 0 }, down = { frames = 0, heartbeats = 0 } } })
 end
 
--- Counts the AMQP frames that came from one side, heartbeats apart.
+-- Counts the AMQP frames from one side, and heartbeats separately.
 local function count(pair, direction, bytes)
   local counts, rest = pair.counts[direction], pair.rest[direction] .. bytes
   local size, kind = frame_at(rest)
@@ -116,7 +116,7 @@ local function count(pair, direction, bytes)
   pair.rest[direction] = rest
 end
 
--- Where in these bytes a frame begins with this method, and where the next one does.
+-- The position of the next frame with this method in these bytes, and of the frame after it.
 local function method_at(wanted, bytes)
   local at = 1
   while true do
@@ -131,8 +131,8 @@ local function method_at(wanted, bytes)
   end
 end
 
--- The last that passes of these bytes, which come after the beginning of a frame in `rest`, if they have a method at
--- which the line is to end.
+-- The position of the last byte that passes, if these bytes contain the method at which the connection is to end.
+-- `rest`: the beginning of a frame that arrived before them.
 local function last_before(ending, rest, bytes)
   local at, behind = method_at(ending, rest .. bytes)
   return at and math.max((ending.arrives and behind or at) - #rest - 1, 0)
@@ -147,7 +147,7 @@ local function end_line(self, pair, to, bytes)
   pair.up, pair.down, self.ending = "drop", "drop", nil
 end
 
--- Of a queue.declare, whose fields begin here: behind a number and the name come the bits passive, durable, exclusive.
+-- For a queue.declare whose fields begin here: after a number and the name come the bits passive, durable, exclusive.
 local function is_exclusive(bytes, fields)
   local bits = bytes:byte(fields + 3 + bytes:byte(fields + 2))
   return math.floor(bits / 4) % 2 == 1
@@ -167,7 +167,7 @@ local function trickle(self)
   end
 end
 
--- Of a message that is delivered the end of its header is kept, and all that comes after it waits.
+-- Of a delivered message the end of its header is held, and everything after it.
 local function pass_short(pair, direction, to, bytes)
   local all = pair.kept[direction] .. bytes
   local at, header = method_at(DELIVER, all)
@@ -178,11 +178,11 @@ local function pass_short(pair, direction, to, bytes)
   pair.kept[direction] = all:sub(stop + 1)
 end
 
--- A leg that is still open keeps quiet when the other one was cut, or when the news of its end gets lost; otherwise,
--- when the peer ended it, so ends the other.
+-- One direction of a connection. If the other direction was cut, or the notice of its end is to be lost, this one stays
+-- open and silent. If the peer closed the other one, this one is closed, too.
 local function carry(self, pair, direction)
   local from, to = legs(pair, direction)
-  if pair[direction] == "hold" then return end -- told so since this was looked at: it waits there
+  if pair[direction] == "hold" then return end -- switched meanwhile: the bytes stay in the socket
   local bytes, err, partial = from:receive(65536)
   bytes = bytes or partial
   local mode = (pair.broker_cut or pair.client_cut) and "drop" or pair[direction]
@@ -243,7 +243,8 @@ local function obey(self, spec)
   return true
 end
 
---- Tells the spec its port, then serves until the spec hangs up. Connections lead to these hosts and ports in turn.
+--- Sends its port to the spec, then runs until the spec closes its connection. Connections lead to these hosts and
+-- ports in turn.
 function proxy.serve(spec, ...)
   local self = { server = assert(socket.bind("127.0.0.1", 0)), addresses = {}, pairs = {},
     modes = { up = "pass", down = "pass" }, allowed = {} }

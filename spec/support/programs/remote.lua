@@ -3,8 +3,8 @@
 
 -- The other end of spec/support/process.lua:
 --   lua remote.lua PORT
--- Connects to the spec, tells its process id, then runs what it is sent until the spec hangs up. Errors are not caught.
--- Code that serves for longer finds the connection to the spec in the global `spec`.
+-- It connects to the spec, sends its process id, then runs the code that it receives until the spec closes the
+-- connection. Errors are not caught. Code that runs for longer finds the connection to the spec in the global `spec`.
 local socket = require "socket"
 local values = require "spec.support.programs.values"
 

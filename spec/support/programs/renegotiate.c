@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A port of the native transport whose peer begins to agree on TLS keys anew (TLS 1.2) when the socket takes no more bytes.
- * Built with the transport's own sources. Says, line by line, how many frames came and whether the port wants to know when
- * the socket takes bytes again: when there is nothing to be sent, while TLS waits to write, and when TLS has done so. */
+ * A port of the native transport whose peer begins a TLS renegotiation (TLS 1.2) when the socket takes no more bytes.
+ * It is built with the transport's own sources. It prints, line by line, how many frames arrived, and whether the port
+ * waits for the socket to become writable: when there is nothing to send, while TLS waits to write, and when TLS has
+ * written. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/evp.h>
@@ -26,9 +27,9 @@
 static const unsigned char HEARTBEAT[] = {8, 0, 0, 0, 0, 0, 0, 0xce};
 
 static _Atomic int full_fd = -1; /* a socket that takes no bytes */
-static int begin[2], asked[2];   /* pipes: the peer is to begin; it has asked for new keys */
+static int begin[2], asked[2];   /* pipes: the peer must begin; it has requested a renegotiation */
 
-/* The program's functions come before those of libc, also for rabbitmq-c and OpenSSL. */
+/* The program's functions take precedence over those of libc, also in rabbitmq-c and OpenSSL. */
 ssize_t send(int fd, const void *bytes, size_t length, int flags) {
   if (fd != full_fd) return sendto(fd, bytes, length, flags, NULL, 0);
   errno = EAGAIN;
@@ -70,7 +71,7 @@ static void *peer(void *argument) {
   CHECK(read(begin[0], &byte, 1) == 1);
   CHECK(SSL_renegotiate(ssl) == 1 && SSL_do_handshake(ssl) == 1);
   CHECK(write(asked[1], "", 1) == 1);
-  SSL_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* reading ends with the handshake: nothing else comes */
+  SSL_clear_mode(ssl, SSL_MODE_AUTO_RETRY); /* reading ends after the handshake: no data follows */
   while (SSL_renegotiate_pending(ssl))
     CHECK(SSL_get_error(ssl, SSL_read(ssl, &byte, 1)) == SSL_ERROR_WANT_READ);
   CHECK(SSL_write(ssl, HEARTBEAT, sizeof HEARTBEAT) == sizeof HEARTBEAT);
@@ -86,7 +87,7 @@ static int listen_anywhere(struct sockaddr_in *address) {
   return listener;
 }
 
-/* Waits as the native transport does, and has the port read; whether a frame came. */
+/* Waits as the native transport does, and lets the port read. Returns whether a frame arrived. */
 static bool receive(al_port *port) {
   amqp_frame_t frame;
   al_port_state state;

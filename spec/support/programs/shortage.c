@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// A Lua module, built by spec/support/process.lua: takes memory away from the C module and from rabbitmq-c, and from nobody
-// else in the process. Their calls of malloc and its kin are led here, in the tables by which each shared object finds the
-// functions of others; so it works on the very module that is shipped, and beside the sanitizers.
+// A Lua module, built by spec/support/process.lua: makes allocations fail in the C module and in rabbitmq-c, but
+// nowhere else in the process. It redirects their calls of malloc and similar functions, in the tables by which each
+// shared object finds functions of others. So it works with the module as shipped, and together with the sanitizers.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,10 +21,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static atomic_long asked;    // how many allocations there have been since arm()
-static atomic_long fails_at; // which of them fails; 0: none
-static atomic_bool fails_on; // and all after it
-static atomic_long failed;   // how many have
+static atomic_long asked;    // number of allocations since arm()
+static atomic_long fails_at; // number of the allocation that fails; 0: none
+static atomic_bool fails_on; // whether all later ones fail, too
+static atomic_long failed;   // number of failed allocations
 
 static bool fails(void) {
   long at = atomic_load(&fails_at), number = atomic_fetch_add(&asked, 1) + 1;
@@ -34,7 +34,7 @@ static bool fails(void) {
   return true;
 }
 
-// ---- blocks that were not freed yet, for each who takes some ------------------------------------------------------------
+// ---- allocated blocks, for each of the two owners -------------------------------------------------------------------
 
 #define BLOCKS_MOST 65536
 
@@ -51,7 +51,7 @@ static void *keep(int who, void *block) {
   return block;
 }
 
-// What was there before us is not in the list.
+// Blocks from before take() are not in the list.
 static void forget(int who, const void *block) {
   pthread_mutex_lock(&turn);
   int i = block_count[who] - 1;
@@ -60,7 +60,7 @@ static void forget(int who, const void *block) {
   pthread_mutex_unlock(&turn);
 }
 
-// Whoever calls is known by which of these it calls.
+// Each owner has its own set of functions, which tells the caller.
 #define FUNCTIONS(who)                                                                                       \
   static void *malloc_##who(size_t size) { return fails() ? NULL : keep(who, malloc(size)); }                \
   static void *calloc_##who(size_t count, size_t size) {                                                     \
@@ -145,8 +145,8 @@ static int visit(struct dl_phdr_info *object, size_t size, void *data) {
 
 // ---- for Lua ----------------------------------------------------------------------------------------------------------
 
-// take(part, who) -> how many calls of a loaded object, whose file name has this part, are led here from now on; counted
-// for `who`, 0 or 1
+// take(part, who) -> how many calls of a loaded object, whose file name contains this part, are redirected from now on
+// and counted for `who`, 0 or 1
 static int shortage_take(lua_State *L) {
   struct search search = {.part = luaL_checkstring(L, 1), .who = luaL_checkinteger(L, 2) == 1};
   dl_iterate_phdr(visit, &search);
@@ -154,7 +154,7 @@ static int shortage_take(lua_State *L) {
   return 1;
 }
 
-// arm(n [, on]): the n-th allocation from now on fails, and all after it; 0: none does
+// arm(n [, on]): the n-th allocation from now on fails, and all later ones if `on`; 0: none does
 static int shortage_arm(lua_State *L) {
   atomic_store(&fails_at, 0);
   atomic_store(&asked, 0);
@@ -164,7 +164,7 @@ static int shortage_arm(lua_State *L) {
   return 0;
 }
 
-// disarm() -> how many allocations there have been, and how many of them have failed
+// disarm() -> the number of allocations, and how many of them failed
 static int shortage_disarm(lua_State *L) {
   atomic_store(&fails_at, 0);
   lua_pushinteger(L, (lua_Integer)atomic_load(&asked));
@@ -172,7 +172,7 @@ static int shortage_disarm(lua_State *L) {
   return 2;
 }
 
-// left(who) -> how many blocks were allocated and not freed
+// left(who) -> the number of blocks not freed
 static int shortage_left(lua_State *L) {
   int who = luaL_checkinteger(L, 1) == 1;
   pthread_mutex_lock(&turn);
@@ -181,7 +181,8 @@ static int shortage_left(lua_State *L) {
   return 1;
 }
 
-// forget(): what is left now is not spoken of again; what is left of 1's is freed, so that nobody else finds it.
+// forget(): blocks that are left now are not counted again; those of owner 1 are freed, so that no leak checker reports
+// them.
 static int shortage_forget(lua_State *L) {
   (void)L;
   pthread_mutex_lock(&turn);

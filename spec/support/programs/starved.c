@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// A Lua module, built by spec/support/process.lua: a host with an allocator of its own, which fails when it is told to. It
-// makes a second Lua state, beside the one that asks for it, and ends it again.
+// A Lua module, built by spec/support/process.lua: a host with an allocator of its own, which fails on demand. It
+// creates a second Lua state, and closes it.
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -31,7 +31,7 @@ static bool fails(host *self) {
   return true;
 }
 
-// Lua counts on what shrinks.
+// Lua requires that shrinking a block never fails.
 static void *allocate(void *data, void *block, size_t old, size_t size) {
   host *self = data;
   if (size == 0) {
@@ -53,7 +53,7 @@ static host *host_of(lua_State *L) {
 
 static int panic(lua_State *L) { longjmp(host_of(L)->panicked, 1); }
 
-// note(word, …): remembered outside of Lua. Takes none of its memory.
+// note(word, …): recorded outside of Lua, without Lua's memory.
 static int note(lua_State *L) {
   host *self = host_of(L);
   if (self->note_count == NOTES_MOST) return 0;
@@ -68,7 +68,7 @@ static int note(lua_State *L) {
   return 0;
 }
 
-// arm(): memory runs short from here on
+// arm(): the counting of allocations begins
 static int arm(lua_State *L) {
   host *self = host_of(L);
   self->asked = 0;
@@ -77,7 +77,7 @@ static int arm(lua_State *L) {
   return 0;
 }
 
-// disarm(): enough again
+// disarm(): the failing ends
 static int disarm(lua_State *L) {
   host_of(L)->fails_from = 0;
   return 0;
@@ -132,8 +132,9 @@ static int push_outcome(lua_State *L, const host *self, bool is_over) {
   return 1;
 }
 
-// run(code, from, to) -> { asked =, failed =, blocks = those not freed in the end, panicked =, notes… }
-// Runs code in a state of its own and closes that. From when it calls arm(), these allocations fail; from 0: none.
+// run(code, from, to) -> { asked =, failed =, blocks = those not freed at the end, panicked =, notes… }
+// Runs code in a new state and closes the state. After the code calls arm(), the allocations `from` to `to` fail; from
+// 0: none.
 static int starved_run(lua_State *L) {
   const char *code = luaL_checkstring(L, 1);
   host *self = lua_newuserdata(L, sizeof *self);

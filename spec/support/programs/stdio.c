@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A program without standard input, output and error, which writes there all the same:
+ * A program without standard input, output and error, in which other code still writes to these descriptors:
  *
  *     stdio before NAME       they are closed when it starts
- *     stdio meanwhile NAME    another thread has closed them just before rabbitmq-c opens its socket
+ *     stdio meanwhile NAME    another thread closes them just before rabbitmq-c opens its socket
  *
- * Takes a slot of a semaphore. Ends with 0, or with the number of the line that was not so. */
+ * It takes a slot of a semaphore. It exits with 0, or with the line number of the failed check. */
 #include <amqplocks.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ static void close_standard(void) {
   for (int fd = 0; fd <= 2; fd++) close(fd);
 }
 
-/* The program's comes before that of libc, also for rabbitmq-c. */
+/* The program's function takes precedence over that of libc, also in rabbitmq-c. */
 int socket(int domain, int type, int protocol) {
   int (*real)(int, int, int);
   *(void **)&real = dlsym(RTLD_NEXT, "socket");
@@ -35,7 +35,7 @@ int socket(int domain, int type, int protocol) {
   return real(domain, type, protocol);
 }
 
-/* Nothing that can be written to has one of these numbers. */
+/* Checks that no descriptor with one of these numbers can be written to. */
 static void write_everywhere(void) {
   for (int fd = 0; fd <= 2; fd++) {
     struct stat what;
@@ -45,7 +45,7 @@ static void write_everywhere(void) {
   }
 }
 
-/* Waits for an operation and gives it back; the lock that it got, if it is one that gets locks. */
+/* Waits for an operation and drops it; returns the lock, if the operation acquires one. */
 static al_lock *carry_out(al_session *session, al_op *op) {
   CHECK(op);
   while (!al_op_done(op)) al_native_wait(session, op);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // SPDX-FileCopyrightText: the amqp-locks authors
 
-// To be preloaded (LD_PRELOAD): a process that stops itself, as by SIGSTOP, as soon as there is a file by one of these
-// names, which it removes:
-//   $STOP_BEFORE_READING: between its look at the clock and its next look at a socket, in which nothing was before;
-//   $STOP_WHILE_READING: once it has read something, and reads on without another look.
+// To be preloaded (LD_PRELOAD): a process that stops itself, as by SIGSTOP, as soon as a file with one of these names
+// exists, which it removes:
+//   $STOP_BEFORE_READING: after it has read the clock, before it polls a socket that was empty until then;
+//   $STOP_WHILE_READING: after it has read something, when it reads on without polling again.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A host of Lua that runs a file, closes Lua, whereby the modules are unloaded, and then forks. Says whether the module was
- * unloaded, and that the child has ended well. */
+ * A program that hosts Lua: it runs a file, closes Lua, which unloads the modules, and then forks. It prints whether
+ * the module was unloaded, and that the child exited with success. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Lists of values between processes: a line with a length, then Lua source that gives the values.
+--- Lists of values sent between processes: a line with a length, then Lua source that returns the values.
 local values = {}
 
 local load_text = loadstring or load -- luacheck: ignore 113
 
 values.unpack = table.unpack or unpack
 
---- A list that unpacks with its nils.
+--- A list that can be unpacked with its nils.
 function values.pack(...) return { n = select("#", ...), ... } end
 
 local function source(value)
@@ -25,16 +25,16 @@ function values.encode(...)
   return "return " .. table.concat(list, ", ")
 end
 
---- Text as the list of its values.
+--- Decodes text to a list of values.
 function values.decode(text) return values.pack(assert(load_text(text))()) end
 
---- The values as what `receive` reads.
+--- The values as a message for `receive`.
 function values.message(...)
   local text = values.encode(...)
   return #text .. "\n" .. text
 end
 
---- Reads a message: a list, or nil and what went wrong.
+--- Reads a message: a list, or nil and the error.
 function values.receive(from)
   local length, err = from:receive("*l")
   if not length then return nil, err end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- One of those who walk in and out of a readers–writer lock at random, and write down in a log that they share when
--- they are inside: each line with one write, to the end of the file, while the lock is held.
+--- A process that acquires and releases a readers–writer lock at random. All walkers log to one shared file when they
+-- are inside: each line is one write, appended to the file while the lock is held.
 local socket = require "socket"
 
 local walker = {}
@@ -22,7 +22,7 @@ local function options()
   return { timeout = timeout, fair = math.random() < 0.25, poll = 0.2 + math.random() }
 end
 
--- Is still inside when it writes that it is in, and that it leaves, or reads on.
+-- The walker still holds the lock while it logs that it is in, and that it leaves or goes on as a reader.
 local function inside(self, kind, lock)
   note(self, kind)
   linger(self)
@@ -43,8 +43,8 @@ local function turn(self, kind, opts)
   note(self, "refused")
 end
 
---- Walks until the spec has more to say, and then once in to read and once to write, which nobody may keep it from.
--- `rwlocks`: of each the functions `read` and `write`, called with anything and acquire's options.
+--- Walks until the spec sends something. Then it acquires once more to read and once to write, without contention.
+-- `rwlocks`: the functions `read` and `write` of each, called with any receiver and acquire's options.
 function walker.walk(spec, rwlocks, path, seat, pid, pause, seed)
   math.randomseed(seed)
   local self = { rwlocks = rwlocks, log = assert(io.open(path, "a")), seat = seat, pid = pid, pause = pause }
@@ -56,7 +56,7 @@ function walker.walk(spec, rwlocks, path, seat, pid, pause, seed)
   return true
 end
 
---- The locks of a connection, by each way of asking.
+--- The locks of a connection, one for each API.
 function walker.locks(conn, name)
   local all = {}
   for i, probe in ipairs{ "auto", "publish", "passive" } do
@@ -69,7 +69,7 @@ function walker.locks(conn, name)
   return all
 end
 
---- What holds nobody back, to see that the log shows it.
+--- Locks that exclude nothing, to check that the log would show it.
 function walker.no_locks()
   local lock = {}
   for _, method in ipairs{ "held", "downgrade", "release" } do lock[method] = function() return true end end

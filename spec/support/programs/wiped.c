@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Whether making a session leaves a password on the stack: wiped native|loop. It is made in a thread whose stack is looked
- * through afterwards. Built with the objects of the library, as not all of this is for programs. */
+ * Checks whether creating a session leaves a password on the stack: wiped native|loop. The session is created in a
+ * thread, and the thread's stack is searched afterwards. It is built with the objects of the library, since some of
+ * these functions are not exported. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What a holder says of its locks, and when the next holder gets them: each written down in its own process (see
--- spec/support/witness.lua), by the machine's clock.
+--- What lock:held() returned to a holder, and when the next holder got the locks. Each process records its own side
+-- (see spec/support/witness.lua), by the machine's clock.
 local lfs = require "lfs"
 local socket = require "socket"
 local clock = require "clock" -- spec/support/programs/clock.c
@@ -20,9 +20,9 @@ local function look(lock, seen)
   end
 end
 
---- Looks at the locks until the spec has more to say, and once more, with a pause of so many seconds after each round.
--- Tells the spec when it has looked once. Gives three values for each lock: when the last look began that said it was
--- held; when the first after that one had ended, which said it was not; and its code.
+--- Checks the locks until the spec sends something, and once more, with a pause of so many seconds after each round.
+-- Notifies the spec after the first round. Returns three values for each lock: when the last check began that returned
+-- held; when the first check after that one ended, which did not; and its code.
 function witness.watch(locks, spec, pause)
   local all, results = {}, { n = #locks * 3 }
   for i = 1, #locks do all[i] = {} end
@@ -39,9 +39,9 @@ function witness.watch(locks, spec, pause)
   return values.unpack(results, 1, results.n)
 end
 
---- Asks whether the lock is held, again and again for so many seconds, and that up to three times: whether it was never
--- in doubt in one of them. Where broker or machine pause for more than a heartbeat it is, and rightly so; but for less
--- than two it is not lost.
+--- Calls lock:held() for so many seconds, up to three times: returns whether it never returned doubt in one of these
+-- periods. If broker or machine pause for more than a heartbeat interval it returns doubt, which is right. For a pause
+-- of less than two intervals the lock is not lost.
 function witness.is_certain(lock, seconds)
   for _ = 1, 3 do
     local stop, was_certain = clock.now() + seconds, true
@@ -55,8 +55,8 @@ function witness.is_certain(lock, seconds)
   return false
 end
 
---- Takes so many slots as soon as they come free, or what comes free until the spec has more to say. Gives the locks,
--- and for each its slot, when the attempt began that got it, and when that had ended.
+--- Acquires so many slots as soon as they are free, or every free slot until the spec sends something. Returns the
+-- locks, and for each its slot, when the successful attempt began, and when it ended.
 function witness.take(semaphore, spec, count)
   local results, locks = {}, {}
   while #locks < count and not socket.select({ spec }, nil, 0)[spec] do
@@ -78,7 +78,7 @@ end
 
 -- Threads ----------------------------------------------------------------------------------------------------------
 
---- The process's threads, as keys.
+--- The process's threads, as keys of a table.
 function witness.threads()
   local threads = {}
   for thread in lfs.dir("/proc/self/task") do
@@ -87,7 +87,7 @@ function witness.threads()
   return threads
 end
 
--- A line of what the kernel says of a thread, of Lua's own if none is given.
+-- A field of the kernel's status of a thread; the main thread by default.
 local function status(thread, key)
   local path = thread and ("/proc/self/task/%s/status"):format(thread) or "/proc/thread-self/status"
   for line in io.lines(path) do
@@ -96,10 +96,10 @@ local function status(thread, key)
   end
 end
 
---- How often a thread has waited for something.
+--- How many voluntary context switches a thread has had: how often it has waited.
 function witness.switches(thread) return tonumber(status(thread, "voluntary_ctxt_switches")) end
 
---- Which signals a thread blocks: sixty-four times "0" or "1", that of signal 1 first.
+--- The signals that a thread blocks: sixty-four times "0" or "1", that of signal 1 first.
 function witness.blocked(thread)
   local bits = status(thread, "SigBlk"):gsub("%x", function(digit)
     local value, four = tonumber(digit, 16), ""

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The last moment of an acquire: nothing is handed over that is not certain by then. The heartbeat is 10 s everywhere,
--- so that whatever was asked for is certain for 19.5 s.
+-- The last moment of an acquire: a lock that is not certain by then is not returned. The heartbeat is 10 s everywhere,
+-- so a confirmed claim is certain for 19.5 s.
 
 local Peer = require "spec.support.peer"
 local gates = require "spec.unit.locks.rwlock_scene"

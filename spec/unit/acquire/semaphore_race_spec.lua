@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Acquiring against others: races lost, waiting, one's own locks, squatters.
+-- Acquiring with contention: lost races, waiting, locks of the caller's own session, squatters.
 
 local Peer = require "spec.support.peer"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What an administrator of the semaphore "images" does, step by step, and the peer's answers: for admin*_spec.
+--- The actions of an administrator of the semaphore "images", step by step, and the peer's answers: for admin*_spec.
 local assert = require "luassert"
 
 local unpack = table.unpack or unpack

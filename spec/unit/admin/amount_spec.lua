@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Numbers of slots that there cannot be. Lua's callers are told by Lua; this is for those of C, who may give anything.
+-- Invalid numbers of slots. The Lua module checks the arguments of Lua callers; this is for C callers, which may pass
+-- any number.
 
 local Peer = require "spec.support.peer"
 

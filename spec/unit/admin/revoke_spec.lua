@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Asking for a lock back: as its holder hears it, and as an administrator does it.
+-- Asking for a lock back (revoke): how its holder is notified, and how an administrator does it.
 local frames = require "spec.support.frames"
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.admin.admin_scene"

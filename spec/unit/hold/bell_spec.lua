@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The bookkeeping of the doorbell: who has a token, who gives it back and when, who rings.
+-- The bookkeeping of the doorbell, the queue whose messages (tokens) wake waiters: which caller has a token, which one
+-- gives it back and when, and which one rings (publishes one).
 
 local frames = require "spec.support.frames"
 local Peer = require "spec.support.peer"

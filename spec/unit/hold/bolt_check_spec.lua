@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Who believes that slots are free because their queues are absent, and claims none of them: before RabbitMQ 4.3 their
--- bolts are asked for, too.
+-- A caller that takes slots for free because their queues are absent, and claims none of them: before RabbitMQ 4.3 it
+-- must also probe their bolts (the second queues that guard slots).
 
 local Peer = require "spec.support.peer"
 

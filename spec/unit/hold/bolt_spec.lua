@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The bolt, where the broker needs one: shut with every claim, opened with every release, asked for by readers; and
--- where it is another's, or denied. That claims are as ever elsewhere, all other specs tell.
+-- The bolt, a second queue that guards a lock, where the broker needs one: it is shut with every claim, opened with
+-- every release, and probed by readers. It may be another connection's, or be denied. All other specs test claims
+-- without bolts.
 
 local Peer = require "spec.support.peer"
 local admin = require "spec.unit.admin.admin_scene"

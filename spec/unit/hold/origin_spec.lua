@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How a quorum permit goes back: by cancel and nack, or, where its connection holds other locks, with its channel, if
--- the queue is of our making. A cancel at a quorum queue without a majority ends the connection, and its locks.
+-- How a quorum permit is released: by cancel and nack; or, if its connection holds other locks and the library made the
+-- queue, by closing its channel. A cancel at a quorum queue without a majority ends the connection, and its locks.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.permit_scene"

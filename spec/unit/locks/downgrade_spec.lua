@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Downgrading: the writer reads behind its own door before it opens it. At no moment is it neither, whatever happens.
+-- Downgrading: the writer becomes a reader behind its own door (the queue that excludes readers) before it opens it. At
+-- every moment it is one of the two, also with faults.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

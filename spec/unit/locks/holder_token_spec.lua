@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Whoever holds a mutex, or shuts a door, that others wait for: learns of it, takes a token from the bell they made, so
--- that its death wakes the next of them, and lines up with them when it comes again.
+-- The holder of a mutex, or of a door, for which others wait. It is notified of waiters and takes a token from the bell
+-- that they declared, so that its death wakes the next waiter. It lines up behind them when it acquires again.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

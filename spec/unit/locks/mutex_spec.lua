@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The true mutex: asked for, claimed, held, let go. waiters_bell_spec.lua is about those who wait for it.
+-- The mutex: probed, claimed, held, released. waiters_bell_spec.lua is about its waiters.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

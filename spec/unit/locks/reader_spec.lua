@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The reader: a queue of its own, bound, and a look whether the door is shut behind that. waiters_bell_spec.lua is
--- about those who wait for the door.
+-- The reader: it declares and binds a queue of its own, and then checks whether the door is shut. waiters_bell_spec.lua
+-- is about readers that wait for the door.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The mutex and the readers–writer lock called "db", those who claim them, and those who wait at the bell they make:
--- for the specs of mutexes, readers, writers and their bell.
+--- The mutex and the readers–writer lock called "db", the clients that claim them, and the clients that wait at the
+-- bell that they declare: for the specs of mutexes, readers, writers and their bell.
 local assert = require "luassert"
 local frames = require "spec.support.frames"
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Acquiring: what is asked, in which order, and how it ends. semaphore_race_spec.lua is about losing and waiting.
+-- Acquiring a slot: which probes it sends, in which order, and how it ends. semaphore_race_spec.lua is about lost races
+-- and waiting.
 
 local Peer = require "spec.support.peer"
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Waiting where those who wait make the bell: for a mutex, to write, to read. holder_token_spec.lua is about whoever
--- holds what they wait for; bell_spec.lua about what waiters at every bell have in common.
+-- Waiting where waiters declare the bell: for a mutex, to write, to read. holder_token_spec.lua is about the holder for
+-- which they wait; bell_spec.lua is about waiters at every bell.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The writer: shuts the door, then waits behind it until nobody reads. waiters_bell_spec.lua is about those who wait
--- for the door, writer_trouble_spec.lua about what may go wrong behind it.
+-- The writer: it shuts the door, then waits behind it until there are no readers. waiters_bell_spec.lua is about
+-- writers that wait for the door, writer_trouble_spec.lua about faults behind it.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

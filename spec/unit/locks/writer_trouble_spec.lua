@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A writer in trouble, at every moment behind its door: whatever happens, it does not write while somebody reads, and
--- no door stays shut behind it.
+-- Faults at every moment after a writer has shut the door: it never writes while there is a reader, and it leaves no
+-- door shut.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"

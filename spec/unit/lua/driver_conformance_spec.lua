@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Every event loop does what sessions over bytes ask of one.
+-- Every event loop meets the requirements of sessions over bytes.
 local conformance = require "spec.support.driver_conformance"
 local loops = require "spec.support.loops"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What is particular to each driver of an event loop; driver_conformance_spec has what is common to all.
+-- Tests for single drivers of event loops; driver_conformance_spec has the common ones.
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 

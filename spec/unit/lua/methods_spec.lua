@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Public methods, all of them: called with a dot instead of a colon they say so, and each of their parameters and
--- results is annotated. Which there are is read from the sources, so that none is left out.
+-- All public methods: called with a dot instead of a colon they raise an error that says so, and each of their
+-- parameters and results is annotated. The list of methods is read from the sources, so that none is left out.
 local Peer = require "spec.support.peer"
 local amqplocks = require "amqplocks"
 local connection = require "amqplocks.connection"

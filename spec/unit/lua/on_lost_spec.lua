@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Who is told that a lock is lost, when, and how often: connections as people have them, over a scripted broker. What
--- the broker does while a call waits is said before the call.
+-- The callback on_lost: which function is called, when, and how often, with ordinary connections over a scripted
+-- broker. The broker's frames during a waiting call are scripted before the call.
 local Peer = require "spec.support.peer"
 local amqplocks = require "amqplocks"
 local connection = require "amqplocks.connection"

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Options by chance, to everything that takes some: right and wrong ones, of every type, nested, in a circle,
--- inherited, made up when asked for. What is right is taken; what is wrong throws, and the error names the call and the
--- option. Nothing else happens, least of all a crash.
+-- Random options for every function that takes options: valid and invalid ones, of every type, nested, circular,
+-- inherited, computed on access. Valid options are accepted. Invalid ones raise an error that names the call and the
+-- option. Nothing else happens, and nothing crashes.
 --
--- The seed is the number of the run: AMQPLOCKS_OPTIONS=17 repeats one alone, AMQPLOCKS_OPTIONS=100-200 some of them.
--- AMQPLOCKS_SOAK=1 runs many more.
+-- The seed is the number of the run: AMQPLOCKS_OPTIONS=17 repeats one run alone, AMQPLOCKS_OPTIONS=100-200 some of
+-- them. AMQPLOCKS_SOAK=1 runs many more.
 local Peer = require "spec.support.peer"
 local Random = require "spec.support.model.random"
 local amqplocks = require "amqplocks"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Where coroutines wait for operations, and what becomes of those who never come back.
+-- Where coroutines wait for operations, and what happens to operations whose coroutine never returns.
 local Peer = require "spec.support.peer"
 local failing_close = require "spec.support.failing_close"
 local waiting = require "amqplocks.waiting.sleepers"

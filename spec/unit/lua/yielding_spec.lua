@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Waiting that yields, as in event loops, under every Lua: whatever waits, and whatever people's functions do while the
--- library calls them. Connections as people have them, over a scripted broker; who waits gives the turn to the test.
+-- Waiting that yields, as in event loops, under every Lua: every waiting call, and everything that callbacks of the
+-- user may do while the library calls them. Ordinary connections over a scripted broker; a waiting call yields to the
+-- test.
 local Peer = require "spec.support.peer"
 local connection = require "amqplocks.connection"
 local failing_close = require "spec.support.failing_close"

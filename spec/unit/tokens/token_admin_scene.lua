@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What an administrator of the token semaphore "images" does, step by step, and the peer's answers: for
+--- The actions of an administrator of the token semaphore "images", step by step, and the peer's answers: for
 -- token_admin*_spec.
 local Peer = require "spec.support.peer"
 local assert = require "luassert"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What administrators of a token semaphore do when all goes well. Trouble is in token_admin_trouble_spec.
+-- The actions of administrators of a token semaphore without faults. Faults are in token_admin_trouble_spec.
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.token_admin_scene"
 

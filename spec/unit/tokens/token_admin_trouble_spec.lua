@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What becomes of an action on a token semaphore that is cut short, at every step of it. Whatever the trouble: what was
--- collected goes back, nothing is published or thrown away from then on, the mutex is left, and the message names what
--- finishes what was begun.
+-- An action on a token semaphore that is interrupted, at every step. In every case collected permits go back, nothing
+-- is published or removed from then on, the administrators' mutex is released, and the message names the action that
+-- finishes the work.
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.token_admin_scene"
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Acquiring a permit: what is asked, how long it waits, and what it leaves behind. Claims themselves: permit_spec.
+-- Acquiring a permit: which requests it sends, how long it waits, and what it leaves behind. Claims themselves:
+-- permit_spec.
 
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.tokens.permit_scene"

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Links between the documents resolve, each error code has its section in docs/troubleshooting.md, and permissions that
--- stand in two documents are the same in both.
+-- are in two documents are the same in both.
 local process = require "spec.support.process"
 
 local function read(path)

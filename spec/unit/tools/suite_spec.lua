@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What spec/support/suite prints while it runs, and what becomes of spec files that end badly. It runs files made here,
--- and takes a broker that does not exist for theirs, as none of them asks for it.
+-- The output of spec/support/suite while it runs, and its handling of spec files that fail, crash or hang. It runs
+-- files made here. Their broker's address is one that does not exist, since none of them uses it.
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 

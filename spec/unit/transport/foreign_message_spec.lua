@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Messages that somebody else has published to a queue we consume: whatever they are like, they cost nobody a lock.
+-- Messages that other clients published to a queue that a session consumes: whatever they contain, no holder loses a
+-- lock.
 
 local Peer = require "spec.support.peer"
 local frames = require "spec.support.frames"

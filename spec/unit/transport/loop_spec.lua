@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Sessions of event loops, which know the time themselves: what becomes of them when the loop had no time for them.
+-- Sessions of event loops, which tell the session the time: what happens after the loop had no time for them.
 local core = require "amqplocks.core"
 local Peer = require "spec.support.peer"
 

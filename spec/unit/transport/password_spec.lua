@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Where a session leaves no copy of a password.
+-- Places where a session must leave no copy of a password.
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- TLS of the native transport, where a peer does what RabbitMQ does not.
+-- TLS of the native transport, with peers that behave unlike RabbitMQ.
 local program = require "spec.support.program"
 
 after_each(program.clear)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Heartbeats, the pulse, and how long a lock is certain. The heartbeat is 10 s everywhere.
+-- Heartbeats, the pulse, and for how long a lock is certain. The heartbeat interval is 10 s everywhere.
 
 local Peer = require "spec.support.peer"
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Several nodes of one cluster: which is tried when, for how long, and what ends an attempt.
+-- Several nodes of one cluster: which one is tried when, for how long, and what ends an attempt.
 local Peer = require "spec.support.peer"
 local core = require "amqplocks.core"
 local deciders = require "spec.support.deciders"

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- How soon a lost connection is tried again: pauses double from 50 ms to 5 s, each drawn from its upper half.
+-- The pauses before a lost connection is tried again: exponential backoff from 50 ms to 5 s, with 50 % jitter.
 local Peer = require "spec.support.peer"
 
 local FIRST, MOST = 0.05, 5

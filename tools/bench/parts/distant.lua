@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A broker that is far away: a relay in a process of its own that hands on all bytes so many seconds after they came.
+--- A distant broker: a relay in a process of its own that passes all bytes on after a fixed delay.
 --
 --     local distant = require "tools.bench.parts.distant"
 --     local url = distant.start(0.05)           -- 50 ms each way, in front of $AMQP_URL
 --
--- What takes n round trips then takes n times 100 ms and a little, whichever connections they go over. It ends with
+-- An operation of n round trips then takes n times 100 ms and a little more, over any connections. It ends with
 -- process.clear().
 local socket = require "socket"
 local socket_url = require "socket.url"
@@ -51,7 +51,7 @@ local function take(self, from)
   table.insert(self.under_way, { due = socket.gettime() + self.seconds, to = self.peer[from], bytes = bytes or part,
     last = err == "closed" })
   if err ~= "closed" then return end
-  for i, one in ipairs(self.sockets) do -- it is readable from now on
+  for i, one in ipairs(self.sockets) do -- the socket stays readable from now on
     if one == from then return table.remove(self.sockets, i) end
   end
 end
@@ -62,7 +62,7 @@ local function send(to, bytes)
   to:settimeout(0)
 end
 
--- All are as long under way, so what came first is due first.
+-- All bytes have the same delay, so bytes that came first are due first.
 local function deliver(self)
   local now = socket.gettime()
   while self.under_way[1] and self.under_way[1].due <= now do
@@ -72,7 +72,7 @@ local function deliver(self)
   end
 end
 
---- Tells the bench its port, then serves until that hangs up.
+--- Sends its port to the bench, then runs until the bench closes its connection.
 function distant.serve(bench, host, port, seconds)
   local self = { server = assert(socket.bind("127.0.0.1", 0)), host = host, port = port, seconds = seconds,
     sockets = {}, peer = {}, under_way = {} }

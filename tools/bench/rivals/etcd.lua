@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock in etcd, by its own lock service (v3lockpb, over gRPC): a session's lease is kept, and each lock is a key
--- with that lease; who waits is told by the server. Of HTTP/2 and Protocol Buffers there is as much here as that takes.
+--- A lock in etcd, by its own lock service (v3lockpb, over gRPC). A session keeps a lease alive, and each lock is a key
+-- with that lease; the server notifies waiters. This file implements only the part of HTTP/2 and Protocol Buffers that
+-- this needs.
 local socket = require "socket"
 local process = require "spec.support.process"
 local server = require "tools.bench.rivals.server"
@@ -14,7 +15,7 @@ client.__index = client
 local DATA, HEADERS, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 4, 6, 7, 8
 local END_STREAM, ACK, END_HEADERS = 1, 1, 4
 
---- Starts a server with the settings it comes with; nil: there is none on this machine.
+--- Starts a server with default settings; nil: etcd is not installed.
 function etcd.start()
   local program = server.find "etcd"
   if not program then return nil, "no etcd here" end
@@ -47,7 +48,7 @@ local function varint(value)
   return bytes .. string.char(value)
 end
 
--- A number is given as the bytes that it came in: a lease's is too large for some Luas.
+-- A number is given as its encoded bytes: a lease id is too large for some versions of Lua.
 local function number_field(number, bytes) return string.char(number * 8) .. bytes end
 
 local function text_field(number, text) return string.char(number * 8 + 2) .. varint(#text) .. text end
@@ -98,10 +99,10 @@ end
 
 local function header(name, value) return "\0" .. varint(#name) .. name .. varint(#value) .. value end
 
-local POST_HTTP = "\131\134" -- of the static table: ":method: POST", ":scheme: http"
+local POST_HTTP = "\131\134" -- indices of the static table: ":method: POST", ":scheme: http"
 local LARGE = 2 ^ 31 - 1 - 65535
 
--- Begins a call; its stream's number.
+-- Begins a call; returns its stream's number.
 local function begin(self, path, message)
   self.stream = self.stream + 2
   local headers = POST_HTTP .. header(":path", path) .. header(":authority", "127.0.0.1")
@@ -116,7 +117,7 @@ local function keep_lease(self)
   begin(self, "/etcdserverpb.Lease/LeaseKeepAlive", number_field(1, self.lease))
 end
 
--- The lease is renewed by whoever waits or works, every third of its time.
+-- A waiting or working client renews the lease, at every third of its time.
 local function await_bytes(self)
   while true do
     local left = self.lease and self.kept + self.seconds / 3 - socket.gettime()
@@ -165,7 +166,7 @@ end
 
 function client:release() call(self, "/v3lockpb.Lock/Unlock", text_field(1, self.key)) end
 
---- Ends the session, and with it what it still holds.
+--- Ends the session, and releases its locks.
 function client:close()
   call(self, "/etcdserverpb.Lease/LeaseRevoke", number_field(1, self.lease))
   self.socket:close()

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Our own locks, seen like the others.
+--- The library's locks, behind the interface of the other locks.
 local amqplocks = require "amqplocks"
 
 local ours = {}

@@ -16,7 +16,7 @@ local function connect(port)
   return require("luasql.postgres").postgres():connect(DATABASE, USER, nil, "127.0.0.1", ("%d"):format(port))
 end
 
--- Words in front of a command: the server refuses to run as root.
+-- A prefix for commands: the server refuses to run as root.
 local function as_user(directory)
   if process.shell("id", "-u"):match "%d+" ~= "0" then return {} end
   process.shell("chown", "postgres:", directory)
@@ -30,7 +30,7 @@ local function command(prefix, ...)
   return words
 end
 
---- Starts a server with the settings it comes with; nil: there is none on this machine, or no LuaSQL.
+--- Starts a server with default settings; nil: PostgreSQL or LuaSQL is not installed.
 function postgres.start()
   local initdb, program = server.find "initdb", server.find "postgres"
   if not initdb or not program then return nil, "no PostgreSQL here" end
@@ -45,14 +45,14 @@ function postgres.start()
       local try = connect(port)
       if try then try:close() end
       return try ~= nil
-    end, "INT" -- a fast shutdown: SIGTERM would wait for the last client to leave
+    end, "INT" -- a fast shutdown: SIGTERM would wait for all clients to disconnect
   end)
   self.address = port
   self.version = "PostgreSQL " .. process.shell(program, "--version"):match "%d[%d.]*"
   return self
 end
 
--- The one value that a query gives.
+-- The single value that a query returns.
 local function value(connection, query)
   local cursor = assert(connection:execute(query))
   local result = cursor:fetch()
@@ -60,7 +60,7 @@ local function value(connection, query)
   return result
 end
 
---- A lock's object in a client. There is no use for a time to live.
+--- A lock's object in a client. It has no time to live.
 function postgres.open(port, name)
   local connection = assert(connect(port))
   local key = value(connection, ("SELECT hashtextextended('%s', 0)"):format(connection:escape(name)))

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock in Redis as its documentation has it: SET with NX, PX and a random value; a script that deletes the key if it
--- still has that value. Whoever waits tries again every 200 ms, give or take 100 (`redis`), or is told by the one who
--- lets go, in the way of Redisson, and otherwise tries again when the key has run out (`redis-told`).
+--- A lock in Redis as its documentation describes it: SET with NX, PX and a random value; a script deletes the key if
+-- it still has that value. A waiter retries every 200 ms, give or take 100 (`redis`). Or the releasing client notifies
+-- it, as in Redisson, and otherwise it retries when the key has expired (`redis-told`).
 local socket = require "socket"
 local process = require "spec.support.process"
 local server = require "tools.bench.rivals.server"
@@ -21,7 +21,7 @@ local RELEASE = [[
   return 1
 ]]
 
---- Starts a server with the settings it comes with; nil: there is none on this machine.
+--- Starts a server with default settings; nil: Redis is not installed.
 function redis.start()
   local program = server.find "redis-server"
   if not program then return nil, "no redis-server here" end
@@ -95,10 +95,10 @@ function client:try()
   return call(self.connection, "SET", self.name, self.value, "NX", "PX", self.milliseconds) == "OK"
 end
 
--- Waits for the word of who lets go, at most as long as the key lives.
+-- Waits for the notice of the releasing client, at most as long as the key lives.
 local function listen(self)
   local left = call(self.connection, "PTTL", self.name)
-  if left < 0 then return end -- there is none any more
+  if left < 0 then return end -- the key does not exist any more
   self.ear:settimeout(left / 1000)
   read(self.ear)
 end
@@ -112,7 +112,7 @@ function client:acquire()
   while not self:try() do
     if self.told then listen(self) else socket.sleep(RETRY + (math.random() * 2 - 1) * JITTER) end
   end
-  if self.ear then -- nothing of this wait is to be taken for news by the next one
+  if self.ear then -- the next wait must not read notices of this one
     self.ear:close()
     self.ear = nil
   end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Servers that a bench compares with: each in a folder of its own, on free loopback ports, ended by its process id;
+--- Servers for comparison: each in a directory of its own, on free loopback ports. Each is ended by its process id,
 -- also when the bench dies first.
 local socket = require "socket"
 local process = require "spec.support.process"
@@ -10,19 +10,19 @@ local until_true = require "spec.support.until"
 local server = {}
 server.__index = server
 
--- Debian has the programs of each PostgreSQL in a folder of their own; of several the newest is taken.
+-- Debian has the programs of each PostgreSQL version in a directory of their own; the newest is used.
 local FIND = [[
   PATH=$PATH:/usr/sbin:$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
   command -v "$1"
 ]]
 
---- Where a program is; nil: it is not on this machine.
+--- The path of a program; nil: it is not installed.
 function server.find(program)
   local fine, path = pcall(process.shell, "sh", "-c", FIND, "sh", program)
   return fine and path:match("%S+") or nil
 end
 
---- A port that nobody listens on.
+--- A free port.
 function server.free_port()
   local listener = assert(socket.bind("127.0.0.1", 0))
   local _, port = listener:getsockname()
@@ -30,7 +30,7 @@ function server.free_port()
   return port
 end
 
--- Its keeper ends it, and clears up, as soon as either of us has ended.
+-- Its keeper ends it and removes its directory as soon as the bench or the server has ended.
 local START = [[
   cd "$1" && bench=$2 signal=$3 && shift 3
   setsid "$@" </dev/null >log 2>&1 &
@@ -40,8 +40,8 @@ local START = [[
   echo "$pid"
 ]]
 
---- Starts one: describe(directory) gives the words of its command, a function that tells whether it serves, and the
--- signal that ends it in good order, if that is not TERM.
+--- Starts a server. describe(directory) returns the words of its command, a function that tells whether it serves, and
+-- the signal for a clean shutdown (TERM by default).
 function server.start(describe)
   local self = setmetatable({ directory = process.directory() }, server)
   local words, serves, signal = describe(self.directory)
@@ -52,7 +52,7 @@ function server.start(describe)
   return self
 end
 
---- Ends it in good order.
+--- Stops it cleanly.
 function server:stop()
   process.shell("sh", "-c", 'kill -s "$2" "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid), self.signal)
 end

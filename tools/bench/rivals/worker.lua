@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What the processes of tools/bench/rivals.lua do. A lock is named by how it is opened: a module of this folder, and
--- what its `open` is given.
+--- The code of the processes of tools/bench/rivals.lua. A lock is given by a module of this folder, and the arguments
+-- of its `open`.
 local bare = require "bare"
 local baton = require "baton"
 
@@ -12,18 +12,18 @@ local function open(module, ...) return require("tools.bench.rivals." .. module)
 
 local holding -- until the end of the process
 
---- Takes it, and keeps it.
+--- Acquires the lock, and keeps it.
 function worker.hold(...)
   holding = open(...)
   holding:acquire()
 end
 
---- Opens it, for `wait`.
+--- Opens the lock, for `wait`.
 function worker.prepare(...)
   worker.opened = open(...)
 end
 
---- Takes it; gives the time when it had it.
+--- Acquires the lock; returns the time of success.
 function worker.wait()
   local lock = worker.opened
   lock:acquire()
@@ -33,9 +33,9 @@ function worker.wait()
   return got
 end
 
---- From `start` to `finish` takes it and lets go of it, again and again. With a number of seconds to hold it, who has
--- let go comes back only when another one has it: so all others wait all the time, and nobody overtakes them. Gives, as
--- text, when it had it and when it began to let go.
+--- Acquires and releases the lock again and again, from `start` to `finish`. With `seconds` to hold it, a process that
+-- has released it comes back only when another process holds it: so all others wait all the time, and none is
+-- overtaken. Returns, as text, the times at which it held the lock and at which it began to release it.
 function worker.contend(start, finish, seconds, path)
   local lock, turns, log = worker.opened, baton.open(path), {}
   bare.sleep(math.max(0, start - bare.now()))

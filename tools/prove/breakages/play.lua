@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Plays all stories in turn, a seed of each, then the next seed of each, with the module in MODULES, until one ends as
--- the patch says it must or the time is over. Which story that will be is written nowhere; but of stories that are
--- `often` there are so many seeds in a turn.
+-- Plays all stories in turn, one seed of each, then the next seed of each, with the module in MODULES, until a story
+-- fails as the patch says it must, or the time is over. Any story may be the one that fails. A story with `often` plays
+-- so many seeds in a turn.
 --
 --     lua tools/prove/breakages/play.lua MODULES FILE SECONDS BASE [PATCH]
 --
--- FILE always holds the story that is played, for those that never return. The seconds are the processor's: other work
--- on the machine does not count. Seeds are counted from BASE on. Without a patch none may end badly. Prints one line;
--- the status is 0 if all was as it must be.
+-- FILE always holds the name of the running story, in case it never returns. The seconds are processor time, which
+-- other work on the machine does not change. Seeds are counted from BASE on. Without a patch no story may fail. It
+-- prints one line; the exit status is 0 on success.
 local MODULES, FILE, SECONDS, BASE, PATCH = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4]), arg[5]
 
 package.cpath = MODULES .. "/?.so;" .. package.cpath

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- SIGKILL of an administrator, while it is at work if that can be seen to.
+-- SIGKILL of an administrator; in the middle of an action, if its journal shows one.
 local journal = require "tools.prove.journal"
 local socket = require "socket"
 

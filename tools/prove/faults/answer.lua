@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The broker's answer to a declare or a delete gets lost, and all that comes after it: the client cannot know whether
--- it has what it asked for, or has let it go. Then the line is silent for good, or is reset.
+-- The broker's answer to a declare or a delete is lost, and everything after it: the client cannot know whether it has
+-- the lock, or has released it. Then the connection is silent for good, or is reset.
 local METHODS = { "queue.declare-ok", "queue.delete-ok", "basic.consume-ok" }
 
 return {

@@ -27,7 +27,7 @@ return {
     if not bell then return nil end
     local how = ({ "delete", "purge", "flood" })[random(3)]
     local number = stage:strike{ fault = "bell", pool = pool.name, how = how }
-    pcall(HOW[how], stage, bell) -- there may be none
+    pcall(HOW[how], stage, bell) -- there may be no bell
     return 0.1, function() stage:over(number) end
   end,
 }

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A client's connection ends as soon as it has declared an exclusive queue: the broker learns of both at once. Before
--- RabbitMQ 4.3 the dead one's queue takes away what the next has declared by its name, and that one's, some time later,
--- does the same to another's. Who knows of bolts is alone all the same; witnesses and foreigners do not know of them.
+-- A client's connection ends as soon as it has declared an exclusive queue: the broker is notified of both at once.
+-- Before RabbitMQ 4.3 the dead client's queue removes the queue that the next client has declared under its name, and
+-- that one later does the same to another. Claims with bolts exclude each other all the same; witnesses and foreigners
+-- use no bolts. A bolt is a queue that guards a lock's queue.
 return {
   name = "claim", needs = { "proxy" }, without = { "witnesses", "foreigners" },
   strike = function(stage, random)

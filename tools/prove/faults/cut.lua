@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A client's connections are reset on the way: on both sides, or, by half, for the broker only, which is told that the
--- client has gone, while the client is told nothing.
+-- A client's connections are reset by the network: on both sides, or ("half") for the broker only, while the client is
+-- not notified.
 return {
   name = "cut", quick = true, needs = { "proxy" },
   strike = function(stage, random)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- An operator deletes the queue by which something is held.
+-- An operator deletes the queue that is a held lock.
 local pools = require "tools.prove.pools"
 
 return {
@@ -13,7 +13,7 @@ return {
     if not queue then return nil end
     local number = stage:strike{ fault = "delete", pool = pool.name, slot = slot,
       excuse = "the operator deleted the queue" }
-    pcall(stage.nodes[1].delete_queue, stage.nodes[1], queue) -- nobody may hold it just now
+    pcall(stage.nodes[1].delete_queue, stage.nodes[1], queue) -- it may not be held at the moment
     return 0.1, function() stage:over(number) end
   end,
 }

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A client may open no more descriptors, and has to connect anew.
+-- A client may open no more descriptors, and has to reconnect.
 local function limit(one, number)
   os.execute(("prlimit --pid %d --nofile=%d: >/dev/null 2>&1"):format(one.process.pid, number))
 end
@@ -14,7 +14,7 @@ return {
     local cut = stage:strike{ fault = "descriptors", one = one, excuse = "the connection was reset" }
     limit(one, 3)
     one.proxy:cut_all "both"
-    local number = stage:strike{ fault = "descriptors", one = one, hinders = 6 } -- which takes no more locks away
+    local number = stage:strike{ fault = "descriptors", one = one, hinders = 6 } -- this takes no more locks away
     stage:over(cut)
     return 0.5 + random() * 2, function()
       limit(one, 1024)

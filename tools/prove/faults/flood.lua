@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Somebody publishes as fast as the broker takes it, and faster: flow control.
+-- A client publishes faster than the broker accepts messages: flow control (back-pressure).
 local process = require "spec.support.process"
 
 local PUBLISH = [[

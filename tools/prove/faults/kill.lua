@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- SIGKILL of a client, whatever it is at.
+-- SIGKILL of a client, at any moment.
 return {
   name = "kill", quick = true, weight = 2,
   strike = function(stage, random)

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- One node of three is frozen, for less or for more than the others believe in it (SIGSTOP and SIGCONT).
+-- One node of three is frozen (SIGSTOP and SIGCONT), for shorter or longer than the other nodes take to regard it as
+-- down.
 local nodes = require "tools.prove.cluster_nodes"
 
 return nodes.fault("node_freeze", 16, function(node)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- One node of three is stopped in good order and started again.
+-- One node of three is stopped cleanly and started again.
 local nodes = require "tools.prove.cluster_nodes"
 
 return nodes.fault("node_stop", 6, function(node)

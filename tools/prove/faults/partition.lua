@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- One node of three is cut off from the others, in both directions or in one; its clients are not.
+-- One node of three is cut off from the others, in both directions or in one. Its clients still reach it.
 local nodes = require "tools.prove.cluster_nodes"
 
 return nodes.fault("partition", 20, function(node, stage, random)

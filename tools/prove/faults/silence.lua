@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What a client sends, what it is sent, or both, gets lost on the way, and no side is told; also not that it ended.
+-- Bytes from a client, to it, or both, are lost. Neither side is notified, not even of the end of the connection.
 local WAYS = { { "up" }, { "down" }, { "up", "down" } }
 
 return {
@@ -12,7 +12,7 @@ return {
     local ways = WAYS[random(#WAYS)]
     local number = stage:strike{ fault = "silence", one = one, ways = table.concat(ways, "+"), hinders = 6 }
     for _, way in ipairs(ways) do one.proxy:switch(way, "drop") end
-    -- What was lost was lost: a connection that has missed something is no good any more. Those that come later are.
+    -- A connection that has lost bytes is useless. Later connections work again.
     return 1 + random() * 4, function()
       one.proxy:switch("up", "pass", "new")
       one.proxy:switch("down", "pass", "new")

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What a client sends, or is sent, is kept on the way for a while and then delivered.
+-- Bytes from a client, or to it, are delayed for a while and then delivered.
 return {
   name = "stall", quick = true, needs = { "proxy" },
   strike = function(stage, random)

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- SIGSTOP and SIGCONT of a client: for a moment, for about as long as the broker is patient with its heartbeats of one
--- second (two to three of them), or for longer.
+-- SIGSTOP and SIGCONT of a client: for a moment, for about as long as the broker waits for its heartbeats of one second
+-- (two to three of them), or for longer.
 return {
   name = "stop", quick = true, weight = 3,
   strike = function(stage, random)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A slow line: some bytes at a time.
+-- A slow connection: some bytes at a time.
 return {
   name = "trickle", needs = { "proxy" },
   strike = function(stage, random)
