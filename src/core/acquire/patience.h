@@ -16,8 +16,8 @@
  * away. If one token was too many, more may be: each token that follows at once gets one search, begun with the token
  * in hand.
  *
- * A waiter that has left free slots to others again and again, and found them taken each time, claims the next one at
- * once: callers that do not wait would otherwise keep it waiting for ever. */
+ * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
+ * one at once: callers that do not wait would otherwise keep it waiting for ever. */
 #ifndef AL_CORE_ACQUIRE_PATIENCE_H
 #define AL_CORE_ACQUIRE_PATIENCE_H
 

@@ -19,7 +19,8 @@
 
 #include "amqplocks.h"
 
-/* The longest suffix is "-scratch-" and a ticket. A lock's name must leave room for it. */
+/* The longest suffix is "-scratch-" and a ticket. A lock's name must leave room for it. A reader's queue has no bolt,
+ * for which there would be no room. */
 #define AL_SUFFIX_MAX (9 + AL_TICKET_SIZE - 1)
 #define AL_LOCK_NAME_MAX (AL_NAME_SIZE - 1 - AL_SUFFIX_MAX)
 
