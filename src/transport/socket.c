@@ -60,7 +60,7 @@ static void broken(socket_port *self, int error) {
 static void hung_up(socket_port *self) {
   /* A proxy whose broker is down does so, and so does a peer that is no broker. */
   al_frames_down(&self->frames, AL_UNREACHABLE,
-                 self->has_heard ? "the broker closed the connection without a word"
+                 self->has_heard ? "the broker closed the connection without giving a reason"
                                  : "the peer closed the connection instead of speaking AMQP 0-9-1");
 }
 

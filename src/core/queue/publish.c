@@ -54,13 +54,13 @@ static void judge(al_publish *publishing, al_answer answer) {
     case AL_ANSWER_PRESENT:
       return;
     case AL_ANSWER_ABSENT:
-      give_up(publishing, AL_NOT_FOUND, "somebody deleted it");
+      give_up(publishing, AL_NOT_FOUND, "it was deleted");
       return;
     case AL_ANSWER_DENIED:
       give_up(publishing, AL_REFUSED, publishing->probes.text);
       return;
     case AL_ANSWER_UNAVAILABLE:
-      give_up(publishing, AL_UNAVAILABLE, "the broker did not take them");
+      give_up(publishing, AL_UNAVAILABLE, "the broker did not accept the messages");
       return;
     default:
       unknown(publishing);
