@@ -46,7 +46,7 @@ function metatable.__close(self) self:close() end
 -- the call it was made from, which then leaves nothing held; the end of a block and close ignore it.
 ---@param fn (fun(lock: amqplocks.Lock, code: "lost", message: string))|nil|false nil or false: nobody is told
 function Connection:on_lost(fn)
-  if fn then options.argument(fn, options.checks.callable, "what to call", "on_lost") end
+  if fn then options.argument(fn, options.checks.callable, "the callback", "on_lost") end
   self._driver.losses:on(fn or nil)
 end
 

@@ -40,7 +40,7 @@ function Mutex:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
 local function administer(self, action, ...)
   if not self.persistent then
-    error(action .. ": only a persistent mutex can be administered; this one is there while it is held", 0)
+    error(action .. ": only a persistent mutex can be administered; this one exists only while it is held", 0)
   end
   local administration = admin.new(self._connection, self.name)
   return administration[action](administration, ...)

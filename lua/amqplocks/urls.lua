@@ -44,16 +44,16 @@ function urls.ask(fn)
   local fine, url, why = pcall(fn)
   if fine and is_url(url) then return url end
   if not fine and url == memory.ERROR then return nil, "there is not enough memory", "no_memory" end
-  if not fine then return nil, "the function for the URL threw: " .. text_of(url), "url" end
-  if url == nil and why ~= nil then return nil, "the function for the URL gave none: " .. text_of(why), "url" end
-  return nil, ("the function for the URL gave %s, not a URL or a list of URLs"):format(
+  if not fine then return nil, "the function for the URL raised an error: " .. text_of(url), "url" end
+  if url == nil and why ~= nil then return nil, "the function for the URL returned none: " .. text_of(why), "url" end
+  return nil, ("the function for the URL returned %s, not a URL or a list of URLs"):format(
     url == nil and "nothing" or "a " .. type(url)), "url"
 end
 
 --- What a session takes, for a URL, a list or a function; `origin` says in messages where the first two come from.
 function urls.settings(url, origin)
   if type(url) ~= "function" then return { url = url, origin = origin } end
-  return { ask = url, rotates = true, origin = "the function for the URL gave a wrong one: " }
+  return { ask = url, rotates = true, origin = "the function for the URL returned a wrong one: " }
 end
 
 --- Asks the function, if there is one that was not asked yet: a session is made with what it gives, and begins with

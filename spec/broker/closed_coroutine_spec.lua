@@ -149,7 +149,7 @@ describe("a coroutine that is closed", function()
     end)
     until_true(function()
       assert(coroutine.resume(thread))
-      return reason == "somebody reads", reason
+      return reason == "a reader holds the lock", reason
     end, SECONDS)
     stage.fails("busy", stage.connect():rwlock(name):try_read())
     assert(coroutine.close(thread))

@@ -110,7 +110,7 @@ describe("the catalogue", function()
   it("has readers together, and writers alone", function()
     local other = assert(stage.connect():rwlock("catalogue"):read())
     local lines = start "catalogue.lua"
-    local _, before = read_until(lines, "^writer%-%d\twaits: somebody reads$")
+    local _, before = read_until(lines, "^writer%-%d\twaits: a reader holds the lock$")
     for _, line in ipairs(before) do assert.not_matches("begins to write", line) end
     assert.is_true(other:release())
     local after = read_to_end(lines)

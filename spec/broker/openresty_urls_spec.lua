@@ -148,9 +148,10 @@ for _, shared in ipairs { false, true } do
             return $url
           end, { name = "never", timeout = 0.5 })]],
       }
-      assert.equal("url url: the function for the URL threw: the vault is shut", body(server, "/throws"))
-      assert.matches("^url url: the function for the URL gave a number", body(server, "/rubbish"))
-      assert.equal("url: the function for the URL threw: the vault is shut", body(server, "/later?name=" .. name))
+      assert.equal("url url: the function for the URL raised an error: the vault is shut", body(server, "/throws"))
+      assert.matches("^url url: the function for the URL returned a number", body(server, "/rubbish"))
+      assert.equal("url: the function for the URL raised an error: the vault is shut",
+        body(server, "/later?name=" .. name))
       assert.equal("url: the function for the URL did not return within 0.5 s", body(server, "/never?name=" .. name))
     end)
   end)

@@ -45,7 +45,7 @@ operated_describe("the guide's permissions", function()
   before_each(function() name, conns, notes = client.unique("permissions"), {}, {} end)
 
   local function assert_all_bolted()
-    for _, note in ipairs(notes) do assert.is_nil(note:find("locks do without", 1, true), note) end
+    for _, note in ipairs(notes) do assert.is_nil(note:find("locks are held without the bolt", 1, true), note) end
   end
 
   after_each(function()

@@ -166,7 +166,7 @@ operated_describe("the guide's table of permissions", function()
   local function is_enough(label, needed, use)
     local all = assert(table_of[label], label)
     assert(use(connect_as(all, function(_, message)
-      assert.is_nil(message:find("locks do without", 1, true), message)
+      assert.is_nil(message:find("locks are held without the bolt", 1, true), message)
     end)))
     for _, i in ipairs(needed) do
       local less = { all[1], all[2], all[3] }

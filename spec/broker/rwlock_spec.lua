@@ -29,7 +29,7 @@ local function try(kind, name, conn) return gate.new(conn or stage.connect(), ki
 -- A writer that finds readers has shut the door, and lets go of it in the background.
 local function is_busy(kind, name, conn)
   local message = stage.fails("busy", try(kind, name, conn))
-  if message:find("somebody reads", 1, true) then gate.until_free("write", name) end
+  if message:find("a reader holds the lock", 1, true) then gate.until_free("write", name) end
   return message
 end
 
@@ -69,7 +69,7 @@ describe("a readers–writer lock", function()
     for i = 4, 6 do readers[i] = gate.holder("read", name) end
     assert.is_true(is_read(name))
     for _ = 1, 2 do
-      assert.equal(('busy: somebody reads "%s"'):format(name), is_busy("write", name))
+      assert.equal(('busy: a reader holds "%s"'):format(name), is_busy("write", name))
       stage.fails("busy", gate.process("write", name):run("return sem:acquire{ timeout = 0 }"))
       gate.until_free("write", name)
       assert(try("read", name):release())
@@ -84,8 +84,8 @@ describe("a readers–writer lock", function()
   it("is written by one alone", function()
     local name = gate.name()
     local other = gate.holder("write", name)
-    assert.equal(('busy: somebody writes "%s", or waits to write it'):format(name), is_busy("read", name))
-    assert.equal(('busy: somebody else writes "%s", or waits to write it'):format(name), is_busy("write", name))
+    assert.equal(('busy: a writer holds "%s", or waits for it'):format(name), is_busy("read", name))
+    assert.equal(('busy: another writer holds "%s", or waits for it'):format(name), is_busy("write", name))
     stage.fails("busy", gate.process("read", name):run("return sem:try_acquire()"))
     assert.is_true(is_shut(name))
     assert.is_false(is_read(name))
@@ -168,7 +168,7 @@ describe("a readers–writer lock", function()
         local gated = gate.new(conn, second, name)
         for _, options in ipairs{ { timeout = 0 }, { timeout = 20 }, { timeout = 20, fair = true } } do
           local message = stage.fails("deadlock", gated:acquire(options))
-          assert.matches("this very connection", message, 1, true)
+          assert.matches("this connection already", message, 1, true)
         end
         stage.fails("deadlock", gated:try_acquire())
         assert.is_true(lock:verify() and gate.held(first, name))
@@ -322,8 +322,9 @@ describe("a writer that waits for readers", function()
       local got, message, code = writer:finish()
       gate.served(late)
       return got, message, code
-    end, function(message) return stood and message:find("(somebody reads)", 1, true) end)
-    assert.equal(('timeout: "%s" could not be written within %g s (somebody reads)'):format(name, patience), message)
+    end, function(message) return stood and message:find("(a reader holds the lock)", 1, true) end)
+    assert.equal(('timeout: "%s" could not be locked for writing within %g s (a reader holds the lock)'):format(
+      name, patience), message)
     assert.is_false(is_shut(name))
     assert.is_true(reader:verify())
   end)
@@ -369,11 +370,11 @@ describe("a writer that waits for readers", function()
       assert.equal(words:format(name, kind == "read" and "read" or "written", seconds, reason), message)
     end
     local lock = write(name)
-    assert_told("write", "somebody else writes, or waits to write")
-    assert_told("read", "somebody writes, or waits to write")
+    assert_told("write", "another writer holds the lock, or waits for it")
+    assert_told("read", "a writer holds the lock, or waits for it")
     assert(lock:release())
     read(name)
-    assert_told("write", "somebody reads")
+    assert_told("write", "a reader holds the lock")
   end)
 end)
 

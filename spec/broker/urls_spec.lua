@@ -116,15 +116,16 @@ local function specs(driver_it, option, until_true_there)
   end)
 
   local faults = {
-    { "throws", function() error("the vault is shut", 0) end, "the function for the URL threw: the vault is shut" },
+    { "throws", function() error("the vault is shut", 0) end,
+      "the function for the URL raised an error: the vault is shut" },
     { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end, "threw: a table" },
-    { "says why it has none", function() return nil, "the vault is shut" end, "gave none: the vault is shut" },
+    { "says why it has none", function() return nil, "the vault is shut" end, "returned none: the vault is shut" },
     { "gives nothing", function() end, "gave nothing, not a URL" },
-    { "gives a number", function() return 5672 end, "gave a number, not a URL" },
-    { "gives a list with holes", function() return { URL, nil, URL } end, "gave a table, not a URL" },
-    { "gives an empty list", function() return {} end, "gave a wrong one: the list of URLs is empty" },
+    { "gives a number", function() return 5672 end, "returned a number, not a URL" },
+    { "gives a list with holes", function() return { URL, nil, URL } end, "returned a table, not a URL" },
+    { "gives an empty list", function() return {} end, "returned a wrong one: the list of URLs is empty" },
     { "gives what is malformed", function() return "amqp://me:s3cr#t@h" end,
-      'gave a wrong one: the password in the URL holds a "#": write it as %23' },
+      'returned a wrong one: the password in the URL holds a "#": write it as %23' },
   }
   for _, fault in ipairs(faults) do
     driver_it("says so of a function that " .. fault[1], function()

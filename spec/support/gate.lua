@@ -204,7 +204,7 @@ local function nothing_left(name)
   for _, bell in ipairs{ "mutex", "read" } do stage.delete(gate.bell(bell, name)) end
   if gate.held("mutex", name) then return false, "the mutex is held" end
   if gate.held("write", name) then return false, "the door is shut" end
-  if gate.is_read(name) then return false, "somebody reads" end
+  if gate.is_read(name) then return false, "a reader holds the lock" end
   if not broker.suite then return true end
   local left = gate.queues(name)
   return #left == 0, table.concat(left, ", ")

@@ -23,7 +23,7 @@ static al_acquire_options read_options(lua_State *L, int first) {
 
 int al_lua_acquire(lua_State *L, const char *type, al_lua_begin_acquire *begin) {
   void **box = luaL_checkudata(L, 1, type);
-  luaL_argcheck(L, *box, 1, "it was given back");
+  luaL_argcheck(L, *box, 1, "it was freed");
   al_acquire_options options = read_options(L, 2);
   al_lua_kept(L, 1);
   int session = lua_gettop(L);

@@ -143,7 +143,7 @@ static int session_fail(lua_State *L) {
   static const char *const names[] = {"unreachable", "tls", "url", "no_memory", NULL};
   static const al_code codes[] = {AL_UNREACHABLE, AL_TLS, AL_URL, AL_NO_MEMORY};
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session, 1, "the session was given back");
+  luaL_argcheck(L, box->session, 1, "the session was freed");
   al_link *link = al_lua_check_link(L, box->session, 2);
   al_code code = codes[luaL_checkoption(L, 3, "unreachable", names)];
   const char *why = luaL_checkstring(L, 4);
@@ -178,9 +178,9 @@ static bool readdress(al_session *session, al_link *link, const al_settings *all
  * URL, code */
 static int session_readdress(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session, 1, "the session was given back");
+  luaL_argcheck(L, box->session, 1, "the session was freed");
   al_link *link = al_lua_check_link(L, box->session, 2);
-  char why[AL_MESSAGE_SIZE] = "the function gave another virtual host than before, where other locks are";
+  char why[AL_MESSAGE_SIZE] = "the function returned another virtual host than before, which has other locks";
   size_t count;
   al_settings *all = al_lua_push_settings(L, 3, &count, why);
   bool is_good = all && is_vhost(link, all), is_done = is_good && readdress(box->session, link, all, count);

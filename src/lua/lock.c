@@ -22,7 +22,7 @@ al_lock **al_lua_new_lock(lua_State *L, int parent) {
 
 static lock_box *check_box(lua_State *L) {
   lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
-  luaL_argcheck(L, box->lock, 1, "the lock was given back");
+  luaL_argcheck(L, box->lock, 1, "the lock was freed");
   return box;
 }
 
@@ -31,7 +31,7 @@ static const char *why(const al_lock *lock, al_code code) {
     case AL_LOST:
       return al_lock_reason(lock);
     case AL_SUSPECT:
-      return "the broker has not answered for two heartbeats, and may have let the lock go";
+      return "the broker has not answered for two heartbeats, and may have released the lock";
     case AL_NOT_HELD:
       return "it was released before";
     default:

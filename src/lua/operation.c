@@ -34,7 +34,7 @@ int al_lua_begun(lua_State *L, al_op *const *op) { return op && *op ? 1 : al_lua
 
 static op_box *check_box(lua_State *L, int index) {
   op_box *box = luaL_checkudata(L, index, AL_LUA_OP);
-  luaL_argcheck(L, box->op, index, "the operation was given back");
+  luaL_argcheck(L, box->op, index, "the operation was freed");
   return box;
 }
 

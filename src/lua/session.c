@@ -96,7 +96,7 @@ al_lua_session *al_lua_new_session(lua_State *L, al_lua_transport transport, al_
 
 al_lua_session *al_lua_check_session(lua_State *L, int index) {
   al_lua_session *box = luaL_checkudata(L, index, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session, index, "the session was given back");
+  luaL_argcheck(L, box->session, index, "the session was freed");
   if (box->transport == AL_LUA_NATIVE) al_native_touch(box->session);
   return box;
 }
@@ -216,7 +216,7 @@ al_link *al_lua_check_link(lua_State *L, al_session *session, int index) {
 static int session_state(lua_State *L) {
   static const char *const names[] = {"idle", "greeting", "tuning", "opening", "open", "closing", "down"};
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session, 1, "the session was given back");
+  luaL_argcheck(L, box->session, 1, "the session was freed");
   const al_link *link = al_lua_check_link(L, box->session, 2);
   al_link_state state;
   bool wanted;
@@ -233,7 +233,7 @@ static int session_state(lua_State *L) {
 /* session:pause("holder") -> in how many seconds the next connect may begin */
 static int session_pause(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  luaL_argcheck(L, box->session, 1, "the session was given back");
+  luaL_argcheck(L, box->session, 1, "the session was freed");
   const al_link *link = al_lua_check_link(L, box->session, 2);
   int64_t pause;
   {

@@ -44,7 +44,7 @@ void al_bytes_down(al_port *port, al_code code, const char *why) {
 const void *al_bytes_output(const al_port *port, size_t *length) {
   const al_output *out = &((const al_frames *)port)->out;
   *length = out->end - out->start;
-  return *length > 0 ? out->bytes + out->start : NULL; /* to NULL not even nothing may be added */
+  return *length > 0 ? out->bytes + out->start : NULL; /* in C, even adding 0 to NULL is undefined */
 }
 
 void al_bytes_sent(al_port *port, size_t length) { al_output_consume(&((al_frames *)port)->out, length); }

@@ -28,13 +28,13 @@ static void before_fork(void) { all.forks_begun++; }
 
 static void in_parent(void) { all.forks_ended++; }
 
-/* It is closed where there is neither /dev/null nor a number for it. */
+/* Closes the descriptor if there is neither /dev/null nor a descriptor left for it. */
 static void replace(int fd, int substitute) {
   if (substitute < 0 || dup3(substitute, fd, O_CLOEXEC) < 0) close(fd);
 }
 
-/* Nothing stays listed: the child may close these numbers and use them for files of its own, which neither it nor a child
- * of its own may lose. */
+/* Empties the list: the child may close these numbers and use them for files of its own. Neither the child nor a child
+ * of its own may replace those. */
 static void in_child(void) {
   int substitute = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (substitute < 0) substitute = open("/", O_PATH | O_CLOEXEC); /* in a chroot */
@@ -45,10 +45,10 @@ static void in_child(void) {
       b->entries[i] = 0;
     }
   if (substitute >= 0) close(substitute);
-  all.forks_ended = all.forks_begun; /* by other threads, which are not here */
+  all.forks_ended = all.forks_begun; /* forks by other threads, which do not exist in the child */
 }
 
-/* Two threads may register it twice, which is harmless. */
+/* Two threads may both register the handler, which is harmless. */
 bool al_descriptors_init(void) {
   if (all.is_registered) return true;
   if (pthread_atfork(before_fork, in_parent, in_child) != 0) return false;
@@ -71,7 +71,7 @@ static bool exchange(int old, int new) {
   return false;
 }
 
-/* Another thread may be faster, and append its own. */
+/* Another thread may have appended a block first: this one goes behind it. */
 static void append(block *new) {
   block *last = &all.first, *next = NULL;
   while (!atomic_compare_exchange_strong(&last->next, &next, new)) {
@@ -105,7 +105,7 @@ void al_descriptors_spare_standard(void) {
   }
 }
 
-/* The same descriptor, if need be by another number; -1, and closed, if there is none. */
+/* Returns the descriptor, or a duplicate that is 3 or higher. If there is none left, closes it and returns -1. */
 static int moved_up(int fd) {
   if (fd < 0 || fd >= AL_DESCRIPTORS_FIRST) return fd;
   int higher = fcntl(fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#define FIRST_FRAME_MAX 8192 /* of what we send before tuning */
+#define FIRST_FRAME_MAX 8192 /* of frames to send before tuning */
 
 bool al_frames_init(al_frames *frames, const al_port_kind *kind) {
   *frames = (al_frames){.port.kind = kind, .frame_max = FIRST_FRAME_MAX, .codec = amqp_new_connection()};
@@ -35,7 +35,7 @@ al_port_state al_frames_next(al_frames *frames, amqp_frame_t *frame) {
 
 void al_frames_feed(al_frames *frames, const void *bytes, size_t length) {
   frames->port.heard = true;
-  if (frames->is_down) return; /* no gap is read over */
+  if (frames->is_down) return; /* bytes are missing before these, so they cannot be decoded */
   if (!al_output_append(&frames->in.bytes, bytes, length))
     al_frames_down(frames, AL_NO_MEMORY, AL_FRAMES_NO_MEMORY);
 }
@@ -56,7 +56,7 @@ void al_frames_send_header(al_port *port) {
 
 void al_frames_send(al_port *port, const amqp_frame_t *frame) {
   al_frames *frames = (al_frames *)port;
-  if (frames->is_down) return; /* nothing follows what was left out */
+  if (frames->is_down) return; /* no frame follows one that was left out */
   if (!al_output_frame(&frames->out, frame, frames->frame_max))
     al_frames_down(frames, AL_NO_MEMORY, "there is not enough memory for a frame");
 }

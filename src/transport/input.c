@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A frame is type (1), channel (2), size (4), so many bytes, and an end mark. What is thrown away of it is cut out of the
- * bytes as they come, and its size is written anew, so that rabbitmq-c sees a frame that is small and whole:
+ * A frame consists of type (1 byte), channel (2), size (4), as many bytes as `size` says, and an end mark. The
+ * discarded bytes are cut out as they come, and the frame's size is rewritten. So rabbitmq-c sees a frame that is small
+ * and whole:
  *
  *   a message's header   class (2) weight (2) body size (8) flags (2) [content type] [encoding] [table] others
  *                        the table becomes an empty one
- *   a body               becomes empty, and its length is kept beside it */
+ *   a body               becomes empty, and its length is kept in al_input */
 #include "transport/input.h"
 
 #include <string.h>
@@ -14,8 +15,8 @@
 #define HEAD 7 /* type, channel, size */
 #define END 1
 #define PROTOCOL_HEADER 8
-#define FLAGS (HEAD + 12) /* where the flags of a message's properties begin */
-#define MORE_FLAGS 1      /* the bit that says that another word of flags follows */
+#define FLAGS (HEAD + 12) /* the offset of the flags of a message's properties */
+#define MORE_FLAGS 1      /* this bit says that another word of flags follows */
 
 static uint32_t number(const uint8_t *at, int bytes) {
   uint32_t number = 0;
@@ -31,7 +32,7 @@ static uint8_t *frame_at(const al_input *input) { return input->bytes.bytes + in
 
 static size_t there(const al_input *input) { return input->bytes.end - input->bytes.start; }
 
-/* From `place` on so many bytes of the frame under way, whose size was `size`, are thrown away. */
+/* Marks `omit` bytes from `place` on as discarded, in the current frame, whose size was `size`. */
 static void cut(al_input *input, size_t place, uint32_t omit, uint32_t size) {
   put(frame_at(input) + 3, size - omit);
   input->omit_at = place;
@@ -39,7 +40,8 @@ static void cut(al_input *input, size_t place, uint32_t omit, uint32_t size) {
   input->length = HEAD + (uint64_t)(size - omit) + END;
 }
 
-/* Where the length of the table stands in the header of a message; 0: there is no table; -1: not enough has come to tell. */
+/* Returns the offset of the table's length in the header of a message. 0: there is no table; -1: too little has
+ * come. */
 static int find_table(const uint8_t *at, size_t there, uint32_t size) {
   size_t place = FLAGS + 2, end = HEAD + (size_t)size;
   if (place > end) return 0;
@@ -55,13 +57,13 @@ static int find_table(const uint8_t *at, size_t there, uint32_t size) {
   return place + 4 > there ? -1 : (int)place;
 }
 
-/* RabbitMQ reads one word of flags whatever this bit says, and hands on what a publisher wrote. rabbitmq-c would read what
- * follows as flags, fail at what is left, and the connection be lost. */
+/* RabbitMQ reads one word of flags whatever this bit says, and passes on what a publisher wrote. rabbitmq-c would read
+ * the following bytes as flags and fail at the rest, and the connection would be lost. */
 static void end_flags(al_input *input, uint32_t size) {
   if (HEAD + (size_t)size >= FLAGS + 2) frame_at(input)[FLAGS + 1] &= (uint8_t)~MORE_FLAGS;
 }
 
-/* False: not enough has come to tell. */
+/* Returns false if too little has come. */
 static bool measure_header(al_input *input, uint32_t size) {
   uint8_t *at = frame_at(input);
   int place = find_table(at, there(input), size);
@@ -69,7 +71,7 @@ static bool measure_header(al_input *input, uint32_t size) {
   end_flags(input, size);
   uint32_t table = place > 0 ? number(at + place, 4) : 0;
   if (place == 0 || place + 4 + (uint64_t)table > HEAD + (uint64_t)size) {
-    cut(input, HEAD, 0, size); /* what is wrong with it is rabbitmq-c's to say */
+    cut(input, HEAD, 0, size); /* rabbitmq-c judges a malformed frame */
     return true;
   }
   put(at + place, 0);
@@ -77,7 +79,7 @@ static bool measure_header(al_input *input, uint32_t size) {
   return true;
 }
 
-/* How long the frame is, and what of it is thrown away. False: not enough has come to tell. */
+/* Finds out how long the frame is, and which bytes to discard. Returns false if too little has come. */
 static bool measure(al_input *input) {
   if (there(input) < HEAD) return false;
   const uint8_t *at = frame_at(input);
@@ -93,7 +95,7 @@ static bool measure(al_input *input) {
   return true;
 }
 
-/* Throws away what has come of it. It is the little before it that is moved. */
+/* Discards those of the marked bytes that have come. Moves the few bytes before them. */
 static void omit(al_input *input) {
   size_t come = there(input) > input->omit_at ? there(input) - input->omit_at : 0;
   if (come > input->omit) come = (size_t)input->omit;
@@ -104,7 +106,7 @@ static void omit(al_input *input) {
   input->omit -= come;
 }
 
-/* Gives what rabbitmq-c does: how many bytes that took, or a status below 0. */
+/* Returns the number of bytes that were decoded, or a status of rabbitmq-c below 0. */
 static int decode(const al_input *input, amqp_connection_state_t codec, amqp_frame_t *frame) {
   uint8_t *at = frame_at(input);
   size_t length = (size_t)input->length;
@@ -126,10 +128,10 @@ al_port_state al_input_next(al_input *input, amqp_connection_state_t codec, amqp
     if (input->omit > 0 || there(input) < input->length) return AL_PORT_MORE;
     int used = decode(input, codec, frame);
     if (used == AMQP_STATUS_NO_MEMORY) *code = AL_NO_MEMORY;
-    if (used < 0) return AL_PORT_DOWN; /* the decoder is spent */
+    if (used < 0) return AL_PORT_DOWN; /* the decoder cannot be used again */
     al_output_consume(&input->bytes, (size_t)input->length);
     input->length = 0;
     input->has_begun = true;
-    if (frame->frame_type != 0) return AL_PORT_FRAME; /* otherwise of a type that AMQP does not have */
+    if (frame->frame_type != 0) return AL_PORT_FRAME; /* 0: a type that AMQP does not have */
   }
 }

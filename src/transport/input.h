@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Bytes on their way in, as the frames they are. rabbitmq-c decodes these, but for what no lock needs of a message and any
- * publisher can make as large as the broker lets him: its body, and the table of headers among its properties. Both are
- * thrown away as they arrive. So a foreign message costs no memory, whatever its size; and no stack, as rabbitmq-c decodes
- * a table within a table by recursion; and not the connection, which rabbitmq-c gives up over a frame larger than was agreed
- * on (RabbitMQ never splits the header of a message) or a table that is too deep. */
+ * Decodes incoming bytes into frames, with rabbitmq-c.
+ *
+ * Two parts of a message are discarded as they arrive: its body, and the table of headers among its properties. No lock
+ * needs them, and any publisher can make them as large as the broker allows. Without them a foreign message of any size
+ * costs
+ *
+ * - no memory;
+ * - no stack: rabbitmq-c decodes a table within a table by recursion;
+ * - no connection: rabbitmq-c fails over a frame that is larger than the agreed frame_max, or a table that is too deep.
+ *   RabbitMQ never splits the header of a message over frames. */
 #ifndef AL_TRANSPORT_INPUT_H
 #define AL_TRANSPORT_INPUT_H
 
@@ -14,16 +19,17 @@
 #include "transport/output.h"
 
 typedef struct al_input {
-  al_output bytes; /* came, and are not passed on yet: the frame under way first */
-  uint64_t length; /* of the frame under way, without what is thrown away of it; 0: not known yet */
-  size_t omit_at;  /* the place in that frame from which on bytes are thrown away, */
-  uint64_t omit;   /* and how many there are still to come */
-  uint32_t body;   /* of a body: how long it is */
-  bool has_begun;  /* there was a frame before this one */
+  al_output bytes; /* have come and are not decoded yet; the current frame first */
+  uint64_t length; /* of the current frame, without its discarded bytes; 0: not known yet */
+  size_t omit_at;  /* the offset in that frame of the first discarded byte, */
+  uint64_t omit;   /* and how many bytes are still to be discarded */
+  uint32_t body;   /* the length of a body */
+  bool has_begun;  /* the current frame is not the first */
 } al_input;
 
-/* The next whole frame, valid until its channel's buffers are released in `codec`, which has decoded it. AL_PORT_DOWN: the
- * peer broke the protocol, or there is no memory, as `code` tells; nothing more can be read then. */
+/* Decodes the next whole frame. It is valid until the buffers of its channel are released in `codec`. Returns
+ * AL_PORT_MORE if no whole frame has come, and AL_PORT_DOWN if the peer broke the protocol (`code` is AL_PROTOCOL) or
+ * there is no memory (AL_NO_MEMORY). After AL_PORT_DOWN nothing more can be decoded. */
 al_port_state al_input_next(al_input *input, amqp_connection_state_t codec, amqp_frame_t *frame,
                             al_code *code);
 

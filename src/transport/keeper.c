@@ -11,7 +11,7 @@
 #include "transport/descriptors.h"
 #include "transport/system.h"
 
-#define STAY_OUT (100 * AL_MILLISECOND) /* after the owner was last seen */
+#define STAY_OUT (100 * AL_MILLISECOND) /* after the owner last called the library */
 
 void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *session) {
   *keeper = (al_keeper){.port = port, .session = session, .poke = -1};
@@ -19,10 +19,11 @@ void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *s
 
 void al_keeper_poke(al_keeper *keeper) {
   uint64_t one = 1;
-  if (keeper->poke >= 0 && write(keeper->poke, &one, sizeof one) < 0) return; /* full is as good as poked */
+  if (keeper->poke >= 0 && write(keeper->poke, &one, sizeof one) < 0)
+    return; /* a full counter wakes it too */
 }
 
-/* One turn; gives what to wait for, and until when. */
+/* Takes one turn. Fills in what to poll, and returns until when. */
 static int64_t keep(const al_keeper *keeper, struct pollfd links[2], int *count) {
   al_session *session = keeper->session;
   *count = 0;
@@ -57,7 +58,7 @@ bool al_keeper_start(al_keeper *keeper) {
   if (keeper->poke < 0) keeper->poke = al_descriptors_eventfd(0);
   if (keeper->poke < 0) return false;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the owner's, and a new thread inherits this */
+  pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the owner; the thread inherits this mask */
   keeper->runs = pthread_create(&keeper->thread, NULL, keeper_main, keeper) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return keeper->runs;

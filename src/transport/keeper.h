@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The keeper: one small thread for each native session that holds locks, or waits for one. While its owner computes, it
- * takes the turn and pumps: heartbeats, answers, cancel notices, the pulse that keeps held() certain. It owns nothing
- * else, blocks all signals, never opens a connection and knows nothing of Lua.
+ * The keeper: one small thread for each native session that holds locks or waits for one. While the session's owner
+ * (the thread that calls this library) computes, the keeper serves the connection: heartbeats, answers, cancel notices,
+ * and the pulse (the regular question to the broker that keeps held() certain).
  *
- * While the owner is inside this library, or was a moment ago, the keeper stays out of the way: it would only be woken by
- * every answer that is not meant for it. */
+ * The turn is the mutex of a session (session/turn.h). The keeper takes the turn and pumps; it owns nothing else. It
+ * blocks all signals, never opens a connection, and does not use Lua.
+ *
+ * While the owner is inside this library, or was within the last 100 ms, the keeper does not watch the connection: each
+ * answer meant for the owner would wake it. */
 #ifndef AL_TRANSPORT_KEEPER_H
 #define AL_TRANSPORT_KEEPER_H
 
@@ -15,13 +18,13 @@
 
 #include "amqplocks.h"
 
-/* What the keeper asks its session's transport. */
+/* Functions of the session's transport that the keeper calls. */
 typedef struct al_keeper_port {
-  /* With the turn held: what to poll for the session's links; returns how many there are. */
+  /* With the turn held: fills in what to poll for the session's links, and returns their number. */
   int (*watch)(const al_session *, struct pollfd links[2]);
-  int64_t (*owner_seen)(
-      const al_session *); /* with the turn held: when the owner was last inside the library */
-  /* Without the turn: whether the owner waits for it. A mutex is not fair, and a keeper whose peer never pauses would keep it. */
+  int64_t (*owner_seen)(const al_session *); /* with the turn held: when the owner last called the library */
+  /* Without the turn: returns whether the owner waits for it. A mutex is not fair: a keeper whose peer never pauses
+   * would take it again and again. */
   bool (*is_turn_wanted)(const al_session *);
 } al_keeper_port;
 
@@ -30,18 +33,20 @@ typedef struct al_keeper {
   al_session *session;
   pthread_t thread;
   bool runs, has_failed;
-  int poke; /* an eventfd: look again, the descriptors or the end of it have changed */
+  int poke; /* an eventfd: check `quit`, and the descriptors to poll */
   _Atomic bool quit;
 } al_keeper;
 
 void al_keeper_init(al_keeper *keeper, const al_keeper_port *port, al_session *session);
 
-/* Starts it if it does not run yet. False: the system has no thread or descriptor left. */
+/* Starts the keeper if it does not run yet. Returns false if the system has no thread or descriptor left. */
 bool al_keeper_start(al_keeper *keeper);
+
+/* Wakes the keeper: the descriptors to poll have changed. */
 void al_keeper_poke(al_keeper *keeper);
 
-/* Ends it, and waits for that; not to be called with the turn held. Not to be called in a
- * child process: there is no such thread there, and the descriptor is the parent's. */
+/* Stops the keeper and waits for its end. Call it without the turn. Do not call it in a child process: the child has no
+ * such thread, and the descriptor is the parent's. */
 void al_keeper_stop(al_keeper *keeper);
 
 #endif

@@ -42,13 +42,13 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender) {
   session->transport_free = transport_free;
   session->take_turn = tell_time;
   session->has_forked = has_forked;
-  session->is_shared = true;       /* by the loop's coroutines */
-  al_descriptors_spare_standard(); /* the loop opens the sockets, but a lock is as lost */
+  session->is_shared = true;       /* among the loop's coroutines */
+  al_descriptors_spare_standard(); /* the loop opens the sockets, and output to one would lose locks here, too */
   tell_time(session);
   return session;
 }
 
-/* When the outside may connect. */
+/* When the loop may connect this link. */
 static int64_t due(const al_link *link) { return link->wanted ? link->due_at : AL_NEVER; }
 
 static int64_t wake(const al_session *session, const al_op *op) {

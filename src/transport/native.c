@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The native transport: sessions whose links are sockets of rabbitmq-c, opened when wanted, pumped by the thread that
- * waits. */
+ * The native transport: sessions whose links are sockets of rabbitmq-c. A link is connected when it is wanted, and the
+ * waiting thread pumps it: it reads, runs operations, and writes.
+ *
+ * The turn is the mutex of a session (session/turn.h). The owner, which is the thread that calls this library, and the
+ * keeper (keeper.h) take turns. The alarm is an eventfd that tells a foreign event loop that a lock was lost or
+ * revoked. */
 #include "transport/native.h"
 
 #include <poll.h>
@@ -23,20 +27,20 @@
 #include "transport/socket.h"
 #include "transport/system.h"
 
-#define LOOK_AROUND AL_SECOND /* the longest wait in one go, so that Lua's hooks and signals get their turn */
+#define LOOK_AROUND AL_SECOND /* the longest poll, so that Lua's hooks and signals are served */
 
-#define CONNECT_MOST (86400 * AL_SECOND) /* rabbitmq-c's clock runs over at some hundred years */
-#define CONNECT_AGAIN 3                  /* at most so often, when another thread has forked meanwhile */
+#define CONNECT_MOST (86400 * AL_SECOND) /* rabbitmq-c's clock overflows at some hundred years */
+#define CONNECT_AGAIN 3 /* at most so many more attempts, if another thread forked meanwhile */
 
 struct al_transport {
   al_fork fork;
   pthread_mutex_t turn;  /* recursive */
-  int turns;             /* taken by the thread that has it, one within another */
+  int turns;             /* how often the thread that holds the turn has taken it */
   _Atomic int claimants; /* threads that want the turn and do not have it yet */
   al_keeper keeper;
-  int alarm;          /* an eventfd, made when first asked for: there are alerts; -1 */
-  bool is_alarm_due;  /* to be raised at the end of the turn, when what it is about can be seen */
-  int64_t owner_seen; /* when whoever calls us, not the keeper, last had the turn */
+  int alarm;          /* an eventfd, made when first asked for: there are alerts; -1: none */
+  bool is_alarm_due;  /* raise it at the end of the turn, when other threads see the cause */
+  int64_t owner_seen; /* when the owner, not the keeper, last had the turn */
 };
 
 static int watch_links(const al_session *session, struct pollfd links[2]);
@@ -47,7 +51,7 @@ static void raise_alarm(struct al_transport *transport) {
   uint64_t one = 1;
   transport->is_alarm_due = false;
   if (transport->alarm >= 0 && write(transport->alarm, &one, sizeof one) < 0)
-    return; /* full is as good as written */
+    return; /* a full counter is readable as well */
 }
 
 static void silence_alarm(struct al_transport *transport) {
@@ -58,7 +62,7 @@ static void silence_alarm(struct al_transport *transport) {
 
 static bool has_forked(const al_session *session) { return al_fork_happened(&session->transport->fork); }
 
-/* A child has no keeper, and its copy of the mutex may be taken by the one its parent has: there is no turn to take. */
+/* A child has no keeper, and its copy of the mutex may be held by the parent's keeper. So a child takes no turn. */
 static void take_turn(al_session *session) {
   if (has_forked(session)) return;
   session->transport->claimants++;
@@ -80,7 +84,7 @@ static void close_alarm(struct al_transport *transport) {
   transport->alarm = -1;
 }
 
-/* Never in a child: see al_session_forked. */
+/* Never called in a child; see al_session_forked(). */
 static void transport_free(struct al_transport *transport) {
   al_keeper_stop(&transport->keeper);
   close_alarm(transport);
@@ -104,7 +108,8 @@ static struct al_transport *transport_new(void) {
   return transport;
 }
 
-/* Whoever is woken may ask held(), which takes no turn, before ours is over: so he is woken at its end. */
+/* The alarm is raised at the end of the turn: a thread that it wakes may call held(), which takes no turn, before
+ * that. */
 static void set_alarm(al_session *session, bool is_on) {
   if (is_on)
     session->transport->is_alarm_due = true;
@@ -156,7 +161,8 @@ al_session *al_native_new_list(const al_settings *settings, size_t count) {
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
-/* How long connecting may take: no longer than the waiting operation has time for this node and those behind it. */
+/* Returns how long connecting may take: no longer than the waiting operation has time for this node and those after
+ * it. */
 static int64_t patience(al_session *session, const al_link *link) {
   AL_TURN(session);
   int64_t deadline = al_session_deadline(session);
@@ -180,9 +186,10 @@ static al_port *connect_once(al_session *session, const al_link *link, int64_t u
                            &session->transport->fork, code, why);
 }
 
-/* A connection of which no child has a copy, and whose descriptor is none of standard input, output and error. Otherwise it
- * is made again, which only other threads make necessary, when they fork or close these while this one connects. A program
- * that forks all the time gets a connection all the same. */
+/* Opens a connection of which no child has a copy, and whose descriptor is none of 0 to 2 (standard input, output and
+ * error). If other threads fork or close these while this one connects, it connects again. After CONNECT_AGAIN more
+ * attempts a copy in a child is accepted, so a program that forks all the time gets a connection; the numbers 0 to 2
+ * are never accepted. */
 static al_port *connect_alone(al_session *session, const al_link *link, int64_t until, al_code *code,
                               char why[256]) {
   for (int again = CONNECT_AGAIN; again >= 0; again--) {
@@ -207,8 +214,8 @@ static al_port *connect_checked(al_session *session, const al_link *link, int64_
   return NULL;
 }
 
-/* Connecting waits, so the turn is not held meanwhile: the other link may carry locks. Nobody else attaches, nor has a link
- * without a connection look for another node. */
+/* Connecting blocks, so the turn is not held meanwhile: the other link may carry locks. No other thread attaches a
+ * connection, or changes the node of a link without a connection. */
 static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
@@ -223,7 +230,7 @@ static void connect_due(al_session *session, al_link *link) {
   bool was_cut_short = !port && left < share && session->now >= begun + left;
   if (port)
     al_connection_attach(link, port, session->now, al_deadline_after(begun, share));
-  else if (was_cut_short) /* it is not the broker's time that is up: whoever still waits tries again */
+  else if (was_cut_short) /* the operation's time is over, not the node's: others that wait try again */
     al_link_put_off(link);
   else
     al_connection_fail(link, code, why);
@@ -253,7 +260,7 @@ static void poll_links(al_session *session) {
   if (left > LOOK_AROUND) left = LOOK_AROUND;
   if (left < 0) left = 0;
   struct timespec timeout = {.tv_sec = left / AL_SECOND, .tv_nsec = left % AL_SECOND};
-  ppoll(all, (nfds_t)count, &timeout, NULL); /* interrupted is as good as over */
+  ppoll(all, (nfds_t)count, &timeout, NULL); /* if a signal interrupts it, the caller goes on */
 }
 
 static void pump(al_session *session) {
@@ -273,7 +280,7 @@ static void wait_a_while(al_session *session, const al_op *op) {
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
   if (op->done || al_link_is_due(&session->holder) || al_link_is_due(session->prober)) return;
   if (!has_waited && op->waits_since != AL_NEVER)
-    return; /* it has just begun to: whoever calls may want to say so first */
+    return; /* it has just begun to wait: the caller may want to report that first */
   poll_links(session);
   pump(session);
 }
@@ -284,8 +291,8 @@ static bool somebody_waits(const al_session *session) {
   return false;
 }
 
-/* From the first claim on there is something to keep: a lock, or what is undone, whose token somebody waits for. So there is
- * from the first wait on: who waits may be told so, and compute. */
+/* Starts the keeper with the first claim, or the first wait. A claim needs it for its lock, or while it is undone:
+ * other waiters wait for its token. A waiting caller needs it, as it may be told that it waits, and compute. */
 static void mind_keeper(al_session *session) {
   AL_TURN(session);
   al_keeper *keeper = &session->transport->keeper;
@@ -314,7 +321,7 @@ void al_native_wait(al_session *session, al_op *op) {
   mind_keeper(session);
 }
 
-/* ---- loops of others -------------------------------------------------------------------------------------------- */
+/* ---- foreign event loops ---------------------------------------------------------------------------------------- */
 
 int al_native_pollfd(al_session *session) {
   if (al_session_forked(session)) return -1;

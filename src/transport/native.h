@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What the native transport offers beside amqplocks.h. */
+ * The part of the native transport that is not in amqplocks.h. */
 #ifndef AL_TRANSPORT_NATIVE_H
 #define AL_TRANSPORT_NATIVE_H
 
 #include "amqplocks.h"
 
-/* al_session_abort(), and the end of the keeper and of the descriptor for polling. */
+/* Calls al_session_abort(), stops the keeper, and closes the descriptor for polling. In a child process it only calls
+ * al_session_abort(). */
 void al_native_retire(al_session *);
 
 #endif

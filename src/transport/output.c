@@ -34,7 +34,7 @@ static void put(uint8_t *at, uint64_t number, int bytes) {
   for (int i = bytes - 1; i >= 0; i--, number >>= 8) at[i] = (uint8_t)number;
 }
 
-/* Encodes a frame's payload; its length, or negative if it does not fit. */
+/* Encodes a frame's payload. Returns its length, or a negative number if it does not fit. */
 static int encode_payload(const amqp_frame_t *frame, uint8_t *at, size_t room) {
   int length;
   switch (frame->frame_type) {
@@ -55,7 +55,7 @@ static int encode_payload(const amqp_frame_t *frame, uint8_t *at, size_t room) {
       memcpy(at, frame->payload.body_fragment.bytes, frame->payload.body_fragment.len);
       return (int)frame->payload.body_fragment.len;
     default:
-      return 0; /* a heartbeat has none */
+      return 0; /* a heartbeat has no payload */
   }
 }
 

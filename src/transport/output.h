@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Frames on their way out, as the bytes of the wire, encoded by rabbitmq-c. Both transports queue here, so sending never
- * waits. */
+ * Encodes frames into the bytes to send, with rabbitmq-c. Both transports queue these bytes here, so sending never
+ * blocks. */
 #ifndef AL_TRANSPORT_OUTPUT_H
 #define AL_TRANSPORT_OUTPUT_H
 
@@ -11,15 +11,17 @@
 
 typedef struct al_output {
   uint8_t *bytes;
-  size_t start, end, size; /* bytes[start..end) are still to go */
+  size_t start, end, size; /* bytes[start..end) are still to be sent */
 } al_output;
 
-/* Appends raw bytes. False: no memory. */
+/* Appends raw bytes. Returns false if there is no memory. */
 bool al_output_append(al_output *output, const void *bytes, size_t length);
 
-/* Appends a frame of at most `frame_max` bytes. False: no memory, or it does not fit; nothing is appended then. */
+/* Appends a frame of at most `frame_max` bytes. Returns false, and appends nothing, if there is no memory or it does
+ * not fit. */
 bool al_output_frame(al_output *output, const amqp_frame_t *frame, int frame_max);
 
+/* Removes the first `length` bytes, which were sent. */
 void al_output_consume(al_output *output, size_t length);
 void al_output_free(al_output *output);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * A port over rabbitmq-c's own sockets, TCP or TLS, which it opens close-on-exec and non-blocking, and closes. What goes
- * over them is moved here, as much as the socket gives or takes at once: rabbitmq-c's own reading does not return to a peer
- * that never pauses (heartbeats, which it answers for itself, in a loop), and its writing waits without a limit when the
- * peer reads no more. Heartbeats are the core's; rabbitmq-c's own are off. */
+ * rabbitmq-c opens the socket, close-on-exec and non-blocking, and closes it. This file reads and writes, as much as
+ * the socket gives or takes at once, because rabbitmq-c's own functions may not return. Its reading does not return
+ * while the peer never pauses: it handles heartbeats itself, in a loop. Its writing waits without a limit while the
+ * peer does not read. The core sends the heartbeats; those of rabbitmq-c are off. */
 #include "transport/socket.h"
 
 #include <errno.h>
@@ -27,20 +27,20 @@
 #include <amqp_tcp_socket.h>
 #endif
 
-#define READ_AT_ONCE 16384 /* as much as a TLS record holds */
-#define TLS_ALERT 0x15     /* the first byte of one */
+#define READ_AT_ONCE 16384 /* the size of a TLS record */
+#define TLS_ALERT 0x15     /* the first byte of a TLS alert */
 
 typedef struct socket_port {
   al_frames frames;
   const al_fork *fork;
-  int fd; /* the socket's, as it is listed */
+  int fd; /* the socket's, listed in descriptors.h */
   al_tls tls;
   bool is_tls, has_heard;
 } socket_port;
 
 /* ---- the port --------------------------------------------------------------------------------------------------- */
 
-/* Like recv() and send(); with an errno of EPROTO the reason is OpenSSL's. */
+/* Like recv() and send(). If errno is EPROTO, OpenSSL has the reason. */
 static ssize_t receive(socket_port *self, void *bytes, size_t room) {
   return self->is_tls ? al_tls_read(&self->tls, bytes, room) : recv(self->fd, bytes, room, MSG_DONTWAIT);
 }
@@ -58,17 +58,17 @@ static void broken(socket_port *self, int error) {
 }
 
 static void hung_up(socket_port *self) {
-  /* A proxy whose broker is down does so, and so does a peer that is no broker. */
+  /* The peer may be a proxy whose broker is down, or no broker at all. */
   al_frames_down(&self->frames, AL_UNREACHABLE,
-                 self->has_heard ? "the broker closed the connection without a word"
+                 self->has_heard ? "the broker closed the connection without giving a reason"
                                  : "the peer closed the connection instead of speaking AMQP 0-9-1");
 }
 
-/* Whether bytes came, or the news that there will be none. */
+/* Returns true if bytes came, or the end of the connection. */
 static bool read_some(socket_port *self) {
   uint8_t bytes[READ_AT_ONCE];
   const al_output *in = &self->frames.in.bytes;
-  bool begins = !self->has_heard && in->start == in->end; /* nothing came before */
+  bool begins = !self->has_heard && in->start == in->end; /* these are the first bytes */
   ssize_t length = receive(self, bytes, sizeof bytes);
   if (length < 0 && is_for_later(errno)) return false;
   if (length < 0)
@@ -107,9 +107,10 @@ static void socket_flush(al_port *port) {
   }
 }
 
-/* The number comes off the list before it is free for others. Another thread that forks in between leaves its child a copy,
- * which would keep the connection: shutdown() ends it for all copies, after what TLS has to say; before that where no
- * descriptor is left for a copy. */
+/* The descriptor is removed from the list before it is closed, as another file may get its number after that. If
+ * another thread forks in between, its child has a copy, which would keep the connection. So shutdown() ends the
+ * connection for all copies. It comes after the closing message of TLS, through a duplicate of the descriptor. If no
+ * descriptor is left for the duplicate, it comes before. */
 static void disconnect(socket_port *self) {
   int copy = fcntl(self->fd, F_DUPFD_CLOEXEC, AL_DESCRIPTORS_FIRST);
   if (copy < 0) shutdown(self->fd, SHUT_RDWR);
@@ -123,7 +124,7 @@ static void disconnect(socket_port *self) {
 static void socket_close(al_port *port) {
   socket_port *self = (socket_port *)port;
   if (al_fork_happened(self->fork))
-    return; /* all of it is the parent's, and the number may be another file's here */
+    return; /* the connection is the parent's, and the number may be another file's in the child */
   disconnect(self);
   free(self);
 }
@@ -150,7 +151,7 @@ static bool lacks_descriptor(char why[256]) {
 
 static al_code connect_refusal(int status, const al_tls *tls, const al_settings *s, char why[256]) {
   const char *complaint = s->tls ? al_tls_complaint(tls) : NULL;
-  bool is_late = s->tls && !complaint && al_system_now() >= tls->deadline; /* TLS fails then, see tls.h */
+  bool is_late = s->tls && !complaint && al_system_now() >= tls->deadline; /* see tls.h */
   switch (is_late ? AMQP_STATUS_TIMEOUT : status) {
     case AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED:
       snprintf(why, 256, "the name \"%.200s\" cannot be resolved", s->host);
@@ -194,7 +195,7 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   }
   self->fork = fork;
   self->is_tls = settings->tls;
-  errno = 0; /* TLS has no other word for a want of memory */
+  errno = 0; /* TLS reports a lack of memory only by errno */
   int64_t deadline = al_deadline_after(al_system_now(), patience);
   amqp_socket_t *socket = settings->tls
                               ? al_tls_socket(&self->tls, self->frames.codec, settings, deadline, why)
@@ -202,7 +203,7 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   *code = settings->tls && errno != ENOMEM ? AL_TLS : AL_NO_MEMORY;
   if (!socket && lacks_descriptor(why)) *code = AL_LIMIT;
   if (socket) {
-    errno = 0; /* rabbitmq-c does not say it otherwise when no descriptor is left */
+    errno = 0; /* rabbitmq-c reports only by errno that no descriptor is left */
     int status = amqp_socket_open_noblock(socket, settings->host, settings->port, &timeout);
     if (status == AMQP_STATUS_OK && list(self)) return &self->frames.port;
     if (status == AMQP_STATUS_OK) status = AMQP_STATUS_NO_MEMORY;

@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "core/session/loop.h"
 
-/* Counts while the system sleeps: a lock may have been lost meanwhile. */
+/* This clock also counts while the system sleeps: a lock may have been lost meanwhile. */
 int64_t al_system_now(void) {
   struct timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
@@ -31,14 +31,13 @@ static uint64_t seed(void) {
   return (uint64_t)al_system_now() ^ (uint64_t)getpid() << 32;
 }
 
-/* By program, process and host, unless it has a name. */
 static void name(al_settings *settings) {
   char host[64] = "";
   if (settings->name[0] != '\0') return;
   gethostname(host, sizeof host - 1);
   snprintf(settings->name, sizeof settings->name, "%.40s[%d]@%s", program_invocation_short_name,
            (int)getpid(), host);
-  al_text_mend(settings->name); /* a file's name may be any bytes, or be cut within a character */
+  al_text_mend(settings->name); /* a file name may have any bytes, and may be cut within a character */
 }
 
 al_session *al_system_session(const al_settings *settings, al_session *lender) {

@@ -19,7 +19,7 @@
 #include <amqp_ssl_socket.h>
 #endif
 
-#define MESSAGES_MOST 1000 /* of a handshake, in one call: far more than agreeing on new keys takes */
+#define MESSAGES_MOST 1000 /* of a handshake, in one call: far more than a renegotiation takes */
 
 /* An SSL_CTX belongs to this one socket. */
 static al_tls *tls_of(const SSL *ssl) { return SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)); }
@@ -31,14 +31,14 @@ static int verified(int good, X509_STORE_CTX *store) {
   return good;
 }
 
-/* rabbitmq-c makes the SSL and shows it to nobody but its SSL_CTX's callbacks. */
+/* rabbitmq-c makes the SSL object. Only callbacks of its SSL_CTX see it. */
 static void progressed(const SSL *ssl, int where, int value) {
   (void)where;
   (void)value;
   tls_of(ssl)->ssl = (SSL *)ssl;
 }
 
-/* Called for each message of a handshake, and each header of a record. */
+/* OpenSSL calls this for each handshake message and for each record header. */
 static void message_came(int is_sent, int version, int type, const void *bytes, size_t length, SSL *ssl,
                          void *argument) {
   al_tls *tls = argument;
@@ -80,14 +80,14 @@ amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const a
   amqp_socket_t *socket = amqp_ssl_socket_new(state);
   if (!socket) return NULL;
   SSL_CTX *context = amqp_ssl_socket_get_context(socket);
-  amqp_ssl_socket_set_verify_peer(socket, 0); /* done by OpenSSL instead, during the handshake */
+  amqp_ssl_socket_set_verify_peer(socket, 0); /* OpenSSL verifies instead, during the handshake */
   amqp_ssl_socket_set_verify_hostname(socket, 0);
   SSL_CTX_set_app_data(context, tls);
   SSL_CTX_set_info_callback(context, progressed);
   SSL_CTX_set_msg_callback(context, message_came);
   SSL_CTX_set_msg_callback_arg(context, tls);
   tls->deadline = deadline;
-  SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER); /* what is to be sent may grow meanwhile */
+  SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER); /* the bytes to send may grow meanwhile */
   if (!present(socket, settings, why)) return NULL;
   if (!settings->verify) return socket;
   if (!trust(socket, context, settings, why) || !expect_name(context, settings)) return NULL;
@@ -95,7 +95,7 @@ amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const a
   return socket;
 }
 
-/* The peer's end without TLS's goodbye, as the versions of OpenSSL tell it. */
+/* True if the peer closed without TLS's closing message, which versions of OpenSSL report differently. */
 static bool has_hung_up(int error, int system) {
 #ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
   if (error == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
@@ -119,7 +119,7 @@ ssize_t al_tls_read(al_tls *tls, void *bytes, size_t room) {
   ERR_clear_error();
   errno = 0;
   tls->messages = 0;
-  tls->deadline = AL_NEVER; /* the handshake is over, and another one waits for nothing */
+  tls->deadline = AL_NEVER; /* the handshake is over, and a renegotiation has no deadline */
   ssize_t got = told(tls, SSL_read(tls->ssl, bytes, room < INT_MAX ? (int)room : INT_MAX));
   tls->awaits_output = got < 0 && SSL_want_write(tls->ssl);
   return got;

@@ -26,7 +26,7 @@ local function insist(self, seconds, step)
   while not self._closed do
     local result, why = step(self._raw)
     if result then return result end
-    if why ~= errno.EAGAIN then return nil, why and errno.strerror(why) or "the peer has hung up" end
+    if why ~= errno.EAGAIN then return nil, why and errno.strerror(why) or "the peer closed the connection" end
     if deadline and deadline <= cqueues.monotime() then return nil, "timeout" end
     cqueues.poll(self._raw, left(deadline))
   end

@@ -36,7 +36,9 @@ local function present(context, cert, key)
   end
   if not first then error("there is no certificate", 0) end
   local private = require "openssl.pkey".new(contents(key), "PEM")
-  if private:toPEM "public" ~= first:getPublicKey():toPEM "public" then error("one is not the other's", 0) end
+  if private:toPEM "public" ~= first:getPublicKey():toPEM "public" then
+    error("the key does not belong to the certificate", 0)
+  end
   context:setCertificate(first)
   context:setCertificateChain(chain)
   context:setPrivateKey(private)

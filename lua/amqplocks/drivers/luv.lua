@@ -199,7 +199,7 @@ function Socket:read(seconds)
   self._reader = waiter
   self._tcp:read_start(function(problem, bytes)
     self._tcp:read_stop() -- what nobody waits for stays with the system
-    if bytes then self._bytes = bytes else self._ended = problem or "the peer has hung up" end
+    if bytes then self._bytes = bytes else self._ended = problem or "the peer closed the connection" end
     wake(waiter)
   end)
   wait_for(function() return self._bytes or self._ended end, waiter, deadline_of(seconds))

@@ -79,7 +79,7 @@ end
 
 local function secure(raw, tls)
   if tls.ca then
-    return nil, "tls.ca means nothing here: nginx takes the authorities from lua_ssl_trusted_certificate"
+    return nil, "tls.ca has no effect here: nginx takes the authorities from lua_ssl_trusted_certificate"
   end
   local identified, why = identify(raw, tls)
   if not identified then return nil, why end
@@ -171,7 +171,7 @@ events.keeps = true
 function events.check()
   local phase = ngx.get_phase()
   if MAY_WAIT[phase] then return nil end
-  return ("nginx lets nobody wait in its phase %s"):format(phase), "phase"
+  return ("nginx allows no waiting in its phase %s"):format(phase), "phase"
 end
 
 return events

@@ -72,7 +72,9 @@ local function connect(self, role)
   local function is_current() return not self.is_dead and self.sockets[role] == socket end
   socket = self.broker:connect(
     function (bytes) if is_current() then arrived(self, role, bytes) end end,
-    function () if is_current() then hangs_up(self, role, "the broker closed the connection without a word") end end,
+    function ()
+      if is_current() then hangs_up(self, role, "the broker closed the connection without giving a reason") end
+    end,
     self.pace)
   socket.connection.name = self.name .. " " .. role
   self.sockets[role], self.connecting[role] = socket, false

@@ -359,7 +359,7 @@ describe("a permit that came while its process was stopped for longer than it wa
     assert.equal("every permit is taken", select(2, op:waiting()))
     peer.now = peer.now + 19.51
     permits.deliver(peer, taker)
-    assert.equal("a permit has come, and is being made sure of", select(2, op:waiting()))
+    assert.equal("a permit has come, and is being confirmed", select(2, op:waiting()))
     local question = asked(peer)
     peer.holder:declared(question.channel, question.queue)
     assert.is_true(peer:result(op):held())

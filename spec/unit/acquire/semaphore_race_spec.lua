@@ -94,7 +94,7 @@ for _, way in ipairs(Peer.all_ways) do
             loses(peer)
             if i < attempts then peer:pass(0.01) end
           end
-          peer:failed(op, "contended", ('others were faster at "images" %d times'):format(attempts))
+          peer:failed(op, "contended", ('other claims of "images" were faster %d times'):format(attempts))
         end
       end)
 
@@ -351,7 +351,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer:semaphore("images"):acquire(60)
         peer.prober:look(ONE_HELD)
         peer.holder:again{ "images-2-A" }
-        peer:failed(op, "deadlock", 'all 1 slots of "images" are held by this very connection')
+        peer:failed(op, "deadlock", 'all 1 slots of "images" are already held by this connection')
         assert.is_true(lock:held())
       end)
 

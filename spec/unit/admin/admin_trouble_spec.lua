@@ -21,7 +21,7 @@ for _, way in ipairs(Peer.all_ways) do
     local function loses(peer, op, mutex, ...)
       cancel(peer, mutex)
       peer.holder:expect("channel.close", { channel = mutex.channel })
-      local message = peer:failed(op, "lost", 'the administration mutex of "images"', "deleted by somebody else", ...)
+      local message = peer:failed(op, "lost", 'the administration mutex of "images"', "but not by this client", ...)
       peer.holder:ignore()
       peer.prober:ignore()
       peer.holder:send{ channel = mutex.channel, method = "channel.close-ok" }

@@ -17,13 +17,13 @@ local function news(peer)
   local list = {}
   local level, text = peer.session:news()
   while level do
-    if text:find("asked for", 1, true) then table.insert(list, level .. ": " .. text) end
+    if text:find("asks the holder", 1, true) then table.insert(list, level .. ": " .. text) end
     level, text = peer.session:news()
   end
   return list
 end
 
-local ONCE = { 'info: "images-1-B" is asked for: an administrator asks its holder to release it' }
+local ONCE = { 'info: an administrator asks the holder of "images-1-B" to release it' }
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a holder, fed " .. way, function ()
@@ -206,7 +206,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:barrier()
         assert.is_false(op:done())
         asks(peer, B3, {})
-        peer:failed(op, "not_held", 'nobody holds slot 3 of "images"')
+        peer:failed(op, "not_held", 'slot 3 of "images" is not held')
       end)
 
       it("asks whom it finds behind the barrier", function ()
@@ -241,7 +241,7 @@ for _, way in ipairs(Peer.all_ways) do
           end
           return op:done()
         end)
-        peer:failed(op, "unavailable", 'held in "images", and not asked', "slot 3")
+        peer:failed(op, "unavailable", 'holders in "images" were not asked to release', "slot 3")
         assert.equal(8, looks)
       end)
 
@@ -250,7 +250,7 @@ for _, way in ipairs(Peer.all_ways) do
         alarm(peer)
         local op = revoking(peer)
         passive_look(peer, "images-3-B", true)
-        peer:failed(op, "blocked", 'held in "images", and not asked', "memory or disk alarm", "slot 3")
+        peer:failed(op, "blocked", 'holders in "images" were not asked to release', "memory or disk alarm", "slot 3")
         peer.prober:silent()
       end)
 
@@ -309,7 +309,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:opened()
         local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
         peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - configure access refused", "queue.declare")
-        peer:failed(op, "refused", "denies asking for queues")
+        peer:failed(op, "refused", "this user may not ask for queues")
       end)
 
       it("opens what it needs, and fails with the connection", function ()

@@ -372,7 +372,7 @@ for _, way in ipairs(Peer.all_ways) do
         sees_free(100, 8, 8)
         peer.prober:look(ONE)
         rings()
-        peer:failed(op, "busy", "a slot of \"images\" is free, but others came before")
+        peer:failed(op, "busy", "a slot of \"images\" is free, but other waiters come first")
         cancels(bell)
       end)
 

@@ -185,7 +185,7 @@ for _, way in ipairs(Peer.all_ways) do
           sees(EIGHT, 1)
           peer:pass(1)
         end
-        peer:failed(op, "unavailable", "was taken from it, or its node is down: slot 8")
+        peer:failed(op, "unavailable", "was deleted, or its node is down: slot 8")
       end)
 
       it("is told that nobody has it", function ()
@@ -195,7 +195,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:look{}
         peer.prober:look{ EIGHT }
         sees(EIGHT, 0)
-        peer:failed(op, "not_held", 'nobody holds slot 8 of "images"')
+        peer:failed(op, "not_held", 'slot 8 of "images" is not held')
       end)
     end)
   end)

@@ -106,7 +106,7 @@ for _, way in ipairs(Peer.all_ways) do
     -- What people have been told of bolts up to now: to be asked in time, as no more than the latest notes are kept.
     local function news()
       for _, text in function () return peer.session:news() end do
-        if text:find("locks do without", 1, true) then table.insert(told, text) end
+        if text:find("locks are held without the bolt", 1, true) then table.insert(told, text) end
       end
       return told
     end
@@ -385,7 +385,7 @@ for _, way in ipairs(Peer.all_ways) do
           it("is contended when it is not, again and again", function ()
             local op = kind.begin(peer, 0)
             for _ = 1, 8 do loses() end
-            peer:failed(op, "contended", "others were faster", "8 times in a row: " .. in_use(kind.queue))
+            peer:failed(op, "contended", "were faster", "8 times in a row: " .. in_use(kind.queue))
             scene.all_channels_are_back(peer)
           end)
 
@@ -714,7 +714,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer:pass(0.01)
           scene.looks(peer, DOOR, "held")
           scene.is_no_squatter(peer, DOOR)
-          peer:failed(op, "busy", "waits to write")
+          peer:failed(op, "busy", "or waits for it")
           assert.same({}, news())
           scene.all_channels_are_back(peer)
         end
@@ -741,7 +741,7 @@ for _, way in ipairs(Peer.all_ways) do
           steps_back(claim)
           peer:pass(0.01)
         end
-        peer:failed(op, "contended", 'others were faster at "db" 3 times')
+        peer:failed(op, "contended", 'other claims of "db" were faster 3 times')
         scene.all_channels_are_back(peer)
       end)
 

@@ -198,7 +198,7 @@ for _, way in ipairs(Peer.all_ways) do
         local other, lost = peer:acquire("images")
         peer.holder:send{ channel = lost.channel, method = "basic.cancel", consumer_tag = lost.tag }
         peer.holder:expect("channel.close")
-        peer:failed(other:verify(), "lost", "deleted by somebody else")
+        peer:failed(other:verify(), "lost", "deleted, but not by this client")
         peer.holder:silent()
         peer.prober:silent()
       end)
@@ -255,7 +255,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:delete("images-1-B", claim.channel)
       lock:drop()
       for _, method in ipairs{ "held", "info", "verify", "release" } do
-        assert.error_matches(function () lock[method](lock) end, "the lock was given back")
+        assert.error_matches(function () lock[method](lock) end, "the lock was freed")
       end
     end)
   end)

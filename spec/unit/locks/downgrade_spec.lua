@@ -151,7 +151,7 @@ for _, way in ipairs(Peer.all_ways) do
       open()
       scene.rob(peer, door)
       peer.holder:closes(door.channel)
-      peer:failed(lock:downgrade(), "lost", 'the write lock on "db"', "deleted by somebody else")
+      peer:failed(lock:downgrade(), "lost", 'the write lock on "db"', "deleted, but not by this client")
       peer.holder:silent()
     end)
 
@@ -227,7 +227,7 @@ for _, way in ipairs(Peer.all_ways) do
           scene.rob(peer, reader)
           peer.holder:closes(reader.channel)
           scene.rings(peer, DOOR)
-          peer:failed(op, "unavailable", reader.queue, "deleted by somebody else")
+          peer:failed(op, "unavailable", reader.queue, "deleted, but not by this client")
           is("write")
           reader_releases(downgrade())
         end
@@ -257,7 +257,7 @@ for _, way in ipairs(Peer.all_ways) do
           scene.rings(peer, BELL)
           -- seen with the next reply, or by being looked at
           if not op:done() then scene.reply(peer, reader, reader.replies[after + 1]) end
-          peer:failed(op, "lost", 'the write lock on "db"', "deleted by somebody else")
+          peer:failed(op, "lost", 'the write lock on "db"', "deleted, but not by this client")
           peer.holder:delete(reader.queue, reader.channel)
           assert.equal("lost", select(3, lock:held()))
         end)
@@ -357,7 +357,7 @@ for _, way in ipairs(Peer.all_ways) do
         scene.rob(peer, door)
         peer.holder:closes(door.channel)
         scene.rings(peer, BELL)
-        lost(op, reader, "deleted by somebody else")
+        lost(op, reader, "deleted, but not by this client")
       end)
 
       for _, reply in ipairs{ 404, 405 } do

@@ -135,7 +135,7 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = acquire()
         local op = mutex:acquire(60)
         sees("held")
-        peer:failed(op, "deadlock", 'mutex "db" is held by this very connection')
+        peer:failed(op, "deadlock", 'mutex "db" is already held by this connection')
         op = mutex:acquire(0)
         sees("free") -- so it may seem, through another node
         peer:failed(op, "busy", 'mutex "db" is held')
@@ -177,7 +177,7 @@ for _, way in ipairs(Peer.all_ways) do
           loses()
           if i < 3 then peer:pass(0.01) end
         end
-        peer:failed(op, "contended", 'others were faster at "db" 3 times')
+        peer:failed(op, "contended", 'other claims of "db" were faster 3 times')
         scene.all_channels_are_back(peer)
       end)
 
@@ -227,7 +227,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = mutex:acquire(60)
         local probe = scene.asks(peer, MUTEX)
         peer.prober:refuse(probe.channel, 403, scene.DENIED, "basic.publish")
-        peer:failed(op, "refused", "denies asking for queues")
+        peer:failed(op, "refused", "this user may not ask for queues")
       end)
 
       it("the question: asked by passive declares instead", function ()
@@ -547,7 +547,7 @@ for _, way in ipairs(Peer.all_ways) do
         scene.rob(peer, claim)
         local held, message, code = lock:held()
         assert.same({ false, "lost" }, { held, code })
-        assert.equal('lost: mutex "db": its queue was deleted by somebody else', message)
+        assert.equal('lost: mutex "db": its queue was deleted, but not by this client', message)
         peer.holder:closes(claim.channel)
         scene.rings(peer, BELL)
         assert_free()

@@ -128,7 +128,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = rwlock:read(0)
         scene.looks(peer, DOOR, "held")
         scene.is_no_squatter(peer, DOOR)
-        peer:failed(op, "busy", 'somebody writes "db", or waits to write it')
+        peer:failed(op, "busy", 'a writer holds "db", or waits for it')
         silent()
       end)
 
@@ -167,7 +167,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer:pass(0.01)
           scene.looks(peer, DOOR, "held")
           scene.is_no_squatter(peer, DOOR)
-          peer:failed(op, "busy", "waits to write")
+          peer:failed(op, "busy", "or waits for it")
           scene.all_channels_are_back(peer)
         end
       end)
@@ -213,7 +213,7 @@ for _, way in ipairs(Peer.all_ways) do
           goes(claim, peer.holder:opened())
           peer:pass(0.01)
         end
-        peer:failed(op, "contended", 'others were faster at "db" 3 times')
+        peer:failed(op, "contended", 'other claims of "db" were faster 3 times')
       end)
 
       it("steps back as often as it may, and waits if it may: says so at its deadline", function ()
@@ -223,7 +223,8 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.delete", { channel = peer.holder:opened() })
         scene.makes_bell(peer, "db-rwbell")
         peer:pass(2)
-        peer:failed(op, "timeout", '"db" could not be read within 2 s (the door opens and shuts all the time)')
+        peer:failed(op, "timeout",
+          '"db" could not be locked for reading within 2 s (writers take and release the lock again and again)')
         peer.holder:expect("channel.close")
       end)
 
@@ -388,7 +389,7 @@ for _, way in ipairs(Peer.all_ways) do
             if lock then
               local held, message, code = lock:held()
               assert.same({ false, "lost" }, { held, code })
-              assert.equal('lost: the read lock on "db": its queue was deleted by somebody else', message)
+              assert.equal('lost: the read lock on "db": its queue was deleted, but not by this client', message)
             else
               peer:pass(0.01)
               scene.replies(peer, steps_in())
@@ -402,7 +403,8 @@ for _, way in ipairs(Peer.all_ways) do
         it("at its deadline: timeout, and out", function ()
           local op, claim = stepping(2)
           peer:pass(2)
-          peer:failed(op, "timeout", '"db" could not be read within 2 s (the door is open, and being entered)')
+          peer:failed(op, "timeout",
+            '"db" could not be locked for reading within 2 s (no writer holds the lock, and it is being claimed)')
           goes_late(claim)
           assert_free()
         end)
@@ -484,7 +486,7 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = read()
         for _, timeout in ipairs{ 0, 60 } do
           for _, what in ipairs{ "read", "write" } do
-            peer:failed(rwlock[what](rwlock, timeout), "deadlock", 'this very connection reads or writes "db" already')
+            peer:failed(rwlock[what](rwlock, timeout), "deadlock", 'this connection already reads or writes "db"')
             peer:failed(peer:rwlock("db")[what](nil, timeout), "deadlock")
           end
         end
@@ -534,7 +536,7 @@ for _, way in ipairs(Peer.all_ways) do
         scene.makes_sure(peer, door)
         assert.is_true(peer:result(writes):held())
         peer.prober:answer({ probes[2], probes[3] }, { DOOR })
-        peer:failed(reads, "deadlock", 'this very connection reads or writes "db" already')
+        peer:failed(reads, "deadlock", 'this connection already reads or writes "db"')
         peer:failed(tries, "busy")
       end)
 
@@ -549,7 +551,7 @@ for _, way in ipairs(Peer.all_ways) do
           assert.equal(2, #probes)
           peer.prober:answer(probes, {})
           if first == "read" then
-            peer:failed(ops.write, "deadlock", 'this very connection reads or writes "db" already')
+            peer:failed(ops.write, "deadlock", 'this connection already reads or writes "db"')
             scene.replies(peer, scene.reader(peer))
             assert.is_true(peer:result(ops.read):held())
           else
@@ -557,7 +559,7 @@ for _, way in ipairs(Peer.all_ways) do
             local bell = scene.makes_bell(peer, "db-rwbell")
             scene.replies(peer, door)
             scene.welcome(peer, bell)
-            peer:failed(ops.read, "deadlock", 'this very connection reads or writes "db" already')
+            peer:failed(ops.read, "deadlock", 'this connection already reads or writes "db"')
             scene.cancels(peer, bell)
             scene.makes_sure(peer, door)
             assert.is_true(peer:result(ops.write):held())

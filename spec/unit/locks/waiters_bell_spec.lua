@@ -498,8 +498,8 @@ for _, way in ipairs(Peer.all_ways) do
           peer:pass(3)
           local seconds, reason = op:waiting()
           assert.is_true(math.abs(seconds - 3) < 1e-6)
-          local reasons = { mutex = "it is held", writer = "somebody else writes, or waits to write",
-            reader = "somebody writes, or waits to write" }
+          local reasons = { mutex = "it is held", writer = "another writer holds the lock, or waits for it",
+            reader = "a writer holds the lock, or waits for it" }
           assert.equal(reasons[kind.name], reason)
         end)
 
@@ -509,12 +509,13 @@ for _, way in ipairs(Peer.all_ways) do
           sees("held")
           scene.deliver(peer, bell)
           sees("free")
-          local reasons = { mutex = "it is free, and being claimed", writer = "the door is open, and being claimed",
-            reader = "the door is open, and being entered" }
+          local reasons = { mutex = "it is free, and being claimed",
+            writer = "the write lock is free, and being claimed",
+            reader = "no writer holds the lock, and it is being claimed" }
           assert.equal(reasons[kind.name], select(2, op:waiting()))
           local claim = claims()
           if kind.name == "writer" then
-            assert.equal("the door is shut behind this writer, and readers are being looked for",
+            assert.equal("this writer keeps new readers out, and counts the readers that still hold the lock",
               select(2, op:waiting()))
           end
           gets(op, claim)
@@ -525,12 +526,10 @@ for _, way in ipairs(Peer.all_ways) do
           local op = wait(60)
           peer:pass(5)
           sees("free")
-          local subject = kind.name == "mutex" and "it" or "the door"
-          local state = kind.name == "mutex" and "free" or "open"
-          assert.equal(("%s is %s, and left to waiters that may have come first"):format(subject, state),
-            select(2, op:waiting()))
+          local subject = kind.name == "mutex" and "it" or "the write lock"
+          assert.equal(subject .. " is free, and left to waiters that may have come first", select(2, op:waiting()))
           peer:pass(0.035)
-          assert.equal(("%s was %s at the last search"):format(subject, state), select(2, op:waiting()))
+          assert.equal(subject .. " was free at the last search", select(2, op:waiting()))
         end)
 
         for text, give_up in pairs{
@@ -539,8 +538,10 @@ for _, way in ipairs(Peer.all_ways) do
             peer:pass(2)
             local message = peer:failed(op, "timeout", "within 2 s")
             local words = { mutex = 'timeout: mutex "db" did not come free within 2 s (it is held)',
-              writer = 'timeout: "db" could not be written within 2 s (somebody else writes, or waits to write)',
-              reader = 'timeout: "db" could not be read within 2 s (somebody writes, or waits to write)' }
+              writer = 'timeout: "db" could not be locked for writing within 2 s ' ..
+                '(another writer holds the lock, or waits for it)',
+              reader = 'timeout: "db" could not be locked for reading within 2 s ' ..
+                '(a writer holds the lock, or waits for it)' }
             assert.equal(words[kind.name], message)
           end,
           ["goes with the session"] = function (op)
@@ -602,7 +603,7 @@ for _, way in ipairs(Peer.all_ways) do
             silent()
             if gives_up then
               peer:pass(2)
-              peer:failed(op, "timeout", "somebody reads")
+              peer:failed(op, "timeout", "a reader holds the lock")
               peer.holder:delete(kind.gate, door.channel)
               scene.returns(peer, bell, token)
               silent()

@@ -178,7 +178,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = rwlock:write(0)
         scene.looks(peer, DOOR, "held")
         scene.is_no_squatter(peer, DOOR)
-        peer:failed(op, "busy", 'somebody else writes "db", or waits to write it')
+        peer:failed(op, "busy", 'another writer holds "db", or waits for it')
         silent()
       end)
 
@@ -206,7 +206,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer.holder:refuse(scene.claim(peer, DOOR).channel, 405, scene.LOCKED, "queue.declare")
           if i == 1 then peer:pass(0.01) end
         end
-        peer:failed(op, "contended", 'others were faster at "db" 2 times')
+        peer:failed(op, "contended", 'other claims of "db" were faster 2 times')
         scene.all_channels_are_back(peer)
       end)
     end)
@@ -217,7 +217,7 @@ for _, way in ipairs(Peer.all_ways) do
           open()
           local op, door = behind(0)
           scene.makes_sure(peer, door, somebody)
-          peer:failed(op, "busy", 'somebody reads "db"')
+          peer:failed(op, "busy", 'a reader holds "db"')
           goes(door)
           assert_free()
         end
@@ -228,9 +228,9 @@ for _, way in ipairs(Peer.all_ways) do
         peer:pass(0.004)
         local seconds, reason = op:waiting()
         assert.is_true(math.abs(seconds - 0.004) < 1e-6)
-        assert.equal("somebody reads", reason)
+        assert.equal("a reader holds the lock", reason)
         local other = rwlock:write()
-        peer:failed(other, "deadlock", 'this very connection reads or writes "db" already')
+        peer:failed(other, "deadlock", 'this connection already reads or writes "db"')
       end)
 
       it("looks by itself at growing intervals, of a second at most", function ()
@@ -341,7 +341,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer:pass(1)
         scene.count(peer, "reader")
         peer:pass(1)
-        peer:failed(op, "timeout", '"db" could not be written within 2 s (somebody reads)')
+        peer:failed(op, "timeout", '"db" could not be locked for writing within 2 s (a reader holds the lock)')
         goes(door)
         assert_free()
       end)
@@ -356,7 +356,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:declared(door.channel, DOOR)
         probes[2].queue = "other"
         peer.prober:answer(probes, states)
-        peer:failed(op, "conflict", "whatever is sent to amq.direct arrives somewhere", '"db"', "alternate-exchange")
+        peer:failed(op, "conflict", "each message to amq.direct reaches a queue", '"db"', "alternate-exchange")
         goes(door)
         assert_free()
       end
@@ -393,7 +393,7 @@ for _, way in ipairs(Peer.all_ways) do
         scene.rob(peer, door)
         local held, message, code = lock:held()
         assert.same({ false, "lost" }, { held, code })
-        assert.equal('lost: the write lock on "db": its queue was deleted by somebody else', message)
+        assert.equal('lost: the write lock on "db": its queue was deleted, but not by this client', message)
         peer.holder:closes(door.channel)
         scene.rings(peer, BELL)
         assert_free()

@@ -157,9 +157,9 @@ for _, way in ipairs(Peer.all_ways) do
         it("at its deadline: timeout, and the door is opened", function ()
           local op, door = reach(0.002)
           peer:pass(0.002)
-          local standing = moment.has_met_readers and "somebody reads"
-            or "the door is shut behind this writer, and readers are being looked for"
-          peer:failed(op, "timeout", ('"db" could not be written within 0.002 s (%s)'):format(standing))
+          local standing = moment.has_met_readers and "a reader holds the lock"
+            or "this writer keeps new readers out, and counts the readers that still hold the lock"
+          peer:failed(op, "timeout", ('"db" could not be locked for writing within 0.002 s (%s)'):format(standing))
           if peer.prober:next() == "channel.close" then peer.prober:closes() end
           goes(door)
         end)
@@ -245,7 +245,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("meets an alarm: blocked, and the door is opened", function ()
           local op, door = reach(60)
           peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
-          peer:failed(op, "blocked", 'nobody can tell who reads "db"', "alarm")
+          peer:failed(op, "blocked", 'the readers of "db" cannot be counted', "alarm")
           peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
           if door.is_asked_for then peer.holder:declared(door.channel, DOOR) end
           peer.holder:deleted(door.channel)

@@ -77,7 +77,7 @@ describe("on_lost", function()
     for _, one in ipairs(told) do
       local held, message, code = one.lock:held()
       assert.same({ false, "lost", one.code, one.message }, { held, code, code, message })
-      assert.matches("deleted by somebody else", message)
+      assert.matches("deleted, but not by this client", message)
     end
     assert.is_true(told[1].lock == a and told[2].lock == c or told[1].lock == c and told[2].lock == a)
     assert.is_true(b:held())
@@ -140,7 +140,8 @@ describe("on_lost", function()
       lock = mine
       lose "a"
     end)
-    assert.same({ nil, 'lost: slot 1 of "a": its queue was deleted by somebody else', "lost" }, { had, message, code })
+    assert.same({ nil, 'lost: slot 1 of "a": its queue was deleted, but not by this client', "lost" },
+      { had, message, code })
     assert.same({ { lock = lock, code = code, message = message } }, told)
     wait()
     assert.equal(1, #told)
@@ -167,7 +168,8 @@ describe("on_lost", function()
       lose "a"
     end)
     local lock, message, code = conn:semaphore("a"):try_acquire()
-    assert.same({ nil, 'lost: slot 1 of "a": its queue was deleted by somebody else', "lost" }, { lock, message, code })
+    assert.same({ nil, 'lost: slot 1 of "a": its queue was deleted, but not by this client', "lost" },
+      { lock, message, code })
     wait()
     assert.same({}, told)
   end)
@@ -615,7 +617,7 @@ describe("on_lost", function()
 
   it("is a function, or nothing", function()
     for _, wrong in ipairs{ "print", 1, {}, true } do
-      assert.error_matches(function() conn:on_lost(wrong) end, "on_lost: what to call must be a function")
+      assert.error_matches(function() conn:on_lost(wrong) end, "on_lost: the callback must be a function")
       assert.error_matches(function() amqplocks.connect(nil, { on_lost = wrong }) end,
         "connect: option on_lost must be a function or false")
     end

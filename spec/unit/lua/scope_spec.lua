@@ -94,7 +94,7 @@ describe("with", function()
         lose()
         return value
       end)
-      assert.same(results(nil, 'lost: slot 1 of "a": its queue was deleted by somebody else', "lost"), lost)
+      assert.same(results(nil, 'lost: slot 1 of "a": its queue was deleted, but not by this client', "lost"), lost)
     end
   end)
 

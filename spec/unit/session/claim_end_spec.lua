@@ -20,7 +20,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
         local held, message, code = lock:held()
         assert.same({ false, "lost" }, { held, code })
-        assert.matches("deleted by somebody else", message)
+        assert.matches("deleted, but not by this client", message)
         peer.holder:expect("channel.close", { channel = claim.channel })
         assert.are_not.equal(claim.channel, assert_free(peer).channel)
       end)

@@ -418,7 +418,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local op, mutex = begin(peer, action, amount, {}, { permits = 3, marks = 2 })
         leaves(peer, mutex)
-        peer:failed(op, "conflict", '"images" 3 permits are free', "the 2", "repair()")
+        peer:failed(op, "conflict", '"images" has 3 free permits', "the 2", "repair()")
       end
     end)
 

@@ -300,7 +300,7 @@ for _, way in ipairs(Peer.all_ways) do
     at_every_stop(way, "loses the mutex", has_mutex, function (peer, s, at)
       peer.holder:send{ channel = s.mutex.channel, method = "basic.cancel", consumer_tag = s.mutex.tag, no_wait = true }
       peer.holder:expect("channel.close", { channel = s.mutex.channel })
-      fails(peer, s, at, "lost", 'the administration mutex of "images"', "deleted by somebody else")
+      fails(peer, s, at, "lost", 'the administration mutex of "images"', "deleted, but not by this client")
       ends(peer, s, at, true)
     end)
 
@@ -338,7 +338,7 @@ for _, way in ipairs(Peer.all_ways) do
         for i, message in ipairs(at.mints) do
           peer.prober:send(i == #at.mints and peer.prober.nack(message) or peer.prober.ack(message))
         end
-        fails(peer, s, at, "unavailable", at.mints[1].queue, "did not take")
+        fails(peer, s, at, "unavailable", at.mints[1].queue, "did not accept")
         at.mints = nil
         ends(peer, s, at)
       end)
@@ -650,7 +650,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer:live(2, function ()
         if peer.holder:next() ~= "nothing" then scene.looks(peer, { permits = 1, marks = 1, takers = 1 }) end
       end)
-      peer:failed(op, "timeout", ('somebody consumes from queue "%s"'):format(MARKS))
+      peer:failed(op, "timeout", ('another client consumes from queue "%s"'):format(MARKS))
       scene.leaves(peer, mutex)
     end)
 

@@ -255,8 +255,8 @@ static al_code verdict_on(const al_acquire *self) {
 static void give_up(al_acquire *self) {
   char words[AL_MESSAGE_SIZE];
   if (self->verdict == AL_CONTENDED)
-    snprintf(words, sizeof words, "others were faster at \"%s\" %d times in a row: %s", self->resource->name,
-             self->race.lost, self->race.why);
+    snprintf(words, sizeof words, "other claims of \"%s\" were faster %d times in a row: %s",
+             self->resource->name, self->race.lost, self->race.why);
   else
     self->kind->failure_text(self, self->verdict, words);
   al_op_fail(&self->op, self->verdict, "%s", words);
@@ -376,11 +376,10 @@ static void timeout_text(al_op *op, char out[AL_MESSAGE_SIZE]) {
   snprintf(out + used, AL_MESSAGE_SIZE - used, " within %g s (%.128s)", seconds, standing);
 }
 
-void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
-                              char out[AL_MESSAGE_SIZE]) {
-  const char *format = self->own                  ? "%s is %s, and being claimed"
-                       : self->race.lost > 0      ? "%s was %s, and could not be claimed"
-                       : self->op.step == waiting ? "%s is %s, and left to waiters that may have come first"
-                                                  : "%s was %s at the last search";
-  snprintf(out, AL_MESSAGE_SIZE, format, subject, state);
+void al_acquire_describe_free(const al_acquire *self, const char *subject, char out[AL_MESSAGE_SIZE]) {
+  const char *format = self->own                  ? "%s is free, and being claimed"
+                       : self->race.lost > 0      ? "%s was free, and could not be claimed"
+                       : self->op.step == waiting ? "%s is free, and left to waiters that may have come first"
+                                                  : "%s was free at the last search";
+  snprintf(out, AL_MESSAGE_SIZE, format, subject);
 }

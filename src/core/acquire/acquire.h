@@ -113,10 +113,9 @@ void al_acquire_hand_over(al_acquire *self);
 /* The claim is not HELD any more: searches again, or ends the operation. */
 void al_acquire_missed(al_acquire *self);
 
-/* Describes what the last search has seen free, or open. `subject` is "it", "a slot" or "the door"; `state` is "free"
- * or "open". Whether others came first, only the broker knows. */
-void al_acquire_describe_free(const al_acquire *self, const char *subject, const char *state,
-                              char out[AL_MESSAGE_SIZE]);
+/* Describes what the last search has seen free: `subject` is "it", "a slot" or "the write lock". Whether others came
+ * first, only the broker knows. */
+void al_acquire_describe_free(const al_acquire *self, const char *subject, char out[AL_MESSAGE_SIZE]);
 
 /* Begins to wait for others to leave, with the claim in hand. False: it does not wait, and the operation has failed
  * with AL_BUSY. */

@@ -91,10 +91,11 @@ bool al_line_ring(al_line *line) { return al_prober_ring(line->op->session, line
 void al_line_note_missing(al_line *line) {
   if (!al_bell_take_missing(line->bell)) return;
   al_resource_miss_bell(line->resource);
-  al_session_note(line->op->session, false,
-                  "there is no \"%s\", or it may not be read, or does not answer: waiters find what is free "
-                  "only by their own rechecks",
-                  line->bell->queue);
+  al_session_note(
+      line->op->session, false,
+      "the bell \"%s\" does not exist, may not be read, or does not answer: waiters notice releases "
+      "only by their own rechecks",
+      line->bell->queue);
 }
 
 /* Where others hold the lock beside us, our leaving makes room for no waiter. A bell that was missing within the last

@@ -35,9 +35,10 @@ static void squat_event(void *owner, al_channel *channel, const al_event *event)
     if (squatter->is_ours)
       squatter->op->step(squatter->op);
     else
-      al_op_fail(squatter->op, AL_SQUATTED,
-                 "queue \"%s\" is not exclusive: it is no lock, but stands in the place of one; delete it",
-                 squatter->first);
+      al_op_fail(
+          squatter->op, AL_SQUATTED,
+          "queue \"%s\" is not exclusive, so it is not a lock, though it has the name of one: delete it",
+          squatter->first);
   } else if (event->kind == AL_EVENT_DOWN) {
     al_op_fail_link(squatter->op, channel->link);
   } else {

@@ -285,7 +285,7 @@ static void keep_bell(admin *self) {
   snprintf(self->words, sizeof self->words,
            "the slots of \"%s\" are in order, but its bell is a quorum queue, as older versions made it, "
            "and is in use (%d slots held, %d consumers at the bell): "
-           "run repair() again while no slot is held and nobody waits",
+           "run repair() again while no slot is held and no client waits",
            self->name, slots_held(self), self->bell.inspect.consumers);
   declare_all(self);
 }

@@ -96,8 +96,8 @@ static void settle_waiting(al_holder_wait *holders) {
 static void fail_once(al_holder_wait *holders, al_code code, al_answer of_others, const char *why) {
   char slots[AL_MESSAGE_SIZE] = "";
   list_slots(holders, of_others, slots, 0);
-  al_op_fail(holders->op, code, "held in \"%s\", and not asked to release it, as %s: slot%s", holders->name,
-             why, slots);
+  al_op_fail(holders->op, code, "holders in \"%s\" were not asked to release, because %s: slot%s",
+             holders->name, why, slots);
 }
 
 /* There are holders, but the question was a passive declare, which carries no request. */
@@ -121,11 +121,11 @@ static void settle_once(al_holder_wait *holders) {
     check_later(holders);
   else if (any_refuses)
     fail_once(holders, AL_UNAVAILABLE, AL_ANSWER_PRESENT,
-              "the holder's queue refuses messages, was taken from it, or its node is down");
+              "the holder's queue refuses messages, was deleted, or its node is down");
   else if (absent > 0 && !holders->is_sure)
     make_sure(holders);
   else if (present == 0 && holders->request == AL_REQUEST_HOLDER)
-    al_op_fail(holders->op, AL_NOT_HELD, "nobody holds slot %d of \"%s\"", holders->slots[0], holders->name);
+    al_op_fail(holders->op, AL_NOT_HELD, "slot %d of \"%s\" is not held", holders->slots[0], holders->name);
   else
     al_op_finish(holders->op);
 }
@@ -143,7 +143,7 @@ static bool is_decided(al_holder_wait *holders) {
   bool is_denied = holders->request != AL_REQUEST_NOTHING && !holders->probes.is_passive &&
                    answered(holders, AL_ANSWER_DENIED) > 0;
   if (is_denied)
-    al_op_fail(holders->op, AL_REFUSED, "the broker denies asking holders in \"%s\" to release: %s",
+    al_op_fail(holders->op, AL_REFUSED, "this user may not ask holders in \"%s\" to release: %s",
                holders->name, holders->probes.text);
   for (size_t i = 0; i < holders->count && !holders->op->done; i++)
     if (al_probes_undecided(&holders->probes, i)) break;

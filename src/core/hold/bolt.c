@@ -100,6 +100,7 @@ void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
   denied->list[index].until = session->now + DENIED_FOR;
   if (session->now < denied->told_until) return;
   denied->told_until = session->now + DENIED_FOR;
-  al_session_note(session, true, "locks do without \"%s\", as before RabbitMQ 4.3 they should not: %s", bolt,
+  al_session_note(session, true,
+                  "locks are held without the bolt \"%s\", which they need before RabbitMQ 4.3: %s", bolt,
                   text);
 }

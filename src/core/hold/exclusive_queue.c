@@ -93,7 +93,7 @@ static void cancelled(al_exclusive *own) {
   if (own->claim.state == AL_CLAIM_RELEASING) return; /* our own deletion: delete-ok follows */
   own->channel = NULL;
   al_channel_close(channel);
-  al_claim_lose(&own->claim, "its queue was deleted by somebody else");
+  al_claim_lose(&own->claim, "its queue was deleted, but not by this client");
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
 }
 
@@ -117,7 +117,7 @@ static void consumer_ended(al_exclusive *own, const amqp_basic_cancel_t *cancel)
 static void looked_at_bolt(al_exclusive *own, const amqp_queue_declare_ok_t *ok) {
   came(own, AL_REPLY_DOOR_BOLT);
   if (ok->consumer_count == 0 || own->claim.state != AL_CLAIM_CLAIMING) return;
-  al_claim_blame(&own->claim, AL_CONTENDED, "somebody is behind the door");
+  al_claim_blame(&own->claim, AL_CONTENDED, "a writer holds the bolt of the door");
   exclusive_release(&own->claim);
 }
 
@@ -366,10 +366,10 @@ al_exclusive *al_exclusive_begin(al_op *op, const al_exclusive_plan *plan) {
   own->channel = al_channel_take(&session->holder, exclusive_event, own);
   if (!own->channel) {
     free(own);
-    al_op_fail_channel(
-        op, &session->holder,
-        "all %d channels of the connection are in use; a lock takes one, and one more where it is waited for",
-        session->holder.channel_max);
+    al_op_fail_channel(op, &session->holder,
+                       "all %d channels of the connection are in use; a lock takes one, and waiting for a "
+                       "lock takes one more",
+                       session->holder.channel_max);
     return NULL;
   }
   al_claim_list(&own->claim);

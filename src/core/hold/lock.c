@@ -169,8 +169,8 @@ static void releasing(al_op *op) {
   else if (claim->state == AL_CLAIM_GONE)
     al_op_finish(op);
   else if (claim->is_denied)
-    al_op_fail(op, AL_REFUSED, "\"%s\" may not be deleted; it goes with its channel: %s", claim->queue,
-               claim->denial);
+    al_op_fail(op, AL_REFUSED, "\"%s\" may not be deleted; the broker deletes it with its channel: %s",
+               claim->queue, claim->denial);
 }
 
 static void release_begin(al_op *op) {
@@ -229,7 +229,7 @@ static void making_sure(al_op *op) {
   lock_op *self = (lock_op *)op;
   if (!is_same(self) || !al_claim_ascertain_for(op)) return;
   if (self->is_removed)
-    al_op_fail(op, AL_REMOVED, "an administrator took slot %d of \"%s\" away; release it", self->lock->slot,
+    al_op_fail(op, AL_REMOVED, "an administrator removed slot %d of \"%s\": release it", self->lock->slot,
                self->lock->name);
   else
     al_op_finish(op);

@@ -22,16 +22,16 @@ typedef struct mutex_acquire {
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
   if (self->last.found > 0 && !self->last.busy)
-    al_acquire_describe_free(self, "it", "free", out);
+    al_acquire_describe_free(self, "it", out);
   else
     snprintf(out, AL_MESSAGE_SIZE, self->last.busy ? "it is held" : "the broker had not answered yet");
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
   const char *format = code == AL_TIMEOUT    ? "mutex \"%s\" did not come free"
-                       : code == AL_DEADLOCK ? "mutex \"%s\" is held by this very connection"
+                       : code == AL_DEADLOCK ? "mutex \"%s\" is already held by this connection"
                        : self->view.busy     ? "mutex \"%s\" is held"
-                                             : "mutex \"%s\" is free, but others came before";
+                                             : "mutex \"%s\" is free, but other waiters come first";
   snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
 }
 

@@ -10,22 +10,22 @@
 
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
-  const char *how = "the door was open at the last search";
+  const char *how = "no writer held the lock at the last search";
   if (self->last.found == 0)
     how = "the broker had not answered yet";
   else if (self->last.busy)
-    how = "somebody writes, or waits to write";
+    how = "a writer holds the lock, or waits for it";
   else if (self->race.lost > 0)
-    how = "the door opens and shuts all the time";
+    how = "writers take and release the lock again and again";
   else if (self->own)
-    how = "the door is open, and being entered";
+    how = "no writer holds the lock, and it is being claimed";
   snprintf(out, AL_MESSAGE_SIZE, "%s", how);
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
-  const char *format = code == AL_TIMEOUT    ? "\"%s\" could not be read"
+  const char *format = code == AL_TIMEOUT    ? "\"%s\" could not be locked for reading"
                        : code == AL_DEADLOCK ? AL_RW_DEADLOCK
-                                             : "somebody writes \"%s\", or waits to write it";
+                                             : "a writer holds \"%s\", or waits for it";
   snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
 }
 

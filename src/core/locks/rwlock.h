@@ -45,7 +45,7 @@ typedef struct al_rw_acquire {
 } al_rw_acquire;
 
 /* For both kinds. */
-#define AL_RW_DEADLOCK "this very connection reads or writes \"%s\" already"
+#define AL_RW_DEADLOCK "this connection already reads or writes \"%s\""
 /* False: this session reads or writes already, and the operation has failed with AL_DEADLOCK. */
 bool al_rw_may_enter(al_acquire *self);
 void al_rw_search_begin(al_acquire *self);

@@ -33,7 +33,7 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   if (last->found == 0)
     snprintf(out, AL_MESSAGE_SIZE, "the broker had not answered yet");
   else if (last->busy + last->unavailable < last->found)
-    al_acquire_describe_free(self, "a slot", "free", out);
+    al_acquire_describe_free(self, "a slot", out);
   else
     snprintf(out, AL_MESSAGE_SIZE, "%d of %d held%s", last->busy, last->found, refusing);
 }
@@ -44,14 +44,14 @@ static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORD
   if (code == AL_TIMEOUT)
     snprintf(out, AL_ACQUIRE_WORDS, "no slot of \"%s\" came free", name);
   else if (code == AL_DEADLOCK)
-    snprintf(out, AL_ACQUIRE_WORDS, "all %d slots of \"%s\" are held by this very connection", view->found,
+    snprintf(out, AL_ACQUIRE_WORDS, "all %d slots of \"%s\" are already held by this connection", view->found,
              name);
   else if (code == AL_UNAVAILABLE)
     snprintf(out, AL_ACQUIRE_WORDS,
              "%d of %d slots of \"%s\" are refused by the broker; is a node down, or a policy in the way?",
              view->unavailable, view->found, name);
   else if (view->slot)
-    snprintf(out, AL_ACQUIRE_WORDS, "a slot of \"%s\" is free, but others came before", name);
+    snprintf(out, AL_ACQUIRE_WORDS, "a slot of \"%s\" is free, but other waiters come first", name);
   else
     snprintf(out, AL_ACQUIRE_WORDS, "all %d slots of \"%s\" are held", view->found, name);
 }

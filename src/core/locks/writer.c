@@ -28,24 +28,24 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   const char *how = "the broker had not answered yet";
   if (is_behind_door(self))
     how = ((const al_rw_acquire *)self)->met_readers
-              ? "somebody reads"
-              : "the door is shut behind this writer, and readers are being looked for";
+              ? "a reader holds the lock"
+              : "this writer keeps new readers out, and counts the readers that still hold the lock";
   else if (self->last.busy)
-    how = "somebody else writes, or waits to write";
+    how = "another writer holds the lock, or waits for it";
   else if (self->last.found > 0)
     how = NULL;
   if (how)
     snprintf(out, AL_MESSAGE_SIZE, "%s", how);
   else
-    al_acquire_describe_free(self, "the door", "open", out);
+    al_acquire_describe_free(self, "the write lock", out);
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
-  const char *format = code == AL_TIMEOUT     ? "\"%s\" could not be written"
+  const char *format = code == AL_TIMEOUT     ? "\"%s\" could not be locked for writing"
                        : code == AL_DEADLOCK  ? AL_RW_DEADLOCK
-                       : is_behind_door(self) ? "somebody reads \"%s\""
-                       : self->view.busy      ? "somebody else writes \"%s\", or waits to write it"
-                                              : "the door of \"%s\" is open, but others came before";
+                       : is_behind_door(self) ? "a reader holds \"%s\""
+                       : self->view.busy      ? "another writer holds \"%s\", or waits for it"
+                                              : "no writer holds \"%s\", but other waiters come first";
   snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
 }
 
@@ -64,9 +64,10 @@ static bool may_go_on(al_op *op) {
     return false;
   }
   if (op->session->prober->blocked)
-    al_op_fail(op, AL_BLOCKED,
-               "nobody can tell who reads \"%s\" while the broker reads no publishers (memory or disk alarm)",
-               self->resource->name);
+    al_op_fail(
+        op, AL_BLOCKED,
+        "the readers of \"%s\" cannot be counted while the broker reads no publishers (memory or disk alarm)",
+        self->resource->name);
   return !op->done;
 }
 
@@ -153,8 +154,8 @@ static void decide(al_op *op) {
   rw->met_readers = !nobody;
   if (rw->readers.answers[NOBODY] != AL_ANSWER_ABSENT)
     al_op_fail(op, AL_CONFLICT,
-               "whatever is sent to " AL_READERS_EXCHANGE
-               " arrives somewhere, so nobody can tell who reads \"%s\"; is there a policy with an "
+               "each message to " AL_READERS_EXCHANGE
+               " reaches a queue, so the readers of \"%s\" cannot be counted; is there a policy with an "
                "alternate-exchange?",
                rw->acquire.resource->name);
   else if (nobody && rw->is_sure)

@@ -53,13 +53,13 @@ static void judge(al_fill *fill, al_answer answer) {
     case AL_ANSWER_PRESENT:
       return;
     case AL_ANSWER_ABSENT:
-      give_up(fill, AL_NOT_FOUND, "somebody deleted it");
+      give_up(fill, AL_NOT_FOUND, "it was deleted");
       return;
     case AL_ANSWER_DENIED:
       give_up(fill, AL_REFUSED, fill->probes.text);
       return;
     case AL_ANSWER_UNAVAILABLE:
-      give_up(fill, AL_UNAVAILABLE, "the broker did not take them");
+      give_up(fill, AL_UNAVAILABLE, "the broker did not accept the messages");
       return;
     default:
       unknown(fill);

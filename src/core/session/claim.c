@@ -32,8 +32,8 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
 }
 
 static void tell_revoked(al_claim *claim) {
-  al_session_note(claim->session, false,
-                  "\"%s\" is asked for: an administrator asks its holder to release it", claim->queue);
+  al_session_note(claim->session, false, "an administrator asks the holder of \"%s\" to release it",
+                  claim->queue);
   al_session_alert(claim->session);
 }
 

@@ -146,7 +146,7 @@ bool al_op_needs(al_op *op, al_link *link) {
   if (al_link_is_lost(link))
     al_op_fail_link(op, link);
   else if (link->is_orphan)
-    al_op_fail(op, AL_CLOSED, "the connection whose prober this one asks by was closed");
+    al_op_fail(op, AL_CLOSED, "the connection that lends its prober to this one was closed");
   else /* not for an orphan: no transport would serve the connection, and nobody would close it */
     al_link_want(link);
   return false;
@@ -170,7 +170,7 @@ bool al_op_lost_prober(const al_op *op) {
 }
 
 static void expire(al_op *op) {
-  char words[AL_MESSAGE_SIZE] = "the time given was not enough";
+  char words[AL_MESSAGE_SIZE] = "the timeout has passed";
   if (op->timeout_text) op->timeout_text(op, words);
   al_op_fail(op, AL_TIMEOUT, "%s", words);
 }

@@ -32,7 +32,7 @@ bool al_probes_undecided(al_probes *batch, size_t index) {
   al_session *session = batch->op->session;
   const al_link *link = batch->is_passive ? &session->holder : session->prober;
   if (batch->answers[index] == AL_ANSWER_DENIED) {
-    al_op_fail(batch->op, AL_REFUSED, "the broker denies asking for queues: %s", batch->text);
+    al_op_fail(batch->op, AL_REFUSED, "this user may not ask for queues: %s", batch->text);
   } else if (batch->answers[index] == AL_ANSWER_UNKNOWN) {
     if (al_link_is_lost(link))
       al_op_fail_link(batch->op, link);

@@ -132,7 +132,7 @@ static void cancelled(al_drain *drain, const char *queue) {
     out(drain);
   else
     fail(drain, AL_LOST, queue,
-         "it was deleted, or its node went down, or what was taken from it was held for too long");
+         "it was deleted, or its node went down, or messages taken from it were held for too long");
 }
 
 static void method_arrived(al_drain *drain, const al_event *event) {

@@ -66,14 +66,14 @@ void al_drain_goal_explain(const al_drain_goal *drain_goal, const char *name, ch
   const al_drain *drain = &drain_goal->drain;
   int others = drain->consumers - 1, count = drain->count, number = drain_goal->number;
   if (drain_goal->goal == AL_DRAIN_GOAL_WHOLE)
-    snprintf(
-        out, AL_MESSAGE_SIZE,
-        "%d of %d permits of \"%s\" are held or lost: which of it shows when they are back, or when the %d "
-        "other consumers are gone",
-        number - count, number, name, others);
+    snprintf(out, AL_MESSAGE_SIZE,
+             "%d of %d permits of \"%s\" are held or lost: which of the two is known when they are back, or "
+             "when the %d "
+             "other consumers are gone",
+             number - count, number, name, others);
   else if (number == 0)
-    snprintf(out, AL_MESSAGE_SIZE, "queue \"%s\" has %d other consumers, who may hold permits", drain->queue,
-             others);
+    snprintf(out, AL_MESSAGE_SIZE, "queue \"%s\" has %d other consumers, which may hold permits",
+             drain->queue, others);
   else
     snprintf(out, AL_MESSAGE_SIZE,
              "only %d of %d permits could be taken from \"%s\", the others are held; nothing was removed",

@@ -57,7 +57,7 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
       al_claim_enter(claim, AL_CLAIM_GONE);
       break;
     case AL_CONSUMER_CANCELLED:
-      lose(permit, "its queue was deleted or is down, or the broker lets nobody keep it for so long");
+      lose(permit, "its queue was deleted or is down, or it was held for longer than the broker allows");
       break;
     case AL_CONSUMER_CLOSED:
       if (is_refusal)

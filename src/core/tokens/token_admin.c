@@ -35,7 +35,8 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_token_work *work = (const al_token_work *)op;
   if (al_admin_mutex_explain(&work->mutex, work->options.timeout, out)) return;
   if (!has_all_marks(work))
-    snprintf(out, AL_MESSAGE_SIZE, "somebody consumes from queue \"%s\", so its marks cannot be counted",
+    snprintf(out, AL_MESSAGE_SIZE,
+             "another client consumes from queue \"%s\", so its marks cannot be counted",
              work->queues.marks.queue);
   else
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(work->plan.action),
@@ -92,7 +93,7 @@ static void note_what_is_missing(const al_token_work *work) {
   if (mends_nothing && permits->exists && permits->consumers == 0 && permits->ready < work->plan.count)
     al_session_note(
         work->op.session, true,
-        "\"%s\" lacks %d of %d permits, and nobody is seen to hold them: repair() makes them anew",
+        "\"%s\" lacks %d of %d permits, and no consumer is seen that holds them: repair() makes them anew",
         work->name, work->plan.count - permits->ready, work->plan.count);
 }
 

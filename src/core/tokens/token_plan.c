@@ -27,8 +27,8 @@ static al_code judge_what_is_there(const al_token_plan *plan, const al_token_que
   }
   if (permits->exists && marks->exists && alters(plan) && permits->ready > plan->count) {
     snprintf(words, AL_MESSAGE_SIZE,
-             "of \"%s\" %d permits are free, more than the %d there are to be: repair() throws away those "
-             "that are too many",
+             "\"%s\" has %d free permits, more than the %d that it should have: repair() removes the "
+             "surplus",
              name, permits->ready, plan->count);
     return AL_CONFLICT;
   }

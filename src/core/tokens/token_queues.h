@@ -16,9 +16,10 @@
 
 /* Message about a queue of permits without a queue of marks. */
 #define AL_TOKEN_QUEUES_FOREIGN                                                                              \
-  "queue \"%s\" was made by other software, and nobody counts its permits: resize(n) makes it a semaphore "  \
+  "queue \"%s\" was made by other software, and has no count of its permits: resize(n) makes it a "          \
+  "semaphore "                                                                                               \
   "of "                                                                                                      \
-  "n as soon as nobody else consumes from it"
+  "n as soon as no other client consumes from it"
 
 typedef struct al_token_queues {
   al_op *op;

@@ -51,7 +51,7 @@ void al_token_semaphore_drop(al_token_semaphore *semaphore) {
 static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   bool has_come = op->step == handing_over;
   snprintf(out, AL_MESSAGE_SIZE,
-           has_come ? "a permit has come, and is being made sure of" : "every permit is taken");
+           has_come ? "a permit has come, and is being confirmed" : "every permit is taken");
 }
 
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
@@ -85,7 +85,7 @@ static void got(token_acquire *self) {
   const char *name = self->semaphore->name;
   self->op.lock = al_lock_new(&self->permit->claim, AL_LOCK_PERMIT, name, 0, AL_PROBE_AUTO);
   if (!self->op.lock) {
-    al_op_fail(&self->op, AL_NO_MEMORY, "a permit of \"%s\" was given back", name);
+    al_op_fail(&self->op, AL_NO_MEMORY, "a permit of \"%s\" was released again", name);
     return;
   }
   leave_permit(self);
@@ -98,7 +98,7 @@ static void fail(token_acquire *self, al_code code, const char *why) {
     al_op_fail(&self->op, code, "there is no token semaphore \"%s\"; an administrator creates it",
                semaphore->name);
   else
-    al_op_fail(&self->op, code, "nothing can be taken from \"%s\": %s", semaphore->queue, why);
+    al_op_fail(&self->op, code, "no permit can be taken from \"%s\": %s", semaphore->queue, why);
 }
 
 /* ---- trying again ----------------------------------------------------------------------------------------------- */
