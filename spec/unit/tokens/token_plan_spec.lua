@@ -96,12 +96,13 @@ describe("the plan of a token semaphore", function ()
 end)
 
 describe("the plan of a token semaphore with more free permits than marks", function ()
-  local words = 'of "images" 3 permits are free, more than the 2 there are to be: repair() throws away'
+  local words = '"images" has 3 free permits, more than the 2 that it should have: repair() removes the surplus'
   run{
     { "is none", semaphore(3, 2), "add", 1, code = "conflict", words = words },
     { "is none", semaphore(3, 2), "remove", 1, code = "conflict", words = words },
     { "is none", semaphore(3, 2), "resize", 2, code = "conflict", words = words },
-    { "is none, if there are no marks", semaphore(1, 0), "resize", 2, code = "conflict", words = "the 0 there are" },
+    { "is none, if there are no marks", semaphore(1, 0), "resize", 2, code = "conflict",
+      words = "more than the 0 that it should have" },
     { "is not to make it again", semaphore(3, 2), "create", 3, code = "exists", words = "has 2 permits already" },
     { "is to mend it", semaphore(3, 2), "repair", nil, way = "mends", count = 2, target = 2 },
     { "is to delete it", semaphore(3, 2), "destroy", nil, way = "deletes", count = 2 },
