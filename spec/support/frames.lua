@@ -23,7 +23,7 @@ local frames = {}
 
 local pack, unpack = lua53.pack, lua53.unpack
 
---- What a client sends first.
+--- The protocol header, which a client sends first.
 frames.header = "AMQP\0\0\9\1"
 
 local METHOD, HEADER, BODY, HEARTBEAT, FRAME_END = 1, 2, 3, 8, 0xCE

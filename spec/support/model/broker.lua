@@ -359,7 +359,7 @@ function Broker:go_on()
   end
 end
 
---- Denies read permission to everybody, or grants it again.
+--- Denies read permission to all clients, or grants it again.
 function Broker:deny(is_on)
   self.denies = is_on
   self.world:note("broker", is_on and "lets nobody consume" or "lets everybody consume")

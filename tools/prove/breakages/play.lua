@@ -15,7 +15,7 @@ local MODULES, FILE, SECONDS, BASE, PATCH = arg[1], arg[2], tonumber(arg[3]), to
 package.cpath = MODULES .. "/?.so;" .. package.cpath
 local stories = require "spec.support.model.stories"
 
--- What the head of a patch says about the words by which it must be caught.
+-- The words by which a story must catch the breakage, from the head of the patch.
 local function words_of(patch)
   local words = {}
   for line in io.lines(patch) do
