@@ -118,7 +118,8 @@ local function specs(driver_it, option, until_true_there)
   local faults = {
     { "throws", function() error("the vault is shut", 0) end,
       "the function for the URL raised an error: the vault is shut" },
-    { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end, "raised an error: a table" },
+    { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end,
+      "raised an error: a table" },
     { "says why it has none", function() return nil, "the vault is shut" end, "returned none: the vault is shut" },
     { "gives nothing", function() end, "returned nothing, not a URL" },
     { "gives a number", function() return 5672 end, "returned a number, not a URL" },
