@@ -34,9 +34,9 @@ end
 --- Begins an operation by begin(...), waits for it and returns its result, or nil, message, code.
 --
 -- If the driver cannot wait here, the operation is not begun, and the caller can try elsewhere. An error raised while
--- waiting (an interrupt, or an error in `on_wait`) abandons the operation before it goes on: each claim of the operation
--- is undone. Closing the coroutine that waits does so as well, and so does Lua when it runs out of memory; that is
--- returned as `no_memory`.
+-- waiting (an interrupt, or an error in `on_wait`) abandons the operation before it goes on: each claim of the
+-- operation is undone. Closing the coroutine that waits does so as well, and so does Lua when it runs out of memory;
+-- that is returned as `no_memory`.
 local function await(driver, on_wait, begin, ...)
   if driver.check then
     local wrong, code = driver.check()
