@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Acquiring, whatever it is: the same options, the same waiting, the same lock object, the same `with`. What is
--- acquired is an object with a `_connection` and a `_core`; `method` is the core object's method that begins the
--- operation, and also what people call.
+--- Acquiring a lock of any kind: the same options, the same waiting, the same lock object, the same `with`. `self` is
+-- an object with a `_connection` and a `_core`. `method` is the method of the core object that begins the operation,
+-- and the name of the public method.
 local await = require "amqplocks.waiting.await"
 local lock = require "amqplocks.lock"
 local memory = require "amqplocks.compat.no_memory"
@@ -22,17 +22,17 @@ local schema = {
 }
 
 ---@class amqplocks.AcquireOptions
----@field timeout? number seconds; none: until it is had or the broker is lost; 0: once, without waiting
----@field fair? boolean never before those who wait already (false)
----@field priority? integer -32768 to 32767; those who wait with a higher one are served first (0)
----@field poll? number seconds between looks of its own, for what comes free without a sign (5)
+---@field timeout? number seconds; none: until it is acquired or the broker is lost; 0: try once, do not wait
+---@field fair? boolean do not overtake clients that already wait (false)
+---@field priority? integer -32768 to 32767; waiters with a higher priority are served first (0)
+---@field poll? number seconds between rechecks, which find locks released without a notice (5)
 ---@field on_wait? fun(seconds: number, reason: string) called when waiting starts and about every second, with the
----  seconds waited and how things stand, such as "3 of 3 held"
+---  seconds waited and the reason, such as "3 of 3 held"
 
 local NONE = {}
 local ONCE = { timeout = 0 }
 
--- For whoever asked; what he does not get is given back by the caller.
+-- Passes the lock to the caller of acquire. If that fails, acquire() releases it.
 local function hand_over(connection, core_lock)
   local held = lock.new(connection, core_lock)
   local fine, is_his, message, code = pcall(lock.hand_over, held)
@@ -50,7 +50,7 @@ local function acquire(self, method, opts)
   local fine, held
   fine, held, message, code = pcall(hand_over, connection, core_lock)
   if fine and held then return held end
-  core_lock:drop() -- or it would be held until it is collected
+  core_lock:drop() -- otherwise it would be held until it is collected
   if driver.mind then pcall(driver.mind) end
   if fine then return nil, message, code end
   if held == memory.ERROR then return memory.none() end
@@ -59,21 +59,21 @@ end
 
 local acquiring = {}
 
---- Options of what is held by an exclusive queue.
+--- Options of locks that are held by an exclusive queue.
 acquiring.resource_schema = {
   max_attempts = checks.whole(1, 1000),
   probe = checks.one_of("auto", "publish", "passive"),
 }
 
---- Now or not at all.
----@param opts? {} there are none: one that is given throws
+--- Acquires without waiting.
+---@param opts? {} there are none: any option raises an error
 ---@return amqplocks.Lock|nil, string? message, string? code
 function acquiring.try(self, method, opts)
   if opts ~= nil then options.check(opts, NONE, "try_" .. method) end
   return acquire(self, method, ONCE)
 end
 
---- `where` is what callers call it, for errors; nil: `method`.
+--- Acquires, and waits for that. `where` is the name of the public method, for errors; nil: `method`.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code
 function acquiring.acquire(self, method, opts, where)
@@ -81,7 +81,7 @@ function acquiring.acquire(self, method, opts, where)
   return acquire(self, method, opts or NONE)
 end
 
---- `where` is what people call this one.
+--- Acquires, calls the function and releases. `where` is the name of the public method, for errors.
 ---@param ... any an optional table of options, the function, and further arguments for it
 function acquiring.with(self, method, where, ...)
   return scope.with(where, acquiring.acquire, self, method, ...)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The administration of a persistent semaphore. Every change is made under the semaphore's administration mutex; a
+--- The administration of a persistent semaphore. Every change is made under the semaphore's administration mutex. A
 -- second administrator waits for the first, within its `timeout`.
 local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
@@ -21,10 +21,10 @@ local schema = {
 
 ---@class amqplocks.AdminOptions
 ---@field queue_type? "classic"|"quorum" of slots that are created ("classic")
----@field overshoot? integer strays deleted in this many places past the last slot (0)
----@field timeout? number seconds for the whole action, waiting for another administrator included (30)
+---@field overshoot? integer delete strays in this many places past the last slot (0)
+---@field timeout? number seconds for the whole action, including the wait for another administrator (30)
 ---@field wait? number seconds to wait, after a removal or in revoke, for the holders (0: do not wait)
----@field revoke? boolean after a removal, and in wait_released: ask the holders to let go (false)
+---@field revoke? boolean after a removal, and in wait_released: ask the holders to release (false)
 ---@field ascending? boolean delete from the lowest slot upwards (false; "Swiss Cheese Semaphores")
 
 ---@class amqplocks.Admin
@@ -56,9 +56,10 @@ function Admin:create(slots, opts) return administer(self, "create", opts, optio
 ---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", …
 function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
 
---- "Removing Slots", down to none. Who holds them keeps them: with `revoke = true` the holders are asked to let go,
--- once, or with `wait` again and again until they have. The slots are removed even if that ends with "timeout",
--- "blocked" (an alarm: somebody could not be asked) or "refused" (no permission to publish). So for resize and destroy.
+--- "Removing Slots", down to none. Holders keep their locks. With `revoke = true` the holders are asked once to
+-- release; with `wait`, too, they are asked again until they have released. The slots are removed even if that ends
+-- with "timeout", "blocked" (a holder could not be asked because of an alarm) or "refused" (no permission to publish).
+-- The same holds for resize and destroy.
 --
 --     assert(admin:remove(2, { revoke = true, wait = 60 }))
 ---@param slots integer how many fewer, at least 1
@@ -66,19 +67,20 @@ function Admin:add(slots, opts) return administer(self, "add", opts, options.slo
 ---@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", "squatted", …
 function Admin:remove(slots, opts) return administer(self, "remove", opts, options.slots(slots, 1, "remove")) end
 
---- Makes it this many slots, whatever there was: creates, adds, removes, fills gaps, clears strays.
+--- Sets the number of slots, whatever exists: creates, adds, removes, fills gaps, deletes strays.
 ---@param slots integer 0 or more
 ---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, string? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
---- "Destroying the Semaphore", strays included.
+--- "Destroying the Semaphore", including strays.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_found", …
 function Admin:destroy(opts) return administer(self, "destroy", opts) end
 
---- Declares what is missing between the first slot and the last, and makes up for tokens that the doorbell has lost. A
--- doorbell that version 0.1.0 made as a quorum queue is replaced while no slot is held.
+--- Declares the slots that are missing between the first and the last. Replaces tokens that the doorbell (the queue
+-- whose messages, the tokens, wake waiters) has lost. Replaces a doorbell that version 0.1.0 made as a quorum queue,
+-- while no slot is held.
 ---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the
 ---  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
@@ -89,16 +91,16 @@ function Admin:repair(opts) return administer(self, "repair", opts) end
 ---@return integer|nil slots 0 if there is no semaphore, string? message, string? code "conflict" (one is missing), …
 function Admin:slots(opts) return administer(self, "slots", opts) end
 
---- Every slot up to the last that exists or is held: { { exists = true, held = false }, … }
+--- Returns every slot up to the last that exists or is held: { { exists = true, held = false }, … }
 ---@param opts? amqplocks.AdminOptions
 ---@return { exists: boolean, held: boolean }[]|nil, string? message, string? code
 function Admin:status(opts) return administer(self, "status", opts) end
 
---- "Waiting on Lock Holders": waits until none of these slots is held. With `revoke = true` every look asks the holders
--- to let go.
+--- "Waiting on Lock Holders": waits until none of these slots is held. With `revoke = true` every check asks the
+-- holders to release.
 ---@param slots integer[]
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "timeout" (the message names who is still held), …
+---@return true|nil, string? message, string? code "timeout" (the message names the slots still held), …
 function Admin:wait_released(slots, opts)
   slots = options.argument(slots, checks.list, "slots", "wait_released")
   for _, slot in ipairs(slots) do
@@ -109,12 +111,13 @@ function Admin:wait_released(slots, opts)
   return begin(self, "wait_released", self.name, options.merge(self._options, opts), slots)
 end
 
---- Asks whoever holds a slot to let go; its lock:revoked() is then true. Nothing is taken away, and nobody has to obey.
--- Without `wait` it asks once. With `wait`, of this call or of conn:admin, it asks again and again until the slot is
--- not held, for so many seconds. On a slot that exists, whoever takes it meanwhile is asked as well: to free one for
--- good, remove it with `revoke`. A slot that was removed, and is still held, can be revoked too.
+--- Asks the holder of a slot to release; its lock:revoked() is then true. The holder keeps the lock until it releases,
+-- and need not release. Without `wait` the holder is asked once. With `wait`, of this call or of conn:admin, it is
+-- asked again until the slot is not held, for `wait` seconds. A client that takes an existing slot meanwhile is asked
+-- as well: to free a slot for good, remove it with `revoke`. A slot that was removed and is still held can be revoked,
+-- too.
 --
---     local asked, err, code = admin:revoke(3)     -- true: somebody was asked. code "not_held": nobody holds it
+--     local asked, err, code = admin:revoke(3)     -- true: a holder was asked. code "not_held": there is none
 --     local free, err, code = admin:revoke(3, { wait = 60 })
 ---@param slot integer
 ---@param opts? amqplocks.AdminOptions

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A connection to a broker, on which locks live.
+--- A connection to a broker. Locks live on it.
 local admin = require "amqplocks.admin"
 local await = require "amqplocks.waiting.await"
 local close = require "amqplocks.waiting.close"
@@ -24,8 +24,8 @@ function metatable.__tostring(self)
   return ("amqplocks.connection (%s, %s)"):format(self._session:name(), state)
 end
 
---- Releases every lock of this connection and closes it; waits for the broker at most the connection's `timeout`.
--- Idempotent, and never throws.
+--- Releases every lock of this connection and closes it. Waits for the broker at most the connection's `timeout`.
+-- Idempotent. Never raises an error.
 ---@return true
 function Connection:close()
   if not self._closed then
@@ -38,60 +38,65 @@ end
 
 function metatable.__close(self) self:close() end
 
---- Has fn(lock, code, message) called once for every lock of this connection that is lost before it was let go of,
--- with what lock:held() says of it: by a call that may wait, and only there; by the next one if it was lost meanwhile,
--- also if that is release, the end of `with` or of a block, or close. fn may call what it likes, also of this
--- connection. Until it has returned it is not called again, also while it yields: a loss that another coroutine finds
--- meanwhile is told after that, and the release, `with` or close that has found it returns first. An error in it ends
--- the call it was made from, which then leaves nothing held; the end of a block and close ignore it.
----@param fn (fun(lock: amqplocks.Lock, code: "lost", message: string))|nil|false nil or false: nobody is told
+--- Registers fn(lock, code, message). It is called once for every lock of this connection that is lost before its
+-- release, with the code and message of lock:held().
+--
+-- fn is called only inside a call that may wait. For a lock that was lost between two calls this is the next one, also
+-- if that is release, the end of `with` or of a block, or close. fn may call any function, also of this connection.
+--
+-- fn is not called again until it has returned, also while it yields. A loss that another coroutine finds meanwhile is
+-- reported after that, and the release, `with` or close that has found it returns first.
+--
+-- An error in fn ends the call that called it; that call then leaves nothing held. The end of a block and close ignore
+-- the error.
+---@param fn (fun(lock: amqplocks.Lock, code: "lost", message: string))|nil|false nil or false: losses are not reported
 function Connection:on_lost(fn)
   if fn then options.argument(fn, options.checks.callable, "the callback", "on_lost") end
   self._driver.losses:on(fn or nil)
 end
 
---- For loops that wait for many things, among them cqueues.poll: a descriptor that becomes readable when a lock of this
--- connection is lost or asked back, and silent again with the next call that may wait. Nothing else may be done with
--- it; it is gone when the connection is closed, so take it out of the loop before that.
+--- Returns a descriptor for event loops, among them cqueues.poll. It becomes readable when a lock of this connection is
+-- lost or revoked. The next call that may wait makes it unreadable again. Only poll it. Closing the connection closes
+-- the descriptor, so remove it from the loop before that.
 ---@return integer|nil fd nil: the connection was closed, or this process is a child of the one that opened it
 function Connection:pollfd() return self._session:pollfd() end
 
---- What to wait for.
+--- The events to poll the descriptor for.
 ---@return "r"
 function Connection:events() return "r" end -- luacheck: no self
 
---- In how many seconds the connection wants a call that may wait.
----@return number|nil seconds nil: it does not, as its thread keeps it alive, or it holds no locks
+--- Returns in how many seconds the program must make a call that may wait.
+---@return number|nil seconds nil: no call is needed, as the thread serves the connection, or it holds no locks
 function Connection:timeout() return self._session:timeout() end
 
---- A semaphore that an administrator has created ("Lock Clients"). Asks the broker nothing.
+--- A semaphore that an administrator has created ("Lock Clients"). Does not ask the broker.
 ---@param name string up to 230 bytes of UTF-8, no control characters, not starting with "amq."
 ---@param opts? { strategy?: "ascending"|"random"|"last", max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
 ---@return amqplocks.Semaphore
 function Connection:semaphore(name, opts) return semaphore.new(self, options.name(name, "semaphore"), opts) end
 
---- The administration of a semaphore ("Lock Administration"). Asks the broker nothing.
+--- The administration of a semaphore ("Lock Administration"). Does not ask the broker.
 ---@param name string
 ---@param opts? amqplocks.AdminOptions defaults for each of its calls
 ---@return amqplocks.Admin
 function Connection:admin(name, opts) return admin.new(self, options.name(name, "admin"), opts) end
 
---- A token semaphore: the messages of a queue are its permits. Asks the broker nothing.
+--- A token semaphore: the messages of a queue are its permits. Does not ask the broker.
 ---@param name string as for conn:semaphore
----@param opts? { queue_type?: "classic"|"quorum" } what its queue is, or is to be ("classic")
+---@param opts? { queue_type?: "classic"|"quorum" } the type of its queue, which is created with it ("classic")
 ---@return amqplocks.TokenSemaphore
 function Connection:token_semaphore(name, opts)
   return token_semaphore.new(self, options.name(name, "token_semaphore"), opts)
 end
 
---- A mutex. Asks the broker nothing.
+--- A mutex. Does not ask the broker.
 ---@param name string as for conn:semaphore
 ---@param opts? { persistent?: boolean, max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
----  `persistent` (false): it must be created, and can be destroyed and revoked
+---  `persistent` (false): the mutex must be created, and can be destroyed and revoked
 ---@return amqplocks.Mutex
 function Connection:mutex(name, opts) return mutex.new(self, options.name(name, "mutex"), opts) end
 
---- A readers–writer lock. Asks the broker nothing.
+--- A readers–writer lock. Does not ask the broker.
 ---@param name string as for conn:semaphore
 ---@param opts? { max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
 ---@return amqplocks.RWLock
@@ -118,7 +123,7 @@ local function open(session, driver)
   return nil, message, code
 end
 
---- Opens a session's holder connection, unless its driver does so when it is first needed.
+--- Opens a session's holder connection, unless the driver opens it at its first use.
 ---@return amqplocks.Connection|nil, string? message, string? code
 function connection.open(session, driver) return memory.results(pcall(open, session, driver)) end
 

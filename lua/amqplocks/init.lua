@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Distributed semaphores held in RabbitMQ.
+--- Distributed locks held in RabbitMQ: semaphores, mutexes and readers–writer locks.
 --
--- Misuse (a wrong type, an unknown option, a bad name) throws. Everything else that can go wrong is returned as
--- nil, message, code: the message is for people and begins with the code, the code is for programs. Times are seconds.
+-- Programming errors (a wrong type, an unknown option, a bad name) raise an error. All other failures are returned as
+-- nil, message, code. The message is for people and begins with the code; the code is for programs. Times are seconds.
 --
 --     local amqplocks = require "amqplocks"
 --     local conn = assert(amqplocks.connect("amqp://guest:guest@localhost"))
@@ -45,19 +45,19 @@ local schema = {
   },
 }
 
--- An empty one is none, as elsewhere in environments.
+-- An empty variable counts as unset, as is usual.
 local function url_of_environment()
   local url = os.getenv "AMQP_URL"
   return url ~= "" and url or nil
 end
 
--- Whoever did not write a URL is told where it comes from.
+-- Messages about a URL from the environment name the variable.
 local function settings_of(url)
   if url == nil then return urls.settings(url_of_environment(), "AMQP_URL: ") end
   return urls.settings(url)
 end
 
--- Opens nothing yet.
+-- Opens no connection yet.
 local function new(url, opts)
   local settings = settings_of(url)
   for _, name in ipairs { "name", "heartbeat", "timeout", "tls", "order" } do settings[name] = opts[name] end
@@ -73,16 +73,16 @@ end
 ---@param url? string|string[]|fun(): string|string[]|nil, string? amqp:// or amqps://, by RabbitMQ's URI specification
 ---  and query parameters; by default the environment's AMQP_URL if that is not empty, else
 ---  amqp://guest:guest@localhost:5672. A list, or commas between hosts, names nodes of one cluster. A function is
----  called before each connection, and returns a URL or a list; nil and why, if it has none
+---  called before each connection, and returns a URL or a list, or nil and the reason
 ---@param opts? { name?: string, heartbeat?: integer, timeout?: number, order?: "listed"|"random",
 ---  driver?: "native"|"cqueues"|"luv"|"resty"|table, shared?: boolean,
 ---  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
 ---  verify?: boolean, server_name?: string },
 ---  on_lost?: false|fun(lock: amqplocks.Lock, code: "lost", message: string) }
----  `driver`: whose sockets to use, by default those that suit the place; a table: see docs/drivers.md
----  `order` ("listed"): in which order the nodes of a list are tried
+---  `driver`: the sockets to use; by default resty in nginx, native elsewhere; a table: see docs/drivers.md
+---  `order` ("listed"): the order in which the nodes of a list are tried
 ---  `shared`: in nginx, over the connection of the worker
----  `log` is told of connections opened and lost, of locks lost and of alarms, from inside calls that may wait;
+---  `log` is called for connections opened and lost, locks lost and alarms, inside calls that may wait;
 ---  `on_lost`: see conn:on_lost
 ---@return amqplocks.Connection|nil, string? message, string? code "url", "auth", "vhost", "unreachable", "tls",
 ---  "protocol", "limit", "conflict"

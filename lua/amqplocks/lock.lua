@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock held. It belongs to its connection; this object owns it.
+--- A held lock. It lives on its connection. This object owns it: when the object is collected, the lock is released.
 local await = require "amqplocks.waiting.await"
 local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
@@ -10,9 +10,9 @@ local pcall = require("amqplocks.compat.pcall").pcall
 local type = type -- held() and revoked() are called very often
 
 ---@class amqplocks.Lock
----@field kind "slot"|"mutex"|"permit"|"read"|"write" what is held
----@field name string of the semaphore, mutex or lock
----@field slot integer|nil which slot, of a persistent semaphore
+---@field kind "slot"|"mutex"|"permit"|"read"|"write" the kind of lock
+---@field name string of the semaphore, mutex or readers–writer lock
+---@field slot integer|nil the slot of a persistent semaphore
 ---@field ticket string 16 hexadecimal digits, different for every lock ever taken
 ---@field acquired_at number seconds since the epoch, by this machine's clock
 local Lock = {}
@@ -24,16 +24,16 @@ function metatable.__tostring(self)
   return ('amqplocks.lock ("%s", %s, %s)'):format(self.name, what, held and "held" or code)
 end
 
---- Is it still ours, as far as this process can know without asking? No I/O.
+--- Returns whether the lock is still held, as far as this process knows without asking the broker. No I/O.
 ---@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
 function Lock:held()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "held") end
   return self._core:held()
 end
 
---- Did an administrator ask for it back? Nobody takes it away: it is held until it is released, which is what a holder
--- that reads true should do as soon as it can. Once true it stays true. No I/O: while the program computes, the
--- connection's own thread takes note of the request.
+--- Returns whether an administrator has asked the holder to release. The lock stays held until it is released. A holder
+-- should release as soon as it can after true. Once true, it stays true. No I/O: while the program computes, the
+-- connection's own thread receives the request.
 --
 --     while lock:held() and not lock:revoked() and work_is_left() do work_a_little() end
 ---@return boolean revoked
@@ -42,8 +42,8 @@ function Lock:revoked()
   return self._core:revoked()
 end
 
---- For who tells of losses: what held() says of a lock that was lost, also once it was released; nil: it was not, or it
--- was let go of before.
+--- For the reports of losses: the message of held() for a lock that was lost, also after its release. nil: it was not
+-- lost, or it was released before.
 ---@return string? message
 function Lock:_loss() return self._core:loss() end
 
@@ -51,8 +51,8 @@ local function ask(self, method) return await(self._connection._driver, nil, sel
 
 local ROUNDS = 3
 
---- Asks the broker ("Verifying a Held Lock"); one round trip, or some more if answers are so late that they prove
--- nothing. Who comes to the answer late, after other coroutines, asks again as well.
+--- Asks the broker whether the lock is held ("Verifying a Held Lock"). It takes one round trip, or some more if an
+-- answer is so late that it proves nothing. It also asks again if this coroutine gets the answer late, after others.
 ---@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held",
 ---  "unreachable", "suspect" (late each time)
 function Lock:verify()
@@ -66,20 +66,20 @@ function Lock:verify()
   return nil, message, code
 end
 
---- Lets it go ("Relinquishing a Lock") and waits until the broker says so. If it is found lost, conn:on_lost's function
--- is called before this returns, unless that was told before. While a call of that function yields in another
--- coroutine, this returns first, and the function is called when that call has returned.
+--- Releases the lock ("Relinquishing a Lock") and waits for the broker's confirmation. If the lock is found lost,
+-- conn:on_lost's function is called before this returns, unless the loss was reported before. If a call of that
+-- function yields in another coroutine, this returns first, and the function is called after that call has returned.
 ---@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
   local driver = self._connection._driver
   if driver.catch_up then driver.catch_up() end
   local released, message, code = ask(self, "release")
-  if code ~= "phase" then driver.losses:forget(self) end -- it was begun, and so the lock let go of
+  if code ~= "phase" then driver.losses:forget(self) end -- the release has begun
   if released then self._is_released = true end
   return released, message, code
 end
 
---- For who could not find out, when it was released, that it was not lost before: it counts as lost.
+--- Counts the lock as lost. For a caller that could not prove, at its release, that it was not lost before.
 ---@param message string
 function Lock:_count_as_lost(message)
   local losses = self._connection._driver.losses
@@ -87,7 +87,7 @@ function Lock:_count_as_lost(message)
   losses:tell()
 end
 
---- For those who end what it belongs to: lets it go without waiting.
+--- Releases the lock without waiting. For the end of its connection or request.
 function Lock:_let_go() self._core:let_go() end
 
 local function leave(self)
@@ -101,10 +101,10 @@ local function learn(self)
   self.ticket, self.acquired_at, self.kind = select(3, self._core:info())
 end
 
---- Turns writing into reading ("write" into "read"), with no gap in which another writer fits; nothing if it reads
--- already. The lock has then another ticket.
----@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit", "suspect" (who
----  asked came too late to every answer): `lock.kind` tells whether it still writes
+--- Turns a write lock into a read lock. No other writer gets the lock in between. Does nothing to a read lock. The lock
+-- has another ticket afterwards.
+---@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit", "suspect"
+---  (every answer was handled too late): `lock.kind` tells whether it is still a write lock
 function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
@@ -112,14 +112,14 @@ function Lock:downgrade()
   local fine, done, message, code = pcall(guard.unless_closed, learn, ask, self, "downgrade")
   local knows = pcall(learn, self) -- also when it was interrupted
   if not fine then return memory.results(false, done) end
-  if not knows then return memory.none() end -- it can be asked for again: what reads already stays as it is
+  if not knows then return memory.none() end -- the caller can call it again: a read lock stays as it is
   if done and not self:held() then return self:verify() end
   return done, message, code
 end
 
--- At the end of its scope: like release, but errors are not thrown, as they would hide the scope's own. Whoever kept
--- the lock may go on asking it. In a coroutine that is being closed nothing can wait in a loop: then it is let go of
--- without waiting. After a release that has succeeded, as at the end of `with`, there is nothing left to do.
+-- At the end of its scope: like release, but no error is raised, as it would hide the scope's own. The object can be
+-- used further. A coroutine that is being closed cannot wait in a loop: there the lock is released without waiting.
+-- After a successful release, as at the end of `with`, it does nothing.
 function metatable.__close(self)
   if self._is_released then return end
   pcall(self.release, self)
@@ -130,7 +130,7 @@ methods.check(Lock, "lock", { held = true, revoked = true })
 
 local lock = {}
 
---- A lock that was had, for somebody who does not know it yet.
+--- The object for a lock that was acquired. Its caller does not have it yet.
 function lock.new(connection, core_lock)
   local slot, name, ticket, acquired_at, kind = core_lock:info()
   local self = setmetatable({
@@ -142,9 +142,9 @@ function lock.new(connection, core_lock)
   return self
 end
 
---- It was certain when it was had. Whoever waited comes to it in his turn, after `on_wait` or other coroutines, and it
--- may be lost by then. What is held is his, even if its slot was removed meanwhile. If his coroutine is closed while
--- that is asked, it is nobody's.
+--- Makes sure that the lock is held when its caller gets it. It was held when it was acquired, but the caller runs
+-- later, after `on_wait` or other coroutines, and the lock may be lost by then. A lock that is held is handed over even
+-- if its slot was removed meanwhile. If the coroutine is closed during the question, the lock is released.
 ---@return true|nil, string? message, string? code
 function lock.hand_over(self)
   local held, message, code = self:held()
@@ -156,7 +156,7 @@ function lock.hand_over(self)
     self._connection._driver.losses:watch(self)
     return true
   end
-  if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- as nobody else could
+  if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- by conn:close()
   return nil, message, code
 end
 

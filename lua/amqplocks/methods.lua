@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Methods that are called with a dot instead of a colon, `conn.mutex("db")`, say so.
+--- Methods called with a dot instead of a colon, as in `conn.mutex("db")`, raise an error that says so.
 local methods = {}
 
---- Throws. `what` is the word for the object in front of the colon.
+--- Raises the error. `what` is the word for the object before the colon.
 function methods.misused(what, name)
   error(("%s: must be called with a colon, %s:%s(…), not with a dot"):format(name, what, name), 0)
 end
@@ -16,8 +16,8 @@ local function checked(class, what, name, method)
   end
 end
 
---- Puts a check before each public method of a class, but for those in `but`, which are too fast for that and check
--- themselves. Objects have their class as `_class`; what passes calls on to an object has it, too.
+--- Puts a check before each public method of a class. The methods in `but` are called too often for that, and check
+-- themselves. Objects have their class as `_class`; an object that forwards calls to another one has it, too.
 function methods.check(class, what, but)
   class._class = class
   for name, method in pairs(class) do

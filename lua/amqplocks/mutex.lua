@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The mutex: one owner. By default nobody has to create it, and nothing of it is there while nobody holds it. With
--- `persistent = true` it is the first slot of the semaphore that conn:semaphore and conn:admin know by its name, and
--- that should have no other: there when it was created, and not there when it was destroyed.
+--- The mutex: mutual exclusion, one holder. By default it need not be created, and exists in the broker only while it
+-- is held. With `persistent = true` it is the first slot of the semaphore that conn:semaphore and conn:admin know by
+-- its name, and that should have no other slot. It exists from its creation until it is destroyed.
 local acquiring = require "amqplocks.acquiring"
 local admin = require "amqplocks.admin"
 local methods = require "amqplocks.methods"
@@ -21,19 +21,19 @@ function metatable.__tostring(self)
   return ('amqplocks.mutex ("%s"%s)'):format(self.name, self.persistent and ", persistent" or "")
 end
 
---- Takes it, or returns at once.
----@param opts? {} there are none: one that is given throws
+--- Takes the mutex, without waiting for it.
+---@param opts? {} there are none: any option raises an error
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "refused", "unreachable", "squatted",
----  "limit", "closed", "lost" or "suspect" (before it could be handed over); persistent: "not_found", "unavailable"
+---  "limit", "closed", "lost" or "suspect" (before the caller got it); persistent: "not_found", "unavailable"
 function Mutex:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
---- Takes it, waiting as semaphore:acquire does.
+--- Takes the mutex, and waits for it as semaphore:acquire does.
 ---@param opts? amqplocks.AcquireOptions
----@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock" (this very connection holds it), and
+---@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock" (this connection holds it), and
 ---  those of try_acquire but "busy"
 function Mutex:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
---- Calls fn(lock, …) while holding it, and returns true and then its results; see semaphore:with.
+--- Calls fn(lock, …) while holding the mutex, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function Mutex:with(...) return acquiring.with(self, "acquire", "with", ...) end
@@ -51,17 +51,17 @@ local function one(...)
   return ...
 end
 
---- Creates it. Only persistent.
+--- Creates a persistent mutex.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "exists", and those of admin:create
 function Mutex:create(opts) return one(administer(self, "create", 1, opts)) end
 
---- Destroys it. Whoever holds it keeps it until letting go. Only persistent.
+--- Destroys a persistent mutex. Its holder keeps it until the release.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_found", and those of admin:destroy
 function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 
---- Asks whoever holds it to let go; see admin:revoke. Only persistent.
+--- Asks the holder of a persistent mutex to release; see admin:revoke.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_held", and those of admin:revoke
 function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end

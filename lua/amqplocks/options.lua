@@ -1,20 +1,20 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Checks of what people give: arguments and options. What is wrong throws, naming itself; nothing asks the broker.
+--- Checks arguments and options of callers. A wrong one raises an error that names it. Nothing here asks the broker.
 local core = require "amqplocks.core"
 
 local options = {}
 
 local function is_finite(value) return value == value and value ~= math.huge and value ~= -math.huge end
 
--- Each check takes a value and returns nil if it is fine, else what it must be. What it returns besides nil is to be
--- used instead of the value.
+-- Each check takes a value. It returns nil if the value is fine, otherwise what it must be. A second result, after nil,
+-- replaces the value.
 local checks = {}
 
 function checks.string(value) return type(value) ~= "string" and "a string" or nil end
 
---- What C has so much room for, and reads up to the first NUL.
+--- A text for C, which has room for `most` bytes and reads up to the first NUL.
 function checks.text(most)
   return function(value)
     if type(value) ~= "string" or #value > most or value:find("\0", 1, true) then
@@ -38,7 +38,7 @@ function checks.timeout(value)
   return checks.seconds(value) or value == 0 and "more than 0 seconds" or nil
 end
 
---- A list without holes, and nothing else in it. What it inherits counts.
+--- A list without holes and without other keys. Elements from its metatable count.
 function checks.list(value)
   if type(value) ~= "table" then return "a list of slots" end
   local list, most = {}, core.slots_max
@@ -80,14 +80,14 @@ options.checks = checks
 
 local SHOWN = 60 -- bytes
 
--- A URL, or what may be one, without user and password: those stand before its last "@".
+-- A text that may be a URL, without user and password: those are before its last "@".
 local function without_secrets(text)
   local place = text:match "^.*(@.*)$"
   if not place then return text end
   return (text:match "^[Aa][Mm][Qq][Pp][Ss]?://" or "") .. "…" .. place
 end
 
--- A value in words, for errors: on one line, not all of what is long, and without a password.
+-- Describes a value for errors: on one line, shortened, and without a password.
 local function show(value)
   local fine, text = pcall(tostring, value)
   if not fine or type(text) ~= "string" then return "a " .. type(value) end
@@ -103,7 +103,7 @@ local function copy_of(given)
   return copy
 end
 
--- What a table with a metatable says is asked for once, so that what is checked is what is used.
+-- A table with a metatable is read once, so that the values that are checked are the values that are used.
 local function plain(given, schema)
   if getmetatable(given) == nil then return given end
   local copy = copy_of(given)
@@ -111,13 +111,13 @@ local function plain(given, schema)
   return copy
 end
 
---- Throws unless every option is known and of the right kind; gives what to use. `where` names the call or the table.
+--- Raises an error unless every option is known and valid. Returns the options to use. `where` names the call or table.
 function options.check(given, schema, where)
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(where, show(given)), 0)
   end
   local asked = plain(given, schema)
-  local taken = asked -- not copied without need: where there is no memory, what may wait says so, and does not throw
+  local taken = asked -- no needless copy: without memory, calls that may wait must return an error, not raise one
   for key, value in next, asked do
     local check = schema[key]
     if not check then error(("%s: unknown option %s"):format(where, show(key)), 0) end
@@ -131,14 +131,14 @@ function options.check(given, schema, where)
   return taken
 end
 
---- Throws unless `value` passes `check`; gives what to use. `argument` names it.
+--- Raises an error unless `value` passes `check`. Returns the value to use. `argument` names it.
 function options.argument(value, check, argument, where)
   local wanted, instead = check(value)
   if wanted then error(("%s: %s must be %s, not %s"):format(where, argument, wanted, show(value)), 0) end
   return instead or value
 end
 
---- Throws unless `name` can name a lock.
+--- Raises an error unless `name` is a valid name of a lock.
 function options.name(name, where)
   options.argument(name, checks.string, "the name", where)
   local wrong = core.name_error(name)
@@ -146,12 +146,12 @@ function options.name(name, where)
   return name
 end
 
---- A number of slots.
+--- Raises an error unless `slots` is a valid number of slots, at least `least`.
 function options.slots(slots, least, where)
   return options.argument(slots, checks.whole(least, core.slots_max), "the number of slots", where)
 end
 
---- `given` over `defaults`, as a new table.
+--- Returns a new table with `defaults`, overridden by `given`.
 function options.merge(defaults, given)
   local merged = {}
   for key, value in pairs(defaults) do merged[key] = value end

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The readers–writer lock: any number of readers, or one writer. Nobody has to create it. A writer that waits keeps
--- new readers out, so that those inside are all it waits for; readers who wait stand in one line with the writers.
+--- The readers–writer lock: any number of readers, or one writer. It need not be created. A writer that waits keeps new
+-- readers out, so it waits only for the readers that hold the lock. Waiting readers and writers form one line.
 --
--- Whoever reads or writes a lock cannot read or write it once more on the same connection before it has let go:
--- "deadlock". (A reader that waited to read again, behind a writer that waits for that reader, would wait for ever.)
+-- A connection that holds a read or write lock cannot acquire the same lock again before the release: "deadlock". (A
+-- reader that waited to read again, behind a writer that waits for that reader, would wait for ever.)
 local acquiring = require "amqplocks.acquiring"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
@@ -17,37 +17,37 @@ local metatable = { __index = RWLock, __name = "amqplocks.rwlock" }
 
 function metatable.__tostring(self) return ('amqplocks.rwlock ("%s")'):format(self.name) end
 
---- Reads, or returns at once.
----@param opts? {} there are none: one that is given throws
----@return amqplocks.Lock|nil, string? message, string? code "busy" (somebody writes, or waits to), "deadlock",
----  "contended", "refused", "unreachable", "conflict", "squatted", "limit", "closed", "lost" or "suspect" (before it
----  could be handed over)
+--- Takes a read lock, without waiting for it.
+---@param opts? {} there are none: any option raises an error
+---@return amqplocks.Lock|nil, string? message, string? code "busy" (a writer holds it or waits for it), "deadlock",
+---  "contended", "refused", "unreachable", "conflict", "squatted", "limit", "closed", "lost" or "suspect" (before the
+---  caller got it)
 function RWLock:try_read(opts) return acquiring.try(self, "read", opts) end
 
---- Reads, waiting until nobody writes or waits to write. Readers do not wait for one another, so `fair` and `priority`
--- matter only while somebody writes.
+--- Takes a read lock, and waits until no writer holds the lock or waits for it. Readers do not wait for one another, so
+-- `fair` and `priority` matter only while a writer holds the lock.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_read but "busy"
 function RWLock:read(opts) return acquiring.acquire(self, "read", opts) end
 
---- Writes, or returns at once.
----@param opts? {} there are none: one that is given throws
----@return amqplocks.Lock|nil, string? message, string? code "busy" (somebody reads, writes or waits to), "blocked" (the
----  broker reads no publishers, so nobody can tell who reads), and those of try_read
+--- Takes the write lock, without waiting for it.
+---@param opts? {} there are none: any option raises an error
+---@return amqplocks.Lock|nil, string? message, string? code "busy" (a reader or writer holds it, or a writer waits for
+---  it), "blocked" (the broker reads no publishers, so readers cannot be counted), and those of try_read
 function RWLock:try_write(opts) return acquiring.try(self, "write", opts) end
 
---- Writes, waiting for whoever writes, and then, with the door shut to others, for whoever reads. `lock:downgrade()`
--- turns it into reading.
+--- Takes the write lock. Waits for other writers, then shuts the door (a queue that keeps new readers and writers out)
+-- and waits for the readers that hold the lock. `lock:downgrade()` turns it into a read lock.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_write but "busy"
 function RWLock:write(opts) return acquiring.acquire(self, "write", opts) end
 
---- Calls fn(lock, …) while reading, and returns true and then its results; see semaphore:with.
+--- Calls fn(lock, …) while holding a read lock, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of read's options, the function, and further arguments for it
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of read
 function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", ...) end
 
---- Calls fn(lock, …) while writing, and returns true and then its results; see semaphore:with.
+--- Calls fn(lock, …) while holding the write lock, and returns true and then its results; see semaphore:with.
 ---@param ... any an optional table of write's options, the function, and further arguments for it
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end

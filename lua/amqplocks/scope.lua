@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What `with` does, for every kind of lock: it returns true and then fn's results, so that whatever they are, they are
--- not taken for a failure of the lock.
+--- The function `with` of every kind of lock. It returns true and then fn's results: so no result of fn is taken for a
+-- failure of the lock.
 local pcall = require("amqplocks.compat.pcall").pcall
 
 local scope = {}
@@ -18,14 +18,14 @@ local function split(where, ...)
   return ...
 end
 
--- Lost before fn returned, or nobody can say that it was not: fn's results are worth nothing then. An answer to the
--- release that is merely late takes nothing back.
+-- True if the lock was lost before fn returned, or may have been: fn's results are then dropped. A late answer to the
+-- release alone is no such doubt.
 local function is_lost(was_held, released, code)
   if released or code == "not_held" then return false end
   return code == "lost" or not was_held
 end
 
--- What the release has not found out by itself, on_lost is told of here.
+-- Reports to on_lost a loss that the release itself did not find.
 local function lost(lock, message, code)
   message = message:gsub("^[%w_]+", "lost", 1)
   if code ~= "lost" and code ~= "forked" then lock:_count_as_lost(message) end
@@ -33,13 +33,13 @@ local function lost(lock, message, code)
 end
 
 local function finish(lock, fine, ...)
-  local looked, was_held = pcall(lock.held, lock) -- words for "no" take memory, and without it is released all the same
+  local looked, was_held = pcall(lock.held, lock) -- a message takes memory: without memory, release all the same
   if not fine then
-    pcall(lock.release, lock) -- or an error of on_lost's would come instead
+    pcall(lock.release, lock) -- otherwise an error in on_lost's function would replace this one
     error((...), 0)
   end
   local released, message, code = lock:release()
-  local loss = code == "not_held" and lock:_loss() -- fn has released it, and has found it lost
+  local loss = code == "not_held" and lock:_loss() -- fn has released the lock, and found it lost
   if loss then return nil, loss, "lost" end
   if is_lost(looked and was_held, released, code) then return lost(lock, message, code) end
   return true, ...
@@ -47,8 +47,8 @@ end
 
 local function hold(lock, fn, ...) return finish(lock, pcall(fn, lock, ...)) end
 
--- A coroutine that is closed while fn yields never comes back here: where Lua can close coroutines it has scopes, too,
--- and the lock is bound to one.
+-- If a coroutine is closed while fn yields, the code above does not run. A Lua that can close coroutines also has
+-- to-be-closed variables, and the lock is kept in one.
 if coroutine.close then
   hold = load [[
     local hold = ...
@@ -65,7 +65,7 @@ local function run(where, acquire, self, method, opts, fn, ...)
   return hold(lock, fn, ...)
 end
 
---- Acquires by acquire(self, method, opts), calls fn(lock, …), releases. See semaphore:with.
+--- Acquires by acquire(self, method, opts), calls fn(lock, …) and releases. See semaphore:with.
 function scope.with(where, acquire, self, method, ...)
   return run(where, acquire, self, method, split(where, ...))
 end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The persistent semaphore, for those who lock.
+--- The persistent semaphore, for lock clients.
 local acquiring = require "amqplocks.acquiring"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
@@ -17,21 +17,22 @@ local metatable = { __index = Semaphore, __name = "amqplocks.semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format(self.name) end
 
---- Takes a free slot, or returns at once ("Acquiring a Lock").
----@param opts? {} there are none: one that is given throws
+--- Takes a free slot, without waiting for one ("Acquiring a Lock").
+---@param opts? {} there are none: any option raises an error
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "not_found", "refused", "unreachable",
----  "unavailable", "blocked", "squatted", "limit", "closed", "lost" or "suspect" (before it could be handed over)
+---  "unavailable", "blocked", "squatted", "limit", "closed", "lost" or "suspect" (before the caller got it)
 function Semaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
---- Takes a free slot, waiting for one. Whoever waits is woken when a slot comes free: in the order of arrival, those of
--- a higher priority first; but who has just come may be faster, unless it is `fair`.
+--- Takes a free slot, and waits for one. When a slot comes free, one waiter is woken: in the order of arrival, those
+-- with a higher priority first. A client that has just come may be faster, unless it acquires with `fair`.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock", and those of try_acquire
 function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
---- Calls fn(lock, …) while holding a slot, and returns true and then fn's results, also where those are nil or nothing.
--- Not acquired: nil, message, code, and fn is not called. An error in fn is rethrown unchanged, after the release. The
--- lock was lost before fn returned: nil, message, "lost", and fn's results are dropped.
+--- Calls fn(lock, …) while holding a slot, and returns true and then fn's results, also if those are nil or nothing. If
+-- no slot was acquired, fn is not called, and it returns nil, message, code. An error in fn is raised again unchanged,
+-- after the release. If the lock was lost before fn returned, fn's results are dropped, and it returns nil, message,
+-- "lost".
 --
 --     local had, result, why = sem:with({ timeout = 5 }, function(lock, path) return resize(path) end, "/srv/a.png")
 --     if not had then print(result) elseif not result then print("not resized: " .. why) end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The token semaphore: one message for every permit, in the queue `name.semaphore`. Fast, with priorities, and shared
--- with whatever other software takes messages from that queue.
+--- The token semaphore: one message for every permit, in the queue `name.semaphore`. It is fast, has priorities, and
+-- can be shared with other software that takes messages from that queue.
 local acquiring = require "amqplocks.acquiring"
 local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
@@ -23,9 +23,9 @@ local admin_schema = {
 
 ---@class amqplocks.TokenAdminOptions
 ---@field queue_type? "classic"|"quorum" of queues that are created (that of conn:token_semaphore, "classic")
----@field timeout? number seconds for the whole action, waiting for another administrator included (30), but for a
+---@field timeout? number seconds for the whole action, including the wait for another administrator (30), but for a
 ---  tenth of a second where permits are taken away
----@field wait? number seconds to wait, on top of that, for holders to give back their permits (0: do not wait)
+---@field wait? number seconds to wait, in addition, until holders release their permits (0: do not wait)
 
 ---@class amqplocks.TokenSemaphore
 ---@field name string
@@ -34,17 +34,17 @@ local metatable = { __index = TokenSemaphore, __name = "amqplocks.token_semaphor
 
 function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):format(self.name) end
 
--- For those who lock ------------------------------------------------------------------------------------------------
+-- For lock clients ---------------------------------------------------------------------------------------------------
 
---- Takes a permit, or returns at once.
----@param opts? {} there are none: one that is given throws
+--- Takes a permit, without waiting for one.
+---@param opts? {} there are none: any option raises an error
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "not_found", "refused", "unreachable",
 ---  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`), "limit", "closed",
----  "lost" or "suspect" (before it could be handed over)
+---  "lost" or "suspect" (before the caller got it)
 function TokenSemaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
---- Takes a permit, waiting for one. Those who wait are served in the order of arrival, those of a higher priority
--- first; as nobody can be faster, and nobody looks for anything, the options `fair` and `poll` change nothing here.
+--- Takes a permit, and waits for one. Waiters are served in the order of arrival, those with a higher priority first.
+-- No client can overtake them and no client rechecks, so the options `fair` and `poll` have no effect.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_acquire but "busy"
 function TokenSemaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
@@ -54,7 +54,7 @@ function TokenSemaphore:acquire(opts) return acquiring.acquire(self, "acquire", 
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
 function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
--- For those who administer ------------------------------------------------------------------------------------------
+-- For administrators -------------------------------------------------------------------------------------------------
 
 local function administer(self, action, opts, permits)
   if opts ~= nil then opts = options.check(opts, admin_schema, action) end
@@ -70,7 +70,7 @@ end
 --- Creates the semaphore.
 ---@param permits integer at least 1
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil permits, string? message, string? code "exists", "conflict" (the queue is there, made by other
+---@return integer|nil permits, string? message, string? code "exists", "conflict" (the queue exists, made by other
 ---  software), "timeout", "refused", "blocked" (an alarm), "lost" (the administration mutex), "limit", …
 function TokenSemaphore:create(permits, opts) return administer(self, "create", opts, whole(permits, 1, "create")) end
 
@@ -80,8 +80,8 @@ function TokenSemaphore:create(permits, opts) return administer(self, "create", 
 ---@return integer|nil permits the new number, string? message, string? code "not_found", "conflict", "blocked", …
 function TokenSemaphore:add(permits, opts) return administer(self, "add", opts, whole(permits, 1, "add")) end
 
---- Takes permits away: all of them or none. It takes those that are free, or come free within `wait`, before all who
--- wait for one. Who holds a permit keeps it. With the last permit goes the semaphore.
+--- Removes permits: all of the number, or none. It takes permits that are free, or come free within `wait`, before all
+-- waiters. Holders keep their permits. The semaphore is deleted with the last permit.
 --
 --     assert(images:remove(2, { wait = 60 }))
 ---@param permits integer how many fewer, at least 1
@@ -90,32 +90,32 @@ function TokenSemaphore:add(permits, opts) return administer(self, "add", opts, 
 ---  "not_found", "conflict", …
 function TokenSemaphore:remove(permits, opts) return administer(self, "remove", opts, whole(permits, 1, "remove")) end
 
---- Makes it this many permits: creates, adds, removes. A queue that other software has made becomes a semaphore of this
--- many permits when nobody else consumes from it; its messages are replaced, and who holds one of them by basic.get is
--- not seen.
+--- Sets the number of permits: creates, adds, removes. A queue that other software has made becomes a semaphore of this
+-- many permits once no other client consumes from it. Its messages are replaced. A client that holds one of them by
+-- basic.get is not seen.
 ---@param permits integer 0 or more
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return integer|nil permits, string? message, string? code as for add and remove
 function TokenSemaphore:resize(permits, opts) return administer(self, "resize", opts, whole(permits, 0, "resize")) end
 
---- How many permits there are, how many of them are free, and how many are not: held by clients, by an administrator at
--- work, or lost.
+--- Returns the number of permits, how many of them are free, and how many are not: held by clients, held by an
+-- administrator at work, or lost.
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return integer|nil count 0 if there is no semaphore, integer|string free_or_message, integer|string held_or_code
----  "conflict" (made by other software: nobody counts its permits), …
+---  "conflict" (made by other software: its permits are not counted), …
 function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
 
---- Makes it as many permits as there are to be. It takes all that are free, and throws away what is one too many, be it
--- beyond the number or the second of the same id. Permits that are missing are made anew, but only when nobody else
--- consumes, waiting for that for `wait` seconds: otherwise they may be held. Who holds one by basic.get, as some other
--- software does, is not seen: let that rest while a semaphore is repaired.
+--- Restores the number of permits. It takes all free permits and throws away the surplus: those beyond the number, and
+-- those with an id that another one has. It makes missing permits anew, but only once no other client consumes: until
+-- then they may be held. It waits for that for `wait` seconds. A client that holds a permit by basic.get, as some other
+-- software does, is not seen: stop such software while a semaphore is repaired.
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return integer|nil permits, string? message, string? code "busy" (permits are missing, and others consume; without
 ---  `wait`), "timeout", "not_found", "conflict", "blocked", …
 function TokenSemaphore:repair(opts) return administer(self, "repair", opts) end
 
---- Deletes the semaphore. With `wait` it waits until all permits are back ("timeout": they were not, and nothing was
--- deleted); without, whoever holds one is told that it is lost.
+--- Deletes the semaphore. With `wait` it waits until all permits are back; "timeout": they were not, and nothing was
+-- deleted. Without `wait` the holders' permits are lost, and the holders are notified.
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return true|nil, string? message, string? code "not_found", "timeout", …
 function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) end

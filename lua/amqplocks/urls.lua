@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Where to connect: a URL, a list of URLs, or a function that is called before each connection and gives either.
+--- Where to connect: a URL, a list of URLs, or a function that is called before each connection and returns either.
 --
--- A URL that is malformed is configuration gone wrong: a result with the code `url`. Only a value of another type
--- throws.
+-- A malformed URL is an error of configuration: calls return nil, message and the code `url`. Only a value of a wrong
+-- type raises an error.
 local memory = require "amqplocks.compat.no_memory"
 local protected = require "amqplocks.compat.pcall"
 
@@ -12,7 +12,7 @@ local is_inside, pcall = protected.is_inside, protected.pcall
 
 local urls = {}
 
--- A list without holes, and nothing else in it.
+-- True for a list of strings without holes and without other keys.
 local function is_list(value)
   local count = 0
   for key, one in next, value do
@@ -26,7 +26,7 @@ local function is_url(value)
   return type(value) == "string" or type(value) == "table" and is_list(value)
 end
 
---- nil if it is something to connect to, else what it must be.
+--- Returns nil if `value` is valid, otherwise what it must be.
 function urls.check(value)
   if is_url(value) or type(value) == "function" then return nil end
   local hint = type(value) == "table" and " (options are the second argument: connect(nil, { … }))" or ""
@@ -38,7 +38,7 @@ local function text_of(problem)
   return fine and type(text) == "string" and text or "a " .. type(problem)
 end
 
---- Calls the function. Never throws.
+--- Calls the function. Never raises an error.
 ---@return string|string[]|nil url, string? why, string? code
 function urls.ask(fn)
   local fine, url, why = pcall(fn)
@@ -50,14 +50,15 @@ function urls.ask(fn)
     url == nil and "nothing" or "a " .. type(url)), "url"
 end
 
---- What a session takes, for a URL, a list or a function; `origin` says in messages where the first two come from.
+--- The settings of a session, for a URL, a list or a function. `origin` tells in messages where the first two come
+-- from.
 function urls.settings(url, origin)
   if type(url) ~= "function" then return { url = url, origin = origin } end
   return { ask = url, rotates = true, origin = "the function for the URL returned a wrong one: " }
 end
 
---- Asks the function, if there is one that was not asked yet: a session is made with what it gives, and begins with
--- that.
+--- Calls the function, if there is one and it was not called yet. The session is made with the URL that it returns, and
+-- connects to that first.
 ---@return true|nil, string? message, string? code
 function urls.begin(settings)
   if not settings.ask or settings.url then return true end
@@ -67,12 +68,12 @@ function urls.begin(settings)
   return true
 end
 
---- Asks the function where one of a session's connections is to go, as it is about to be opened. `ask` calls it, and
--- gives nil alone if its caller can wait no longer. An answer that is no use is why there is no connection.
+--- Calls the function before one of a session's connections is opened, by `ask`. `ask` returns nil alone if its caller
+-- can wait no longer. A wrong result of the function fails the connection.
 function urls.renew(session, role, settings, ask)
   if not session:lacks_address(role) then return end
   local url, why, code = ask(settings.ask)
-  if not session:lacks_address(role) then return end -- it took its time, and nobody wants the connection any more
+  if not session:lacks_address(role) then return end -- meanwhile the connection is not needed any more
   local done
   if url then
     settings.url = url
@@ -83,7 +84,8 @@ end
 
 local RECURSION = "the function for the URL waits for the connection that it is called for"
 
---- Calls a function for a session that waits where it is called, and so cannot wait for itself.
+--- Returns a function that calls the URL function for a session that blocks. A call inside such a call would wait for
+-- itself, and fails.
 function urls.asker()
   local asker
   return function(fn)

@@ -366,8 +366,8 @@ describe("a writer that waits for readers", function()
       local message, seconds = stage.times_out(function(seconds)
         return gated:acquire{ timeout = seconds, on_wait = function(_, why) told = why end }
       end, function() return told == reason end)
-      local words = 'timeout: "%s" could not be %s within %g s (%s)'
-      assert.equal(words:format(name, kind == "read" and "read" or "written", seconds, reason), message)
+      local words = 'timeout: "%s" could not be locked for %s within %g s (%s)'
+      assert.equal(words:format(name, kind == "read" and "reading" or "writing", seconds, reason), message)
     end
     local lock = write(name)
     assert_told("write", "another writer holds the lock, or waits for it")

@@ -118,9 +118,10 @@ local function specs(driver_it, option, until_true_there)
   local faults = {
     { "throws", function() error("the vault is shut", 0) end,
       "the function for the URL raised an error: the vault is shut" },
-    { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end, "threw: a table" },
+    { "throws what has no text", function() error(setmetatable({}, { __tostring = error })) end,
+      "raised an error: a table" },
     { "says why it has none", function() return nil, "the vault is shut" end, "returned none: the vault is shut" },
-    { "gives nothing", function() end, "gave nothing, not a URL" },
+    { "gives nothing", function() end, "returned nothing, not a URL" },
     { "gives a number", function() return 5672 end, "returned a number, not a URL" },
     { "gives a list with holes", function() return { URL, nil, URL } end, "returned a table, not a URL" },
     { "gives an empty list", function() return {} end, "returned a wrong one: the list of URLs is empty" },

@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What is said when Lua has no memory left, for calls that may wait. Nothing here takes any.
+--- The result of calls that may wait when Lua has no memory left. Nothing here allocates memory.
 local memory = {}
 
---- What Lua throws then: text, not a message of ours.
+--- The error that Lua raises then. It is a text of Lua.
 memory.ERROR = "not enough memory"
 
 ---@return nil, string message, string code
 function memory.none() return nil, "no_memory: there is not enough memory", "no_memory" end
 
---- For what pcall gives, when nothing else is to be done: its results; errors but that one, before which `require` puts
--- words of its own, are thrown on.
+--- Takes the results of pcall. Returns those of the function. If Lua had no memory, returns that; `require` puts a text
+-- of its own before this error. Raises any other error again.
 function memory.results(fine, ...)
   if fine then return ... end
   local problem = ...

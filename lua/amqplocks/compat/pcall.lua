@@ -1,18 +1,19 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The pcall for what may yield, in the coroutine of an event loop.
+--- A pcall for functions that may yield, in a coroutine of an event loop.
 --
--- Lua 5.1's own cannot be yielded across; LuaJIT's and those of later Luas can. There coxpcall stands in, if it is
--- installed: what it calls runs in a further coroutine, whose yields it hands on. So `running` is here as well: the
--- coroutine that a loop has to resume. Without coxpcall everything works on Lua 5.1 but waiting that yields.
+-- In Lua 5.1 a coroutine cannot yield across pcall; in LuaJIT and later Luas it can. In Lua 5.1 coxpcall is used, if it
+-- is installed. It runs the function in a further coroutine, and passes on its yields. So `running` is here as well: it
+-- returns the coroutine that a loop has to resume. Without coxpcall everything works in Lua 5.1, except waiting that
+-- yields.
 local protected = { pcall = pcall, running = coroutine.running }
 
--- coxpcall's own pcall adds a traceback to an error that is text.
+-- The pcall of coxpcall adds a traceback to an error that is text; this handler does not.
 local function unchanged(_, problem) return problem end
 
--- coxpcall remembers which coroutine is whose in a table that holds on to the outer one, and so to both, for good: no
--- coroutine thrown away while it waits would ever be collected, nor what it was about to lock.
+-- coxpcall keeps the outer coroutine of each inner one in a table with strong references, and so keeps both for ever.
+-- An abandoned coroutine would never be collected, nor the lock that it waits for. This makes the table weak.
 local function let_go(running)
   local i = 0
   repeat
@@ -31,26 +32,27 @@ local function use(coxpcall)
   end
 end
 
--- Told by its version, not tried: in nginx no coroutine may be resumed while a module is loaded.
+-- Decided by the version, not by a test: in nginx no coroutine may be resumed while a module is loaded.
 if _VERSION == "Lua 5.1" and not package.loaded.jit then
   local found, coxpcall = pcall(require, "coxpcall")
   if found then use(coxpcall) end
 end
 
---- Whether the caller is inside a call that `thread` began: coroutine.running() as it was then, or true where that gave
--- nothing, in Lua 5.1's main program, which never yields. It is not when that coroutine waits to be resumed, or has
--- ended.
+--- Returns whether the caller is inside a call that `thread` began. `thread` is coroutine.running() at that time, or
+-- true if that returned nothing: in Lua 5.1's main program, which never yields. False if that coroutine waits to be
+-- resumed, or has ended.
 function protected.is_inside(thread)
   if type(thread) ~= "thread" then return thread ~= nil end
   local status = coroutine.status(thread)
   return status == "running" or status == "normal"
 end
 
---- Whether a call that `thread` began, as above, may still return: it is inside of it, or waits to be resumed.
+--- Returns whether a call that `thread` began, as above, may still return: the caller is inside it, or `thread` waits
+-- to be resumed.
 function protected.may_return(thread)
   if type(thread) ~= "thread" then return thread ~= nil end
   local status = coroutine.status(thread)
-  return status ~= "dead" and status ~= "zombie" -- as nginx has it of light threads
+  return status ~= "dead" and status ~= "zombie" -- "zombie": an ended light thread of nginx
 end
 
 return protected

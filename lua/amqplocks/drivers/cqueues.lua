@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- cqueues, as sessions over bytes need an event loop (docs/drivers.md). Who waits yields to the controller it runs in;
--- what is spawned becomes a coroutine of that controller. TLS takes luaossl.
+--- The driver for cqueues (docs/drivers.md). A waiting coroutine yields to its controller. A spawned function becomes a
+-- coroutine of that controller. TLS needs luaossl.
 local condition = require "cqueues.condition"
 local cqueues = require "cqueues"
 local errno = require "cqueues.errno"
@@ -10,7 +10,7 @@ local luaossl = require "amqplocks.drivers.luaossl"
 local socket = require "cqueues.socket"
 
 local SHARE = 8192 -- bytes read at a time, at most
-local FULL_READS = 16 -- in a row, before the other coroutines have a turn
+local FULL_READS = 16 -- in a row, before other coroutines run
 local MODE = "bnA" -- of a socket: binary, no buffering, and reading does not write
 
 local function left(deadline) return deadline and math.max(0, deadline - cqueues.monotime()) end
@@ -20,7 +20,7 @@ local function left(deadline) return deadline and math.max(0, deadline - cqueues
 local Socket = {}
 Socket.__index = Socket
 
--- Does a step, again whenever the socket may be ready for it, until it gives something, or why it cannot.
+-- Repeats a step whenever the socket may be ready, until it returns a result, or nil and the reason.
 local function insist(self, seconds, step)
   local deadline = seconds and cqueues.monotime() + seconds
   while not self._closed do
@@ -35,7 +35,7 @@ end
 
 local function receive(raw) return raw:recv(-SHARE) end
 
--- A peer that never pauses would be read from for ever, and no other coroutine had its turn.
+-- A peer that never pauses would be read from for ever, and no other coroutine would run.
 function Socket:read(seconds)
   if self._full_reads >= FULL_READS then
     self._full_reads = 0
@@ -50,13 +50,13 @@ function Socket:write(bytes, seconds)
   local at = 1
   return insist(self, seconds, function(raw)
     local taken, why = raw:send(bytes, at, #bytes)
-    at = at + taken -- which may still be in its buffer, if there is something in the way
+    at = at + taken -- these bytes may still be in the buffer of the socket
     if why then return nil, why end
     return true
   end)
 end
 
--- Closing wakes those who poll it.
+-- Closing wakes the coroutines that poll the socket.
 function Socket:close()
   if self._closed then return end
   self._closed = true
@@ -71,7 +71,7 @@ local function dial(host, port, seconds)
   local raw, why = socket.connect { host = host, port = ("%d"):format(port), nodelay = true }
   if raw then
     raw:setmode(MODE, MODE)
-    raw:onerror(function(_, _, code) return code end) -- returned, and not thrown, whatever a program has set for all
+    raw:onerror(function(_, _, code) return code end) -- not raised, whatever handler the program has set
     local connected
     connected, why = raw:connect(seconds)
     if connected then return raw end
@@ -119,7 +119,7 @@ function Condition:signal() self._raw:signal() end
 
 function loop.condition() return setmetatable({ _raw = condition.new() }, Condition) end
 
--- Older Luas cannot tell, and throw.
+-- Older Luas cannot tell; there coroutine.yield raises an error.
 local can_yield = coroutine.isyieldable or function() return true end
 
 local OUTSIDE = "no cqueues controller runs here (cq:wrap(…), cq:loop())"
@@ -131,8 +131,8 @@ end
 
 function loop.spawn(fn) return spawn(cqueues.running() or nil, fn) end
 
---- For one connection: what it spawns belongs to the controller in which it was opened, and not to another, nested in
--- that one, which happens to run when it is needed.
+--- Returns the loop for one connection. Its coroutines belong to the controller in which it was opened, also if another
+-- controller, nested in that one, runs when they are spawned.
 function loop.here()
   local home = setmetatable({ (cqueues.running()) }, { __mode = "v" })
   return setmetatable({ spawn = function(fn) return spawn(home[1], fn) end }, { __index = loop })

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Which driver moves a connection's bytes: by name, one that somebody wrote (docs/drivers.md), or what fits where we
--- run.
+--- Chooses the driver, which moves a connection's bytes: by name, a table of the program (docs/drivers.md), or by
+-- default the one for the place.
 local drivers = {}
 
 local LOOPS = { cqueues = "amqplocks.drivers.cqueues", luv = "amqplocks.drivers.luv" }
 local OFFERS = { "connect", "condition", "spawn" }
 
---- nil if `driver` is one, else what it must be.
+--- Returns nil if `driver` is valid, otherwise what it must be.
 function drivers.check(driver)
   if driver == "native" or driver == "resty" or LOOPS[driver] then return nil end
   if type(driver) ~= "table" then return 'one of "native", "resty", "cqueues", "luv", or a table' end
@@ -19,7 +19,7 @@ end
 
 local function by_place() return rawget(_G, "ngx") and ngx.socket and "resty" or "native" end
 
---- A session over `settings`, and what waits for its operations. `driver`: nil for what fits.
+--- Returns a session over `settings`, and the driver that waits for its operations. `driver`: nil for the default.
 function drivers.session(driver, settings, shared)
   driver = driver or by_place()
   if driver == "resty" then return require("amqplocks.drivers.resty").session(settings, shared) end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Sessions in an event loop, whichever it is: what they need of it stands in docs/drivers.md. The loop's own
--- coroutines read and write; whoever waits for an operation sleeps until it has ended, and the others run.
+--- Sessions in any event loop. docs/drivers.md describes the functions that a loop must have. Coroutines of the driver
+-- read and write. A coroutine that waits for an operation sleeps until it has ended, and the others run.
 local core = require "amqplocks.core"
 local losses = require "amqplocks.waiting.losses"
 local news = require "amqplocks.waiting.notify"
@@ -12,8 +12,8 @@ local waiting = require "amqplocks.waiting.sleepers"
 
 local loop = {}
 
--- The connections belong to the driver, which belongs to those who use it. The loop's coroutines only know them:
--- otherwise a connection that everybody has forgotten would live for ever.
+-- The program owns the driver, and the driver owns the connections. The driver's coroutines have only weak references
+-- to it: otherwise a connection that the program has dropped would never be collected.
 local function tell_soon(spawn, session, known)
   local alerts = session:alerts()
   local driver = known.driver
@@ -24,8 +24,8 @@ end
 
 local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
 
---- A session over `settings`, and what waits for its operations; or nil, message, code. `moved`, if given, is called
--- when the broker may have moved something that is none of this session's.
+--- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code. `moved`, if
+-- given, is called when the broker may have answered operations of other sessions.
 function loop.session(events, settings, moved)
   local begun, problem, kind = urls.begin(settings)
   if not begun then return nil, problem, kind end
@@ -52,7 +52,7 @@ function loop.session(events, settings, moved)
   holder = stream.new(events, session, "holder", settings, mind)
   prober = stream.new(events, session, "prober", settings, mind)
 
-  -- By the collector, which may already have taken the session.
+  -- The collector calls this. It may already have collected the session.
   local function forget()
     session:abort()
     holder:close()

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- TLS sessions of luaossl, for event loops whose sockets take them. They trust and show what the native driver does.
+--- TLS sessions of luaossl, for event loops whose sockets accept them. They trust the same authorities, and present the
+-- same certificate, as the native driver.
 local luaossl = {}
 
 local CERTIFICATE = "%-%-%-%-%-BEGIN CERTIFICATE%-%-%-%-%-.-%-%-%-%-%-END CERTIFICATE%-%-%-%-%-"
@@ -25,7 +26,7 @@ local function trust(context, ca)
   context:setStore(store)
 end
 
--- The first certificate of the file is ours; those after it lead to an authority.
+-- The first certificate of the file is the client's; those after it form the chain to an authority.
 local function present(context, cert, key)
   local x509 = require "openssl.x509"
   local chain, first = require "openssl.x509.chain".new(), nil
@@ -75,7 +76,7 @@ local function build(tls)
   return session
 end
 
---- A client's session.
+--- Makes a TLS session of a client.
 ---@param tls { ca?: string, cert?: string, key?: string, verify: boolean, server_name: string }
 ---@return userdata|nil session, string? message
 function luaossl.session(tls)
@@ -85,7 +86,7 @@ function luaossl.session(tls)
   return session
 end
 
---- What was wrong with the peer's certificate, if that was it.
+--- Returns what was wrong with the peer's certificate; nil: nothing.
 ---@return string|nil
 function luaossl.complaint(session)
   local code, words = session:getVerifyResult()

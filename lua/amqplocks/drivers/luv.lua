@@ -1,30 +1,30 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- luv, libuv for Lua, as sessions over bytes need an event loop (docs/drivers.md). Who waits yields, and is resumed by
--- the loop. An error of a coroutine that was resumed here is one of a callback, which ends the program. No TLS: luv has
--- none.
+--- The driver for luv, which is libuv for Lua (docs/drivers.md). A waiting coroutine yields, and the loop resumes it.
+-- An error of a coroutine that was resumed here is an error of a callback, which ends the program. There is no TLS, as
+-- luv has none.
 local guard = require "amqplocks.waiting.guard"
 local running = require "amqplocks.compat.pcall".running
 local uv = require "luv"
 
 -- ---- waiting --------------------------------------------------------------------------------------------------------
 
--- Who waits is resumed by `idle`, from the loop, not by whoever wakes it, which may be a finalizer. Until then it is
--- kept here, as libuv does not know of it.
+-- A waiting coroutine is resumed by `idle`, from the loop. The function that wakes it does not resume it, as that may
+-- be a finalizer. Until then it is referenced here, as libuv has no reference to it.
 local asleep = {} -- luacheck: ignore 241
 local ready = {}
 local idle
 
--- Handles that are to be closed. They are kept, as it may be a finalizer that closes a socket or wakes who waits, and
--- luv 1.51 crashes where a handle is used that the collector has had before. One that is not in here any more was
--- closed, or was in a loop that somebody has emptied.
+-- Handles that are to be closed. They are referenced here, because luv 1.51 crashes if a finalizer (which may close a
+-- socket or wake a coroutine) uses a handle that was collected before. A handle that is not in here any more was
+-- closed, or was in a loop that the program has emptied.
 local open = {}
 
--- Those of them that nobody wants any more. luv 1.44 crashes where Lua ends with a handle half closed, as it is until
--- the loop comes to the end of its round: whoever was resumed meanwhile could not call os.exit(…, true). So `check`
--- closes them, after all coroutines of that round; only a check handle that the program started earlier comes later.
--- It is `idle` that keeps the loop turning until then.
+-- The open handles that are not needed any more. luv 1.44 crashes if Lua ends while a handle is half closed, as it is
+-- until the end of the loop's round: a coroutine that is resumed meanwhile could not call os.exit(…, true). So `check`
+-- closes them, after all coroutines of that round. Only a check handle that the program started earlier runs later.
+-- Until then `idle` keeps the loop running.
 local unwanted = {}
 local check
 
@@ -35,11 +35,11 @@ end
 
 enter()
 
--- Timers that nobody needs now, for the next who does.
+-- Unused timers, for reuse.
 local spare = {}
 
--- Where Lua ends, luv turns its loop once more after handles have been collected. Nothing may touch them in what it
--- calls then.
+-- When Lua ends, luv runs its loop once more, after handles have been collected. Callbacks in that run must not use
+-- them.
 local life = { is_over = false }
 
 local function at_the_end(fn)
@@ -52,7 +52,7 @@ end
 life.sentinel = at_the_end(function() life.is_over = true end)
 
 local function resume(thread)
-  if coroutine.status(thread) ~= "suspended" then return end -- somebody else has ended it
+  if coroutine.status(thread) ~= "suspended" then return end -- another function has ended it
   local fine, problem = coroutine.resume(thread)
   if not fine then error(debug.traceback(thread, problem), 0) end
 end
@@ -63,9 +63,9 @@ local function turn()
   if not idle:is_closing() then idle:start(run) end
 end
 
--- Takes those who are ready now: who becomes ready meanwhile comes after the loop has looked at its sockets. It stops
--- before it looks, not after: a finalizer may have made somebody ready in between. One of them may empty the loop, and
--- begin anew: the others go on nevertheless.
+-- Resumes the coroutines that are ready now. Those that become ready meanwhile are resumed after the loop has polled
+-- its sockets. It stops `idle` before it takes the list, not after: a finalizer may make a coroutine ready in between.
+-- A resumed coroutine may empty the loop and begin anew; the others are resumed nevertheless.
 function run()
   local now = ready
   idle:stop()
@@ -80,14 +80,14 @@ local function soon(thread)
   turn()
 end
 
--- A program may have closed all there was in the loop, and begun anew. Not while Lua ends: then nobody begins anything.
+-- The program may have closed all handles of the loop, and begun anew. This is not called while Lua ends.
 local function prepare()
   if not idle:is_closing() then return end
   asleep, ready, open, unwanted, spare = {}, {}, {}, {}, {}
   enter()
 end
 
--- `waiter` is a table, for this one wait.
+-- `waiter` is a table for one wait.
 local function wake(waiter)
   local thread = waiter.thread
   asleep[waiter], waiter.thread = nil, nil
@@ -123,7 +123,7 @@ local function take_timer()
   return keep(uv.new_timer())
 end
 
--- Wakes in time; gives what ends that before.
+-- Wakes `waiter` after `seconds`. Returns a function that stops the timer.
 local function start_timer(waiter, seconds)
   local timer = take_timer()
   local function rest()
@@ -131,9 +131,9 @@ local function start_timer(waiter, seconds)
       timer:stop()
       table.insert(spare, timer)
     end
-    timer = nil -- the next one's
+    timer = nil -- it is in `spare` now
   end
-  uv.update_time() -- or it would begin when the loop has last looked at the clock
+  uv.update_time() -- otherwise the time would begin when the loop last read the clock
   timer:start(milliseconds(seconds), 0, function()
     rest()
     wake(waiter)
@@ -149,20 +149,20 @@ end
 
 local function suspend() coroutine.yield() end
 
--- Returns when `waiter` was woken, or the time is over.
+-- Waits until `waiter` is woken, or the time is over.
 local function wait(waiter, seconds)
   prepare()
   asleep[waiter], waiter.thread = true, running()
   waiter.rest = seconds and start_timer(waiter, seconds)
   guard.unless_closed(leave, suspend, waiter)
-  leave(waiter) -- also when it was somebody else who resumed us
+  leave(waiter) -- also if another function resumed this coroutine
 end
 
 local function deadline_of(seconds) return seconds and uv.hrtime() + seconds * 1e9 end
 
 local function left(deadline) return deadline and math.max(0, (deadline - uv.hrtime()) / 1e9) end
 
--- Waits until there is something to be had from `get`. Nothing, if the time is over before.
+-- Waits until get() returns a result, and returns that. nil: the time is over.
 local function wait_for(get, waiter, deadline)
   local result = get()
   while not result do
@@ -175,7 +175,8 @@ local function wait_for(get, waiter, deadline)
   return result
 end
 
--- Waits for what `begin` gives its callback; nil, "timeout" or why it could not begin.
+-- Waits for the result that `begin` passes to its callback. Returns nil and "timeout", or nil and why it could not
+-- begin.
 local function await(begin, deadline)
   local waiter, answer = {}, nil
   local begun, problem = begin(function(...)
@@ -198,7 +199,7 @@ function Socket:read(seconds)
   local waiter = {}
   self._reader = waiter
   self._tcp:read_start(function(problem, bytes)
-    self._tcp:read_stop() -- what nobody waits for stays with the system
+    self._tcp:read_stop() -- without a reader, bytes stay in the system
     if bytes then self._bytes = bytes else self._ended = problem or "the peer closed the connection" end
     wake(waiter)
   end)
@@ -216,8 +217,7 @@ function Socket:write(bytes, seconds)
   return await(function(callback) return self._tcp:write(bytes, callback) end, deadline_of(seconds))
 end
 
--- Whoever writes is told by libuv; whoever reads is not. It may be the collector who calls, when no loop turns any
--- more.
+-- libuv notifies a writer of the close, but not a reader. The collector may call this, when no loop runs any more.
 function Socket:close()
   if self._closed then return end
   self._closed, self._ended = true, "the socket was closed"
@@ -229,7 +229,7 @@ end
 
 local broken_pipe
 
--- libuv leaves it to programs to survive that the peer of a socket has gone.
+-- libuv does not protect a program from SIGPIPE when the peer of a socket has closed.
 local function survive_broken_pipes()
   if broken_pipe and not broken_pipe:is_closing() then return end
   broken_pipe = uv.new_signal()
@@ -300,7 +300,7 @@ function loop.spawn(fn)
   soon(coroutine.create(fn))
 end
 
--- Older Luas cannot tell, and throw.
+-- Older Luas cannot tell; there coroutine.yield raises an error.
 local can_yield = coroutine.isyieldable or function() return true end
 
 function loop.check()

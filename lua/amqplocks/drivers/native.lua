@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The native driver: rabbitmq-c's own sockets. Waiting blocks the process, a second at most at a time.
+--- The native driver: the sockets are rabbitmq-c's. Waiting blocks the process, for at most a second at a time.
 local core = require "amqplocks.core"
 local losses = require "amqplocks.waiting.losses"
 local urls = require "amqplocks.urls"
 
 local native = {}
 
---- A session over `settings`, and what waits for its operations; or nil, message, code.
+--- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code.
 function native.session(settings)
   local begun, problem, kind = urls.begin(settings)
   if not begun then return nil, problem, kind end
@@ -17,7 +17,7 @@ function native.session(settings)
   local ask = settings.ask and urls.asker()
   local driver = {
     wait = function(operation)
-      if ask then -- here and not from C, which connects with what it was told, and else leaves that to the next time
+      if ask then -- Lua calls the function, not C: C connects to the URL that it has
         urls.renew(session, "holder", settings, ask)
         urls.renew(session, "prober", settings, ask)
       end

@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The driver for nginx, with its Lua module or as OpenResty: nothing is opened before it is needed, and nothing
--- survives the request.
+--- The driver for nginx, with its Lua module or as OpenResty. A connection is opened at its first use, and does not
+-- outlive the request.
 local urls = require "amqplocks.urls"
 
 local resty = {}
 
-local USUAL_HEARTBEAT = 60 -- a worker that dies is noticed by its socket; a request has better things to do
+local USUAL_HEARTBEAT = 60 -- seconds: the socket shows the death of a worker, and heartbeats cost a request time
 
---- A session over `settings`, and what waits for its operations.
+--- Returns a session over `settings`, and the driver that waits for its operations.
 ---@return table|nil session, table|string driver_or_message, string? code
 function resty.session(settings, shared)
   local nginx = rawget(_G, "ngx")

@@ -1,24 +1,24 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- One of the two connections of a session over bytes, on a socket of an event loop's. The core says when it wants one
--- ("due"); here it is opened, read and written.
+--- One of the two connections of a session over bytes, on a socket of an event loop. The core tells when it needs one
+-- ("due"); this file opens, reads and writes it.
 --
--- A loop that can do so runs it in two coroutines: one opens it, writes what anybody has begun and minds the time,
--- the other reads for everybody who waits. They come with a connection and go with it; the next one has two of its
--- own. Where nobody may stay behind, whoever waits opens, reads and writes.
+-- Most loops run it in two coroutines. One opens the connection, writes for all operations and serves the timers; the
+-- other reads for all waiting coroutines. They begin and end with the connection; the next connection has two of its
+-- own. In a request of nginx no coroutine may outlive the request: there the waiting coroutine opens, reads and writes.
 local core = require "amqplocks.core"
 local pcall = require("amqplocks.compat.pcall").pcall
 local urls = require "amqplocks.urls"
 
-local LONGEST = 1 -- seconds without a look at the time: what the collector lets go of nobody else has written
+local LONGEST = 1 -- seconds between checks of the time: releases by the collector are written only then
 
 local stream = {}
 stream.__index = stream
 
---- `loop` is what a driver offers (docs/drivers.md), `role` is "holder" or "prober", `settings` may have a function to
--- ask where to connect. `moved()` is called by its coroutines whenever the broker, or the end of the connection, has
--- moved anything.
+--- `loop` is the table of functions of a driver (docs/drivers.md). `role` is "holder" or "prober". `settings` may have
+-- a function that returns the URL. The stream's coroutines call `moved()` whenever bytes of the broker, or the end of
+-- the connection, may have changed the session.
 function stream.new(loop, session, role, settings, moved)
   return setmetatable({
     _loop = loop, _session = session, _role = role, _settings = settings, _moved = moved,
@@ -26,24 +26,24 @@ function stream.new(loop, session, role, settings, moved)
   }, stream)
 end
 
--- ---- for whoever waits ----------------------------------------------------------------------------------------------
+-- ---- for one waiting coroutine --------------------------------------------------------------------------------------
 
--- What a driver throws, such as for an option that it cannot honour, is why there is no connection.
+-- An error that a driver raises, as for an option that it does not support, fails the connection.
 local function connect(self, host, port, tls, seconds)
   local fine, socket, message, code = pcall(self._loop.connect, host, port, tls, seconds)
   if fine then return socket, message, code or "unreachable" end
   return nil, tostring(socket), tls and "tls" or "unreachable"
 end
 
--- Has fn() run in a coroutine of its own, with the same right to use the socket. -> its thread, where the loop can kill
--- it; nil, message if that is not possible
+-- Runs fn() in a coroutine of its own, which may use the socket, too. Returns its thread if the loop can kill it; nil
+-- and a message if it could not be started.
 local function beside(self, fn) return (self._loop.beside or self._loop.spawn)(fn) end
 
 local LATE = "the function for the URL did not return within %g s"
 local NEVER = "the function for the URL could not be called: %s"
 
--- Calls the function in a coroutine of its own, where it may wait as others do in this loop. -> the call; nil, message
--- if there is none
+-- Calls the URL function in a coroutine of its own, where it may wait. Returns the call; nil and a message if it could
+-- not be started.
 local function question(self, fn)
   local asked = { done = self._loop.condition() }
   local thread, why = beside(self, function()
@@ -53,13 +53,13 @@ local function question(self, fn)
   end)
   asked.thread = thread
   if why then return nil, NEVER:format(why) end
-  if not asked.is_over then self._asked = asked end -- nginx calls it at once
+  if not asked.is_over then self._asked = asked end -- nginx runs it at once
   return asked
 end
 
--- Where to connect, from the function; nil alone if the caller's own time ends before the function returns. A function
--- that never returns is waited for no longer than a broker is. Where it cannot be killed, it is not called again until
--- it has returned: each call would leave one coroutine more.
+-- Returns the result of the URL function; nil alone if the caller's own time ends before that. A function that never
+-- returns is waited for no longer than a broker. If it cannot be killed, it is not called again until it has returned:
+-- each call would leave one coroutine more.
 local function ask(self, fn, patience)
   local loop, most = self._loop, math.min(self._timeout, patience or math.huge)
   local left, deadline = most, core.now() + most
@@ -83,8 +83,8 @@ local function renew(self, patience)
   urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, patience) end)
 end
 
---- Opens the connection, unless it is not wanted any more once it is there. Who has only so many seconds himself breaks
--- off then: it is not the broker's time that is up, and whoever still waits tries again.
+--- Opens the connection, and drops it if it is not needed any more by then. With `patience` (seconds) the caller gives
+-- up after that time. The broker's own time is not over then, so operations that still wait try again.
 function stream:open(patience)
   local session, role = self._session, self._role
   local deadline = patience and core.now() + patience
@@ -113,11 +113,11 @@ local function lose(self, why)
   if self._session:is_up(self._role) then self._session:down(self._role, why) end
 end
 
---- Waits for what the broker sends, not longer than so many seconds (nil: for ever), and feeds it to the session.
+--- Waits for bytes of the broker, at most so many seconds (nil: for ever), and feeds them to the session.
 function stream:read(seconds)
   local socket = self._socket
   local bytes, why = socket:read(seconds)
-  if socket ~= self._socket or not self:is_up() then return end -- it is over, and what comes now is nobody's
+  if socket ~= self._socket or not self:is_up() then return end -- the connection has ended; drop bytes that come now
   if bytes then
     self._session:feed(self._role, bytes)
   elseif why ~= "timeout" then
@@ -125,7 +125,7 @@ function stream:read(seconds)
   end
 end
 
---- Sends what there is to be sent, among it the last words of a connection that is over.
+--- Sends the queued bytes, also the last ones of a connection that has ended.
 function stream:write()
   local session, role, socket = self._session, self._role, self._socket
   while socket and session:is_unsent(role) do
@@ -137,21 +137,22 @@ function stream:write()
   end
 end
 
---- Never waits; whoever reads or writes notices. In the child of a fork the socket is the parent's.
+--- Closes the socket, without waiting; coroutines that read or write notice. In a child of fork() it does nothing, as
+-- the socket is the parent's.
 function stream:close()
   if self._session:has_forked() then return end
   if self._socket then self._socket:close() end
   self._socket = nil
 end
 
---- Waits until what there is to be sent was sent, as far as the other side takes it.
+--- Waits until the queued bytes were sent, at most the session's timeout.
 function stream:drain()
   if self:is_up() and self._session:is_unsent(self._role) then self._written:wait(self._timeout) end
 end
 
--- ---- for all who wait -----------------------------------------------------------------------------------------------
+-- ---- for all waiting coroutines -------------------------------------------------------------------------------------
 
--- An error here is a defect, or that of a driver: the connection is worth nothing any more, and its end tells why.
+-- An error here is a defect of this library or of a driver. It ends the connection, with the error as the reason.
 local function give_up(self, why)
   lose(self, why)
   if self._session:due(self._role) then self._session:fail(self._role, "unreachable", why) end
@@ -219,9 +220,9 @@ local function start(self)
   self._session:fail(self._role, "unreachable", why)
 end
 
---- To be called whenever anything may have moved: has the connection opened if it is due, written what there is, and
--- the session moved along in time, `at` being when it wants that. Seconds from now would not do: they have become less
--- whenever somebody looks, and the two streams of a session would wake each other for ever.
+--- Call it whenever the session may have changed. It starts the connection if it is due, wakes the writer if there are
+-- bytes to send, and lets it pump the session at the time `at`. `at` is absolute: a time from now would be smaller at
+-- each call, and the two streams of a session would wake each other for ever.
 function stream:mind(at)
   if self._runs then
     local is_early = at and self._wakes_at and at < self._wakes_at

@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What is to be done at the end of a request, whichever way it ends: its handler returned or failed, the client went
--- away, another phase took over. nginx itself says so, by a clean-up of the request; the work is done a moment later
--- by a coroutine of the worker's.
+--- Calls functions at the end of a request, however it ends: its handler returned or failed, the client closed the
+-- connection, or another phase took over. nginx notifies by a clean-up handler of the request. A coroutine of the
+-- worker calls the functions a moment later.
 local core = require "amqplocks.core"
 local ffi = require "ffi"
 local get_request = require("resty.core.base").get_request
@@ -46,17 +46,17 @@ function endings.new()
   return self
 end
 
---- Which request we are in: comparable, and worth nothing once it has ended.
+--- Returns the current request: comparable, and invalid once the request has ended.
 endings.request = get_request
 
---- Has fn() called when the request we are in has ended. -> a function that makes nothing of it
+--- Registers fn(), to be called when the current request has ended. Returns a function that cancels this.
 function endings:expect(fn)
   local number = self._last + 1
   local ending = new_ending(nil, self._all, number)
   local cleanup = C.ngx_http_cleanup_add(get_request(), 0)
   if cleanup == nil then error("not enough memory", 0) end
   self._last = number
-  self._expected[number] = { fn = fn, ending = ending } -- which nginx points to: it has to stay where it is
+  self._expected[number] = { fn = fn, ending = ending } -- nginx has a pointer to `ending`, so it must stay alive
   self.count = self.count + 1
   cleanup.data = ending
   cleanup.handler = note_end
@@ -66,13 +66,13 @@ function endings:expect(fn)
   end
 end
 
--- An error would be a defect, and of one request: the others are still to be looked after.
+-- An error would be a defect. The functions of other requests must still be called.
 local function attempt(fn)
   local fine, problem = pcall(fn)
   if not fine then ngx.log(ngx.ERR, "amqplocks: ", problem) end
 end
 
---- Waits for endings, not longer than so many seconds, and does what they are to be followed by.
+--- Waits for the end of requests, at most so many seconds, and calls their functions.
 function endings:wait(seconds)
   self._called:wait(seconds)
   local ending = self._all.first

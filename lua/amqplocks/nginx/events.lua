@@ -1,17 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- nginx, as sessions over bytes need an event loop (docs/drivers.md): cosockets, semaphores, timers. A cosocket
--- belongs to the request, or the timer, that opened it, and dies with it.
+--- The event loop of nginx as a table of functions (docs/drivers.md): cosockets, semaphores, timers. A cosocket belongs
+-- to the request or timer that opened it, and is closed with it.
 local semaphore = require "ngx.semaphore"
 
-local LONG = 86400 -- seconds: nginx has no "for ever"
+local LONG = 86400 -- seconds: nginx has no wait without a limit
 local SHARE = 8192 -- bytes read at a time, at most
-local FULL = 4096 -- what a read gives at least when more lies ready: nginx's own buffers are as large, or larger
-local FULL_READS = 16 -- in a row, before others have a turn
-local PATIENCE = 1 -- seconds until a timer that was not started is asked for again
+local FULL = 4096 -- a read returns at least so many bytes if more are ready: nginx's buffers are as large, or larger
+local FULL_READS = 16 -- in a row, before other requests run
+local PATIENCE = 1 -- seconds until a timer that did not start is requested again
 
--- In which phases nginx lets a handler wait, and use cosockets.
+-- The phases in which nginx allows a handler to wait, and to use cosockets.
 local MAY_WAIT = { rewrite = true, server_rewrite = true, access = true, content = true, timer = true }
 
 local function milliseconds(seconds) return math.max(1, math.ceil(math.min(seconds or LONG, LONG) * 1000)) end
@@ -21,7 +21,7 @@ local function milliseconds(seconds) return math.max(1, math.ceil(math.min(secon
 local Socket = {}
 Socket.__index = Socket
 
--- nginx reads what is there without a turn of its loop: a peer that never pauses would keep the worker to itself.
+-- nginx reads available bytes without running its loop: a peer that never pauses would block the worker.
 function Socket:read(seconds)
   if self._full_reads >= FULL_READS then
     self._full_reads = 0
@@ -42,7 +42,7 @@ function Socket:write(bytes, seconds)
   return nil, why
 end
 
--- What is being read cannot be closed. Who closes has spawned who reads, and may end it.
+-- nginx cannot close a cosocket during a read. The thread that closes has spawned the reader, so it may kill it.
 function Socket:close()
   if self._closed then return end
   self._closed = true
@@ -83,8 +83,8 @@ local function secure(raw, tls)
   end
   local identified, why = identify(raw, tls)
   if not identified then return nil, why end
-  -- Where a handshake succeeds at once and the certificate is refused, lua-resty-core says true to `false`, with the
-  -- socket closed, and fails an assertion of its own to `nil`.
+  -- If a handshake succeeds at once and the certificate is refused, lua-resty-core fails an assertion of its own when
+  -- the session argument is `nil`. When it is `false`, it returns true, with the socket closed.
   local fine, secured, problem = pcall(raw.sslhandshake, raw, nil, tls.server_name, tls.verify)
   if not fine then return nil, "the certificate is not trusted, or is another host's" end
   if not secured then return nil, problem end
@@ -95,7 +95,7 @@ end
 
 local events = {}
 
---- `localhost` is a name, and nginx asks no hosts file.
+--- `localhost` is replaced by 127.0.0.1: it is a name, and nginx does not read the hosts file.
 function events.connect(host, port, tls, seconds)
   local raw, deadline = ngx.socket.tcp(), ngx.now() + seconds
   raw:settimeout(milliseconds(seconds))
@@ -114,8 +114,8 @@ function events.connect(host, port, tls, seconds)
   return setmetatable({ _raw = raw, _full_reads = 0 }, Socket)
 end
 
--- nginx gives up a timer for which it has no room (lua_max_running_timers), and only its log says so: whoever waits for
--- what was to begin there looks after it.
+-- nginx drops a timer that exceeds lua_max_running_timers, and only writes that to its log. So the coroutines that wait
+-- request such a timer again.
 local unborn = {}
 
 local function start(pending)
@@ -133,7 +133,7 @@ local function start_again()
   end
 end
 
---- In a timer, which outlives the request.
+--- Runs fn in a timer, which outlives the request.
 function events.spawn(fn)
   local pending = { fn = fn }
   unborn[pending] = true
@@ -143,10 +143,10 @@ function events.spawn(fn)
   return nil, "nginx starts no timer: " .. why
 end
 
---- In the same timer, and so with the same cosockets.
+--- Runs fn in the same timer or request, and so with the same cosockets.
 function events.beside(fn) return ngx.thread.spawn(fn) end
 
---- Such a one that nobody waits for any more, and that must not hold up its request.
+--- Kills a thread that is not waited for any more, as it would keep its request from ending.
 function events.abandon(thread) pcall(ngx.thread.kill, thread) end
 
 local Condition = {}
@@ -164,8 +164,8 @@ end
 
 function events.condition() return setmetatable({ _raw = assert(semaphore.new()) }, Condition) end
 
--- Timers end what they own, and nobody else does: what a finalizer is still to see it sees at the worker's end, when
--- there is no request any more to which a cosocket belongs.
+-- Only timers end what they own. A finalizer would run at the end of the worker, when the request of a cosocket does
+-- not exist any more.
 events.keeps = true
 
 function events.check()

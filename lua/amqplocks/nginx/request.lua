@@ -1,11 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Connections of a request of nginx's. They end with it, however it ends, and with them the locks.
+--- Connections of a request of nginx. They end with the request, however it ends, and their locks with them.
 --
--- By default a request has a holder of its own, on a cosocket that dies with it. Nobody else may read that one, so it
--- is read by whoever waits; what comes from the worker's prober he is told by the worker. Who shares the worker's
--- holder only waits, and the worker lets go of what he leaves.
+-- By default a request has a holder connection of its own, on a cosocket that is closed with the request. Only the
+-- request may read that cosocket, so its waiting light threads read it. The worker passes on the answers of its prober.
+-- With `shared` a request uses the worker's holder connection: its threads only wait, and the worker releases the locks
+-- that the request leaves.
 local close_session = require "amqplocks.waiting.close"
 local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
@@ -15,11 +16,11 @@ local may_return = require("amqplocks.compat.pcall").may_return
 local stream = require "amqplocks.drivers.stream"
 local waiting = require "amqplocks.waiting.sleepers"
 
-local LONGEST = 1 -- seconds without a look at who reads: nobody is told when a light thread is killed
+local LONGEST = 1 -- seconds between checks that a thread still reads: a killed light thread sends no notice
 
 local request = {}
 
--- What belongs to the request we are in, until it is over: its locks, too, whether or not anybody refers to them.
+-- The state of the current request, until it ends. It keeps the request's locks alive, also those without a reference.
 local function bind(worker, locks, finish)
   local state = { request = endings.request(), locks = locks }
   state.settle = worker.endings:expect(function()
@@ -32,7 +33,7 @@ end
 
 local CLOSED = "the connection was closed; open another"
 
--- May the request we are in wait here?
+-- Returns nil if the current request may wait here, otherwise why not, and the code.
 local function check(state)
   if state.over then return state.over, "closed" end
   local wrong, code = events.check()
@@ -42,7 +43,7 @@ end
 
 -- ---- with a holder of its own ---------------------------------------------------------------------------------------
 
--- Reads for everybody in this request, and minds the session's time, which nobody else does.
+-- Reads for all threads of this request, and serves the timers of its session.
 local function lead(self, left, most)
   local holder, patience = self.holder, left
   left = waiting.least(left, self.session:wake())
@@ -52,7 +53,7 @@ local function lead(self, left, most)
   elseif holder:is_up() then
     holder:read(waiting.least(left, most))
   else
-    ngx.sleep(math.max(0.001, waiting.least(left, most) or 1)) -- until it may be tried again; nginx warns of 0
+    ngx.sleep(math.max(0.001, waiting.least(left, most) or 1)) -- until the next attempt; nginx warns of 0
   end
   self.leader = nil
 end
@@ -81,13 +82,13 @@ local function wait(self, operation, most)
     self.followers:wait(operation, waiting.least(left, LONGEST), most)
   else
     lead(self, left, most)
-    self.followers:call() -- another one leads from here on
+    self.followers:call() -- another thread leads now
   end
   move(self, operation)
 end
 
--- While nobody waited nobody has read: a lock that is let go of may be lost already. To look takes up to a millisecond,
--- nginx's least; so only if somebody is to be told.
+-- While no thread waits, no thread reads: a lock that is released may be lost already. Reading takes up to a
+-- millisecond, nginx's shortest time. So it is done only if losses are reported.
 local function catch_up(self, locks)
   if not locks:are_told() or may_return(self.leader) or not self.holder:is_up() then return end
   self.leader = coroutine.running()
@@ -127,11 +128,11 @@ local function own(worker, settings)
   return session, driver
 end
 
--- ---- with the worker's ----------------------------------------------------------------------------------------------
+-- ---- with the worker's holder ---------------------------------------------------------------------------------------
 
 local function share(worker)
   local session, common = worker.session, worker.driver
-  local begun = {} -- operations not given back: the collector may let them lie when nobody waits for them any more
+  local begun = {} -- operations that were not freed: the collector may leave those that were abandoned
   local locks = losses.new(function() return session:alerts() end, true)
   local state = bind(worker, locks, function()
     for operation in pairs(begun) do
@@ -147,7 +148,7 @@ local function share(worker)
       for old in pairs(begun) do
         if old:is_given_back() then begun[old] = nil end
       end
-      begun[operation] = true -- also when it is done: who waited may never come to fetch what it gives
+      begun[operation] = true -- also if it is done: the thread may never fetch its result
       common.wait(operation, most)
     end,
     mind = common.mind,
@@ -158,15 +159,15 @@ local function share(worker)
       for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
       pcall(locks.close, locks)
       pcall(locks.tell, locks)
-      state.over = CLOSED -- what another thread of the request has got meanwhile goes with the request
+      state.over = CLOSED -- a lock that another thread got meanwhile is released with the request
     end,
-    news = function() end, -- what is told of the worker's connections the worker logs
+    news = function() end, -- the worker logs the news of its connections
     losses = locks,
   }
   return session, driver
 end
 
---- A session over `settings` for the request we are in, and what waits for its operations.
+--- Returns a session over `settings` for the current request, and the driver that waits for its operations.
 function request.session(worker, settings, shared)
   if shared then return share(worker) end
   return own(worker, settings)

@@ -1,12 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What an nginx worker has in common for all its requests to one broker: a session, whose prober asks for all of
--- them, and whose holder carries the locks of those that share it. Timers own it, so that no request ends it, and
--- look after what ended requests leave behind.
+--- The session that all requests of an nginx worker to one broker share. Its prober asks for all of them. Its holder
+-- carries the locks of the requests that share it. Timers own the session, so it outlives each request. They also end
+-- what ended requests leave behind.
 --
--- After a while it retires: requests that come later get a new one, and with the last of its own it goes, as it does
--- when nginx shuts the worker down.
+-- After 600 seconds it retires: later requests get a new session, and the old one ends with its last request. It also
+-- ends when nginx shuts the worker down.
 local close = require "amqplocks.waiting.close"
 local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
@@ -15,17 +15,17 @@ local loop = require "amqplocks.drivers.loop"
 local news = require "amqplocks.waiting.notify"
 local waiting = require "amqplocks.waiting.sleepers"
 
-local LIFETIME = 600 -- seconds: what a timer allocates is only given back with it
+local LIFETIME = 600 -- seconds: the memory that a timer allocates is freed only at its end
 
 local worker = {}
 worker.__index = worker
 
 local current = {} -- by address
 
--- A function may give another user and password each time, and its nodes in another order, and be another closure in
--- each request: what it gives leads to the same session if the nodes, the virtual host and all else are the same. The
--- session's connections belong to the user that the function gave when they were opened. So users with different rights
--- need a `name` each: that makes a session of its own.
+-- A URL function may return another user and password each time, and its nodes in another order, and may be another
+-- closure in each request. Its URL leads to the same session if the nodes, the virtual host and all other settings are
+-- the same. The session's connections belong to the user that the function returned when they were opened. So users
+-- with different rights need a `name` each, which makes a session of its own.
 local function place_of(settings)
   local url = settings.url or ""
   local places = settings.ask and core.places(settings)
@@ -50,7 +50,7 @@ local function is_over(self)
   return self.endings.count == 0 and (ngx.now() >= self._until or ngx.worker.exiting())
 end
 
--- Its own end is polite: the broker is told.
+-- It closes its connections in order: the broker is notified.
 local function look_after(self)
   repeat
     self.endings:wait(1)
@@ -64,12 +64,12 @@ local function log(level, message)
   ngx.log(level == "warning" and ngx.WARN or ngx.INFO, "amqplocks: ", message)
 end
 
--- Requests wait for what their operations ask the prober.
+-- Requests wait here while their operations wait for the prober.
 local function is_answered(operation, begins)
   return operation:done() or operation:awaits() ~= "prober" or begins and operation:waiting()
 end
 
--- A copy, whose connections are opened later: where to, if there is a function, is asked again by then.
+-- A copy of the settings. Its connections are opened later, and the URL function, if any, is called again by then.
 local function own(settings)
   local copy = {}
   for key, value in pairs(settings) do copy[key] = value end
@@ -91,15 +91,15 @@ local function new(key, settings)
   return self
 end
 
---- The one for a broker.
+--- Returns the worker session for a broker.
 ---@return table|nil, string? message, string? code
 function worker.of(settings)
   local key = key_of(settings)
   local old = current[key]
-  if old then old._settings.ask = settings.ask end -- the one before may know of nothing but a request that is over
+  if old then old._settings.ask = settings.ask end -- the function before may be a closure over a request that has ended
   if old and ngx.now() < old._until then return old end
   local self, why, code = new(key, own(settings))
-  if not self then return old, why, code end -- better one that is due to go than none
+  if not self then return old, why, code end -- a session that has to retire is better than none
   current[key] = self
   return self
 end

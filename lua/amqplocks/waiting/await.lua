@@ -1,13 +1,13 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The only waiting loop. It is Lua's, and comes back here at least every second (opening a connection takes longer if
--- it must), so that debug hooks, and with them Ctrl-C, get their turn, and so that no C function ever has to yield.
+--- The only loop that waits. It is in Lua, and each step of it returns within a second, or later while a connection is
+-- being opened. So debug hooks run, and with them Ctrl-C, and no C function has to yield.
 local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local news = require "amqplocks.waiting.notify"
 
--- Tells people how long they have been waiting for somebody else: at once, and about every second.
+-- Reports to `on_wait` how long the operation has waited for other clients: at once, and then about every second.
 local function report(operation, on_wait, told)
   local seconds, reason = operation:waiting()
   if not seconds or told and seconds < told + 1 then return told end
@@ -17,7 +17,7 @@ end
 
 local function wait(driver, operation, on_wait)
   local told
-  news.tell(driver) -- first: what has happened since the last call may be why this one would wait for long
+  news.tell(driver) -- first, as news since the last call may explain a long wait
   while not operation:done() do
     driver.wait(operation, on_wait and 1)
     news.tell(driver)
@@ -31,10 +31,12 @@ local function result(driver, operation, on_wait)
   return operation:result()
 end
 
---- Begins an operation by begin(...), waits for it and returns its result: what it gives, or nil, message, code.
--- Where the driver cannot wait nothing is begun: it can be tried elsewhere. An error thrown while waiting (an
--- interrupt, or by `on_wait`) abandons the operation first: whatever it had claimed is undone. So does closing the
--- coroutine that waits; and Lua when it runs out of memory, which is a result like others, `no_memory`.
+--- Begins an operation by begin(...), waits for it and returns its result, or nil, message, code.
+--
+-- If the driver cannot wait here, the operation is not begun, and the caller can try elsewhere. An error raised while
+-- waiting (an interrupt, or an error in `on_wait`) abandons the operation before it goes on: each claim of the
+-- operation is undone. Closing the coroutine that waits does so as well, and so does Lua when it runs out of memory;
+-- that is returned as `no_memory`.
 local function await(driver, on_wait, begin, ...)
   if driver.check then
     local wrong, code = driver.check()

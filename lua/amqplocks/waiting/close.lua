@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The end of a session: politely, as long as its timeout lasts, and in any case, also when the coroutine that waits
--- for it is closed. Never throws.
+--- Closes a session: in order, within its timeout, and then by force. It is also closed if the coroutine that waits for
+-- this is closed. Never raises an error.
 local await = require "amqplocks.waiting.await"
 local guard = require "amqplocks.waiting.guard"
 local pcall = require("amqplocks.compat.pcall").pcall
@@ -13,17 +13,17 @@ local function begin(driver, session)
   return closing
 end
 
--- Where nobody can wait, or there was no memory, it has not begun: what was lost by then is told of in any case.
+-- If the caller cannot wait, or there is no memory, the close has not begun. Losses up to now are noted in any case.
 local function part(driver, session)
   pcall(await, driver, nil, begin, driver, session)
   pcall(driver.losses.close, driver.losses)
 end
 
--- Telling may take long, so it comes last.
+-- The reports of losses may take long, so they come last.
 local function close(driver, session)
   if driver.catch_up then pcall(driver.catch_up) end
   pcall(guard.call, part, driver, session)
-  session:abort() -- that guarding it took memory, and there was none, changes nothing
+  session:abort() -- also if guard.call() failed for lack of memory
   if driver.mind then pcall(driver.mind) end
   pcall(driver.losses.tell, driver.losses)
 end

@@ -1,33 +1,33 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Ends what a coroutine has begun when it is closed while it waits (coroutine.close, of Lua 5.4 and later). No pcall
--- notices that, only variables that are declared to be closed; and older Luas cannot read such a declaration. There a
--- coroutine can only be forgotten, and what it has begun is ended by the collector.
+--- Undoes what a coroutine has begun if it is closed while it waits (coroutine.close, of Lua 5.4 and later). pcall does
+-- not notice that; only to-be-closed variables do. Older Luas cannot parse these, and cannot close a coroutine: there
+-- an abandoned coroutine is collected, and the collector ends what it has begun.
 local pcall = require("amqplocks.compat.pcall").pcall
 
 local guard = {}
 
--- Of values with __close.
+-- Closes a value that has __close.
 local function close(value) getmetatable(value).__close(value) end
 
---- Protects a call that may wait: calls fn(driver, value, ...), closes `value`, and has the driver write what that has
--- begun. -> true and the first three results, or false and the error
+--- Protects a call that may wait: calls fn(driver, value, ...), closes `value`, and lets the driver send what that has
+-- queued. Returns true and the first three results, or false and the error.
 function guard.call(fn, driver, value, ...)
-  -- By name: to hand on whatever there is takes memory, and what was got would be nobody's for a while.
+  -- Named results: passing on any number of them takes memory, and without memory a result would have no owner.
   local fine, first, second, third = pcall(fn, driver, value, ...)
   close(value)
-  if driver.mind then pcall(driver.mind) end -- should that fail, it has failed before
+  if driver.mind then pcall(driver.mind) end -- an error here was raised before
   return fine, first, second, third
 end
 
---- Returns fn(owner, ...). If the coroutine is closed meanwhile, calls undo(owner). If fn throws, it does not: that is
--- the caller's.
+--- Returns fn(owner, ...). If the coroutine is closed meanwhile, it calls undo(owner). If fn raises an error, it does
+-- not: the caller handles that.
 function guard.unless_closed(_, fn, owner, ...) return fn(owner, ...) end
 
 if coroutine.close then
-  -- The error that __close is given does not tell whether fn has thrown: it may be that of another variable, further
-  -- inside, that was closed with the coroutine. So the call is marked when fn has returned or thrown.
+  -- The error that __close gets does not tell whether fn has raised it: it may come from another variable, further
+  -- inside, that was closed with the coroutine. So the call is marked when fn has returned or raised an error.
   local unfinished = {
     __close = function(call)
       if call.undo then call.undo(call.owner) end

@@ -1,18 +1,18 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Which locks of a connection are lost, and the function that is told of each of them, once.
+--- Finds the lost locks of a connection, and calls the function of on_lost once for each of them.
 --
--- The core only counts what becomes of locks. When its count has moved, the locks that are still alive are asked one by
--- one. A loss is noted, and the lock watched no longer: so it is told once, whether its owner then keeps the lock,
--- releases it or closes the connection. Whichever of these finds the lock lost notes it as well. A lock that was let go
--- of before is nobody's loss.
+-- The core only counts the events of locks. When its count has changed, the locks that still exist are asked one by
+-- one. A loss is noted, and the lock is not watched any more. So the loss is reported once, whether the owner then
+-- keeps the lock, releases it or closes the connection. Each of these notes a loss that it finds, too. A lock that was
+-- released before is no loss.
 --
--- The function may do what it likes: wait for this connection, take itself away, release, close the connection, throw.
--- Until it has returned it is not called again: neither by calls inside it, nor by other coroutines while it yields.
--- These only note what is lost, and return; the call that it was made from tells of that next. If the coroutine of that
--- call is closed, killed or collected instead, the next call that waits tells. The same holds for what a throw left
--- untold. After close no call waits: then throws are ignored.
+-- The function may wait for this connection, unregister itself, release, close the connection, or raise an error. Until
+-- it has returned it is not called again: neither by calls inside it, nor by other coroutines while it yields. These
+-- only note losses and return. The call that called the function reports these next. If the coroutine of that call is
+-- closed, killed or collected instead, the next call that waits reports them. The same holds for losses that an error
+-- left unreported. After close no call waits, so errors are ignored then.
 local plain_pcall = pcall
 local protected = require "amqplocks.compat.pcall"
 local may_return, pcall = protected.may_return, protected.pcall
@@ -20,19 +20,19 @@ local may_return, pcall = protected.may_return, protected.pcall
 local losses = {}
 losses.__index = losses
 
---- `count` gives how often something has become of a lock so far. `keeps`: a lock that nobody else refers to stays
--- alive, and held, until it is forgotten.
+--- `count` returns the number of events of locks so far. `keeps`: a lock without other references stays alive, and
+-- held, until forget() is called for it.
 function losses.new(count, keeps)
   return setmetatable({
     _count = count,
     _watched = keeps and {} or setmetatable({}, { __mode = "k" }),
-    _lost = {}, -- noted, and not told yet: { lock =, message = }, the first one first
-    _seen = 0,  -- the count when it was last looked for lost ones; nil: look anew
-    _teller = setmetatable({}, { __mode = "v" }), -- [1]: the coroutine that tells now; it may be thrown away meanwhile
+    _lost = {}, -- noted, not reported yet: { lock =, message = }, in order
+    _seen = 0,  -- the count at the last check for losses; nil: check again
+    _teller = setmetatable({}, { __mode = "v" }), -- [1]: the coroutine that reports now; it may be collected
   }, losses)
 end
 
---- Whom to tell; nil: nobody. What was noted is then watched again, for whoever is to be told next.
+--- Sets the function to call; nil: none. Losses that were noted are then watched again, for the next function.
 function losses:on(fn)
   self._fn = fn
   self._seen = nil
@@ -41,23 +41,23 @@ function losses:on(fn)
   self._lost = {}
 end
 
---- Whether anybody is told.
+--- Returns whether there is a function to call.
 function losses:are_told() return self._fn ~= nil end
 
---- A lock that was had, and that its owner does not know of yet: it is nobody's loss.
+--- Adds a lock that was acquired, and that its caller does not have yet. Its loss is not reported.
 function losses:expect(lock) self._watched[lock] = "expected" end
 
---- From now on it is its owner's.
+--- Watches a lock: its caller has it now.
 function losses:watch(lock) self._watched[lock] = "watched" end
 
---- Those that are watched or expected, as a list.
+--- Returns the locks that are watched or expected, as a list.
 function losses:watched()
   local locks = {}
   for lock in pairs(self._watched) do table.insert(locks, lock) end
   return locks
 end
 
---- A lock that counts as lost, whatever the core knows of it.
+--- Counts a lock as lost, whatever the core knows of it.
 function losses:add(lock, message)
   if not self._closed and self._fn then table.insert(self._lost, { lock = lock, message = message }) end
   self._watched[lock] = nil
@@ -68,8 +68,8 @@ local function note(self, lock)
   if message then self:add(lock, message) end
 end
 
---- Its owner has let go of it. If it was lost before, that is still to be told; without memory to note it, it is
--- watched on.
+--- The owner has released the lock. A loss before that is still reported. Without memory to note it, the lock is
+-- watched further.
 function losses:forget(lock)
   if self._watched[lock] == "watched" and self._fn and not self._closed and not plain_pcall(note, self, lock) then
     self._seen = nil
@@ -87,7 +87,7 @@ local function look(self)
   self._seen = count
 end
 
---- Looks a last time, as long as "lost" still means that it was not us: what happens from here on is our doing.
+--- Checks for losses a last time, before the session closes: losses after that come from the close itself.
 function losses:close()
   look(self)
   self._closed = true
@@ -109,14 +109,14 @@ local function tell_all(self)
   end
 end
 
---- Tells of all there is to tell. If another call does that already, what is found here is only noted, and that call
--- tells of it.
+--- Reports all losses. If another call is reporting already, losses found here are only noted, and that call reports
+-- them.
 function losses:tell()
   local teller = self._teller
   if may_return(teller[1]) then return look(self) end
   teller[1] = coroutine.running() or true
   local fine, problem = pcall(tell_all, self)
-  if not fine and self._closed then pcall(tell_all, self) end -- it was closed meanwhile, and did not tell itself
+  if not fine and self._closed then pcall(tell_all, self) end -- closed meanwhile, by a close that did not report
   teller[1] = nil
   if not fine then error(problem, 0) end
 end

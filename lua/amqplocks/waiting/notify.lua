@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What people are told of a connection without asking: the log, and the locks that were lost.
+--- Notifies the program of news of a connection: calls the log, and reports lost locks.
 local news = {}
 
 function news.tell(driver)

@@ -1,27 +1,28 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Where coroutines of an event loop wait for operations, each for its own: nobody is woken by what others wait for.
+--- Coroutines of an event loop that wait for operations. Each waits for its own operation, and is woken only for that.
 local guard = require "amqplocks.waiting.guard"
 
 local waiting = {}
 waiting.__index = waiting
 
---- `is_called(operation, begins)` tells whether somebody is to be woken; `begins`: also when the operation begins to
--- wait for others.
+--- `is_called(operation, begins)` returns whether to wake the coroutine. `begins`: also wake it when the operation
+-- begins to wait for other clients.
 function waiting.new(events, is_called)
-  local asleep = setmetatable({}, { __mode = "k" }) -- an operation that nobody waits for any more is to be collected
+  local asleep = setmetatable({}, { __mode = "k" }) -- an operation without a waiting coroutine must be collected
   return setmetatable({ _condition = events.condition, _is_called = is_called, _asleep = asleep }, waiting)
 end
 
---- The smaller of two times, of which nil is never.
+--- Returns the smaller of two times; nil means never.
 function waiting.least(a, b)
   if not a or not b then return a or b end
   return math.min(a, b)
 end
 
---- Until called, or one of these times (seconds, nil for none) is over. With `most`, also until the operation begins
--- to wait for others. A coroutine that is closed meanwhile waits no longer, and the loop is told so.
+--- Waits until woken, or until one of these times (seconds; nil: none) is over. With `most`, also until the operation
+-- begins to wait for other clients. If the coroutine is closed meanwhile, the condition is signalled, so that the loop
+-- notices.
 function waiting:wait(operation, left, most)
   local condition = self._condition()
   self._asleep[operation] = { condition = condition, begins = most and not operation:waiting() }
@@ -29,12 +30,12 @@ function waiting:wait(operation, left, most)
   self._asleep[operation] = nil
 end
 
---- Whoever waited for it is gone.
+--- Forgets the coroutine that waited for the operation.
 function waiting:forget(operation) self._asleep[operation] = nil end
 
--- Who waited for what was given back was thrown away, by the collector or before.
+-- Wakes the coroutines. If an operation was freed, its coroutine is gone.
 function waiting:call()
-  local called = {} -- whoever is woken may go on at once
+  local called = {} -- a woken coroutine may run at once
   for operation, sleeper in pairs(self._asleep) do
     if not operation:is_given_back() and self._is_called(operation, sleeper.begins) then
       table.insert(called, sleeper.condition)
