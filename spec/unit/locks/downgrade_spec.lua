@@ -15,14 +15,10 @@ for _, way in ipairs(Peer.all_ways) do
     local peer, rwlock, lock, door
 
     local function open(settings, limits)
-      peer = Peer.open(way, settings, limits)
-      rwlock = peer:rwlock("db")
+      peer, rwlock = scene.open(way, "rwlock", settings, nil, limits)
       local op = rwlock:write(0)
-      scene.looks(peer, DOOR, "free")
-      door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
-      scene.makes_sure(peer, door)
-      lock = peer:result(op)
+      door = scene.shuts(peer, DOOR)
+      lock = scene.writes(peer, op, door)
     end
 
     before_each(function () open() end)

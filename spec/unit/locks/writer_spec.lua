@@ -13,22 +13,15 @@ for _, way in ipairs(Peer.all_ways) do
   describe("a writer, fed " .. way, function ()
     local peer, rwlock
 
-    local function open(settings, options, limits)
-      peer = Peer.open(way, settings, limits)
-      rwlock = peer:rwlock("db", options)
-    end
+    local function open(...) peer, rwlock = scene.open(way, "rwlock", ...) end
 
     before_each(function () open() end)
 
     local function silent() scene.silent(peer) end
 
-    -- The door is found open, and shut. Returns the claim.
-    local function shuts()
-      scene.looks(peer, DOOR, "free")
-      local door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
-      return door
-    end
+    local function claims() return scene.claims(peer, DOOR) end
+    local function shuts() return scene.shuts(peer, DOOR) end
+    local function gets(op, door) return scene.writes(peer, op, door) end
 
     -- A writer, behind the door.
     local function behind(timeout, ...)
@@ -44,36 +37,24 @@ for _, way in ipairs(Peer.all_ways) do
       return op, door
     end
 
-    local function gets(op, door)
-      scene.makes_sure(peer, door)
-      return peer:result(op)
-    end
-
-    local function write(timeout)
-      local op, door = behind(timeout or 0)
+    local function write()
+      local op, door = behind(0)
       return gets(op, door), door
     end
 
     -- Gone, and who waits is rung for.
-    local function goes(door, channel)
-      assert.equal(channel or door.channel, peer.holder:delete(DOOR))
-      scene.rings(peer, BELL)
-      silent()
-    end
+    local function goes(door, channel) scene.goes(peer, door, BELL, channel) end
 
     local function assert_free()
       local lock, door = write()
-      lock:drop()
-      goes(door)
-      scene.all_channels_are_back(peer)
+      scene.leaves_nothing(peer, lock, door, BELL)
     end
 
     it("looks, shuts the door, and counts behind a write of its own: four round trips, and it says what it is",
       function ()
         local op = rwlock:write()
         peer.holder:silent()
-        scene.looks(peer, DOOR, "free")
-        local door = scene.claim(peer, DOOR)
+        local door = claims()
         silent()
         scene.reply(peer, door, "declared")
         silent()
@@ -90,8 +71,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("asks nobody before the door is shut, though consume-ok may come first", function ()
       rwlock:write()
-      scene.looks(peer, DOOR, "free")
-      local door = scene.claim(peer, DOOR)
+      local door = claims()
       scene.reply(peer, door, "consumed")
       silent()
       scene.reply(peer, door, "declared")
@@ -185,14 +165,13 @@ for _, way in ipairs(Peer.all_ways) do
       it("by a queue that is no lock: squatted", function ()
         local op = rwlock:write()
         scene.looks(peer, DOOR, "held")
-        peer.holder:declared(peer.holder:opened(), DOOR)
+        scene.is_squatted(peer, DOOR)
         peer:failed(op, "squatted", '"db-writer" is not exclusive')
       end)
 
       it("just before its own claim: looks again", function ()
         local op = rwlock:write(0)
-        scene.looks(peer, DOOR, "free")
-        peer.holder:refuse(scene.claim(peer, DOOR).channel, 405, scene.LOCKED, "queue.declare")
+        scene.is_late(peer, claims())
         silent()
         peer:pass(0.01)
         gets(op, shuts())
@@ -202,8 +181,7 @@ for _, way in ipairs(Peer.all_ways) do
         open(nil, { max_attempts = 2 })
         local op = rwlock:write(0)
         for i = 1, 2 do
-          scene.looks(peer, DOOR, "free")
-          peer.holder:refuse(scene.claim(peer, DOOR).channel, 405, scene.LOCKED, "queue.declare")
+          scene.is_late(peer, claims())
           if i == 1 then peer:pass(0.01) end
         end
         peer:failed(op, "contended", 'others were faster at "db" 2 times')
@@ -364,12 +342,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("inside", function ()
       it("is verified by one question, on its own channel", function ()
-        local lock, door = write()
-        local op = lock:verify()
-        peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
-        silent()
-        peer.holder:declared(door.channel, DOOR)
-        assert.is_true(peer:result(op))
+        scene.verifies(peer, write())
       end)
 
       it("is told by readers that they have stepped back, which means nothing now", function ()
@@ -381,7 +354,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("loses its prober, or meets an alarm, and writes on", function ()
         local lock = write()
-        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+        scene.alarm(peer)
         assert.is_true(lock:held())
         peer.prober:down()
         assert.is_true(lock:held())
@@ -390,11 +363,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("loses the door to somebody: lost", function ()
         local lock, door = write()
-        scene.rob(peer, door)
-        local held, message, code = lock:held()
-        assert.same({ false, "lost" }, { held, code })
-        assert.equal('lost: the write lock on "db": its queue was deleted by somebody else', message)
-        peer.holder:closes(door.channel)
+        scene.loses(peer, lock, door, 'the write lock on "db"')
         scene.rings(peer, BELL)
         assert_free()
       end)
@@ -409,8 +378,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("lets go: the door is open when the broker says so, and only then are others told", function ()
         local lock, door = write()
         local op = lock:release()
-        peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel, if_unused = false,
-          if_empty = false })
+        scene.deletes(peer, door)
         silent()
         assert.is_false(op:done())
         peer.holder:deleted(door.channel)

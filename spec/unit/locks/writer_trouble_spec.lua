@@ -13,26 +13,14 @@ for _, way in ipairs(Peer.all_ways) do
   describe("a writer, fed " .. way, function ()
     local peer, rwlock
 
-    local function open(settings, options, limits)
-      peer = Peer.open(way, settings, limits)
-      rwlock = peer:rwlock("db", options)
-    end
+    local function open(...) peer, rwlock = scene.open(way, "rwlock", ...) end
 
     before_each(function () open() end)
 
     local function silent() scene.silent(peer) end
 
-    local function shuts()
-      scene.looks(peer, DOOR, "free")
-      local door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
-      return door
-    end
-
-    local function gets(op, door)
-      scene.makes_sure(peer, door)
-      return peer:result(op)
-    end
+    local function shuts() return scene.shuts(peer, DOOR) end
+    local function gets(op, door) return scene.writes(peer, op, door) end
 
     -- The door is gone, and who waits for it is told.
     local function goes(door, in_passing)
