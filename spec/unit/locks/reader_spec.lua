@@ -123,8 +123,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("that finds the door shut", function ()
       it("is busy, and claims nothing", function ()
         local op = rwlock:read(0)
-        scene.looks(peer, DOOR, "held")
-        scene.is_no_squatter(peer, DOOR)
+        scene.finds_held(peer, DOOR)
         peer:failed(op, "busy", 'somebody writes "db", or waits to write it')
         silent()
       end)
@@ -147,8 +146,7 @@ for _, way in ipairs(Peer.all_ways) do
           goes(claim, peer.holder:opened())
           assert.is_false(op:done())
           peer:pass(0.01)
-          scene.looks(peer, DOOR, "held")
-          scene.is_no_squatter(peer, DOOR)
+          scene.finds_held(peer, DOOR)
           peer:failed(op, "busy", "waits to write")
           scene.all_channels_are_back(peer)
         end
@@ -359,8 +357,7 @@ for _, way in ipairs(Peer.all_ways) do
             if lock then
               scene.loses(peer, lock, claim, 'the read lock on "db"')
             else
-              scene.rob(peer, claim)
-              peer.holder:closes(claim.channel)
+              scene.is_robbed(peer, claim)
             end
             scene.rings(peer, DOOR)
             silent()
@@ -499,8 +496,7 @@ for _, way in ipairs(Peer.all_ways) do
         local reads, tries = rwlock:read(60), rwlock:read(0)
         local probes = peer.prober:probes()
         peer.prober:answer({ probes[1] }, {})
-        local door = scene.claim(peer, DOOR)
-        scene.replies(peer, door)
+        local door = scene.is_granted(peer, DOOR)
         assert.is_true(scene.writes(peer, writes, door):held())
         peer.prober:answer({ probes[2], probes[3] }, { DOOR })
         peer:failed(reads, "deadlock", 'this very connection reads or writes "db" already')

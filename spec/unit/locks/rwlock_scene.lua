@@ -59,6 +59,12 @@ function scene.is_no_squatter(peer, queue)
   peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
 end
 
+--- The core finds the gate held, by a true lock.
+function scene.finds_held(peer, queue, waits)
+  scene.looks(peer, queue, "held", waits)
+  scene.is_no_squatter(peer, queue)
+end
+
 --- The core asks, and what holds the gate is no lock.
 function scene.is_squatted(peer, queue)
   local channel = peer.holder:opened()
@@ -120,17 +126,23 @@ function scene.replies(peer, claim, first, last)
   for i = first or 1, last or #claim.replies do scene.reply(peer, claim, claim.replies[i]) end
 end
 
+--- The core claims a gate, and is granted it. Returns the claim.
+function scene.is_granted(peer, queue)
+  local claim = scene.claim(peer, queue)
+  scene.replies(peer, claim)
+  return claim
+end
+
 --- The core finds the gate free, and claims it. Returns the claim.
 function scene.claims(peer, queue)
   scene.looks(peer, queue, "free")
   return scene.claim(peer, queue)
 end
 
---- The core finds the gate free, claims it, and is granted it. Returns the claim.
-function scene.shuts(peer, queue)
-  local claim = scene.claims(peer, queue)
-  scene.replies(peer, claim)
-  return claim
+--- The core finds the gate free, and is granted it. Returns the claim.
+function scene.shuts(peer, queue, waits)
+  scene.looks(peer, queue, "free", waits)
+  return scene.is_granted(peer, queue)
 end
 
 --- The core is told that somebody was faster.
@@ -190,6 +202,12 @@ end
 --- Somebody deletes a claim's queue.
 function scene.rob(peer, claim)
   peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+end
+
+--- The same, and the core closes that channel.
+function scene.is_robbed(peer, claim)
+  scene.rob(peer, claim)
+  peer.holder:closes(claim.channel)
 end
 
 --- The same, and the lock is lost, as it says.

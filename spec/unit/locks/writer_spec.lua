@@ -29,6 +29,13 @@ for _, way in ipairs(Peer.all_ways) do
       return op, shuts()
     end
 
+    -- The same, as far as its count, which is not answered yet. Returns op, door, the probes.
+    local function counts(timeout)
+      local op, door = behind(timeout)
+      peer.prober:barrier()
+      return op, door, scene.counts(peer, door)
+    end
+
     -- The same, as far as the first sleep: somebody reads.
     local function asleep(timeout, ...)
       local op, door = behind(timeout, ...)
@@ -91,9 +98,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("asks for readers by a message that means nothing to them, and is worth nothing a moment later", function ()
-      local _, door = behind()
-      peer.prober:barrier()
-      for _, probe in ipairs(scene.counts(peer, door)) do
+      for _, probe in ipairs(select(3, counts())) do
         assert.is_nil(probe.properties.type)
         assert.same({ 1, "0" }, { probe.properties.delivery_mode, probe.properties.expiration })
       end
@@ -102,9 +107,7 @@ for _, way in ipairs(Peer.all_ways) do
     it("is in when both questions are returned, and its door is there, in whatever order that is said", function ()
       for _, order in ipairs(scene.orders{ 1, 2, "door" }) do
         open()
-        local op, door = behind(0)
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts(0)
         for i = 1, 3 do
           assert.is_false(op:done())
           local probe = probes[order[i]]
@@ -119,9 +122,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is in when both are acknowledged at once, returned before", function ()
-      local op, door = behind(0)
-      peer.prober:barrier()
-      local probes = scene.counts(peer, door)
+      local op, door, probes = counts(0)
       peer.holder:declared(door.channel, DOOR)
       peer.prober:send(peer.prober.returned(probes[1]), peer.prober.returned(probes[2]))
       assert.is_false(op:done())
@@ -131,9 +132,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-writer'", [405] = scene.LOCKED } do
       it(("has no door any more when nobody is seen to read (%d): shuts it again"):format(reply), function ()
-        local op, door = behind(0)
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts(0)
         peer.prober:answer(probes, {})
         peer.holder:refuse(door.channel, reply, text, "queue.declare")
         goes(door, peer.holder:opened())
@@ -156,8 +155,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("that finds the door shut", function ()
       it("is busy, and claims nothing", function ()
         local op = rwlock:write(0)
-        scene.looks(peer, DOOR, "held")
-        scene.is_no_squatter(peer, DOOR)
+        scene.finds_held(peer, DOOR)
         peer:failed(op, "busy", 'somebody else writes "db", or waits to write it')
         silent()
       end)
@@ -265,9 +263,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is woken while it counts: counts once more, at once", function ()
-        local op, door = behind()
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts()
         scene.tell(peer, door, "amqplocks.token")
         silent()
         peer.holder:declared(door.channel, DOOR)
@@ -328,9 +324,7 @@ for _, way in ipairs(Peer.all_ways) do
     it("cannot count where whatever is published arrives somewhere: conflict, and the door is open again", function ()
       for _, states in ipairs{ { "db-readers", "other" }, { "other" }, { other = "nack" } } do
         open()
-        local op, door = behind()
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts()
         peer.holder:declared(door.channel, DOOR)
         probes[2].queue = "other"
         peer.prober:answer(probes, states)
