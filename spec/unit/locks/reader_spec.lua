@@ -57,14 +57,9 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:silent()
       local claim = steps_in()
       silent()
-      assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
-        ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = "worker 7",
-        ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
+      scene.is_signed(claim, "worker 7")
       scene.replies(peer, claim)
-      local lock = peer:result(op)
-      assert.is_true(lock:held())
-      assert.same({ nil, "db", claim.tag, 1700001000, "read" }, { lock:info() })
-      silent()
+      scene.has(peer, op, claim, "read")
     end)
 
     it("is in when all four replies are there, in any order", function ()

@@ -145,6 +145,21 @@ function scene.shuts(peer, queue, waits)
   return scene.is_granted(peer, queue)
 end
 
+--- The queue that is claimed tells whose it is, and since when.
+function scene.is_signed(claim, holder)
+  assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
+    ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = holder,
+    ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
+end
+
+--- The operation has its lock, which tells what it is.
+function scene.has(peer, op, claim, kind)
+  local lock = peer:result(op)
+  assert.is_true(lock:held())
+  assert.same({ nil, "db", claim.tag, 1700001000, kind }, { lock:info() })
+  scene.silent(peer)
+end
+
 --- The core is told that somebody was faster.
 function scene.is_late(peer, claim) peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.declare") end
 

@@ -71,9 +71,7 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_false(op:done())
         scene.count(peer, nil, door)
         silent()
-        local lock = peer:result(op)
-        assert.is_true(lock:held())
-        assert.same({ nil, "db", door.tag, 1700001000, "write" }, { lock:info() })
+        scene.has(peer, op, door, "write")
       end)
 
     it("asks nobody before the door is shut, though consume-ok may come first", function ()
