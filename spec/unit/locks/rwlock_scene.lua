@@ -176,7 +176,7 @@ function scene.deletes(peer, claim, channel)
   return channel
 end
 
---- The same, and it is gone: `bell` is rung then, and no sooner.
+--- The core deletes a claim's queue, and when it is gone, no sooner, rings `bell`.
 function scene.goes(peer, claim, bell, channel)
   channel = scene.deletes(peer, claim, channel)
   scene.silent(peer)
@@ -219,13 +219,13 @@ function scene.rob(peer, claim)
   peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
 end
 
---- The same, and the core closes that channel.
+--- Somebody deletes a claim's queue, and the core closes its channel.
 function scene.is_robbed(peer, claim)
   scene.rob(peer, claim)
   peer.holder:closes(claim.channel)
 end
 
---- The same, and the lock is lost, as it says.
+--- Somebody deletes a lock's queue: it is lost, as it says, and its channel closed.
 function scene.loses(peer, lock, claim, what)
   scene.rob(peer, claim)
   local held, message, code = lock:held()

@@ -438,9 +438,8 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("waits for all there are, if some are lost and nobody else consumes", function ()
         for _, marks in ipairs{ 2, false } do
-          local peer, op, mutex = begins("destroy", nil, { wait = 60 },
+          local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 60 },
             { permits = 1, marks = marks or nil, consumers = 1 })
-          local permits = scene.collects(peer, PERMITS, 65535):consumes()
           permits:deliver_some(1)
           permits:looks(0, 1)
           permits:looks_again(0, 1)
