@@ -12,6 +12,14 @@ for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
+    -- An acquire, with these options, that has looked once, and seen these queues. Returns peer, op.
+    local function searches(seen, ...)
+      local peer = open()
+      local op = peer:semaphore("images"):acquire(...)
+      peer.prober:look(seen)
+      return peer, op
+    end
+
     -- What is seen of slots that are free, but for those in `held`.
     local function row(slots, held)
       local states = {}
@@ -35,10 +43,17 @@ for _, way in ipairs(Peer.all_ways) do
       peer.prober:silent()
     end
 
+    -- The claim on a slot is granted; the operation then has it. Returns the lock.
+    local function is_granted(peer, op, slot)
+      peer.holder:grant(claims(peer, slot))
+      local lock = peer:result(op)
+      assert.is_true(lock:held())
+      return lock
+    end
+
     local function gets(peer, op)
       peer.prober:look(ONE)
-      peer.holder:grant(peer.holder:claim("images-1-B", "images-1-A"))
-      return peer:result(op)
+      is_granted(peer, op, 1)
     end
 
     -- The suspects are looked at; the first of them is a true lock, or (squatting) all are none.
@@ -121,8 +136,7 @@ for _, way in ipairs(Peer.all_ways) do
             peer:pass(0.01)
           end
           peer.prober:look(row(4))
-          peer.holder:grant(claims(peer, 4))
-          assert.is_true(peer:result(op):held())
+          is_granted(peer, op, 4)
         end)
 
         it("also windows further on", function ()
@@ -133,8 +147,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer:pass(0.01)
           peer.prober:look(row(40, held))
           peer.prober:look(row(40, held))
-          peer.holder:grant(claims(peer, 40))
-          assert.is_true(peer:result(op):held())
+          is_granted(peer, op, 40)
         end)
 
         it("also what lies before it, where it began elsewhere", function ()
@@ -142,17 +155,14 @@ for _, way in ipairs(Peer.all_ways) do
           local semaphore = peer:semaphore("images", { strategy = "last" })
           local op = semaphore:acquire(0)
           peer.prober:look(row(3, { true, true }))
-          peer.holder:grant(claims(peer, 3))
-          local lock = peer:result(op)
-          lock:drop()
+          is_granted(peer, op, 3):drop()
           peer.holder:delete("images-3-B")
           op = semaphore:acquire(0)
           loses(peer, row(3), 3)
           peer:pass(0.01)
           peer.prober:look(row(3))
           peer.prober:look(row(3))
-          peer.holder:grant(claims(peer, 1))
-          assert.is_true(peer:result(op):held())
+          is_granted(peer, op, 1)
         end)
 
         it("and does not fall back on what another has claimed here since: it looks anew", function ()
@@ -189,8 +199,7 @@ for _, way in ipairs(Peer.all_ways) do
           loses(peer, row(3, { false, false, true }), 1)
           peer:pass(0.01)
           peer.prober:look(row(3))
-          peer.holder:grant(claims(peer, 3))
-          assert.is_true(peer:result(op):held())
+          is_granted(peer, op, 3)
         end)
 
         it("sixteen of them", function ()
@@ -206,8 +215,7 @@ for _, way in ipairs(Peer.all_ways) do
             peer:pass(0.01)
           end
           peer.prober:look(row(17))
-          peer.holder:grant(claims(peer, 4))
-          assert.is_true(peer:result(op):held())
+          is_granted(peer, op, 4)
         end)
       end)
 
@@ -217,10 +225,8 @@ for _, way in ipairs(Peer.all_ways) do
           .. "'/' is down or inaccessible", "unavailable", { ["images-1-A"] = "down" } },
       } do
         it(("because the slot %s meanwhile, looks again when that claim is undone"):format(what), function ()
-          local peer = open()
-          local op = peer:semaphore("images"):acquire(0)
-          peer.prober:look(ONE)
-          local claim = peer.holder:claim("images-1-B", "images-1-A")
+          local peer, op = searches(ONE, 0)
+          local claim = claims(peer, 1)
           peer.holder:declared(claim.channel, "images-1-B")
           peer.holder:refuse(claim.channel, 404, case[1], "queue.declare")
           peer.holder:delete("images-1-B", peer.holder:opened())
@@ -253,9 +259,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gives up at its deadline, not before, and says how things stood", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(2, false, 0, 0.4)
-        peer.prober:look(TWO_HELD)
+        local peer, op = searches(TWO_HELD, 2, false, 0, 0.4)
         suspects(peer, { "images-1-B", "images-2-B" })
         peer:pass(1.5)
         peer.prober:look(TWO_HELD)
@@ -267,9 +271,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gives up at its deadline in the middle of another look, and says how things stood before", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(2, false, 0, 1.5)
-        peer.prober:look(TWO_HELD)
+        local peer, op = searches(TWO_HELD, 2, false, 0, 1.5)
         suspects(peer, { "images-1-B", "images-2-B" })
         peer:pass(1.5)
         peer.prober:probes()
@@ -278,10 +280,8 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gives up at its deadline in the middle of a claim, which is undone", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(2)
-        peer.prober:look(ONE)
-        local claim = peer.holder:claim("images-1-B", "images-1-A")
+        local peer, op = searches(ONE, 2)
+        local claim = claims(peer, 1)
         peer:pass(1)
         peer.holder:declared(claim.channel, "images-1-B")
         peer:pass(1)
@@ -303,18 +303,14 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is told at once when the holder is lost", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:look(ONE_HELD)
+        local peer, op = searches(ONE_HELD)
         suspects(peer, { "images-1-B" })
         peer.holder:down("timed out")
         peer:failed(op, "unreachable", "timed out")
       end)
 
       it("is told when the semaphore is gone", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:look(ONE_HELD)
+        local peer, op = searches(ONE_HELD)
         suspects(peer, { "images-1-B" })
         peer:pass(5)
         peer.prober:look{}
@@ -333,9 +329,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("can be abandoned, and looks no more", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:look(ONE_HELD)
+        local peer, op = searches(ONE_HELD)
         suspects(peer, { "images-1-B" })
         op:drop()
         peer:pass(10)
@@ -345,31 +339,31 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     describe("where this session holds slots itself", function ()
-      it("is a deadlock, told at once, when it holds them all and would wait", function ()
+      -- It has the first, looks for another one, and sees these queues. Returns peer, op, lock.
+      local function holds_and_searches(seen, timeout)
         local peer = open()
         local lock = peer:acquire("images")
-        local op = peer:semaphore("images"):acquire(60)
-        peer.prober:look(ONE_HELD)
+        local op = peer:semaphore("images"):acquire(timeout)
+        peer.prober:look(seen)
+        return peer, op, lock
+      end
+
+      it("is a deadlock, told at once, when it holds them all and would wait", function ()
+        local peer, op, lock = holds_and_searches(ONE_HELD, 60)
         peer.holder:again{ "images-2-A" }
         peer:failed(op, "deadlock", 'all 1 slots of "images" are already held by this connection')
         assert.is_true(lock:held())
       end)
 
       it("is busy when it holds them all and would not wait", function ()
-        local peer = open()
-        local lock = peer:acquire("images")
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look(ONE_HELD)
+        local peer, op, lock = holds_and_searches(ONE_HELD, 0)
         peer.holder:again{ "images-2-A" }
         peer:failed(op, "busy")
         assert.is_true(lock:held())
       end)
 
       it("waits when one of them is another's, or is about to be free", function ()
-        local peer = open()
-        local lock = peer:acquire("images")
-        local op = peer:semaphore("images"):acquire(60)
-        peer.prober:look(TWO_HELD)
+        local peer, op, lock = holds_and_searches(TWO_HELD, 60)
         suspects(peer, { "images-2-B" })
         assert.is_false(op:done())
         lock:release()
@@ -380,10 +374,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("does not take its own slot when the broker says that it is free", function ()
-        local peer = open()
-        local lock = peer:acquire("images")
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look(ONE)
+        local peer, op, lock = holds_and_searches(ONE, 0)
         peer.holder:again{ "images-2-A" }
         peer:failed(op, "busy")
         peer.holder:silent()
@@ -393,9 +384,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("where queues squat on slots", function ()
       it("tells so, and names the first", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(60)
-        peer.prober:look(TWO_HELD)
+        local peer, op = searches(TWO_HELD, 60)
         suspects(peer, { "images-1-B", "images-2-B" }, true)
         peer:failed(op, "squatted", '"images-1-B" is not exclusive')
         local other, claim = peer:acquire("other")
@@ -404,9 +393,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("goes on when one is a true lock", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look(TWO_HELD)
+        local peer, op = searches(TWO_HELD, 0)
         suspects(peer, { "images-1-B", "images-2-B" })
         peer:failed(op, "busy")
       end)
@@ -430,23 +417,20 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("asks for sixteen at most", function ()
         local peer = open()
-        local exists, names = {}, {}
+        local held, names = {}, {}
         for slot = 1, 20 do
-          table.insert(exists, ("images-%d-A"):format(slot))
-          table.insert(exists, ("images-%d-B"):format(slot))
+          held[slot] = true
           if slot <= 16 then names[slot] = ("images-%d-B"):format(slot) end
         end
         local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look(exists)
-        peer.prober:look(exists)
+        peer.prober:look(row(20, held))
+        peer.prober:look(row(20, held))
         suspects(peer, names)
         peer:failed(op, "busy", "all 20 slots")
       end)
 
       it("gets no answer: unreachable", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:look(ONE_HELD)
+        local peer, op = searches(ONE_HELD)
         peer.holder:opened()
         peer:pass(5)
         peer:failed(op, "unreachable")
@@ -455,9 +439,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("loses the holder: unreachable", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:look(ONE_HELD)
+        local peer, op = searches(ONE_HELD)
         peer.holder:opened()
         peer.holder:down("timed out")
         peer:failed(op, "unreachable", "timed out")

@@ -5,7 +5,11 @@ local Peer = require "spec.support.peer"
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a lock, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    -- A session with the first slot. Returns peer, lock, claim.
+    local function holds()
+      local peer = Peer.open(way)
+      return peer, peer:acquire("images")
+    end
 
     -- A lock being verified: B is asked for on the lock's own channel, A on the prober. Returns op, probes.
     local function verifying(peer, lock, claim)
@@ -19,8 +23,7 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     it("is held, and says what it is", function ()
-      local peer = open()
-      local lock, claim = peer:acquire("images")
+      local _, lock, claim = holds()
       assert.same({ true }, { lock:held() })
       assert.same({ 1, "images", claim.tag, 1700001000, "slot" }, { lock:info() })
     end)
@@ -28,8 +31,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("verified", function ()
       it("is held when B is ours and A is there, in either order", function ()
         for _, first in ipairs{ "B", "A" } do
-          local peer = open()
-          local lock, claim = peer:acquire("images")
+          local peer, lock, claim = holds()
           local op, probes = verifying(peer, lock, claim)
           if first == "A" then peer.prober:answer(probes, { "images-1-A" }) end
           peer.holder:declared(claim.channel, "images-1-B")
@@ -45,8 +47,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'images-1-B'", [405] = "RESOURCE_LOCKED - another's" } do
         it(("is lost when the broker says %d of B"):format(reply), function ()
-          local peer = open()
-          local lock, claim = peer:acquire("images")
+          local peer, lock, claim = holds()
           local op = verifying(peer, lock, claim)
           peer.holder:refuse(claim.channel, reply, text, "queue.declare")
           peer:failed(op, "lost", 'slot 1 of "images"', text)
@@ -56,8 +57,7 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("was removed when A is absent, and is held until it is released", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op, probes = verifying(peer, lock, claim)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.prober:answer(probes, {})
@@ -70,8 +70,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not removed because A's node is down, which only a passive declare tells from absence", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op, probes = verifying(peer, lock, claim)
         peer.prober:answer(probes, {})
         peer.holder:declared(claim.channel, "images-1-B")
@@ -82,8 +81,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("without an answer to the passive declare is unreachable, and held", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op, probes = verifying(peer, lock, claim)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.prober:answer(probes, {})
@@ -96,8 +94,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not removed because A refuses", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op, probes = verifying(peer, lock, claim)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.prober:answer(probes, { ["images-1-A"] = "nack" })
@@ -105,8 +102,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("without an answer about A is unreachable, and held", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op = verifying(peer, lock, claim)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.prober:down("timed out")
@@ -115,8 +111,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("without an answer about B in time is unreachable, and held", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op, probes = verifying(peer, lock, claim)
         peer.prober:answer(probes, { "images-1-A" })
         peer:pass(5)
@@ -125,8 +120,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("opens the prober if need be", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         peer.prober:down()
         local op = lock:verify()
         peer.holder:silent()
@@ -138,8 +132,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks for A on the holder during an alarm, on another channel than the lock's", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on disk" }
         local verify = lock:verify()
         peer.holder:expect("queue.declare", { channel = claim.channel, queue = "images-1-B", passive = true })
@@ -153,8 +146,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("twice at once is answered twice", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local one = verifying(peer, lock, claim)
         local other, probes = verifying(peer, lock, claim)
         peer.prober:send(peer.prober.ack(probes[1], true))
@@ -165,8 +157,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("once more after one that was abandoned, waits for its own answer", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         verifying(peer, lock, claim):drop()
         local op, probes = verifying(peer, lock, claim)
         peer.prober:answer(probes, { "images-1-A" })
@@ -177,8 +168,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("while it is released is not held", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local verify, probes = verifying(peer, lock, claim)
         local release = lock:release()
         peer.holder:expect("queue.delete")
@@ -190,8 +180,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("after its release is not held, after its loss lost, and asks nothing", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         lock:release()
         peer.holder:delete("images-1-B", claim.channel)
         peer:failed(lock:verify(), "not_held", "was released before")
@@ -206,8 +195,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("released", function ()
       it("deletes its queue and waits for that", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op = lock:release()
         assert.equal("not_held", select(3, lock:held()))
         peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
@@ -219,8 +207,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("again, before or after the answer, is not held, and writes nothing", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         local op = lock:release()
         peer:failed(lock:release(), "not_held")
         peer.holder:delete("images-1-B", claim.channel)
@@ -230,8 +217,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("after its loss is lost, once; then it is not held", function ()
-        local peer = open()
-        local lock = peer:acquire("images")
+        local peer, lock = holds()
         peer.holder:down("timed out")
         peer:failed(lock:release(), "lost", 'slot 1 of "images"', "timed out")
         peer:failed(lock:release(), "not_held")
@@ -240,8 +226,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("and abandoned is released all the same", function ()
-        local peer = open()
-        local lock, claim = peer:acquire("images")
+        local peer, lock, claim = holds()
         lock:release():drop()
         peer.holder:delete("images-1-B", claim.channel)
         assert.equal("not_held", select(3, lock:held()))
@@ -249,8 +234,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("given back is released, and is no lock any more", function ()
-      local peer = open()
-      local lock, claim = peer:acquire("images")
+      local peer, lock, claim = holds()
       lock:drop()
       peer.holder:delete("images-1-B", claim.channel)
       lock:drop()

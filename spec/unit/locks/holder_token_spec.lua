@@ -10,8 +10,8 @@ local scene = require "spec.unit.locks.rwlock_scene"
 local FIRST = 2147483647 -- the priority of who comes before all that wait
 
 local kinds = {
-  { name = "mutex", gate = "db-mutex", bell = "db-mutexbell", method = "acquire" },
-  { name = "writer", gate = "db-writer", bell = "db-rwbell", method = "write" },
+  { name = "mutex", what = "mutex", gate = "db-mutex", bell = "db-mutexbell", method = "acquire" },
+  { name = "writer", what = "rwlock", gate = "db-writer", bell = "db-rwbell", method = "write" },
 }
 
 for _, way in ipairs(Peer.all_ways) do
@@ -19,10 +19,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe(("whoever has a %s, fed %s,"):format(kind.name, way), function ()
       local peer, resource
 
-      local function open(settings, options, limits)
-        peer = Peer.open(way, settings, limits)
-        resource = peer[kind.name == "mutex" and "mutex" or "rwlock"](peer, "db", options)
-      end
+      local function open(...) peer, resource = scene.open(way, kind.what, ...) end
 
       before_each(function () open() end)
 
@@ -38,15 +35,21 @@ for _, way in ipairs(Peer.all_ways) do
 
       local function acquire(timeout)
         local op = begin(timeout or 0)
-        sees("free")
-        local claim = scene.claim(peer, kind.gate)
-        scene.replies(peer, claim)
+        local claim = scene.shuts(peer, kind.gate)
         return gets(op, claim), claim
       end
 
       -- Others are told nothing before it is gone.
       local function is_gone(claim)
         assert.equal(claim.channel, peer.holder:delete(kind.gate))
+      end
+
+      -- Let go, and gone. The token, if it has one, goes back then; otherwise it is rung for.
+      local function goes(lock, claim, bell, token)
+        lock:release()
+        is_gone(claim)
+        if token then scene.returns(peer, bell, token) else scene.rings(peer, kind.bell) end
+        silent()
       end
 
       local function asks_for_token(bell)
@@ -65,46 +68,50 @@ for _, way in ipairs(Peer.all_ways) do
         return bell
       end
 
-      -- With a token that it has rung for itself.
-      local function keeps()
+      -- Told by somebody who waits, and at the bell. Returns lock, claim, bell.
+      local function acquires_and_comes()
         local lock, claim = acquire()
         is_told(claim)
-        local bell = comes()
+        return lock, claim, comes()
+      end
+
+      -- With a token that it has rung for itself.
+      local function keeps()
+        local lock, claim, bell = acquires_and_comes()
         gets_none(bell)
         scene.rings(peer, kind.bell)
         return lock, claim, bell, scene.deliver(peer, bell)
       end
 
+      -- It waits at the bell itself. Returns op, bell.
+      local function lines_up(timeout)
+        local op = begin(timeout)
+        scene.finds_held(peer, kind.gate)
+        local bell = scene.makes_bell(peer, kind.bell)
+        scene.welcome(peer, bell)
+        return op, bell
+      end
+
       describe("told that somebody waits for it,", function ()
         it("comes to the bell before all others, and takes the token that lies there", function ()
-          local lock, claim = acquire()
-          is_told(claim)
-          local bell = comes()
+          local lock, claim, bell = acquires_and_comes()
           local token = scene.deliver(peer, bell)
           gets_none(bell)
           silent()
           assert.is_true(lock:held())
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          silent()
+          goes(lock, claim, bell, token)
           scene.all_channels_are_back(peer)
         end)
 
         it("rings, if none lies there, and takes that", function ()
           local lock, claim, bell, token = keeps()
           silent()
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          silent()
+          goes(lock, claim, bell, token)
           scene.all_channels_are_back(peer)
         end)
 
         it("rings, and somebody else was given it: rings in the end", function ()
-          local lock, claim = acquire()
-          is_told(claim)
-          local bell = comes()
+          local lock, claim, bell = acquires_and_comes()
           gets_none(bell)
           scene.rings(peer, kind.bell)
           silent()
@@ -166,9 +173,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("and lets go before it knows whether a token lay there: rings, and gives that one back", function ()
-          local lock, claim = acquire()
-          is_told(claim)
-          local bell = comes()
+          local lock, claim, bell = acquires_and_comes()
           lock:release()
           is_gone(claim)
           peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
@@ -219,10 +224,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer.holder:refuse(bell.channel, 403, scene.DENIED, "queue.declare")
           silent()
           assert.is_true(lock:held())
-          lock:release()
-          is_gone(claim)
-          scene.rings(peer, kind.bell)
-          silent()
+          goes(lock, claim)
           scene.all_channels_are_back(peer)
         end)
 
@@ -232,41 +234,29 @@ for _, way in ipairs(Peer.all_ways) do
           peer:acquire("other")
           is_told(claim)
           silent()
-          lock:release()
-          is_gone(claim)
-          scene.rings(peer, kind.bell)
-          silent()
+          goes(lock, claim)
         end)
 
         it("under an alarm: takes no token that it cannot ring for, but the one that comes", function ()
-          local lock, claim = acquire()
-          is_told(claim)
-          local bell = comes()
-          peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+          local lock, claim, bell = acquires_and_comes()
+          scene.alarm(peer)
           gets_none(bell)
           silent()
           local token = scene.deliver(peer, bell)
           silent()
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          silent()
+          goes(lock, claim, bell, token)
         end)
 
         it("whose bell is deleted under it: rings in the end; told once more, comes to the next one", function ()
           local lock, claim, bell = keeps()
-          scene.rob(peer, bell)
-          peer.holder:closes(bell.channel)
+          scene.is_robbed(peer, bell)
           silent()
           assert.is_true(lock:held())
           is_told(claim)
           local again = comes()
           local token = scene.deliver(peer, again)
           gets_none(again)
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, again, token)
-          silent()
+          goes(lock, claim, again, token)
           scene.all_channels_are_back(peer)
         end)
 
@@ -296,18 +286,12 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("having waited for it itself, and without a token since: comes again, before all others", function ()
-          local op = begin(60)
-          sees("held")
-          scene.is_no_squatter(peer, kind.gate)
-          local bell = scene.makes_bell(peer, kind.bell)
-          scene.welcome(peer, bell)
+          local op, bell = lines_up(60)
           for _, seconds in ipairs{ 0.035, 0.008, 0.008 } do
             sees("free", true)
             peer:pass(seconds)
           end
-          sees("free", true)
-          local claim = scene.claim(peer, kind.gate)
-          scene.replies(peer, claim)
+          local claim = scene.shuts(peer, kind.gate, true)
           peer.holder:expect("basic.cancel", { channel = bell.channel, consumer_tag = bell.tag, no_wait = false })
           is_told(claim)
           peer.holder:silent()
@@ -320,23 +304,14 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("having waited for it itself, with a token: has what it needs", function ()
-          local op = begin(60)
-          sees("held")
-          scene.is_no_squatter(peer, kind.gate)
-          local bell = scene.makes_bell(peer, kind.bell)
-          scene.welcome(peer, bell)
+          local op, bell = lines_up(60)
           local token = scene.deliver(peer, bell)
-          sees("free", true)
-          local claim = scene.claim(peer, kind.gate)
-          scene.replies(peer, claim)
+          local claim = scene.shuts(peer, kind.gate, true)
           is_told(claim)
           peer.holder:silent()
           local lock = gets(op, claim)
           silent()
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          silent()
+          goes(lock, claim, bell, token)
           scene.all_channels_are_back(peer)
         end)
       end)
@@ -365,10 +340,7 @@ for _, way in ipairs(Peer.all_ways) do
         -- Having been told, and let go.
         local function was_told()
           local lock, claim, bell, token = keeps()
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          silent()
+          goes(lock, claim, bell, token)
         end
 
         local function rests(seconds)
@@ -392,23 +364,14 @@ for _, way in ipairs(Peer.all_ways) do
           sees("free", true)
           silent()
           local token = scene.deliver(peer, bell)
-          sees("free", true)
-          local claim = scene.claim(peer, kind.gate)
-          scene.replies(peer, claim)
+          local claim = scene.shuts(peer, kind.gate, true)
           local lock = gets(op, claim)
-          lock:release()
-          is_gone(claim)
-          scene.returns(peer, bell, token)
-          silent()
+          goes(lock, claim, bell, token)
           scene.all_channels_are_back(peer)
         end)
 
         it("lines up though it waited last by itself", function ()
-          local op = begin(1)
-          sees("held")
-          scene.is_no_squatter(peer, kind.gate)
-          local bell = scene.makes_bell(peer, kind.bell)
-          scene.welcome(peer, bell)
+          local op, bell = lines_up(1)
           sees("held", true)
           peer:pass(1)
           peer:failed(op, "timeout")
@@ -421,9 +384,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("does not if it may not wait", function ()
           was_told()
           local op = begin(0)
-          sees("free")
-          local claim = scene.claim(peer, kind.gate)
-          scene.replies(peer, claim)
+          local claim = scene.shuts(peer, kind.gate)
           gets(op, claim)
         end)
 
@@ -432,9 +393,7 @@ for _, way in ipairs(Peer.all_ways) do
           rests(30)
           rests(30)
           local op = begin(60)
-          sees("free")
-          local claim = scene.claim(peer, kind.gate)
-          scene.replies(peer, claim)
+          local claim = scene.shuts(peer, kind.gate)
           if peer.holder:next() == "basic.qos" then peer.holder:expect("basic.qos") end -- the pulse
           gets(op, claim)
         end)

@@ -12,57 +12,40 @@ for _, way in ipairs(Peer.all_ways) do
   describe("a mutex, fed " .. way, function ()
     local peer, mutex
 
-    local function open(settings, options, limits)
-      peer = Peer.open(way, settings, limits)
-      mutex = peer:mutex("db", options)
-    end
+    local function open(...) peer, mutex = scene.open(way, "mutex", ...) end
 
     before_each(function () open() end)
 
     local function silent() scene.silent(peer) end
     local function sees(state, waits) scene.looks(peer, MUTEX, state, waits) end
-    local function claims() return scene.claim(peer, MUTEX) end
+    local function claims() return scene.claims(peer, MUTEX) end
 
     -- Found free and granted. Returns lock, claim.
     local function gets(op)
-      sees("free")
-      local claim = claims()
-      scene.replies(peer, claim)
+      local claim = scene.shuts(peer, MUTEX)
       return peer:result(op), claim
     end
 
-    local function acquire(timeout) return gets(mutex:acquire(timeout or 0)) end
+    local function acquire() return gets(mutex:acquire(0)) end
 
     -- Gone, and whoever may wait is rung for.
-    local function goes(claim, channel)
-      assert.equal(channel or claim.channel, peer.holder:delete(MUTEX))
-      scene.rings(peer, BELL)
-      silent()
-    end
+    local function goes(claim, channel) scene.goes(peer, claim, BELL, channel) end
 
     -- The name is free, and all channels are back.
     local function assert_free()
       local lock, claim = acquire()
-      lock:drop()
-      goes(claim)
-      scene.all_channels_are_back(peer)
+      scene.leaves_nothing(peer, lock, claim, BELL)
     end
 
     it("takes two round trips, and says what it is", function ()
       open{ name = "worker 7" }
       local op = mutex:acquire()
       peer.holder:silent()
-      sees("free")
       local claim = claims()
       silent()
-      assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
-        ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = "worker 7",
-        ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
+      scene.is_signed(claim, "worker 7")
       scene.replies(peer, claim)
-      local lock = peer:result(op)
-      assert.is_true(lock:held())
-      assert.same({ nil, "db", claim.tag, 1700001000, "mutex" }, { lock:info() })
-      silent()
+      scene.has(peer, op, claim, "mutex")
     end)
 
     it("connects first, the holder before the prober", function ()
@@ -79,7 +62,6 @@ for _, way in ipairs(Peer.all_ways) do
       for _, order in ipairs(scene.orders{ "declared", "consumed" }) do
         open()
         local op = mutex:acquire(0)
-        sees("free")
         local claim = claims()
         scene.reply(peer, claim, order[1])
         assert.is_false(op:done())
@@ -107,8 +89,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("that is held", function ()
       it("is busy", function ()
         local op = mutex:acquire(0)
-        sees("held")
-        scene.is_no_squatter(peer, MUTEX)
+        scene.finds_held(peer, MUTEX)
         peer:failed(op, "busy", 'mutex "db" is held')
         silent()
       end)
@@ -123,9 +104,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("by a queue that is no lock: squatted", function ()
         local op = mutex:acquire()
         sees("held")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
-        peer.holder:declared(channel, MUTEX)
+        scene.is_squatted(peer, MUTEX)
         peer:failed(op, "squatted", '"db-mutex" is not exclusive')
         assert.equal("nothing", peer.holder:next())
         scene.all_channels_are_back(peer)
@@ -148,7 +127,7 @@ for _, way in ipairs(Peer.all_ways) do
         local probes = peer.prober:probes()
         assert.equal(2, #probes)
         peer.prober:answer(probes, {})
-        local claim = claims()
+        local claim = scene.claim(peer, MUTEX)
         peer:failed(other, "busy")
         scene.replies(peer, claim)
         assert.is_true(peer:result(one):held())
@@ -158,8 +137,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("that somebody else is faster at", function ()
       local function loses()
-        sees("free")
-        peer.holder:refuse(claims().channel, 405, scene.LOCKED, "queue.declare")
+        scene.is_late(peer, claims())
         silent()
       end
 
@@ -183,11 +161,9 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("and is deleted under its new holder, before that one is told: is asked for again", function ()
         local op = mutex:acquire(0)
-        sees("free")
         local claim = claims()
         scene.reply(peer, claim, "declared")
-        scene.rob(peer, claim)
-        peer.holder:closes(claim.channel)
+        scene.is_robbed(peer, claim)
         silent()
         peer:pass(0.01)
         gets(op)
@@ -203,7 +179,6 @@ for _, way in ipairs(Peer.all_ways) do
       for _, refusal in ipairs(refusals) do
         it(("with %d: %s, and nothing is left"):format(refusal[1], refusal[3]), function ()
           local op = mutex:acquire(60)
-          sees("free")
           peer.holder:refuse(claims().channel, refusal[1], refusal[2], "queue.declare")
           peer:failed(op, refusal[3], '"db-mutex" could not be claimed', refusal[2])
           silent()
@@ -213,7 +188,6 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("its consumer: deleted on another channel", function ()
         local op = mutex:acquire(60)
-        sees("free")
         local claim = claims()
         scene.reply(peer, claim, "declared")
         peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
@@ -235,20 +209,17 @@ for _, way in ipairs(Peer.all_ways) do
         local probe = scene.asks(peer, MUTEX)
         peer.prober:refuse(probe.channel, 403, scene.DENIED, "basic.publish")
         scene.looks_passively(peer, MUTEX, false)
-        scene.replies(peer, claims())
+        scene.is_granted(peer, MUTEX)
         assert.is_true(peer:result(op):held())
       end)
     end)
 
     describe("under an alarm", function ()
-      local function alarm() peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" } end
-
       it("is had, and let go without a ring", function ()
-        alarm()
+        scene.alarm(peer)
         local op = mutex:acquire(0)
         scene.looks_passively(peer, MUTEX, false)
-        local claim = claims()
-        scene.replies(peer, claim)
+        local claim = scene.is_granted(peer, MUTEX)
         peer:result(op):release()
         peer.holder:delete(MUTEX, claim.channel)
         silent()
@@ -259,7 +230,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("that begins while it is asked for: the same", function ()
         local op = mutex:acquire(0)
         scene.asks(peer, MUTEX)
-        alarm()
+        scene.alarm(peer)
         scene.looks_passively(peer, MUTEX, true)
         scene.is_no_squatter(peer, MUTEX)
         peer:failed(op, "busy")
@@ -267,7 +238,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("is blocked, if it is to be asked for by publishing", function ()
         open(nil, { probe = "publish" })
-        alarm()
+        scene.alarm(peer)
         peer:failed(mutex:acquire(0), "blocked", "reads no publishers")
         silent()
       end)
@@ -298,7 +269,6 @@ for _, way in ipairs(Peer.all_ways) do
     for after = 0, 2 do
       local function claimed(timeout)
         local op = mutex:acquire(timeout)
-        sees("free")
         local claim = claims()
         if after < 2 then scene.replies(peer, claim, 1, after) else scene.reply(peer, claim, "consumed") end
         return op, claim
@@ -315,11 +285,11 @@ for _, way in ipairs(Peer.all_ways) do
         it("abandoned: deleted behind them, and free after that", function ()
           local op, claim = claimed(60)
           op:drop()
-          local delete = peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
+          scene.deletes(peer, claim)
           silent()
           late(claim)
           silent()
-          peer.holder:deleted(delete.channel)
+          peer.holder:deleted(claim.channel)
           scene.rings(peer, BELL)
           assert_free()
         end)
@@ -328,7 +298,7 @@ for _, way in ipairs(Peer.all_ways) do
           local op, claim = claimed(2)
           peer:pass(2)
           peer:failed(op, "timeout", 'mutex "db" did not come free within 2 s (it is free, and being claimed)')
-          peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
+          scene.deletes(peer, claim)
           late(claim)
           peer.holder:deleted(claim.channel)
           scene.rings(peer, BELL)
@@ -339,14 +309,14 @@ for _, way in ipairs(Peer.all_ways) do
           local op, claim = claimed()
           peer:pass(5)
           peer:failed(op, "unreachable", "within 5 s")
-          peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
+          scene.deletes(peer, claim)
         end)
 
         it("closed with the session: deleted, then goodbye", function ()
           local op, claim = claimed(60)
           local close = peer.session:close()
           peer:failed(op, "closed")
-          peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
+          scene.deletes(peer, claim)
           silent()
           late(claim)
           peer.holder:deleted(claim.channel)
@@ -361,8 +331,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer.prober:ignore()
           peer.session:open()
           peer.holder:handshake()
-          local again = mutex:acquire(0)
-          gets(again)
+          acquire()
         end)
 
         it("its channel closed out of the blue: unreachable, and deleted on another one", function ()
@@ -381,7 +350,7 @@ for _, way in ipairs(Peer.all_ways) do
       local function leaving()
         local lock, claim = acquire()
         local release = lock:release()
-        peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
+        scene.deletes(peer, claim)
         return claim, release
       end
 
@@ -398,7 +367,7 @@ for _, way in ipairs(Peer.all_ways) do
           table.sort(names, function (a, b) return tostring(a) < tostring(b) end)
           assert.same({ 2, MUTEX, BELL }, names)
           peer.prober:answer(probes, {})
-          scene.replies(peer, claims())
+          scene.is_granted(peer, MUTEX)
           assert.is_true(peer:result(op):held())
         end
       end)
@@ -407,23 +376,19 @@ for _, way in ipairs(Peer.all_ways) do
         local lock, claim = acquire()
         peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
         assert.equal("lost", select(3, lock:held()))
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+        local channel = scene.deletes(peer, claim, peer.holder:opened())
         local op = mutex:acquire(0)
         silent()
         peer.holder:deleted(channel)
         peer.prober:look{}
-        scene.replies(peer, claims())
+        scene.is_granted(peer, MUTEX)
         assert.is_true(peer:result(op):held())
       end)
 
       it("and that may not be deleted: is not waited for, and busy", function ()
-        local lock, claim = acquire()
-        lock:release()
-        peer.holder:expect("queue.delete", { queue = MUTEX, channel = claim.channel })
+        local claim = leaving()
         peer.holder:refuse(claim.channel, 403, scene.DENIED, "queue.delete")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { queue = MUTEX, channel = channel })
+        local channel = scene.deletes(peer, claim, peer.holder:opened())
         local op = mutex:acquire(0)
         silent()
         peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
@@ -510,20 +475,14 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("held", function ()
       it("is verified by one question, on its own channel", function ()
-        local lock, claim = acquire()
-        local op = lock:verify()
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = claim.channel })
-        silent()
-        peer.holder:declared(claim.channel, MUTEX)
-        assert.is_true(peer:result(op))
-        silent()
+        scene.verifies(peer, acquire())
       end)
 
       it("is verified though the prober is lost", function ()
         local lock, claim = acquire()
         peer.prober:down()
         local op = lock:verify()
-        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true })
+        scene.asks_for(peer, claim)
         peer.holder:declared(claim.channel, MUTEX)
         assert.is_true(peer:result(op))
       end)
@@ -532,7 +491,7 @@ for _, way in ipairs(Peer.all_ways) do
         it(("and asked for is lost when the broker says %d"):format(reply), function ()
           local lock, claim = acquire()
           local op = lock:verify()
-          peer.holder:expect("queue.declare", { queue = MUTEX, passive = true })
+          scene.asks_for(peer, claim)
           peer.holder:refuse(claim.channel, reply, text, "queue.declare")
           peer:failed(op, "lost", 'mutex "db"', text)
           assert.equal("lost", select(3, lock:held()))
@@ -544,11 +503,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("is lost when somebody deletes its queue: its channel is closed, and others are told", function ()
         local lock, claim = acquire()
-        scene.rob(peer, claim)
-        local held, message, code = lock:held()
-        assert.same({ false, "lost" }, { held, code })
-        assert.equal('lost: mutex "db": its queue was deleted, but not by this client', message)
-        peer.holder:closes(claim.channel)
+        scene.loses(peer, lock, claim, 'mutex "db"')
         scene.rings(peer, BELL)
         assert_free()
       end)

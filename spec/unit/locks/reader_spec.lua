@@ -15,10 +15,7 @@ for _, way in ipairs(Peer.all_ways) do
   describe("a reader, fed " .. way, function ()
     local peer, rwlock
 
-    local function open(settings, options, limits)
-      peer = Peer.open(way, settings, limits)
-      rwlock = peer:rwlock("db", options)
-    end
+    local function open(...) peer, rwlock = scene.open(way, "rwlock", ...) end
 
     before_each(function () open() end)
 
@@ -30,28 +27,28 @@ for _, way in ipairs(Peer.all_ways) do
       return scene.reader(peer)
     end
 
-    local function read(timeout)
-      local op = rwlock:read(timeout or 0)
+    -- The door was open at the look, and is shut behind the claim. Returns the claim, whose channel the broker has
+    -- closed.
+    local function meets_door(order)
+      local claim = steps_in()
+      for _, reply in ipairs(order or { "declared", "bound" }) do scene.reply(peer, claim, reply) end
+      peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.delete")
+      return claim
+    end
+
+    local function read()
+      local op = rwlock:read(0)
       local claim = steps_in()
       scene.replies(peer, claim)
       return peer:result(op), claim
     end
 
     -- Its queue is deleted, on its own channel or another one; the writer behind the door, if there is one, is told.
-    local function goes(claim, channel)
-      peer.holder:expect("queue.delete", { queue = claim.queue, channel = channel or claim.channel, if_unused = false,
-        if_empty = false })
-      peer.prober:silent()
-      peer.holder:deleted(channel or claim.channel)
-      scene.rings(peer, DOOR)
-      silent()
-    end
+    local function goes(claim, channel) scene.goes(peer, claim, DOOR, channel) end
 
     local function assert_free()
       local lock, claim = read()
-      lock:drop()
-      goes(claim)
-      scene.all_channels_are_back(peer)
+      scene.leaves_nothing(peer, lock, claim, DOOR)
     end
 
     it("takes two round trips: a look, and all of its claim in one write", function ()
@@ -60,14 +57,9 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:silent()
       local claim = steps_in()
       silent()
-      assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
-        ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = "worker 7",
-        ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
+      scene.is_signed(claim, "worker 7")
       scene.replies(peer, claim)
-      local lock = peer:result(op)
-      assert.is_true(lock:held())
-      assert.same({ nil, "db", claim.tag, 1700001000, "read" }, { lock:info() })
-      silent()
+      scene.has(peer, op, claim, "read")
     end)
 
     it("is in when all four replies are there, in any order", function ()
@@ -126,8 +118,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("that finds the door shut", function ()
       it("is busy, and claims nothing", function ()
         local op = rwlock:read(0)
-        scene.looks(peer, DOOR, "held")
-        scene.is_no_squatter(peer, DOOR)
+        scene.finds_held(peer, DOOR)
         peer:failed(op, "busy", 'a writer holds "db", or waits for it')
         silent()
       end)
@@ -135,38 +126,22 @@ for _, way in ipairs(Peer.all_ways) do
       it("by a queue that is no lock: squatted, and nothing is deleted", function ()
         local op = rwlock:read()
         scene.looks(peer, DOOR, "held")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = channel })
-        peer.holder:declared(channel, DOOR)
+        scene.is_squatted(peer, DOOR)
         peer:failed(op, "squatted", '"db-writer" is not exclusive')
         silent()
       end)
     end)
 
     describe("that finds the door shut behind its claim", function ()
-      -- Returns the claim, whose channel the broker has closed.
-      local function meets_door(order)
-        local claim = steps_in()
-        for _, reply in ipairs(order or { "declared", "bound" }) do scene.reply(peer, claim, reply) end
-        peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.delete")
-        return claim
-      end
-
       it("steps back: deletes what may be left on another channel, and only then tells the writer", function ()
         for _, order in ipairs{ { "declared", "bound" }, { "declared", "consumed", "bound" } } do
           open()
           local op = rwlock:read(0)
           local claim = meets_door(order)
-          local channel = peer.holder:opened()
-          peer.holder:expect("queue.delete", { queue = claim.queue, channel = channel })
-          silent()
-          peer.holder:deleted(channel)
-          scene.rings(peer, DOOR)
+          goes(claim, peer.holder:opened())
           assert.is_false(op:done())
-          silent()
           peer:pass(0.01)
-          scene.looks(peer, DOOR, "held")
-          scene.is_no_squatter(peer, DOOR)
+          scene.finds_held(peer, DOOR)
           peer:failed(op, "busy", "or waits for it")
           scene.all_channels_are_back(peer)
         end
@@ -175,8 +150,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("steps back, looks again before that is settled, and may be in by then with another queue", function ()
         local op = rwlock:read(0)
         local claim = meets_door()
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { queue = claim.queue, channel = channel })
+        local channel = scene.deletes(peer, claim, peer.holder:opened())
         peer:pass(0.01)
         scene.looks(peer, DOOR, "free")
         local again = scene.reader(peer)
@@ -194,9 +168,7 @@ for _, way in ipairs(Peer.all_ways) do
         for _, reply in ipairs{ 404, 405 } do
           open()
           local op = rwlock:read(0)
-          meets_door()
-          local channel = peer.holder:opened()
-          peer.holder:expect("queue.delete")
+          local channel = scene.deletes(peer, meets_door(), peer.holder:opened())
           peer.holder:refuse(channel, reply, "no", "queue.delete")
           scene.rings(peer, DOOR)
           silent()
@@ -219,8 +191,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("steps back as often as it may, and waits if it may: says so at its deadline", function ()
         open(nil, { max_attempts = 1 })
         local op = rwlock:read(2)
-        meets_door()
-        peer.holder:expect("queue.delete", { channel = peer.holder:opened() })
+        scene.deletes(peer, meets_door(), peer.holder:opened())
         scene.makes_bell(peer, "db-rwbell")
         peer:pass(2)
         peer:failed(op, "timeout",
@@ -280,11 +251,8 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("and may not delete what is left: looks until it is gone, and tells the writer then", function ()
         local op = rwlock:read(60)
-        local claim = steps_in()
-        scene.replies(peer, claim, 1, 2)
-        peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.delete")
-        local channel = peer.holder:opened()
-        peer.holder:expect("queue.delete", { queue = claim.queue })
+        local claim = meets_door()
+        local channel = scene.deletes(peer, claim, peer.holder:opened())
         peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
         op:drop()
         silent()
@@ -308,8 +276,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       -- It lets go: the delete is behind what is still to be answered, the door's among it.
       local function goes_late(claim)
-        peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel, if_unused = false,
-          if_empty = false })
+        scene.deletes(peer, claim)
         silent()
         for i = after + 1, 4 do
           scene.reply(peer, claim, claim.replies[i])
@@ -356,25 +323,26 @@ for _, way in ipairs(Peer.all_ways) do
           assert.is_true(peer:result(again):held())
         end)
 
-        it("its prober lost: what of it, nobody is told when it leaves", function ()
-          local op, claim = stepping(0)
-          peer.prober:down("timed out")
+        -- It is in, and out again.
+        local function reads(op, claim)
           scene.replies(peer, claim, after + 1)
           local lock = peer:result(op)
           assert.is_true(lock:held())
           lock:release()
           peer.holder:delete(claim.queue, claim.channel)
+        end
+
+        it("its prober lost: what of it, nobody is told when it leaves", function ()
+          local op, claim = stepping(0)
+          peer.prober:down("timed out")
+          reads(op, claim)
           peer.holder:silent()
         end)
 
         it("an alarm: what of it, nobody is told when it leaves", function ()
           local op, claim = stepping(0)
-          peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
-          scene.replies(peer, claim, after + 1)
-          local lock = peer:result(op)
-          assert.is_true(lock:held())
-          lock:release()
-          peer.holder:delete(claim.queue, claim.channel)
+          scene.alarm(peer)
+          reads(op, claim)
           silent()
         end)
 
@@ -382,15 +350,14 @@ for _, way in ipairs(Peer.all_ways) do
           it("its queue deleted by somebody: out, and the writer is told", function ()
             local op, claim = stepping(0)
             local lock = after == 4 and peer:result(op)
-            scene.rob(peer, claim)
-            peer.holder:closes(claim.channel)
+            if lock then
+              scene.loses(peer, lock, claim, 'the read lock on "db"')
+            else
+              scene.is_robbed(peer, claim)
+            end
             scene.rings(peer, DOOR)
             silent()
-            if lock then
-              local held, message, code = lock:held()
-              assert.same({ false, "lost" }, { held, code })
-              assert.equal('lost: the read lock on "db": its queue was deleted, but not by this client', message)
-            else
+            if not lock then
               peer:pass(0.01)
               scene.replies(peer, steps_in())
               assert.is_true(peer:result(op):held())
@@ -421,7 +388,7 @@ for _, way in ipairs(Peer.all_ways) do
           if after > 2 then return end
           local op, claim = stepping(60)
           op:drop()
-          peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
+          scene.deletes(peer, claim)
           scene.replies(peer, claim, after + 1, 2)
           peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.delete")
           goes(claim, peer.holder:opened())
@@ -431,7 +398,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("abandoned, and its consume-ok comes after all: its channel is not used by another one before", function ()
           local op, claim = stepping(60)
           op:drop()
-          peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
+          scene.deletes(peer, claim)
           scene.replies(peer, claim, after + 1, 3)
           peer.holder:deleted(claim.channel)
           peer.holder:expect("channel.close", { channel = claim.channel })
@@ -446,12 +413,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("inside", function ()
       it("is verified by one question, on its own channel", function ()
-        local lock, claim = read()
-        local op = lock:verify()
-        peer.holder:expect("queue.declare", { queue = claim.queue, passive = true, channel = claim.channel })
-        silent()
-        peer.holder:declared(claim.channel, claim.queue)
-        assert.is_true(peer:result(op))
+        scene.verifies(peer, read())
       end)
 
       it("is counted by writers, which means nothing to it", function ()
@@ -531,10 +493,8 @@ for _, way in ipairs(Peer.all_ways) do
         local reads, tries = rwlock:read(60), rwlock:read(0)
         local probes = peer.prober:probes()
         peer.prober:answer({ probes[1] }, {})
-        local door = scene.claim(peer, DOOR)
-        scene.replies(peer, door)
-        scene.makes_sure(peer, door)
-        assert.is_true(peer:result(writes):held())
+        local door = scene.is_granted(peer, DOOR)
+        assert.is_true(scene.writes(peer, writes, door):held())
         peer.prober:answer({ probes[2], probes[3] }, { DOOR })
         peer:failed(reads, "deadlock", 'this connection already reads or writes "db"')
         peer:failed(tries, "busy")
@@ -561,8 +521,7 @@ for _, way in ipairs(Peer.all_ways) do
             scene.welcome(peer, bell)
             peer:failed(ops.read, "deadlock", 'this connection already reads or writes "db"')
             scene.cancels(peer, bell)
-            scene.makes_sure(peer, door)
-            assert.is_true(peer:result(ops.write):held())
+            assert.is_true(scene.writes(peer, ops.write, door):held())
           end
         end
       end)

@@ -5,6 +5,7 @@
 -- bell that they declare: for the specs of mutexes, readers, writers and their bell.
 local assert = require "luassert"
 local frames = require "spec.support.frames"
+local Peer = require "spec.support.peer"
 
 local unpack = table.unpack or unpack
 
@@ -12,6 +13,17 @@ local scene = {}
 
 scene.LOCKED = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-writer' in vhost '/'"
 scene.DENIED = "ACCESS_REFUSED - access refused"
+
+--- A session whose links are open, and its "mutex" or "rwlock". Returns both.
+function scene.open(way, what, settings, options, limits)
+  local peer = Peer.open(way, settings, limits)
+  return peer, peer[what](peer, "db", options)
+end
+
+--- The broker reads no publishers any more.
+function scene.alarm(peer)
+  peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+end
 
 -- Looks -------------------------------------------------------------------------------------------------------------
 
@@ -45,6 +57,19 @@ function scene.is_no_squatter(peer, queue)
   local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })
   if opened then assert.equal(opened, look.channel) end
   peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED", "queue.declare")
+end
+
+--- The core finds the gate held, by a true lock.
+function scene.finds_held(peer, queue, waits)
+  scene.looks(peer, queue, "held", waits)
+  scene.is_no_squatter(peer, queue)
+end
+
+--- The core asks, and what holds the gate is no lock.
+function scene.is_squatted(peer, queue)
+  local channel = peer.holder:opened()
+  peer.holder:expect("queue.declare", { queue = queue, passive = true, channel = channel })
+  peer.holder:declared(channel, queue)
 end
 
 -- Claims ------------------------------------------------------------------------------------------------------------
@@ -101,6 +126,82 @@ function scene.replies(peer, claim, first, last)
   for i = first or 1, last or #claim.replies do scene.reply(peer, claim, claim.replies[i]) end
 end
 
+--- The core claims a gate, and is granted it. Returns the claim.
+function scene.is_granted(peer, queue)
+  local claim = scene.claim(peer, queue)
+  scene.replies(peer, claim)
+  return claim
+end
+
+--- The core finds the gate free, and claims it. Returns the claim.
+function scene.claims(peer, queue)
+  scene.looks(peer, queue, "free")
+  return scene.claim(peer, queue)
+end
+
+--- The core finds the gate free, and is granted it. Returns the claim.
+function scene.shuts(peer, queue, waits)
+  scene.looks(peer, queue, "free", waits)
+  return scene.is_granted(peer, queue)
+end
+
+--- The queue that is claimed tells whose it is, and since when.
+function scene.is_signed(claim, holder)
+  assert.same({ ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head",
+    ["x-amqplocks-ticket"] = claim.tag, ["x-amqplocks-holder"] = holder,
+    ["x-amqplocks-acquired-at"] = 1700001000 }, claim.declare.arguments)
+end
+
+--- The operation has its lock, which tells what it is.
+function scene.has(peer, op, claim, kind)
+  local lock = peer:result(op)
+  assert.is_true(lock:held())
+  assert.same({ nil, "db", claim.tag, 1700001000, kind }, { lock:info() })
+  scene.silent(peer)
+end
+
+--- The core is told that somebody was faster.
+function scene.is_late(peer, claim) peer.holder:refuse(claim.channel, 405, scene.LOCKED, "queue.declare") end
+
+--- The core asks whether a claim's queue is still there, which is not answered yet.
+function scene.asks_for(peer, claim)
+  peer.holder:expect("queue.declare", { queue = claim.queue, passive = true, channel = claim.channel })
+end
+
+--- The core deletes a claim's queue on the claim's channel, or another one, which is not answered yet. Returns the
+-- channel.
+function scene.deletes(peer, claim, channel)
+  channel = channel or claim.channel
+  peer.holder:expect("queue.delete", { queue = claim.queue, channel = channel, if_unused = false, if_empty = false })
+  return channel
+end
+
+--- The core deletes a claim's queue, and when it is gone, no sooner, rings `bell`.
+function scene.goes(peer, claim, bell, channel)
+  channel = scene.deletes(peer, claim, channel)
+  scene.silent(peer)
+  peer.holder:deleted(channel)
+  scene.rings(peer, bell)
+  scene.silent(peer)
+end
+
+--- A lock is dropped: `bell` is rung, and all channels are back.
+function scene.leaves_nothing(peer, lock, claim, bell)
+  lock:drop()
+  scene.goes(peer, claim, bell)
+  scene.all_channels_are_back(peer)
+end
+
+--- The lock is verified by one question, on its own channel.
+function scene.verifies(peer, lock, claim)
+  local op = lock:verify()
+  scene.asks_for(peer, claim)
+  scene.silent(peer)
+  peer.holder:declared(claim.channel, claim.queue)
+  assert.is_true(peer:result(op))
+  scene.silent(peer)
+end
+
 --- All orders of a list.
 function scene.orders(list)
   if #list == 0 then return { {} } end
@@ -116,6 +217,21 @@ end
 --- Somebody deletes a claim's queue.
 function scene.rob(peer, claim)
   peer.holder:send{ channel = claim.channel, method = "basic.cancel", consumer_tag = claim.tag, no_wait = true }
+end
+
+--- Somebody deletes a claim's queue, and the core closes its channel.
+function scene.is_robbed(peer, claim)
+  scene.rob(peer, claim)
+  peer.holder:closes(claim.channel)
+end
+
+--- Somebody deletes a lock's queue: it is lost, as it says, and its channel closed.
+function scene.loses(peer, lock, claim, what)
+  scene.rob(peer, claim)
+  local held, message, code = lock:held()
+  assert.same({ false, "lost" }, { held, code })
+  assert.equal(("lost: %s: its queue was deleted, but not by this client"):format(what), message)
+  peer.holder:closes(claim.channel)
 end
 
 --- A message arrives in a claim's queue: "amqplocks.token", "amqplocks.waiting", "amqplocks.revoke".
@@ -152,6 +268,12 @@ end
 function scene.makes_sure(peer, door, somebody)
   peer.prober:barrier()
   scene.count(peer, somebody, door)
+end
+
+--- The core makes sure that nobody reads. Returns the lock.
+function scene.writes(peer, op, door)
+  scene.makes_sure(peer, door)
+  return peer:result(op)
 end
 
 -- The bell ----------------------------------------------------------------------------------------------------------

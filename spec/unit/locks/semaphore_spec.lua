@@ -74,6 +74,14 @@ for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
+    -- An acquire, with these options, that has looked once, and seen these queues. Returns peer, op.
+    local function searches(seen, ...)
+      local peer = open()
+      local op = peer:semaphore("images"):acquire(...)
+      peer.prober:look(seen)
+      return peer, op
+    end
+
     -- The claim of a slot is granted; the operation then has it.
     local function gets(peer, op, slot)
       peer.holder:grant(peer.holder:claim(("images-%d-B"):format(slot), ("images-%d-A"):format(slot)))
@@ -83,6 +91,12 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:silent()
       peer.prober:silent()
       return lock
+    end
+
+    -- The same, and it lets go of it at once.
+    local function has(peer, op, slot)
+      gets(peer, op, slot):drop()
+      peer.holder:delete(("images-%d-B"):format(slot))
     end
 
     it("looks at no slot above the highest it may take, however many there are: a mutex", function ()
@@ -191,9 +205,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("fails when there is no first slot, whatever comes after", function ()
       for _, exists in ipairs{ {}, { "images-2-A", "images-1-B" } } do
-        local peer = open()
-        local op = peer:semaphore("images"):acquire()
-        peer.prober:look(exists)
+        local peer, op = searches(exists)
         peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found", 'no semaphore "images"')
         peer.holder:silent()
@@ -202,9 +214,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("with slots whose node is down, which seem to be absent until they are declared passively", function ()
       it("is refused by the broker, and does not say that there is no semaphore", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{}
+        local peer, op = searches({}, 0)
         assert.is_false(op:done())
         peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
         peer:failed(op, "unavailable", "1 of 1 slots", "node down")
@@ -212,9 +222,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("waits for them if it waits at all, and looks again", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(60)
-        peer.prober:look{}
+        local peer, op = searches({}, 60)
         peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
         assert.is_false(op:done())
         peer:live(10, function () return peer.prober:next() ~= "nothing" end)
@@ -223,9 +231,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes one behind them", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A", "images-1-B", "images-4-A" }
+        local peer, op = searches({ "images-1-A", "images-1-B", "images-4-A" }, 0)
         peer.holder:again({ "images-2-A", "images-3-A" }, { ["images-2-A"] = "down", ["images-3-A"] = "down" })
         gets(peer, op, 4)
       end)
@@ -266,27 +272,21 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks for those that seem to be absent, and for no others between them", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A", "images-1-B", "images-3-A", "images-3-B", "images-6-A" }
+        local peer, op = searches({ "images-1-A", "images-1-B", "images-3-A", "images-3-B", "images-6-A" }, 0)
         peer.holder:again({ "images-2-A", "images-4-A", "images-5-A" }, { ["images-2-A"] = "down",
           ["images-4-A"] = "down", ["images-5-A"] = true })
         gets(peer, op, 5)
       end)
 
       it("takes none behind a gap, also if one of them is in it", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A", "images-1-B", "images-4-A" }
+        local peer, op = searches({ "images-1-A", "images-1-B", "images-4-A" }, 0)
         peer.holder:again({ "images-2-A", "images-3-A" }, { ["images-2-A"] = "down" })
         no_squatters(peer)
         peer:failed(op, "busy", "all 2 slots")
       end)
 
       it("does not ask for them where one is free", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A" }
+        local peer, op = searches({ "images-1-A" }, 0)
         gets(peer, op, 1)
       end)
 
@@ -309,9 +309,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes a slot that was made between the two questions", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{}
+        local peer, op = searches({}, 0)
         peer.holder:again({ "images-1-A" }, { ["images-1-A"] = true })
         gets(peer, op, 1)
       end)
@@ -324,9 +322,7 @@ for _, way in ipairs(Peer.all_ways) do
           end },
         } do
           local words, answer = unpack(case)
-          local peer = open()
-          local op = peer:semaphore("images"):acquire(0)
-          peer.prober:look{}
+          local peer, op = searches({}, 0)
           peer.holder:opened()
           answer(peer, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
           peer:failed(op, code, words)
@@ -336,9 +332,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("decides nothing when one of them in a gap is not answered for, whatever the others are", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A", "images-1-B", "images-4-A" }
+        local peer, op = searches({ "images-1-A", "images-1-B", "images-4-A" }, 0)
         local looks = {}
         for i = 1, 2 do
           peer.holder:opened()
@@ -352,9 +346,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("lets go of the question when its time is over, not only with the operation", function ()
         for code, timeout in pairs{ timeout = 2, unreachable = 60 } do
-          local peer = open()
-          local op = peer:semaphore("images"):acquire(timeout)
-          peer.prober:look{}
+          local peer, op = searches({}, timeout)
           local channel = peer.holder:opened()
           peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
           peer:pass(5)
@@ -365,9 +357,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("can be abandoned while it asks", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{}
+        local peer, op = searches({}, 0)
         local channel = peer.holder:opened()
         peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
         op:drop()
@@ -377,18 +367,14 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("takes no slot past a gap", function ()
-      local peer = open()
-      local op = peer:semaphore("images"):acquire(0)
-      peer.prober:look{ "images-1-A", "images-1-B", "images-3-A" }
+      local peer, op = searches({ "images-1-A", "images-1-B", "images-3-A" }, 0)
       peer.holder:again{ "images-2-A" }
       no_squatters(peer)
       peer:failed(op, "busy", "all 1 slots")
     end)
 
     it("is busy once, looking once", function ()
-      local peer = open()
-      local op = peer:semaphore("images"):acquire(0)
-      peer.prober:look(row(3, "all"))
+      local peer, op = searches(row(3, "all"), 0)
       no_squatters(peer)
       peer:failed(op, "busy", 'all 3 slots of "images" are held')
       peer.prober:silent()
@@ -396,30 +382,22 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("meeting queues that refuse", function ()
       it("does not claim a slot whose A is unavailable", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ ["images-1-A"] = "nack", "images-2-A" }
+        local peer, op = searches({ ["images-1-A"] = "nack", "images-2-A" }, 0)
         gets(peer, op, 2)
       end)
 
       it("does not claim a slot whose B is unavailable", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ "images-1-A", ["images-1-B"] = "nack", "images-2-A" }
+        local peer, op = searches({ "images-1-A", ["images-1-B"] = "nack", "images-2-A" }, 0)
         gets(peer, op, 2)
       end)
 
       it("is unavailable when every slot is", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ ["images-1-A"] = "nack", ["images-2-A"] = "nack" }
+        local peer, op = searches({ ["images-1-A"] = "nack", ["images-2-A"] = "nack" }, 0)
         peer:failed(op, "unavailable", '2 of 2 slots of "images"')
       end)
 
       it("is busy when the others are held", function ()
-        local peer = open()
-        local op = peer:semaphore("images"):acquire(0)
-        peer.prober:look{ ["images-1-A"] = "nack", "images-2-A", "images-2-B" }
+        local peer, op = searches({ ["images-1-A"] = "nack", "images-2-A", "images-2-B" }, 0)
         no_squatters(peer)
         peer:failed(op, "busy")
       end)
@@ -433,39 +411,40 @@ for _, way in ipairs(Peer.all_ways) do
         local op, held = semaphore:acquire(0), {}
         for other = 1, slot - 1 do held[other] = other end
         while peer.prober:next() ~= "nothing" do peer.prober:look(row(count, held)) end
-        gets(peer, op, slot):drop()
-        peer.holder:delete(("images-%d-B"):format(slot))
+        has(peer, op, slot)
         return peer, semaphore
       end
 
-      -- The second slot, by who asks passively and takes the last.
-      local function held_passively_before()
+      -- The same, by who begins where it was last, and is asked for again. Returns peer, op.
+      local function asks_again(count, slot)
+        local peer, semaphore = held_before("last", count, slot)
+        return peer, semaphore:acquire(0)
+      end
+
+      -- The same of the second slot, by who asks passively.
+      local function asks_again_passively()
         local peer = open()
         local semaphore = peer:semaphore("images", { probe = "passive", strategy = "last" })
         local op = semaphore:acquire(0)
         asked_passively(peer, { ["images-1-A"] = true, ["images-1-B"] = 405, ["images-2-A"] = true })
-        gets(peer, op, 2):drop()
-        peer.holder:delete("images-2-B")
-        return peer, semaphore
+        has(peer, op, 2)
+        return peer, semaphore:acquire(0)
       end
 
       it("begins where it was last, and asks for the first slot along with that", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         assert.same(window_and_first(3, 8), peer.prober:look(row(5)))
         gets(peer, op, 3)
       end)
 
       it("asks for nothing else where that is the first slot", function ()
-        local peer, semaphore = held_before("last", 5, 1)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 1)
         assert.same(window(1, 6), peer.prober:look(row(5)))
         gets(peer, op, 1)
       end)
 
       it("takes two round trips where one is free that is not far behind", function ()
-        local peer, semaphore = held_before("last", 30, 10)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(30, 10)
         assert.same(window_and_first(10, 25), peer.prober:look(row(30, { 10, 11, 12, 13, 14 })))
         gets(peer, op, 15)
       end)
@@ -477,22 +456,19 @@ for _, way in ipairs(Peer.all_ways) do
           local op = semaphore:acquire(0)
           asked_passively(peer, { ["images-1-A"] = true, ["images-1-B"] = 405, ["images-2-A"] = true,
             ["images-3-A"] = 541 })
-          gets(peer, op, 2):drop()
-          peer.holder:delete("images-2-B")
+          has(peer, op, 2)
         end
       end)
 
       it("goes round: to the end, then from the first up to where it began", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         assert.same(window_and_first(3, 8), peer.prober:look(row(5, { 3, 4, 5 })))
         assert.same(window(1, 2), peer.prober:look(row(5, { 1, 3, 4, 5 })))
         gets(peer, op, 2)
       end)
 
       it("asks on in windows that double, also where it goes round, and for the first slot once", function ()
-        local peer, semaphore = held_before("last", 100, 60)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(100, 60)
         local held = {}
         for slot = 1, 100 do held[slot] = slot ~= 59 and slot or 100 end
         assert.same(window_and_first(60, 75), peer.prober:look(row(100, held)))
@@ -502,8 +478,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("has been all round: busy, every slot counted once", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         peer.prober:look(row(5, "all"))
         peer.prober:look(row(5, "all"))
         no_squatters(peer)
@@ -511,16 +486,14 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("goes round when the slots end before where it was last", function ()
-        local peer, semaphore = held_before("last", 5, 5)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 5)
         peer.prober:look(row(2))
         assert.same(window(1, 4), peer.prober:look(row(2, { 1 })))
         gets(peer, op, 2)
       end)
 
       it("does not go round when there is no semaphore any more: not_found", function ()
-        local peer, semaphore = held_before("last", 5, 5)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 5)
         peer.prober:look{}
         peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
@@ -529,8 +502,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes no stray slot when the first is gone: not_found", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         peer.prober:look{ "images-3-A" }
         peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
@@ -539,31 +511,27 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes a slot although the first refuses, as its node is down", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         peer.prober:look{ ["images-1-A"] = "nack", "images-3-A" }
         gets(peer, op, 3)
       end)
 
       it("takes a slot although the first seems to be absent, as its node is down", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         peer.prober:look{ "images-3-A", "images-3-B", "images-4-A" }
         peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
         gets(peer, op, 4)
       end)
 
       it("takes nothing where the broker denies asking for the first passively", function ()
-        local peer, semaphore = held_passively_before()
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again_passively()
         asked_passively(peer, { ["images-1-A"] = 403, ["images-2-A"] = true })
         peer:failed(op, "refused")
         peer.holder:silent()
       end)
 
       it("asks once more for the first, and for a gap behind, each in its turn", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         peer.prober:look{ "images-3-A", "images-3-B", "images-5-A" }
         peer.holder:again({ "images-1-A" }, { ["images-1-A"] = "down" })
         assert.is_false(op:done())
@@ -572,8 +540,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes nothing where the question for the first is denied", function ()
-        local peer, semaphore = held_before("last", 5, 3)
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again(5, 3)
         peer.prober:look{ "images-3-A" }
         local look = peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
         peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - access to queue refused", "queue.declare")
@@ -587,8 +554,7 @@ for _, way in ipairs(Peer.all_ways) do
         for _ = 1, 60 do
           local op = semaphore:acquire(0)
           local start = tonumber(peer.prober:look(row(100))[1]:match("%-(%d+)%-A$"))
-          gets(peer, op, start):drop()
-          peer.holder:delete(("images-%d-B"):format(start))
+          has(peer, op, start)
           assert.is_true(start <= farthest + 15)
           farthest = math.max(farthest, start)
         end
@@ -602,8 +568,7 @@ for _, way in ipairs(Peer.all_ways) do
           local first = peer.prober:look{ "images-1-A", "images-2-A", "images-4-A" }[1]
           local start = tonumber(first:match("%-(%d+)%-A$"))
           assert.is_true(start <= 2)
-          gets(peer, op, start):drop()
-          peer.holder:delete(("images-%d-B"):format(start))
+          has(peer, op, start)
         end
       end)
 
@@ -625,8 +590,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks for the first only once where it asks passively", function ()
-        local peer, semaphore = held_passively_before()
-        local op = semaphore:acquire(0)
+        local peer, op = asks_again_passively()
         assert.same({ "images-1-A", "images-2-A", "images-2-B", "images-3-A", "images-3-B", "images-4-A",
           "images-4-B" }, asked_passively(peer, {}))
         peer:failed(op, "not_found")
@@ -677,8 +641,7 @@ for _, way in ipairs(Peer.all_ways) do
         local semaphore = peer:semaphore("images", { strategy = "last" })
         local op = semaphore:acquire(0)
         peer.prober:look(row(2, { 1 }))
-        gets(peer, op, 2):drop()
-        peer.holder:delete("images-2-B")
+        has(peer, op, 2)
         op = semaphore:acquire(60)
         peer.prober:look{ "images-2-A", "images-2-B" }
         local look = peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })

@@ -13,9 +13,9 @@ local unpack = table.unpack or unpack
 local PATIENCE = { 0.035, 0.008, 0.008 }
 
 local kinds = {
-  { name = "mutex", gate = "db-mutex", bell = "db-mutexbell", method = "acquire" },
-  { name = "writer", gate = "db-writer", bell = "db-rwbell", method = "write" },
-  { name = "reader", gate = "db-writer", bell = "db-rwbell", method = "read", is_shared = true },
+  { name = "mutex", what = "mutex", gate = "db-mutex", bell = "db-mutexbell", method = "acquire" },
+  { name = "writer", what = "rwlock", gate = "db-writer", bell = "db-rwbell", method = "write" },
+  { name = "reader", what = "rwlock", gate = "db-writer", bell = "db-rwbell", method = "read", is_shared = true },
 }
 
 for _, way in ipairs(Peer.all_ways) do
@@ -23,10 +23,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe(("waiting for a %s, fed %s,"):format(kind.name, way), function ()
       local peer, resource
 
-      local function open(settings, options, limits)
-        peer = Peer.open(way, settings, limits)
-        resource = peer[kind.name == "mutex" and "mutex" or "rwlock"](peer, "db", options)
-      end
+      local function open(...) peer, resource = scene.open(way, kind.what, ...) end
 
       before_each(function () open() end)
 
@@ -72,11 +69,26 @@ for _, way in ipairs(Peer.all_ways) do
         silent()
       end
 
+      -- Free for who has no token: had, and let go again.
+      local function has_it(op, bell)
+        local claim = claims()
+        scene.cancels(peer, bell)
+        goes(gets(op, claim), claim)
+      end
+
+      -- Free for who has a token: had, and let go again. A reader gives the token back before it is in.
+      local function has_its_turn(op, bell, token)
+        sees("free")
+        local claim = claims()
+        if kind.is_shared then scene.returns(peer, bell, token) end
+        peer.holder:silent()
+        goes(gets(op, claim), claim, bell, token)
+      end
+
       -- The first look, and all that follows it until the bell is there and the waiter at it. Returns op.
       local function arrives(...)
         local op = begin(...)
-        sees("held", false)
-        scene.is_no_squatter(peer, kind.gate)
+        scene.finds_held(peer, kind.gate)
         return op, makes_bell(select(3, ...))
       end
 
@@ -87,6 +99,14 @@ for _, way in ipairs(Peer.all_ways) do
         sees("held")
         silent()
         assert.is_false(op:done())
+        return op, bell
+      end
+
+      -- At the bell without a look before. Returns op, bell.
+      local function arrives_fairly(timeout)
+        local op = begin(timeout, true)
+        local bell = makes_bell()
+        scene.welcome(peer, bell)
         return op, bell
       end
 
@@ -108,8 +128,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("makes the bell when it has to wait, not before, and looks once more when it is there", function ()
           local op = begin()
           peer.holder:silent()
-          sees("held", false)
-          scene.is_no_squatter(peer, kind.gate)
+          scene.finds_held(peer, kind.gate)
           local bell = makes_bell()
           silent()
           peer.holder:declared(bell.channel, bell.queue)
@@ -124,18 +143,14 @@ for _, way in ipairs(Peer.all_ways) do
 
         it("makes none if it may not wait", function ()
           local op = begin(0)
-          sees("held", false)
-          scene.is_no_squatter(peer, kind.gate)
+          scene.finds_held(peer, kind.gate)
           peer:failed(op, "busy")
           silent()
         end)
 
         it("at once if it has to wait for others in any case: fair", function ()
-          local op = begin(60, true)
-          local bell = makes_bell()
-          scene.welcome(peer, bell)
-          sees("held")
-          scene.is_no_squatter(peer, kind.gate)
+          local op = arrives_fairly(60)
+          scene.finds_held(peer, kind.gate, true)
           -- The bell may not have been there when somebody rang.
           sees("held")
           silent()
@@ -146,9 +161,7 @@ for _, way in ipairs(Peer.all_ways) do
           local op, bell = arrives(60)
           scene.welcome(peer, bell)
           is_patient()
-          local claim = claims()
-          scene.cancels(peer, bell)
-          goes(gets(op, claim), claim)
+          has_it(op, bell)
           scene.all_channels_are_back(peer)
         end)
 
@@ -161,15 +174,12 @@ for _, way in ipairs(Peer.all_ways) do
               sees("free")
               silent()
             else
-              sees("held", false)
-              scene.is_no_squatter(peer, kind.gate)
+              scene.finds_held(peer, kind.gate)
               bell = makes_bell()
             end
             scene.welcome(peer, bell, true)
             sees("free")
-            local claim = claims()
-            scene.cancels(peer, bell)
-            goes(gets(op, claim), claim)
+            has_it(op, bell)
             scene.all_channels_are_back(peer)
           end)
         end
@@ -180,10 +190,7 @@ for _, way in ipairs(Peer.all_ways) do
           local token = scene.deliver(peer, bell)
           silent()
           peer.holder:consumed(bell)
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, bell, token) end
-          goes(gets(op, claim), claim, bell, token)
+          has_its_turn(op, bell, token)
           scene.all_channels_are_back(peer)
         end)
 
@@ -328,11 +335,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("is woken by a token, looks, and takes what it finds", function ()
           local op, bell = wait(60)
           local token = scene.deliver(peer, bell)
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, bell, token) end
-          peer.holder:silent()
-          goes(gets(op, claim), claim, bell, token)
+          has_its_turn(op, bell, token)
           scene.all_channels_are_back(peer)
         end)
 
@@ -353,10 +356,7 @@ for _, way in ipairs(Peer.all_ways) do
           peer:pass(0.002)
           sees("held")
           peer:pass(0.004)
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, bell, token) end
-          goes(gets(op, claim), claim, bell, token)
+          has_its_turn(op, bell, token)
         end)
 
         it("is woken for nothing: throws the token away after two seconds, and is first in line again", function ()
@@ -391,10 +391,7 @@ for _, way in ipairs(Peer.all_ways) do
           end
           silent()
           peer:pass(0.01)
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, bell, token) end
-          goes(gets(op, claim), claim, bell, token)
+          has_its_turn(op, bell, token)
         end)
 
         it("looks by itself once in a poll, with the word that it waits", function ()
@@ -411,14 +408,12 @@ for _, way in ipairs(Peer.all_ways) do
           assert.equal(4, looks)
           peer:pass(5)
           is_patient()
-          local claim = claims()
-          scene.cancels(peer, bell)
-          goes(gets(op, claim), claim)
+          has_it(op, bell)
         end)
 
         it("looks by passive declares under an alarm", function ()
           local op, bell = wait(60)
-          peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+          scene.alarm(peer)
           silent()
           local token = scene.deliver(peer, bell)
           scene.looks_passively(peer, kind.gate, true)
@@ -443,10 +438,7 @@ for _, way in ipairs(Peer.all_ways) do
           local token = scene.deliver(peer, bell)
           peer:pass(1)
           peer.prober:handshake()
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, bell, token) end
-          goes(gets(op, claim), claim, bell, token)
+          has_its_turn(op, bell, token)
         end)
 
         it("loses the connection: unreachable, at once", function ()
@@ -465,8 +457,7 @@ for _, way in ipairs(Peer.all_ways) do
 
         it("has the bell deleted under it: makes another one, and looks until that is there", function ()
           local op, bell = wait(60)
-          scene.rob(peer, bell)
-          peer.holder:closes(bell.channel)
+          scene.is_robbed(peer, bell)
           local again = makes_bell()
           local probe = scene.asks(peer, kind.gate, true)
           scene.welcome(peer, again)
@@ -474,10 +465,7 @@ for _, way in ipairs(Peer.all_ways) do
           sees("held") -- somebody may have rung when there was no bell
           silent()
           local token = scene.deliver(peer, again)
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, again, token) end
-          goes(gets(op, claim), claim, again, token)
+          has_its_turn(op, again, token)
         end)
 
         it("has its channel closed under it: the same", function ()
@@ -622,8 +610,7 @@ for _, way in ipairs(Peer.all_ways) do
           sees("free")
           local door = claims()
           scene.makes_sure(peer, door, "reader")
-          scene.rob(peer, door)
-          peer.holder:closes(door.channel)
+          scene.is_robbed(peer, door)
           scene.returns(peer, bell, token)
           peer:pass(0.01)
           local again = makes_bell()
@@ -641,9 +628,7 @@ for _, way in ipairs(Peer.all_ways) do
             local op, bell = wait(60)
             peer:pass(5)
             sees("free")
-            local claim = claims()
-            scene.cancels(peer, bell)
-            goes(gets(op, claim), claim)
+            has_it(op, bell)
           end)
       end
 
@@ -662,9 +647,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       describe("fair:", function ()
         it("rings for whoever is first when it has seen it free for 100 ms, and waits for its turn", function ()
-          local op = begin(60, true)
-          local bell = makes_bell()
-          scene.welcome(peer, bell)
+          local op = arrives_fairly(60)
           for _, seconds in ipairs{ 0.1, 0.008, 0.008 } do
             sees("free")
             silent()
@@ -677,22 +660,14 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("takes what it finds with a token at once", function ()
-          local op = begin(60, true)
-          local bell = makes_bell()
-          scene.welcome(peer, bell)
+          local op, bell = arrives_fairly(60)
           local token = scene.deliver(peer, bell)
-          sees("free")
-          local claim = claims()
-          if kind.is_shared then scene.returns(peer, bell, token) end
-          goes(gets(op, claim), claim, bell, token)
+          has_its_turn(op, bell, token)
         end)
 
         it("and looking once: makes the bell, and is busy in the end", function ()
-          local op = begin(0, true)
-          local bell = makes_bell()
-          scene.welcome(peer, bell)
-          sees("held")
-          scene.is_no_squatter(peer, kind.gate)
+          local op, bell = arrives_fairly(0)
+          scene.finds_held(peer, kind.gate, true)
           peer:failed(op, "busy")
           scene.cancels(peer, bell)
           silent()

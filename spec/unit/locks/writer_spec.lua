@@ -13,27 +13,27 @@ for _, way in ipairs(Peer.all_ways) do
   describe("a writer, fed " .. way, function ()
     local peer, rwlock
 
-    local function open(settings, options, limits)
-      peer = Peer.open(way, settings, limits)
-      rwlock = peer:rwlock("db", options)
-    end
+    local function open(...) peer, rwlock = scene.open(way, "rwlock", ...) end
 
     before_each(function () open() end)
 
     local function silent() scene.silent(peer) end
 
-    -- The door is found open, and shut. Returns the claim.
-    local function shuts()
-      scene.looks(peer, DOOR, "free")
-      local door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
-      return door
-    end
+    local function claims() return scene.claims(peer, DOOR) end
+    local function shuts() return scene.shuts(peer, DOOR) end
+    local function gets(op, door) return scene.writes(peer, op, door) end
 
     -- A writer, behind the door.
     local function behind(timeout, ...)
       local op = rwlock:write(timeout, ...)
       return op, shuts()
+    end
+
+    -- The same, as far as its count, which is not answered yet. Returns op, door, the probes.
+    local function counts(timeout)
+      local op, door = behind(timeout)
+      peer.prober:barrier()
+      return op, door, scene.counts(peer, door)
     end
 
     -- The same, as far as the first sleep: somebody reads.
@@ -44,36 +44,24 @@ for _, way in ipairs(Peer.all_ways) do
       return op, door
     end
 
-    local function gets(op, door)
-      scene.makes_sure(peer, door)
-      return peer:result(op)
-    end
-
-    local function write(timeout)
-      local op, door = behind(timeout or 0)
+    local function write()
+      local op, door = behind(0)
       return gets(op, door), door
     end
 
     -- Gone, and who waits is rung for.
-    local function goes(door, channel)
-      assert.equal(channel or door.channel, peer.holder:delete(DOOR))
-      scene.rings(peer, BELL)
-      silent()
-    end
+    local function goes(door, channel) scene.goes(peer, door, BELL, channel) end
 
     local function assert_free()
       local lock, door = write()
-      lock:drop()
-      goes(door)
-      scene.all_channels_are_back(peer)
+      scene.leaves_nothing(peer, lock, door, BELL)
     end
 
     it("looks, shuts the door, and counts behind a write of its own: four round trips, and it says what it is",
       function ()
         local op = rwlock:write()
         peer.holder:silent()
-        scene.looks(peer, DOOR, "free")
-        local door = scene.claim(peer, DOOR)
+        local door = claims()
         silent()
         scene.reply(peer, door, "declared")
         silent()
@@ -83,15 +71,12 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_false(op:done())
         scene.count(peer, nil, door)
         silent()
-        local lock = peer:result(op)
-        assert.is_true(lock:held())
-        assert.same({ nil, "db", door.tag, 1700001000, "write" }, { lock:info() })
+        scene.has(peer, op, door, "write")
       end)
 
     it("asks nobody before the door is shut, though consume-ok may come first", function ()
       rwlock:write()
-      scene.looks(peer, DOOR, "free")
-      local door = scene.claim(peer, DOOR)
+      local door = claims()
       scene.reply(peer, door, "consumed")
       silent()
       scene.reply(peer, door, "declared")
@@ -111,9 +96,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("asks for readers by a message that means nothing to them, and is worth nothing a moment later", function ()
-      local _, door = behind()
-      peer.prober:barrier()
-      for _, probe in ipairs(scene.counts(peer, door)) do
+      for _, probe in ipairs(select(3, counts())) do
         assert.is_nil(probe.properties.type)
         assert.same({ 1, "0" }, { probe.properties.delivery_mode, probe.properties.expiration })
       end
@@ -122,9 +105,7 @@ for _, way in ipairs(Peer.all_ways) do
     it("is in when both questions are returned, and its door is there, in whatever order that is said", function ()
       for _, order in ipairs(scene.orders{ 1, 2, "door" }) do
         open()
-        local op, door = behind(0)
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts(0)
         for i = 1, 3 do
           assert.is_false(op:done())
           local probe = probes[order[i]]
@@ -139,9 +120,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is in when both are acknowledged at once, returned before", function ()
-      local op, door = behind(0)
-      peer.prober:barrier()
-      local probes = scene.counts(peer, door)
+      local op, door, probes = counts(0)
       peer.holder:declared(door.channel, DOOR)
       peer.prober:send(peer.prober.returned(probes[1]), peer.prober.returned(probes[2]))
       assert.is_false(op:done())
@@ -151,9 +130,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     for reply, text in pairs{ [404] = "NOT_FOUND - no queue 'db-writer'", [405] = scene.LOCKED } do
       it(("has no door any more when nobody is seen to read (%d): shuts it again"):format(reply), function ()
-        local op, door = behind(0)
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts(0)
         peer.prober:answer(probes, {})
         peer.holder:refuse(door.channel, reply, text, "queue.declare")
         goes(door, peer.holder:opened())
@@ -176,8 +153,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("that finds the door shut", function ()
       it("is busy, and claims nothing", function ()
         local op = rwlock:write(0)
-        scene.looks(peer, DOOR, "held")
-        scene.is_no_squatter(peer, DOOR)
+        scene.finds_held(peer, DOOR)
         peer:failed(op, "busy", 'another writer holds "db", or waits for it')
         silent()
       end)
@@ -185,14 +161,13 @@ for _, way in ipairs(Peer.all_ways) do
       it("by a queue that is no lock: squatted", function ()
         local op = rwlock:write()
         scene.looks(peer, DOOR, "held")
-        peer.holder:declared(peer.holder:opened(), DOOR)
+        scene.is_squatted(peer, DOOR)
         peer:failed(op, "squatted", '"db-writer" is not exclusive')
       end)
 
       it("just before its own claim: looks again", function ()
         local op = rwlock:write(0)
-        scene.looks(peer, DOOR, "free")
-        peer.holder:refuse(scene.claim(peer, DOOR).channel, 405, scene.LOCKED, "queue.declare")
+        scene.is_late(peer, claims())
         silent()
         peer:pass(0.01)
         gets(op, shuts())
@@ -202,8 +177,7 @@ for _, way in ipairs(Peer.all_ways) do
         open(nil, { max_attempts = 2 })
         local op = rwlock:write(0)
         for i = 1, 2 do
-          scene.looks(peer, DOOR, "free")
-          peer.holder:refuse(scene.claim(peer, DOOR).channel, 405, scene.LOCKED, "queue.declare")
+          scene.is_late(peer, claims())
           if i == 1 then peer:pass(0.01) end
         end
         peer:failed(op, "contended", 'other claims of "db" were faster 2 times')
@@ -287,9 +261,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is woken while it counts: counts once more, at once", function ()
-        local op, door = behind()
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts()
         scene.tell(peer, door, "amqplocks.token")
         silent()
         peer.holder:declared(door.channel, DOOR)
@@ -350,9 +322,7 @@ for _, way in ipairs(Peer.all_ways) do
     it("cannot count where whatever is published arrives somewhere: conflict, and the door is open again", function ()
       for _, states in ipairs{ { "db-readers", "other" }, { "other" }, { other = "nack" } } do
         open()
-        local op, door = behind()
-        peer.prober:barrier()
-        local probes = scene.counts(peer, door)
+        local op, door, probes = counts()
         peer.holder:declared(door.channel, DOOR)
         probes[2].queue = "other"
         peer.prober:answer(probes, states)
@@ -364,12 +334,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("inside", function ()
       it("is verified by one question, on its own channel", function ()
-        local lock, door = write()
-        local op = lock:verify()
-        peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
-        silent()
-        peer.holder:declared(door.channel, DOOR)
-        assert.is_true(peer:result(op))
+        scene.verifies(peer, write())
       end)
 
       it("is told by readers that they have stepped back, which means nothing now", function ()
@@ -381,7 +346,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("loses its prober, or meets an alarm, and writes on", function ()
         local lock = write()
-        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+        scene.alarm(peer)
         assert.is_true(lock:held())
         peer.prober:down()
         assert.is_true(lock:held())
@@ -390,11 +355,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("loses the door to somebody: lost", function ()
         local lock, door = write()
-        scene.rob(peer, door)
-        local held, message, code = lock:held()
-        assert.same({ false, "lost" }, { held, code })
-        assert.equal('lost: the write lock on "db": its queue was deleted, but not by this client', message)
-        peer.holder:closes(door.channel)
+        scene.loses(peer, lock, door, 'the write lock on "db"')
         scene.rings(peer, BELL)
         assert_free()
       end)
@@ -409,8 +370,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("lets go: the door is open when the broker says so, and only then are others told", function ()
         local lock, door = write()
         local op = lock:release()
-        peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel, if_unused = false,
-          if_empty = false })
+        scene.deletes(peer, door)
         silent()
         assert.is_false(op:done())
         peer.holder:deleted(door.channel)

@@ -13,30 +13,25 @@ for _, way in ipairs(Peer.all_ways) do
   describe("a writer, fed " .. way, function ()
     local peer, rwlock
 
-    local function open(settings, options, limits)
-      peer = Peer.open(way, settings, limits)
-      rwlock = peer:rwlock("db", options)
-    end
+    local function open(...) peer, rwlock = scene.open(way, "rwlock", ...) end
 
     before_each(function () open() end)
 
     local function silent() scene.silent(peer) end
 
-    local function shuts()
-      scene.looks(peer, DOOR, "free")
-      local door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
-      return door
+    local function shuts() return scene.shuts(peer, DOOR) end
+
+    -- A writer, behind the door.
+    local function behind(timeout)
+      local op = rwlock:write(timeout)
+      return op, shuts()
     end
 
-    local function gets(op, door)
-      scene.makes_sure(peer, door)
-      return peer:result(op)
-    end
+    local function gets(op, door) return scene.writes(peer, op, door) end
 
     -- The door is gone, and who waits for it is told.
     local function goes(door, in_passing)
-      peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
+      scene.deletes(peer, door)
       if door.is_asked_for then peer.holder:declared(door.channel, DOOR) end
       peer.holder:deleted(door.channel)
       scene.rings(peer, BELL)
@@ -44,8 +39,7 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     local function assert_free()
-      local op = rwlock:write(0)
-      local door = shuts()
+      local op, door = behind(0)
       gets(op, door):drop()
       goes(door)
       scene.all_channels_are_back(peer)
@@ -131,8 +125,7 @@ for _, way in ipairs(Peer.all_ways) do
     for _, moment in ipairs(moments) do
       -- Returns the operation, its door, and what the broker has still to say on the prober.
       local function reach(timeout)
-        local op = rwlock:write(timeout)
-        local door = shuts()
+        local op, door = behind(timeout)
         local late = moment.reach(door)
         silent()
         assert.is_false(op:done())
@@ -223,7 +216,7 @@ for _, way in ipairs(Peer.all_ways) do
               end
             end
             peer:failed(op, "unreachable", "no more of them")
-            peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
+            scene.deletes(peer, door)
           end)
         end
 
@@ -236,7 +229,7 @@ for _, way in ipairs(Peer.all_ways) do
               assert.is_true(peer:result(op):held())
             else
               peer:failed(op, "unreachable", "timed out")
-              peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
+              scene.deletes(peer, door)
             end
             peer.holder:silent()
           end)
@@ -244,9 +237,9 @@ for _, way in ipairs(Peer.all_ways) do
 
         it("meets an alarm: blocked, and the door is opened", function ()
           local op, door = reach(60)
-          peer.prober:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+          scene.alarm(peer)
           peer:failed(op, "blocked", 'the readers of "db" cannot be counted', "alarm")
-          peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
+          scene.deletes(peer, door)
           if door.is_asked_for then peer.holder:declared(door.channel, DOOR) end
           peer.holder:deleted(door.channel)
           peer.prober:ignore()
@@ -257,8 +250,7 @@ for _, way in ipairs(Peer.all_ways) do
 
         it("loses the door to somebody: shuts it again, and nothing said before counts", function ()
           local op, door, late = reach(60)
-          scene.rob(peer, door)
-          peer.holder:closes(door.channel)
+          scene.is_robbed(peer, door)
           scene.rings(peer, BELL)
           if peer.prober:next() == "channel.close" then peer.prober:closes() else late() end
           assert.is_false(op:done())
@@ -273,8 +265,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("loses the door's channel: shuts it again when it is undone", function ()
           local op, door = reach(60)
           peer.holder:refuse(door.channel, 541, "INTERNAL_ERROR")
-          local channel = peer.holder:opened()
-          peer.holder:expect("queue.delete", { queue = DOOR, channel = channel })
+          local channel = scene.deletes(peer, door, peer.holder:opened())
           if peer.prober:next() == "channel.close" then peer.prober:closes() end
           peer:pass(0.01)
           silent()
@@ -282,28 +273,23 @@ for _, way in ipairs(Peer.all_ways) do
           local probes = peer.prober:probes()
           assert.equal(2, #probes)  -- the ring, and the look
           peer.prober:answer(probes, {})
-          local again = scene.claim(peer, DOOR)
-          scene.replies(peer, again)
+          local again = scene.is_granted(peer, DOOR)
           gets(op, again)
         end)
 
         it("loses the door as often as it may: lines up for it like everybody else", function ()
           open(nil, { max_attempts = 1 })
           local op, door = reach(60)
-          scene.rob(peer, door)
-          peer.holder:closes(door.channel)
+          scene.is_robbed(peer, door)
           scene.rings(peer, BELL)
           if peer.prober:next() == "channel.close" then peer.prober:closes() end
           local bell = scene.makes_bell(peer, BELL)
           silent()
           scene.welcome(peer, bell)
-          scene.looks(peer, DOOR, "held", true)
-          scene.is_no_squatter(peer, DOOR)
+          scene.finds_held(peer, DOOR, true)
           silent()
           local token = scene.deliver(peer, bell)
-          scene.looks(peer, DOOR, "free", true)
-          local again = scene.claim(peer, DOOR)
-          scene.replies(peer, again)
+          local again = scene.shuts(peer, DOOR, true)
           gets(op, again):drop()
           peer.holder:delete(DOOR, again.channel)
           scene.returns(peer, bell, token)
@@ -316,7 +302,7 @@ for _, way in ipairs(Peer.all_ways) do
             local op, door = reach(60)
             peer:pass(5)
             peer:failed(op, "unreachable", "within 5 s")
-            peer.holder:expect("queue.delete", { queue = DOOR, channel = door.channel })
+            scene.deletes(peer, door)
           end)
         end
       end)
@@ -328,8 +314,7 @@ for _, way in ipairs(Peer.all_ways) do
       local other = peer.session:administer("status", "others", {})
       local stuck = peer.prober:probes()[1].channel
       peer:pass(3)
-      local op = rwlock:write(60)
-      local door = shuts()
+      local op, door = behind(60)
       peer.prober:barrier()
       assert.equal(stuck, scene.counts(peer, door)[1].channel)
       peer.holder:declared(door.channel, DOOR)
@@ -361,8 +346,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("that loses prober after prober, with answers between them, goes on for as long as it likes", function ()
-      local op = rwlock:write(60)
-      local door = shuts()
+      local op, door = behind(60)
       scene.makes_sure(peer, door, "reader")
       local function counts() return peer.prober:next() ~= "nothing" end
       for _ = 1, 8 do
@@ -379,12 +363,10 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("that loses its door and the prober while it counts: waits for another one, and then for the door", function ()
-      local op = rwlock:write(60)
-      local door = shuts()
+      local op, door = behind(60)
       peer.prober:barrier()
       scene.counts(peer, door)
-      scene.rob(peer, door)
-      peer.holder:closes(door.channel)
+      scene.is_robbed(peer, door)
       peer.prober:down("timed out")
       peer:pass(6)
       assert.is_false(op:done())
@@ -394,8 +376,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("that may not write anything of its own", function ()
       it("on the prober: refused, and the door is opened", function ()
-        local op = rwlock:write(60)
-        local door = shuts()
+        local op, door = behind(60)
         peer.prober:refuse(enters_barrier().channel, 403, scene.DENIED, "queue.declare")
         peer:failed(op, "refused", scene.DENIED)
         goes(door)
@@ -403,8 +384,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("as there is no channel left on the prober: limit, and the door is opened", function ()
         open(nil, nil, { channel_max = 1 })
-        local op = rwlock:write(60)
-        local door = shuts()
+        local op, door = behind(60)
         peer:failed(op, "limit", "no channel")
         goes(door)
       end)
@@ -414,8 +394,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("is refused, and opens the door; others ask as before", function ()
         for _, timeout in ipairs{ 0, 60 } do
           open()
-          local op = rwlock:write(timeout)
-          local door = shuts()
+          local op, door = behind(timeout)
           peer.prober:barrier()
           local probes = scene.counts(peer, door)
           peer.holder:declared(door.channel, DOOR)
@@ -436,8 +415,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.prober:refuse(probe.channel, 403, "ACCESS_REFUSED - access to exchange 'amq.default' refused",
         "basic.publish")
       scene.looks_passively(peer, DOOR, false)
-      local door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
+      local door = scene.is_granted(peer, DOOR)
       peer.holder:silent()
       gets(op, door)
     end)
@@ -448,8 +426,7 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:handshake()
       assert.is_false(peer.prober:wanted())
       scene.looks_passively(peer, DOOR, false)
-      local door = scene.claim(peer, DOOR)
-      scene.replies(peer, door)
+      local door = scene.is_granted(peer, DOOR)
       assert.is_true(peer.prober:due())
       peer.holder:silent()
       peer.prober:handshake()
@@ -462,8 +439,7 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer:rwlock("db", { probe = "passive" }):write(timeout)
         peer.holder:handshake()
         scene.looks_passively(peer, DOOR, false)
-        local door = scene.claim(peer, DOOR)
-        scene.replies(peer, door)
+        local door = scene.is_granted(peer, DOOR)
         for _ = 1, 3 do
           assert.is_true(peer.prober:due())
           peer.prober:attach()

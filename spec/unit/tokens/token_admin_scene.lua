@@ -136,6 +136,13 @@ function scene.makes(peer, mutex, count)
   scene.publishes_permits(peer, count)()
 end
 
+--- The core asks whether it may publish, and makes a permit that is missing.
+function scene.makes_another(peer)
+  scene.tries(peer)
+  peer.prober:barrier()
+  scene.publishes_permits(peer, 1)()
+end
+
 -- Collecting --------------------------------------------------------------------------------------------------------
 
 local collector = {}
@@ -194,13 +201,23 @@ function collector:deliver_some(count)
   for _ = 1, count do self:deliver(scene.permit(self.delivered + 1)) end
 end
 
---- The core looks how things stand: so many messages lie ready, so many others consume.
-function collector:looks(ready, others)
+--- The core asks how things stand, which is not answered yet.
+function collector:asks()
   self.peer.holder:expect("queue.declare", { queue = self.queue, passive = true, channel = self.channel })
-  self.peer.holder:silent()
+end
+
+--- It is told: so many messages lie ready, so many others consume.
+function collector:sees(ready, others)
   self:say{ method = "queue.declare-ok", queue = self.queue, message_count = ready, consumer_count = others + 1 }
   self.peer.holder:expect("basic.qos", { prefetch_count = self.room, channel = self.channel })
   self:say{ method = "basic.qos-ok" }
+end
+
+--- It asks and is told.
+function collector:looks(ready, others)
+  self:asks()
+  self.peer.holder:silent()
+  self:sees(ready, others)
 end
 
 --- Time passes until the core looks again.
@@ -273,6 +290,13 @@ function collector:drops()
   self.peer.holder:expect("channel.close", { channel = self.channel })
 end
 
+--- The queue of the permits is deleted with them in hand, and then that of the marks, if there is one.
+function collector:deletes_all(mutex, has_no_marks)
+  scene.deletes(self.peer, mutex, scene.PERMITS)()
+  self.peer.holder:expect("channel.close", { channel = self.channel })
+  if not has_no_marks then scene.deletes(self.peer, mutex, scene.MARKS)() end
+end
+
 --- The core throws away one that is too many.
 function collector:throws(tag)
   self.has_thrown = true
@@ -282,7 +306,7 @@ end
 --- With the permits in hand the core takes as many marks, all of which lie ready, and throws all away.
 function collector:takes_marks()
   self:goes_on(scene.MARKS):consumes()
-  self.peer.holder:expect("queue.declare", { queue = scene.MARKS, passive = true, channel = self.channel })
+  self:asks()
   self:deliver_some(self.room)
   local settled = self:acknowledges()
   self:say{ method = "queue.declare-ok", queue = scene.MARKS, message_count = 0, consumer_count = 1 }
@@ -292,7 +316,7 @@ end
 --- The core takes so many permits, all of which lie ready, and as many marks, and throws them away.
 function scene.takes(peer, count)
   local one = scene.collects(peer, scene.PERMITS, count):consumes()
-  peer.holder:expect("queue.declare", { queue = scene.PERMITS, passive = true, channel = one.channel })
+  one:asks()
   one:deliver_some(count)
   one:say{ method = "queue.declare-ok", queue = scene.PERMITS, message_count = 0, consumer_count = 1 }
   one:takes_marks()

@@ -18,6 +18,18 @@ for _, way in ipairs(Peer.all_ways) do
   describe("an administrator of permits, fed " .. way, function ()
     local function open(version) return scene.open(way, version) end
 
+    -- An action of a session of its own, that has the mutex and knows what there is. Returns peer, op, mutex.
+    local function begins(action, amount, options, seen)
+      local peer = open()
+      return peer, begin(peer, action, amount, options, seen)
+    end
+
+    -- The same, as it collects permits, with room for so many. Returns peer, op, mutex, permits.
+    local function collects(room, ...)
+      local peer, op, mutex = begins(...)
+      return peer, op, mutex, scene.collects(peer, PERMITS, room):consumes()
+    end
+
     it("takes the mutex, then looks at both queues at once, then acts, then gives the mutex back", function ()
       local peer = open()
       local op = peer.session:administer_tokens("add", "images", {}, 2)
@@ -98,8 +110,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("creating", function ()
       it("publishes the marks before there is a queue for permits", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "create", 2, {}, {})
+        local peer, op, mutex = begins("create", 2, {}, {})
         scene.tries(peer)
         local arguments, declared = scene.declares(peer, mutex, MARKS)
         assert.same({ ["x-queue-type"] = "classic" }, arguments)
@@ -122,8 +133,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("publishes hundreds, no more than 512 ahead of their answers", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "add", 600, {}, { permits = 0, marks = 0 })
+        local peer, op, mutex = begins("add", 600, {}, { permits = 0, marks = 0 })
         scene.tries(peer)
         peer.prober:barrier()
         scene.publishes_marks(peer, 512)()
@@ -158,8 +168,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("makes the marks anew that another administrator left", function ()
         for _, action in ipairs{ "create", "resize" } do
-          local peer = open()
-          local op, mutex = begin(peer, action, 2, {}, { marks = 5 })
+          local peer, op, mutex = begins(action, 2, {}, { marks = 5 })
           scene.tries(peer)
           scene.deletes(peer, mutex, MARKS)()
           scene.makes(peer, mutex, 2)
@@ -169,8 +178,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("changes nothing where there is a semaphore", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "create", 5, {}, { permits = 1, marks = 3 })
+        local peer, op, mutex = begins("create", 5, {}, { permits = 1, marks = 3 })
         leaves(peer, mutex)
         peer:failed(op, "exists", '"images" has 3 permits', "resize(5)")
       end)
@@ -178,10 +186,9 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("removing", function ()
       it("takes permits before everybody else, then as many marks, and throws both away by one frame", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
+        local peer, op, mutex = begins("remove", 2, {}, { permits = 3, marks = 5, consumers = 2 })
         local one = scene.collects(peer, PERMITS, 2):consumes()
-        peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+        one:asks()
         one:deliver_some(1)
         peer.holder:silent()
         one:deliver_some(1)
@@ -217,7 +224,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("basic.qos", { channel = 1, prefetch_count = 1 })
         permits:deliver_some(1)
         permits:goes_on(MARKS):consumes()
-        peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+        permits:asks()
         permits:deliver_some(1)
         local settled = permits:acknowledges(2)
         permits:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
@@ -232,9 +239,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("waits for those that lie ready and have not come yet", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 2, {}, { permits = 2, marks = 5, consumers = 3 })
-        local permits = scene.collects(peer, PERMITS, 2):consumes()
+        local peer, op, mutex, permits = collects(2, "remove", 2, {}, { permits = 2, marks = 5, consumers = 3 })
         permits:looks(2, 3)
         peer.holder:silent()
         permits:deliver_some(1)
@@ -247,9 +252,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gives all back if not enough are free: busy", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 3, {}, { permits = 2, marks = 5, consumers = 3 })
-        local permits = scene.collects(peer, PERMITS, 3):consumes()
+        local peer, op, mutex, permits = collects(3, "remove", 3, {}, { permits = 2, marks = 5, consumers = 3 })
         permits:deliver_some(2)
         permits:looks(0, 3)
         local settled = permits:returns()
@@ -261,10 +264,8 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("looks for permits that come by the answer to the look", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 1, {}, { permits = 1, marks = 5, consumers = 3 })
-        local permits = scene.collects(peer, PERMITS, 1):consumes()
-        peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+        local peer, op, mutex, permits = collects(1, "remove", 1, {}, { permits = 1, marks = 5, consumers = 3 })
+        permits:asks()
         permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 4 }
         peer.holder:expect("basic.qos")
         permits:deliver_some(1)
@@ -272,7 +273,7 @@ for _, way in ipairs(Peer.all_ways) do
         permits:say{ method = "basic.qos-ok" }
         peer.holder:silent()
         permits:consumes()
-        peer.holder:expect("queue.declare", { queue = MARKS, passive = true })
+        permits:asks()
         permits:deliver_some(1)
         local settled = permits:acknowledges(2)
         permits:say{ method = "queue.declare-ok", queue = MARKS, message_count = 0, consumer_count = 1 }
@@ -282,16 +283,14 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not late because it leaves what it acknowledged the time to arrive", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 2, { timeout = 0.05 }, { permits = 2, marks = 3 })
+        local peer, op, mutex = begins("remove", 2, { timeout = 0.05 }, { permits = 2, marks = 3 })
         leaves(peer, mutex, scene.takes(peer, 2))
         assert.equal(1, peer:result(op))
       end)
 
       it("waits for holders if told to", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 2, { wait = 60 }, { permits = 1, marks = 2 + 3, consumers = 4 })
-        local permits = scene.collects(peer, PERMITS, 2):consumes()
+        local peer, op, mutex, permits = collects(2, "remove", 2, { wait = 60 },
+          { permits = 1, marks = 2 + 3, consumers = 4 })
         permits:deliver_some(1)
         permits:looks(0, 4)
         permits:keeps_looking(25, 0, 4)
@@ -302,9 +301,8 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("waits for holders no longer than told, and gives all back: timeout", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 2, { wait = 3, timeout = 1 }, { permits = 1, marks = 5, consumers = 4 })
-        local permits = scene.collects(peer, PERMITS, 2):consumes()
+        local peer, op, mutex, permits = collects(2, "remove", 2, { wait = 3, timeout = 1 },
+          { permits = 1, marks = 5, consumers = 4 })
         permits:deliver_some(1)
         permits:looks(0, 4)
         permits:keeps_looking(2.9, 0, 4)
@@ -317,11 +315,9 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("all of them, deletes both queues once they are in hand", function ()
         for action, amount in pairs{ remove = 7, resize = 0 } do
-          local peer = open()
-          local op, mutex = begin(peer, action, amount, {}, { permits = 2, marks = 2, consumers = 1 })
-          local permits = scene.collects(peer, PERMITS, 2):consumes()
+          local peer, op, mutex, permits = collects(2, action, amount, {}, { permits = 2, marks = 2, consumers = 1 })
           permits:deliver_some(2)
-          peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = permits.channel })
+          permits:asks()
           local deleted = scene.deletes(peer, mutex, PERMITS)
           permits:say{ method = "basic.cancel", consumer_tag = permits.tag, no_wait = true }
           peer.holder:expect("channel.close", { channel = permits.channel })
@@ -333,22 +329,16 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("all of them, keeps them while it deletes the queue, told of that or not", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "remove", 1, {}, { permits = 1, marks = 1 })
-        local permits = scene.collects(peer, PERMITS, 1):consumes()
+        local peer, op, mutex, permits = collects(1, "remove", 1, {}, { permits = 1, marks = 1 })
         permits:deliver_some(1)
-        peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = permits.channel })
-        scene.deletes(peer, mutex, PERMITS)()
-        peer.holder:expect("channel.close", { channel = permits.channel })
-        scene.deletes(peer, mutex, MARKS)()
+        permits:asks()
+        permits:deletes_all(mutex)
         leaves(peer, mutex)
         assert.equal(0, peer:result(op))
       end)
 
       it("all of them, gives all back if one is held", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "resize", 0, {}, { permits = 1, marks = 2, consumers = 1 })
-        local permits = scene.collects(peer, PERMITS, 2):consumes()
+        local peer, op, mutex, permits = collects(2, "resize", 0, {}, { permits = 1, marks = 2, consumers = 1 })
         permits:deliver_some(1)
         permits:looks(0, 1)
         permits:returns()()
@@ -359,8 +349,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("resizing", function ()
       it("creates", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "resize", 1, {}, {})
+        local peer, op, mutex = begins("resize", 1, {}, {})
         scene.tries(peer)
         scene.makes(peer, mutex, 1)
         leaves(peer, mutex)
@@ -368,8 +357,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("adds, removes, or leaves it as it is", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "resize", 3, {}, { permits = 0, marks = 2, consumers = 2 })
+        local peer, op, mutex = begins("resize", 3, {}, { permits = 0, marks = 2, consumers = 2 })
         scene.tries(peer)
         peer.prober:barrier()
         scene.adds(peer, 1)
@@ -385,16 +373,14 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("says so when permits are missing that nobody is seen to hold", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "resize", 3, {}, { permits = 1, marks = 3 })
+        local peer, op, mutex = begins("resize", 3, {}, { permits = 1, marks = 3 })
         leaves(peer, mutex)
         assert.equal(3, peer:result(op))
         assert.is_truthy(news(peer):find('"images" lacks 2 of 3 permits', 1, true))
       end)
 
       it("to nothing, where there is nothing, or only marks", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "resize", 0, {}, {})
+        local peer, op, mutex = begins("resize", 0, {}, {})
         leaves(peer, mutex)
         assert.equal(0, peer:result(op))
         op, mutex = begin(peer, "resize", 0, {}, { marks = 3 })
@@ -405,8 +391,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("to more than there can be, is told so", function ()
         for action, case in pairs{ add = { 2, 65534 }, repair = { nil, 65536 } } do
-          local peer = open()
-          local op, mutex = begin(peer, action, case[1], {}, { permits = 0, marks = case[2] })
+          local peer, op, mutex = begins(action, case[1], {}, { permits = 0, marks = case[2] })
           leaves(peer, mutex)
           peer:failed(op, "limit", "65536", "65535")
         end
@@ -415,8 +400,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("builds on no count that cannot be true", function ()
       for action, amount in pairs{ add = 1, remove = 1, resize = 3 } do
-        local peer = open()
-        local op, mutex = begin(peer, action, amount, {}, { permits = 3, marks = 2 })
+        local peer, op, mutex = begins(action, amount, {}, { permits = 3, marks = 2 })
         leaves(peer, mutex)
         peer:failed(op, "conflict", '"images" has 3 free permits', "the 2", "repair()")
       end
@@ -424,8 +408,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("destroying", function ()
       it("deletes both queues, permits first, whoever holds", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "destroy", nil, {}, { permits = 1, marks = 3, consumers = 2 })
+        local peer, op, mutex = begins("destroy", nil, {}, { permits = 1, marks = 3, consumers = 2 })
         scene.deletes(peer, mutex, PERMITS)()
         scene.deletes(peer, mutex, MARKS)()
         leaves(peer, mutex)
@@ -434,8 +417,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("deletes what is there of it", function ()
         for queue, seen in pairs{ [PERMITS] = { permits = 1 }, [MARKS] = { marks = 1 } } do
-          local peer = open()
-          local op, mutex = begin(peer, "destroy", nil, { wait = seen.marks and 3 or 0 }, seen)
+          local peer, op, mutex = begins("destroy", nil, { wait = seen.marks and 3 or 0 }, seen)
           scene.deletes(peer, mutex, queue)()
           leaves(peer, mutex)
           assert.is_true(peer:result(op))
@@ -443,43 +425,35 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("waits for all permits if told to", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "destroy", nil, { wait = 60 }, { permits = 1, marks = 2, consumers = 2 })
-        local permits = scene.collects(peer, PERMITS, 65535):consumes()
+        local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 60 },
+          { permits = 1, marks = 2, consumers = 2 })
         permits:deliver_some(1)
         permits:looks(0, 2)
         permits:deliver_some(1)
         permits:looks(0, 2)
-        scene.deletes(peer, mutex, PERMITS)()
-        peer.holder:expect("channel.close", { channel = permits.channel })
-        scene.deletes(peer, mutex, MARKS)()
+        permits:deletes_all(mutex)
         leaves(peer, mutex)
         assert.is_true(peer:result(op))
       end)
 
       it("waits for all there are, if some are lost and nobody else consumes", function ()
         for _, marks in ipairs{ 2, false } do
-          local peer = open()
-          local op, mutex = begin(peer, "destroy", nil, { wait = 60 },
+          local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 60 },
             { permits = 1, marks = marks or nil, consumers = 1 })
-          local permits = scene.collects(peer, PERMITS, 65535):consumes()
           permits:deliver_some(1)
           permits:looks(0, 1)
           permits:looks_again(0, 1)
           permits:looks_again(1, 0)
           permits:looks_again(0, 0)
-          scene.deletes(peer, mutex, PERMITS)()
-          peer.holder:expect("channel.close", { channel = permits.channel })
-          if marks then scene.deletes(peer, mutex, MARKS)() end
+          permits:deletes_all(mutex, not marks)
           leaves(peer, mutex)
           assert.is_true(peer:result(op))
         end
       end)
 
       it("deletes nothing if not all came back: timeout", function ()
-        local peer = open()
-        local op, mutex = begin(peer, "destroy", nil, { wait = 2 }, { permits = 1, marks = 2, consumers = 2 })
-        local permits = scene.collects(peer, PERMITS, 65535):consumes()
+        local peer, op, mutex, permits = collects(65535, "destroy", nil, { wait = 2 },
+          { permits = 1, marks = 2, consumers = 2 })
         permits:deliver_some(1)
         permits:looks(0, 2)
         permits:keeps_looking(1.9, 0, 2)
@@ -494,9 +468,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("repairing", function ()
       -- A repair that has begun to collect.
       local function repair(seen, options)
-        local peer = open()
-        local op, mutex = begin(peer, "repair", nil, options, seen)
-        return peer, op, mutex, scene.collects(peer, PERMITS, seen.marks + 1):consumes()
+        return collects(seen.marks + 1, "repair", nil, options, seen)
       end
 
       local function ends(peer, op, mutex, permits, count)
@@ -526,12 +498,10 @@ for _, way in ipairs(Peer.all_ways) do
       it("throws away what is one too many", function ()
         local peer, op, mutex, permits = repair{ permits = 4, marks = 2, consumers = 1 }
         permits:deliver_some(2)
-        peer.holder:expect("queue.declare", { queue = PERMITS, passive = true })
+        permits:asks()
         permits:deliver_some(1)
         permits:throws(3)
-        permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 1, consumer_count = 2 }
-        peer.holder:expect("basic.qos")
-        permits:say{ method = "basic.qos-ok" }
+        permits:sees(1, 1)
         permits:deliver(nil)
         permits:throws(4)
         permits:looks(0, 1)
@@ -541,11 +511,9 @@ for _, way in ipairs(Peer.all_ways) do
       it("throws away all, where there are no marks", function ()
         local peer, op, mutex, permits = repair{ permits = 1, marks = 0 }
         permits:deliver_some(1)
-        peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = permits.channel })
+        permits:asks()
         permits:throws(1)
-        permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 1 }
-        peer.holder:expect("basic.qos")
-        permits:say{ method = "basic.qos-ok" }
+        permits:sees(0, 0)
         ends(peer, op, mutex, permits, 0)
       end)
 
@@ -554,15 +522,11 @@ for _, way in ipairs(Peer.all_ways) do
         permits:deliver(scene.permit(7))
         permits:deliver(scene.permit(8))
         permits:deliver(scene.permit(7))
-        peer.holder:expect("queue.declare", { queue = PERMITS, passive = true, channel = permits.channel })
+        permits:asks()
         permits:throws(3)
-        permits:say{ method = "queue.declare-ok", queue = PERMITS, message_count = 0, consumer_count = 1 }
-        peer.holder:expect("basic.qos")
-        permits:say{ method = "basic.qos-ok" }
+        permits:sees(0, 0)
         permits:keeps_looking(2, 0, 0)
-        scene.tries(peer)
-        peer.prober:barrier()
-        scene.publishes_permits(peer, 1)()
+        scene.makes_another(peer)
         ends(peer, op, mutex, permits, 3)
       end)
 
@@ -589,9 +553,7 @@ for _, way in ipairs(Peer.all_ways) do
         permits:looks(0, 0)
         local since, looks = peer.now, permits:keeps_looking(3, 0, 0)
         assert.is_true(looks > 0 and peer.now - since >= 0.5 and peer.now - since < 1.5)
-        scene.tries(peer)
-        peer.prober:barrier()
-        scene.publishes_permits(peer, 1)()
+        scene.makes_another(peer)
         ends(peer, op, mutex, permits, 3)
       end)
 
@@ -601,9 +563,7 @@ for _, way in ipairs(Peer.all_ways) do
         permits:looks(0, 1)
         permits:keeps_looking(9.5, 0, 1)
         permits:keeps_looking(2, 0, 0)
-        scene.tries(peer)
-        peer.prober:barrier()
-        scene.publishes_permits(peer, 1)()
+        scene.makes_another(peer)
         ends(peer, op, mutex, permits, 2)
       end)
 
@@ -647,8 +607,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("the most permits there can be, without room to see one too many", function ()
-        local peer = open()
-        begin(peer, "repair", nil, {}, { permits = 65535, marks = 65535 })
+        local peer = begins("repair", nil, {}, { permits = 65535, marks = 65535 })
         scene.collects(peer, PERMITS, 65535)
       end)
     end)
@@ -656,16 +615,14 @@ for _, way in ipairs(Peer.all_ways) do
     describe("where other software has made it", function ()
       for action, amount in pairs{ create = 3, add = 1, remove = 1, repair = 0 } do
         it("does not " .. action, function ()
-          local peer = open()
-          local op, mutex = begin(peer, action, amount, {}, { permits = 3 })
+          local peer, op, mutex = begins(action, amount, {}, { permits = 3 })
           leaves(peer, mutex)
           peer:failed(op, "conflict", '"images.semaphore"', "resize(n)")
         end)
       end
 
       local function adopt(count, options)
-        local peer = open()
-        local op, mutex = begin(peer, "resize", count, options, { permits = 3, consumers = 1 })
+        local peer, op, mutex = begins("resize", count, options, { permits = 3, consumers = 1 })
         if count > 0 then scene.tries(peer) end
         local permits = scene.collects(peer, PERMITS, 65535):consumes()
         for _ = 1, 3 do permits:deliver() end
@@ -699,8 +656,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer, op, mutex, permits = adopt(0)
         permits:looks(0, 0)
         permits:keeps_looking(4, 0, 0)
-        scene.deletes(peer, mutex, PERMITS)()
-        peer.holder:expect("channel.close", { channel = permits.channel })
+        permits:deletes_all(mutex, true)
         leaves(peer, mutex)
         assert.equal(0, peer:result(op))
       end)
@@ -710,8 +666,7 @@ for _, way in ipairs(Peer.all_ways) do
       for action, amount in pairs{ add = 1, remove = 1, destroy = 0, repair = 0 } do
         it("does not " .. action, function ()
           for _, seen in ipairs{ {}, action ~= "destroy" and { marks = 2 } or nil } do
-            local peer = open()
-            local op, mutex = begin(peer, action, amount, {}, seen)
+            local peer, op, mutex = begins(action, amount, {}, seen)
             leaves(peer, mutex)
             peer:failed(op, "not_found", '"images"')
           end

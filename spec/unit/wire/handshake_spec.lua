@@ -123,19 +123,23 @@ for _, way in ipairs(Peer.ways) do
         peer:failed(op, "auth", "PLAIN")
       end)
 
-      it("because there is no such virtual host: vhost", function ()
-        local peer, op = opening()
-        peer.holder:tuned()
-        peer.holder:send(close(530, "NOT_ALLOWED - vhost jobs not found"))
-        peer:failed(op, "vhost", "vhost jobs not found")
-      end)
-
-      it("because the virtual host is another's: vhost", function ()
-        local peer, op = opening()
-        peer.holder:tuned()
-        peer.holder:send(close(530, "NOT_ALLOWED - access to vhost 'jobs' refused for user 'me'"))
-        peer:failed(op, "vhost", "access to vhost 'jobs' refused")
-      end)
+      for _, case in ipairs{
+        { "because there is no such virtual host: vhost", 530, "NOT_ALLOWED - vhost jobs not found", "vhost",
+          "vhost jobs not found" },
+        { "because the virtual host is another's: vhost", 530,
+          "NOT_ALLOWED - access to vhost 'jobs' refused for user 'me'", "vhost", "access to vhost 'jobs' refused" },
+        { "because there is no virtual host of a misleading name: vhost", 530,
+          "NOT_ALLOWED - vhost rate-limits not found", "vhost", "rate-limits" },
+        { "for another reason: unreachable", 541, "INTERNAL_ERROR", "unreachable", "INTERNAL_ERROR" },
+      } do
+        local name, reply, text, code, words = unpack(case)
+        it(name, function ()
+          local peer, op = opening()
+          peer.holder:tuned()
+          peer.holder:send(close(reply, text))
+          peer:failed(op, code, words)
+        end)
+      end
 
       it("because there are too many connections: limit", function ()
         for _, text in ipairs{
@@ -163,13 +167,6 @@ for _, way in ipairs(Peer.ways) do
           peer:failed(op, "limit", "number of channels opened")
           assert.equal("lost", select(3, lock:held()))
         end
-      end)
-
-      it("because there is no virtual host of a misleading name: vhost", function ()
-        local peer, op = opening()
-        peer.holder:tuned()
-        peer.holder:send(close(530, "NOT_ALLOWED - vhost rate-limits not found"))
-        peer:failed(op, "vhost", "rate-limits")
       end)
 
       it("by another protocol's header: protocol", function ()
@@ -218,23 +215,21 @@ for _, way in ipairs(Peer.ways) do
         peer:failed(op, "protocol", "channel 1")
       end)
 
-      it("by a broker that wants frames smaller than AMQP's least: protocol", function ()
-        for _, frame_max in ipairs{ 1, 7, 8, 9, 11, 12, 100, 4095 } do
-          local peer, op = opening()
-          peer.holder:greeted()
-          peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
-          peer:failed(op, "protocol", "frame_max is " .. frame_max)
-        end
-      end)
-
-      it("by a broker whose frames have no limit, or may be larger than 1 MiB: limit", function ()
-        for _, frame_max in ipairs{ 0, 1048577, 2147483648, 4294967295 } do
-          local peer, op = opening()
-          peer.holder:greeted()
-          peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
-          peer:failed(op, "limit", "frame_max is " .. ("%.0f"):format(frame_max))
-        end
-      end)
+      for name, case in pairs{
+        ["by a broker that wants frames smaller than AMQP's least: protocol"] = { "protocol",
+          { 1, 7, 8, 9, 11, 12, 100, 4095 } },
+        ["by a broker whose frames have no limit, or may be larger than 1 MiB: limit"] = { "limit",
+          { 0, 1048577, 2147483648, 4294967295 } },
+      } do
+        it(name, function ()
+          for _, frame_max in ipairs(case[2]) do
+            local peer, op = opening()
+            peer.holder:greeted()
+            peer.holder:send{ channel = 0, method = "connection.tune", channel_max = 10, frame_max = frame_max }
+            peer:failed(op, case[1], "frame_max is " .. ("%.0f"):format(frame_max))
+          end
+        end)
+      end
 
       it("by silence at every step: unreachable at the deadline, not before", function ()
         for _, step in ipairs{ "attach", "greeted", "tuned" } do
@@ -256,13 +251,6 @@ for _, way in ipairs(Peer.ways) do
           peer.holder:down("end of file")
           peer:failed(op, "unreachable", "end of file")
         end
-      end)
-
-      it("for another reason: unreachable", function ()
-        local peer, op = opening()
-        peer.holder:tuned()
-        peer.holder:send(close(541, "INTERNAL_ERROR"))
-        peer:failed(op, "unreachable", "INTERNAL_ERROR")
       end)
     end)
   end)
