@@ -3,8 +3,8 @@
  *
  * Downgrading: the writer becomes a reader behind its own door (rwlock.h: the queue that keeps others out while it is
  * shut), and opens the door only then. At no moment another writer can get in. The operation asks the broker whether
- * the door was its own until there was a reader to be counted: the news that somebody deleted the door may still be
- * on its way.
+ * the door was its own until there was a reader to be counted: the notice that the door was deleted may still be on
+ * its way.
  *
  *   claiming ─> making_sure ─> opening ─> reading ─> done
  *
