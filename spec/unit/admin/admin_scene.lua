@@ -61,11 +61,16 @@ function scene.survey(peer, exists)
   end
 end
 
+-- An action under way that claims the mutex, which is not granted yet. Returns op, mutex.
+function scene.starts(peer, action, amount, options)
+  local op = peer.session:administer(action, "images", options or {}, amount)
+  return op, peer.holder:claim("images-admin")
+end
+
 -- An action under way that has the mutex and knows what there is. Returns op, mutex.
 function scene.begin(peer, action, amount, options, exists)
-  local op = peer.session:administer(action, "images", options or {}, amount)
   peer.repairs = action == "repair"
-  local mutex = peer.holder:claim("images-admin")
+  local op, mutex = scene.starts(peer, action, amount, options)
   peer.holder:grant(mutex)
   peer.prober:barrier()
   scene.survey(peer, exists)
@@ -154,6 +159,19 @@ function scene.leaves(peer, mutex)
   peer.holder:delete("images-admin", mutex.channel)
   peer.holder:silent()
   peer.prober:silent()
+end
+
+-- The same, and the operation has this result.
+function scene.gives(peer, op, mutex, result)
+  scene.leaves(peer, mutex)
+  assert.equal(result, peer:result(op))
+end
+
+-- The core gives the mutex back, and the operation failed with this code and these words in its message, which it
+-- returns.
+function scene.fails(peer, op, mutex, code, ...)
+  scene.leaves(peer, mutex)
+  return peer:failed(op, code, ...)
 end
 
 return scene

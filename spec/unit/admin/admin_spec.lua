@@ -8,20 +8,25 @@ local unpack = table.unpack or unpack
 
 local slots, begin, deletes, declares, leaves = scene.slots, scene.begin, scene.deletes, scene.declares, scene.leaves
 
-local function news(peer)
-  local list = {}
-  for _, text in function () return peer.session:news() end do table.insert(list, text) end
-  return list
-end
-
 for _, way in ipairs(Peer.all_ways) do
   describe("an administrator, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
+
+    local function news()
+      local list = {}
+      for _, text in function () return peer.session:news() end do table.insert(list, text) end
+      return table.concat(list, "\n")
+    end
+
+    local function gives(...) scene.gives(peer, ...) end
+    local function fails(...) return scene.fails(peer, ...) end
 
     it("takes the mutex, then passes the barrier, then counts, then acts, then gives the mutex back", function ()
-      local peer = open()
-      local op = peer.session:administer("create", "images", {}, 2)
-      local mutex = peer.holder:claim("images-admin")
+      local op, mutex = scene.starts(peer, "create", 2)
       peer.prober:silent()
       peer.holder:declared(mutex.channel, "images-admin")
       peer.prober:silent()
@@ -42,13 +47,12 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:again{ "images-1-A" }
       declares(peer, mutex, slots(1, 2), false)
       assert.is_false(op:done())
-      leaves(peer, mutex)
-      assert.equal(2, peer:result(op))
+      gives(op, mutex, 2)
     end)
 
     describe("creating", function ()
       local function declared_as(options)
-        local peer = open()
+        open()
         begin(peer, "create", 1, options, {})
         scene.finds_bell(peer, 0)
         return peer.holder:expect("queue.declare", { queue = "images-1-A", durable = true, exclusive = false,
@@ -65,7 +69,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("goes upwards, no more than sixteen ahead of their answers", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 20, {}, {})
         scene.finds_bell(peer, 0)
         for slot = 1, 16 do peer.holder:expect("queue.declare", { queue = slots(slot)[1] }) end
@@ -77,35 +80,32 @@ for _, way in ipairs(Peer.all_ways) do
         end
         for slot = 5, 20 do peer.holder:declared(mutex.channel, slots(slot)[1]) end
         scene.rings(peer, 20)
-        leaves(peer, mutex)
-        assert.equal(20, peer:result(op))
+        gives(op, mutex, 20)
       end)
 
       it("changes nothing where there is a semaphore", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 5, {}, slots(1, 2, 3))
-        leaves(peer, mutex)
-        peer:failed(op, "exists", '"images" has 3 slots', "resize(5)")
+        fails(op, mutex, "exists", '"images" has 3 slots', "resize(5)")
       end)
     end)
 
     describe("with a row of three", function ()
       local function done(action, amount, options, act)
-        local peer = open()
+        open()
         local op, mutex = begin(peer, action, amount, options, slots(1, 2, 3))
-        act(peer, mutex)
+        act(mutex)
         leaves(peer, mutex)
         return peer:result(op)
       end
       local function makes(names, ...)
         local more = { ... }
-        return function (peer, mutex) declares(peer, mutex, names, unpack(more)) end
+        return function (mutex) declares(peer, mutex, names, unpack(more)) end
       end
-      local function takes(names, ready) return function (peer, mutex)
+      local function takes(names, ready) return function (mutex)
         deletes(peer, mutex, names)
         declares(peer, mutex, {}, ready)
       end end
-      local function takes_all(names) return function (peer, mutex) deletes(peer, mutex, names, true) end end
+      local function takes_all(names) return function (mutex) deletes(peer, mutex, names, true) end end
 
       it("adds at the end", function () assert.equal(5, done("add", 2, {}, makes(slots(4, 5)))) end)
       it("removes from the end, one answer after the other", function ()
@@ -135,19 +135,15 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("where there is none", function ()
       it("resizes by creating", function ()
-        local peer = open()
         local op, mutex = begin(peer, "resize", 1, {}, {})
         declares(peer, mutex, slots(1), false)
-        leaves(peer, mutex)
-        assert.equal(1, peer:result(op))
+        gives(op, mutex, 1)
       end)
 
       for action, amount in pairs{ add = 1, remove = 1, destroy = 0, repair = 0 } do
         it("does not " .. action, function ()
-          local peer = open()
           local op, mutex = begin(peer, action, amount, {}, {})
-          leaves(peer, mutex)
-          peer:failed(op, "not_found", '"images"')
+          fails(op, mutex, "not_found", '"images"')
         end)
       end
     end)
@@ -155,115 +151,91 @@ for _, way in ipairs(Peer.all_ways) do
     -- It looks at 65,536 slots for that: in the other ways only where there is time.
     local soak_it = (way == "whole" or os.getenv "AMQPLOCKS_SOAK") and it or pending
     soak_it("makes no more slots than there can be", function ()
-      local peer = open()
       local op, mutex = begin(peer, "add", 65535, {}, slots(1))
-      leaves(peer, mutex)
-      peer:failed(op, "limit", "65536", "65535")
+      fails(op, mutex, "limit", "65536", "65535")
     end)
 
     describe("where the row has a gap", function ()
       for action, amount in pairs{ create = 3, add = 1, remove = 1 } do
         it("does not " .. action, function ()
-          local peer = open()
           local exists = action == "create" and slots(2, 3) or slots(1, 3)
           local op, mutex = begin(peer, action, amount, {}, exists)
-          leaves(peer, mutex)
-          peer:failed(op, "conflict", ("%q exists"):format(action == "create" and "images-2-A" or "images-3-A"),
+          fails(op, mutex, "conflict", ("%q exists"):format(action == "create" and "images-2-A" or "images-3-A"),
             ("%q does not"):format(action == "create" and "images-1-A" or "images-2-A"), "repair()")
         end)
       end
 
       it("sees strays behind an empty stretch", function ()
-        local peer = open()
         local op, mutex = begin(peer, "add", 1, {}, slots(1, 40))
-        leaves(peer, mutex)
-        peer:failed(op, "conflict", '"images-40-A" exists')
+        fails(op, mutex, "conflict", '"images-40-A" exists')
       end)
 
       it("repairs it by making what is missing", function ()
-        local peer = open()
         local op, mutex = begin(peer, "repair", nil, {}, slots(1, 4, 6))
         declares(peer, mutex, slots(2, 3, 5), 2, 4)
-        leaves(peer, mutex)
-        assert.equal(6, peer:result(op))
+        gives(op, mutex, 6)
       end)
 
       it("resizes over it, both ways at once", function ()
-        local peer = open()
         local op, mutex = begin(peer, "resize", 4, {}, slots(1, 3, 6, 7))
         deletes(peer, mutex, slots(7, 6))
         declares(peer, mutex, slots(2, 4), 2)
-        leaves(peer, mutex)
-        assert.equal(4, peer:result(op))
+        gives(op, mutex, 4)
       end)
 
       it("destroys what there is", function ()
-        local peer = open()
         local op, mutex = begin(peer, "destroy", nil, {}, slots(2, 5))
         deletes(peer, mutex, slots(5, 2), true)
-        leaves(peer, mutex)
-        assert.is_true(peer:result(op))
+        gives(op, mutex, true)
       end)
     end)
 
     describe("overshooting", function ()
       it("deletes strays past the end, as far as told", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 1, { overshoot = 2 }, slots(1, 2, 3, 5))
         deletes(peer, mutex, slots(5, 3))
         declares(peer, mutex, {})
-        leaves(peer, mutex)
-        assert.equal(2, peer:result(op))
+        gives(op, mutex, 2)
       end)
 
       it("deletes strays before it makes them anew", function ()
-        local peer = open()
         local op, mutex = begin(peer, "add", 2, { overshoot = 3 }, slots(1, 3))
         deletes(peer, mutex, slots(3))
         declares(peer, mutex, slots(2, 3))
-        leaves(peer, mutex)
-        assert.equal(3, peer:result(op))
+        gives(op, mutex, 3)
       end)
 
       it("goes no farther than told", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 1, { overshoot = 2 }, slots(1, 2, 5))
-        leaves(peer, mutex)
-        peer:failed(op, "conflict", '"images-5-A" exists')
+        fails(op, mutex, "conflict", '"images-5-A" exists')
       end)
 
       it("looks as far as told, past empty windows", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 1, { overshoot = 100 }, slots(1, 100))
         deletes(peer, mutex, slots(100, 1), true)
-        leaves(peer, mutex)
-        assert.equal(0, peer:result(op))
+        gives(op, mutex, 0)
       end)
     end)
 
     describe("about to delete", function ()
       it("finds an exclusive queue by a slot's name, and deletes nothing", function ()
-        local peer = open()
         local op, mutex = begin(peer, "resize", 1, {}, slots(1, 2, 3))
         local channel = peer.holder:opened()
         peer.holder:expect("queue.declare", { queue = "images-3-A", passive = true, channel = channel })
         peer.holder:expect("queue.declare", { queue = "images-2-A", passive = true, channel = channel })
         peer.holder:declared(channel, "images-3-A")
         peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-        leaves(peer, mutex)
-        peer:failed(op, "squatted", '"images-2-A"')
+        fails(op, mutex, "squatted", '"images-2-A"')
       end)
 
       it("deletes what is gone already, too", function ()
-        local peer = open()
         local op, mutex = begin(peer, "resize", 1, {}, slots(1, 2))
         local channel = peer.holder:opened()
         peer.holder:expect("queue.declare", { queue = "images-2-A", passive = true })
         peer.holder:refuse(channel, 404, "NOT_FOUND - no queue 'images-2-A' in vhost '/'", "queue.declare")
         peer.holder:delete("images-2-A", mutex.channel)
         declares(peer, mutex, {}, 1)
-        leaves(peer, mutex)
-        assert.equal(1, peer:result(op))
+        gives(op, mutex, 1)
       end)
     end)
 
@@ -271,7 +243,6 @@ for _, way in ipairs(Peer.all_ways) do
       local WITH_THIRD = { "images-1-A", "images-2-A", ["images-3-A"] = "down" }
 
       it("does not shrink by what it has not removed", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 1, {}, WITH_THIRD)
         peer.holder:again(slots(3), WITH_THIRD)
         peer.holder:expect("queue.delete", { queue = "images-3-A", channel = mutex.channel })
@@ -281,23 +252,18 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("adds behind it", function ()
-        local peer = open()
         local op, mutex = begin(peer, "add", 1, {}, WITH_THIRD)
         declares(peer, mutex, slots(4))
-        leaves(peer, mutex)
-        assert.equal(4, peer:result(op))
+        gives(op, mutex, 4)
       end)
 
       it("creates nothing, as there is a semaphore", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 5, {}, { ["images-1-A"] = "down" })
-        leaves(peer, mutex)
-        peer:failed(op, "exists", "has 1 slots already")
+        fails(op, mutex, "exists", "has 1 slots already")
       end)
     end)
 
     it("waits for the holders of removed slots if told to", function ()
-      local peer = open()
       local op, mutex = begin(peer, "remove", 1, { wait = 3 }, slots(1, 2))
       deletes(peer, mutex, slots(2))
       declares(peer, mutex, {})
@@ -312,7 +278,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("tells of holders that do not let go, and leaves the slots removed", function ()
-      local peer = open()
       local op, mutex = begin(peer, "remove", 2, { wait = 3 }, slots(1, 2, 3))
       deletes(peer, mutex, slots(3, 2))
       declares(peer, mutex, {})
@@ -323,10 +288,8 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("asks on the holder while the broker reads no publishers", function ()
-      local peer = open()
       peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
-      local op = peer.session:administer("create", "images", {}, 1)
-      local mutex = peer.holder:claim("images-admin")
+      local op, mutex = scene.starts(peer, "create", 1)
       peer.holder:grant(mutex)
       peer.holder:barrier()
       local asked = 0
@@ -344,15 +307,14 @@ for _, way in ipairs(Peer.all_ways) do
         end
       end
       declares(peer, mutex, slots(1), 0, 0)
-      leaves(peer, mutex)
-      assert.equal(1, peer:result(op))
-      assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
+      gives(op, mutex, 1)
+      assert.is_truthy(news():find('"images-bell" lacks tokens', 1, true))
     end)
 
     describe("keeping the doorbell", function ()
       -- How the bell is declared, by a broker of this version.
       local function declared_as(version, options)
-        local peer = Peer.open(way, nil, { version = version })
+        peer = Peer.open(way, nil, { version = version })
         begin(peer, "create", 1, options, {})
         scene.finds_bell(peer)
         return peer.holder:expect("queue.declare", { queue = "images-bell", durable = true, exclusive = false,
@@ -374,7 +336,6 @@ for _, way in ipairs(Peer.all_ways) do
 
       describe("of an older version, a quorum queue", function ()
         it("repairs by making it anew while no slot is held: with a token for each slot", function ()
-          local peer = open()
           local op, mutex = begin(peer, "repair", nil, { queue_type = "quorum" }, slots(1, 2, 4))
           assert.are_not.equal(mutex.channel, scene.finds_bell(peer, 1, 0, QUORUM))
           peer.holder:expect("queue.delete", { queue = "images-bell", channel = mutex.channel, if_unused = false,
@@ -388,35 +349,29 @@ for _, way in ipairs(Peer.all_ways) do
           peer.holder:declared(mutex.channel, "images-bell")
           peer.holder:declared(mutex.channel, "images-3-A")
           scene.rings(peer, 4)
-          leaves(peer, mutex)
-          assert.equal(4, peer:result(op))
+          gives(op, mutex, 4)
         end)
 
         for _, case in ipairs{ { "a slot is held", { "images-1-A", "images-1-B", "images-3-A" }, 0, 1, "1 slots held" },
           { "the slot of a holder was removed", { "images-1-A", "images-3-A", "images-5-B" }, 0, 1, "1 slots held" },
           { "somebody waits at it", slots(1, 3), 2, 2, "2 consumers" } } do
           it("leaves it alone while " .. case[1] .. ": busy, with the slots in order", function ()
-            local peer = open()
             local op, mutex = begin(peer, "repair", nil, {}, case[2])
             scene.finds_bell(peer, 1, case[3], QUORUM)
             peer.holder:expect("queue.declare", { queue = "images-2-A", channel = mutex.channel })
             peer.holder:declared(mutex.channel, "images-2-A")
             scene.rings(peer, case[4])
-            leaves(peer, mutex)
-            peer:failed(op, "busy", case[5], "run repair() again while no slot is held")
+            fails(op, mutex, "busy", case[5], "run repair() again while no slot is held")
           end)
         end
 
         it("is used as it is by every other action", function ()
-          local peer = open()
           local op, mutex = begin(peer, "resize", 2, {}, slots(1))
           declares(peer, mutex, slots(2), 1, 1)
-          leaves(peer, mutex)
-          assert.equal(2, peer:result(op))
+          gives(op, mutex, 2)
         end)
 
         it("names the bell when it may not be deleted, and what finishes the repair", function ()
-          local peer = open()
           local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
           scene.finds_bell(peer, 2, 0, QUORUM)
           peer.holder:expect("queue.delete", { queue = "images-bell" })
@@ -426,7 +381,7 @@ for _, way in ipairs(Peer.all_ways) do
 
         it("is not known to be one when the broker says nothing, or the connection goes", function ()
           for _, ends in ipairs{ "silence", "reset" } do
-            local peer = open()
+            open()
             local op = begin(peer, "repair", nil, {}, slots(1))
             peer.repairs = false
             scene.finds_bell(peer, 1)
@@ -448,43 +403,35 @@ for _, way in ipairs(Peer.all_ways) do
           "PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'images-bell' in vhost '/'",
           "ACCESS_REFUSED - configure access to queue 'images-bell' refused",
         } do
-          local peer = open()
+          open()
           local op, mutex = begin(peer, "repair", nil, {}, slots(1, 2))
           scene.finds_bell(peer, 1, 0, text)
           scene.rings(peer, 1)
-          leaves(peer, mutex)
-          assert.equal(2, peer:result(op))
+          gives(op, mutex, 2)
         end
       end)
 
       it("counts on the tokens that are left of a semaphore that is gone", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 3, {}, {})
         declares(peer, mutex, slots(1, 2, 3), 2, 1)
-        leaves(peer, mutex)
-        assert.equal(3, peer:result(op))
+        gives(op, mutex, 3)
       end)
 
       it("repairs with as many tokens as slots are free", function ()
-        local peer = open()
         local op, mutex = begin(peer, "repair", nil, {}, { "images-1-A", "images-1-B", "images-2-A", "images-3-A" })
         declares(peer, mutex, {}, 1, 1)
-        leaves(peer, mutex)
-        assert.equal(3, peer:result(op))
+        gives(op, mutex, 3)
       end)
 
       it("publishes hundreds of tokens, no more than 512 ahead of their answers", function ()
-        local peer = open()
         local op, mutex = begin(peer, "repair", nil, {}, scene.row(1, 600))
         scene.finds_bell(peer, 0)
         scene.rings(peer, 512)
         scene.rings(peer, 88)
-        leaves(peer, mutex)
-        assert.equal(600, peer:result(op))
+        gives(op, mutex, 600)
       end)
 
       it("finds another's exclusive queue in its place: squatted, and names it", function ()
-        local peer = open()
         local op, mutex = begin(peer, "add", 1, {}, slots(1))
         local channel = peer.holder:opened()
         peer.holder:expect("queue.declare", { queue = "images-bell", passive = true })
@@ -494,20 +441,17 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("does without tokens that the broker does not take, and says so", function ()
-        local peer = open()
         local op, mutex = begin(peer, "add", 1, {}, slots(1))
         scene.finds_bell(peer, 1)
         peer.holder:expect("queue.declare", { queue = "images-2-A" })
         peer.holder:declared(mutex.channel, "images-2-A")
         local probes = peer.prober:probes()
         peer.prober:answer(probes, {})
-        leaves(peer, mutex)
-        assert.equal(2, peer:result(op))
-        assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
+        gives(op, mutex, 2)
+        assert.is_truthy(news():find('"images-bell" lacks tokens', 1, true))
       end)
 
       it("does not declare one whose node is down, which would cost the mutex", function ()
-        local peer = open()
         local op, mutex = begin(peer, "add", 1, {}, slots(1))
         peer.holder:opened()
         local look = peer.holder:expect("queue.declare", { queue = "images-bell", passive = true })
@@ -516,13 +460,12 @@ for _, way in ipairs(Peer.all_ways) do
         peer.holder:expect("queue.declare", { queue = "images-2-A" })
         peer.holder:declared(mutex.channel, "images-2-A")
         peer.prober:answer(peer.prober:probes(), {})
-        leaves(peer, mutex)
-        assert.equal(2, peer:result(op))
+        gives(op, mutex, 2)
       end)
 
       it("does without tokens for which the connection was lost, before or while they are published", function ()
         for _, is_ringing in ipairs{ false, true } do
-          local peer = open()
+          open()
           local op, mutex = begin(peer, "add", 1, {}, slots(1))
           scene.finds_bell(peer, 1)
           peer.holder:expect("queue.declare", { queue = "images-2-A" })
@@ -532,15 +475,14 @@ for _, way in ipairs(Peer.all_ways) do
             peer.prober:probes()
             peer.prober:down()
           end
-          leaves(peer, mutex)
-          assert.equal(2, peer:result(op))
-          assert.is_truthy(table.concat(news(peer), "\n"):find('"images-bell" lacks tokens', 1, true))
+          gives(op, mutex, 2)
+          assert.is_truthy(news():find('"images-bell" lacks tokens', 1, true))
         end
       end)
 
       it("can be abandoned while it looks for it, and while it rings", function ()
         for _, is_ringing in ipairs{ false, true } do
-          local peer = open()
+          open()
           local op, mutex = begin(peer, "add", 1, {}, slots(1))
           if is_ringing then
             scene.finds_bell(peer, 1)

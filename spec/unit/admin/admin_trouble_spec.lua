@@ -15,10 +15,16 @@ end
 
 for _, way in ipairs(Peer.all_ways) do
   describe("an administrator in trouble, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
+
+    local function fails(...) return scene.fails(peer, ...) end
 
     -- Loses the mutex now: the channel is closed, nothing else is written, and both links are silent from then on.
-    local function loses(peer, op, mutex, ...)
+    local function loses(op, mutex, ...)
       cancel(peer, mutex)
       peer.holder:expect("channel.close", { channel = mutex.channel })
       local message = peer:failed(op, "lost", 'the administration mutex of "images"', "but not by this client", ...)
@@ -33,17 +39,13 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("losing the mutex", function ()
       it("while passing the barrier", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         peer.holder:grant(mutex)
-        assert.is_nil(loses(peer, op, mutex):find("resize", 1, true))
+        assert.is_nil(loses(op, mutex):find("resize", 1, true))
       end)
 
       it("or the prober, while passing the barrier", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         peer.holder:grant(mutex)
         peer.prober:down("timed out")
         peer:failed(op, "unreachable", "timed out")
@@ -51,9 +53,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("or the prober, before the barrier", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         peer.prober:down("timed out")
         peer.holder:grant(mutex)
         peer:failed(op, "unreachable", "timed out")
@@ -61,41 +61,35 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("while counting", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         peer.holder:grant(mutex)
         peer.prober:barrier()
-        assert.is_nil(loses(peer, op, mutex):find("resize", 1, true))
+        assert.is_nil(loses(op, mutex):find("resize", 1, true))
       end)
 
       it("while looking at what is to be deleted", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 1, {}, slots(1, 2, 3))
         peer.holder:opened()
         peer.holder:expect("queue.declare", { queue = "images-3-A", passive = true })
-        loses(peer, op, mutex, "resize(2) finishes")
+        loses(op, mutex, "resize(2) finishes")
       end)
 
       it("between two deletes", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
         scene.checked(peer, slots(3, 2))
         peer.holder:delete("images-3-A")
         peer.holder:expect("queue.delete", { queue = "images-2-A" })
-        loses(peer, op, mutex, "resize(1) finishes")
+        loses(op, mutex, "resize(1) finishes")
       end)
 
       it("between declares", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 20, {}, {})
         scene.finds_bell(peer, 0)
         for _ = 1, 16 do peer.holder:expect("queue.declare") end
-        loses(peer, op, mutex, "resize(20) finishes")
+        loses(op, mutex, "resize(20) finishes")
       end)
 
       it("with the connection", function ()
-        local peer = open()
         local op = begin(peer, "create", 2, {}, {})
         peer.holder:down()
         peer:failed(op, "lost", "connection reset by peer", "resize(2) finishes")
@@ -114,7 +108,6 @@ for _, way in ipairs(Peer.all_ways) do
       for _, case in ipairs(cases) do
         local reply, text, code = unpack(case)
         it(("a declare with %d as %s, the queue named, the mutex's name freed"):format(reply, code), function ()
-          local peer = open()
           local op, mutex = begin(peer, "create", 2, {}, {})
           scene.finds_bell(peer, 0)
           peer.holder:expect("queue.declare", { queue = "images-1-A" })
@@ -128,7 +121,6 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it(("a delete with %d as %s, the queue named"):format(reply, code), function ()
-          local peer = open()
           local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
           scene.checked(peer, slots(3, 2))
           peer.holder:delete("images-3-A")
@@ -139,7 +131,6 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("a declare in a gap, and names that queue", function ()
-        local peer = open()
         local op, mutex = begin(peer, "repair", nil, {}, slots(1, 3, 4, 5))
         scene.finds_bell(peer, 0)
         peer.holder:expect("queue.declare", { queue = "images-2-A" })
@@ -148,18 +139,14 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("the mutex itself", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         peer.holder:refuse(mutex.channel, 403, "ACCESS_REFUSED - configure access refused", "queue.declare")
         peer:failed(op, "refused", "ACCESS_REFUSED")
         peer.holder:silent()
       end)
 
       it("the barrier, and gives the mutex back", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         peer.holder:grant(mutex)
         local channel = peer.prober:opened()
         peer.prober:expect("queue.declare")
@@ -172,7 +159,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("finding another administrator", function ()
       -- The mutex is another's; returns op after the first try.
-      local function late(peer, options)
+      local function late(options)
         local op = peer.session:administer("create", "images", options or {}, 1)
         local mutex = peer.holder:claim("images-admin")
         peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
@@ -184,8 +171,7 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("tries again after a few milliseconds, and again", function ()
-        local peer = open()
-        local op = late(peer)
+        local op = late()
         peer:pass(0.005)
         local mutex = peer.holder:claim("images-admin")
         peer.holder:refuse(mutex.channel, 405, "RESOURCE_LOCKED", "queue.declare")
@@ -196,8 +182,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("looks seldom in the end, and gives up at its deadline", function ()
-        local peer = open()
-        local op, looks = late(peer, { timeout = 3 }), 0
+        local op, looks = late({ timeout = 3 }), 0
         peer:live(3, function ()
           if peer.holder:next() ~= "channel.open" then return end
           local mutex = peer.holder:claim("images-admin")
@@ -210,7 +195,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("does not blame one that nobody has seen, when the broker says nothing", function ()
-        local peer = open()
         local op = peer.session:administer("create", "images", { timeout = 2 }, 1)
         peer.holder:claim("images-admin")
         peer:live(2)
@@ -218,14 +202,12 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is told when the holder is lost while it waits", function ()
-        local peer = open()
-        local op = late(peer)
+        local op = late()
         peer.holder:down("timed out")
         peer:failed(op, "unreachable", "timed out")
       end)
 
       it("in its own session, waits without asking the broker", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 1, {}, {})
         local second = peer.session:administer("add", "images", {}, 1)
         declares(peer, mutex, slots(1), false)
@@ -244,7 +226,6 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("out of time", function ()
       it("in the middle of deleting, says so, and gives the mutex back", function ()
-        local peer = open()
         local op = begin(peer, "remove", 2, { timeout = 2 }, slots(1, 2, 3))
         scene.checked(peer, slots(3, 2))
         peer.holder:expect("queue.delete", { queue = "images-3-A" })
@@ -255,9 +236,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("because the broker does not answer", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 1)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 1)
         peer:pass(4.9)
         assert.is_false(op:done())
         peer:pass(0.1)
@@ -268,7 +247,6 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("abandoned", function ()
       it("while deleting, gives the mutex back and deletes no more", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
         scene.checked(peer, slots(3, 2))
         peer.holder:expect("queue.delete", { queue = "images-3-A" })
@@ -278,7 +256,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("while deleting, keeps the mutex's name until the mutex itself is gone", function ()
-        local peer = open()
         local op, mutex = begin(peer, "remove", 2, {}, slots(1, 2, 3))
         scene.checked(peer, slots(3, 2))
         peer.holder:expect("queue.delete", { queue = "images-3-A" })
@@ -294,7 +271,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("while declaring, lets late answers come", function ()
-        local peer = open()
         local op, mutex = begin(peer, "create", 2, {}, {})
         scene.finds_bell(peer, 0)
         peer.holder:expect("queue.declare")
@@ -308,9 +284,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("before it has the mutex, gives it back as soon as it comes", function ()
-        local peer = open()
-        local op = peer.session:administer("create", "images", {}, 2)
-        local mutex = peer.holder:claim("images-admin")
+        local op, mutex = scene.starts(peer, "create", 2)
         op:drop()
         peer.holder:expect("queue.delete", { queue = "images-admin", channel = mutex.channel })
         peer.holder:grant(mutex)
@@ -322,9 +296,8 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("is not shaken by answers to what it did not ask", function ()
       for _, exists in ipairs{ {}, slots(1, 2, 3) } do
-        local peer = open()
-        local op = peer.session:administer("resize", "images", {}, 1)
-        local mutex = peer.holder:claim("images-admin")
+        open()
+        local op, mutex = scene.starts(peer, "resize", 1)
         peer.holder:grant(mutex)
         peer.holder:declared(mutex.channel, "images-1-A")
         peer.holder:deleted(mutex.channel)
@@ -339,7 +312,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("has no channel left for the mutex", function ()
-      local peer = Peer.open(way, nil, { channel_max = 1 })
+      peer = Peer.open(way, nil, { channel_max = 1 })
       local _ = peer:acquire("other")
       local op = peer.session:administer("create", "images", {}, 2)
       peer:failed(op, "limit", "all 1 channels")
@@ -347,23 +320,19 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("has no channel left to ask for the end of the row", function ()
-      local peer = Peer.open(way, nil, { channel_max = 2 })
+      peer = Peer.open(way, nil, { channel_max = 2 })
       local _ = peer:acquire("other")
-      local op = peer.session:administer("remove", "images", {}, 1)
-      local mutex = peer.holder:claim("images-admin")
+      local op, mutex = scene.starts(peer, "remove", 1)
       peer.holder:grant(mutex)
       peer.prober:barrier()
       peer.prober:look(slots(1, 2))
       peer.prober:look{}
-      leaves(peer, mutex)
-      peer:failed(op, "limit", "no channel is left")
+      fails(op, mutex, "limit", "no channel is left")
     end)
 
     it("can act again at once after a refusal", function ()
-      local peer = open()
       local op, mutex = begin(peer, "create", 1, {}, slots(1))
-      leaves(peer, mutex)
-      peer:failed(op, "exists")
+      fails(op, mutex, "exists")
       op = peer.session:administer("remove", "images", {}, 1)
       local again = peer.holder:claim("images-admin")
       assert.equal(mutex.channel, again.channel)
