@@ -27,10 +27,13 @@ local ONCE = { 'info: an administrator asks the holder of "images-1-B" to releas
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a holder, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
 
     it("is not asked for its lock back by itself, nor by probes, of whatever type", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       assert.is_false(lock:revoked())
       for _, properties in ipairs{ {}, { type = "" }, { type = "revoke" }, { type = REVOKE .. "d" },
@@ -47,7 +50,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("reads that it was asked, says so once in the log, alerts once, and holds on", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       peer.holder:send(revoke(claim, {}))
       assert.equal(0, peer.session:alerts())
@@ -67,7 +69,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is asked by a message with a body, and more besides, too", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       peer.holder:send(revoke(claim, { message_id = "7", type = REVOKE, app_id = "by hand" }, ("please "):rep(100)))
       assert.is_true(lock:revoked())
@@ -75,7 +76,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("hears it in the moment it has been counted as holding, before the last answer", function ()
       for after = 0, 2 do
-        local peer = open()
+        open()
         local op = peer:semaphore("images"):acquire(0)
         peer.prober:look{ "images-1-A" }
         local claim = peer.holder:claim("images-1-B", "images-1-A")
@@ -96,7 +97,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("says nothing of it when the claim comes to nothing", function ()
-      local peer = open()
       local op = peer:semaphore("images"):acquire(0)
       peer.prober:look{ "images-1-A" }
       local claim = peer.holder:claim("images-1-B", "images-1-A")
@@ -107,7 +107,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("that lets go has been asked, or has not, for good", function ()
-      local peer = open()
       local asked, claim = peer:acquire("images")
       local other, spared = peer:acquire("others")
       peer.holder:send(revoke(claim))
@@ -125,7 +124,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("that is lost has been asked none the less", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       peer.holder:send(revoke(claim))
       peer.holder:down("timed out")
@@ -134,7 +132,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("of two slots is asked for the one alone, and its next lock there is a new one", function ()
-      local peer = open()
       local lock, claim = peer:acquire("images")
       local other = peer:acquire("others")
       peer.holder:send(revoke(claim))
@@ -152,12 +149,16 @@ end
 for _, way in ipairs(Peer.all_ways) do
   describe("asking a holder to let go, fed " .. way, function ()
     local slots, begin, deletes = scene.slots, scene.begin, scene.deletes
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
 
-    local function revoking(peer, options) return peer.session:revoke("images", options or {}, 3) end
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
+
+    local function revoking(options) return peer.session:revoke("images", options or {}, 3) end
 
     -- Takes the requests written, each of the right kind, one for each of these slots; answers them.
-    local function asks(peer, wanted, states)
+    local function asks(wanted, states)
       local probes, names = peer.prober:probes(), {}
       for i, probe in ipairs(probes) do
         names[i] = probe.queue
@@ -171,13 +172,13 @@ for _, way in ipairs(Peer.all_ways) do
 
     local B2, B3 = { "images-2-B" }, { "images-3-B" }
 
-    local function alarm(peer)
+    local function alarm()
       peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
     end
-    local function all_clear(peer) peer.prober:send{ channel = 0, method = "connection.unblocked" } end
+    local function all_clear() peer.prober:send{ channel = 0, method = "connection.unblocked" } end
 
     -- Takes a passive look at this queue; answers it: true is held, false is absent.
-    local function passive_look(peer, queue, held)
+    local function passive_look(queue, held)
       if peer.holder:next() == "channel.open" then peer.holder:opened() end
       local look = peer.holder:expect("queue.declare", { queue = queue, passive = true })
       if held then
@@ -189,9 +190,8 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("once", function ()
       it("is done when somebody was asked", function ()
-        local peer = open()
-        local op = revoking(peer)
-        asks(peer, B3, B3)
+        local op = revoking()
+        asks(B3, B3)
         assert.is_true(peer:result(op))
         peer:pass(1)
         peer.prober:silent()
@@ -199,44 +199,40 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("finds nobody, and believes it only behind a barrier", function ()
-        local peer = open()
-        local op = revoking(peer)
-        asks(peer, B3, {})
+        local op = revoking()
+        asks(B3, {})
         assert.is_false(op:done())
         peer.prober:barrier()
         assert.is_false(op:done())
-        asks(peer, B3, {})
+        asks(B3, {})
         peer:failed(op, "not_held", 'slot 3 of "images" is not held')
       end)
 
       it("asks whom it finds behind the barrier", function ()
-        local peer = open()
-        local op = revoking(peer)
-        asks(peer, B3, {})
+        local op = revoking()
+        asks(B3, {})
         peer.prober:barrier()
-        asks(peer, B3, B3)
+        asks(B3, B3)
         assert.is_true(peer:result(op))
       end)
 
       it("looks again at a queue that is going away, until it is gone", function ()
-        local peer = open()
-        local op = revoking(peer)
-        asks(peer, B3, { ["images-3-B"] = "nack" })
+        local op = revoking()
+        asks(B3, { ["images-3-B"] = "nack" })
         peer.prober:silent()
         assert.is_false(op:done())
         peer:pass(0.01)
-        asks(peer, B3, {})
+        asks(B3, {})
         peer.prober:barrier()
-        asks(peer, B3, {})
+        asks(B3, {})
         peer:failed(op, "not_held")
       end)
 
       it("gives up on a queue that refuses", function ()
-        local peer = open()
-        local op, looks = revoking(peer), 0
+        local op, looks = revoking(), 0
         peer:live(5, function ()
           if peer.prober:next() ~= "nothing" then
-            asks(peer, B3, { ["images-3-B"] = "nack" })
+            asks(B3, { ["images-3-B"] = "nack" })
             looks = looks + 1
           end
           return op:done()
@@ -246,66 +242,60 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks nobody under an alarm, and says so", function ()
-        local peer = open()
-        alarm(peer)
-        local op = revoking(peer)
-        passive_look(peer, "images-3-B", true)
+        alarm()
+        local op = revoking()
+        passive_look("images-3-B", true)
         peer:failed(op, "blocked", 'holders in "images" were not asked to release', "memory or disk alarm", "slot 3")
         peer.prober:silent()
       end)
 
       it("sees under an alarm that there is nobody to ask", function ()
-        local peer = open()
-        alarm(peer)
-        local op = revoking(peer)
-        passive_look(peer, "images-3-B", false)
+        alarm()
+        local op = revoking()
+        passive_look("images-3-B", false)
         peer.holder:barrier()
-        passive_look(peer, "images-3-B", false)
+        passive_look("images-3-B", false)
         peer:failed(op, "not_held")
         peer.prober:silent()
       end)
 
       it("asks when the alarm is over by the time somebody is seen", function ()
-        local peer = open()
-        alarm(peer)
-        local op = revoking(peer)
+        alarm()
+        local op = revoking()
         peer.holder:opened()
         local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
-        all_clear(peer)
+        all_clear()
         peer.holder:refuse(look.channel, 405, "RESOURCE_LOCKED - another's", "queue.declare")
-        asks(peer, B3, B3)
+        asks(B3, B3)
         assert.is_true(peer:result(op))
       end)
 
       it("does not count on a request that an alarm has met on its way", function ()
-        local peer = open()
-        local op = revoking(peer)
-        asks(peer, B3)
-        alarm(peer)
-        passive_look(peer, "images-3-B", true)
+        local op = revoking()
+        asks(B3)
+        alarm()
+        passive_look("images-3-B", true)
         peer:failed(op, "blocked", "slot 3")
       end)
 
       it("is refused where publishing is, and permitted again later", function ()
-        local peer = open()
         for _ = 1, 2 do
-          local op = revoking(peer)
-          local probes = asks(peer, B3)
+          local op = revoking()
+          local probes = asks(B3)
           peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
           peer:failed(op, "refused", 'holders in "images"', "write access refused")
           peer.holder:silent()
         end
-        local op = revoking(peer)
-        asks(peer, B3, {})
+        local op = revoking()
+        asks(B3, {})
         peer.prober:barrier() -- on the connection that asks, as nothing is denied any more
-        asks(peer, B3, B3)
+        asks(B3, B3)
         assert.is_true(peer:result(op))
       end)
 
       it("is told when nobody may look, under an alarm", function ()
-        local peer = open()
-        alarm(peer)
-        local op = revoking(peer)
+        alarm()
+        local op = revoking()
         peer.holder:opened()
         local look = peer.holder:expect("queue.declare", { queue = "images-3-B", passive = true })
         peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED - configure access refused", "queue.declare")
@@ -313,27 +303,26 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("opens what it needs, and fails with the connection", function ()
-        local peer = Peer.new(way)
-        local op = revoking(peer)
+        peer = Peer.new(way)
+        local op = revoking()
         peer.holder:handshake()
         assert.is_true(peer.prober:wanted())
         peer.prober:handshake()
-        asks(peer, B3)
+        asks(B3)
         peer.prober:down("timed out")
         peer:failed(op, "unreachable", "timed out")
       end)
 
       it("is over in its time when there is no connection", function ()
-        local peer = Peer.new(way, { timeout = 60 })
-        local op = revoking(peer, { timeout = 2 })
+        peer = Peer.new(way, { timeout = 60 })
+        local op = revoking({ timeout = 2 })
         peer:pass(2)
         peer:failed(op, "timeout", 'slot 3 of "images"', "within 2 s")
       end)
 
       it("is over when the broker does not answer", function ()
-        local peer = open()
-        local op = revoking(peer)
-        asks(peer, B3)
+        local op = revoking()
+        asks(B3)
         peer:pass(5)
         peer:failed(op, "unreachable", "within 5 s")
       end)
@@ -341,35 +330,32 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("and waiting", function ()
       it("asks with every look until nobody is there, and is then sure of it", function ()
-        local peer = open()
-        local op = revoking(peer, { wait = 10 })
+        local op = revoking({ wait = 10 })
         for _ = 1, 4 do
-          asks(peer, B3, B3)
+          asks(B3, B3)
           peer.prober:silent()
           assert.is_false(op:done())
           peer:pass(1)
         end
-        asks(peer, B3, {})
+        asks(B3, {})
         peer.prober:barrier()
         assert.is_false(op:done())
-        asks(peer, B3, {})
+        asks(B3, {})
         assert.is_true(peer:result(op))
       end)
 
       it("is done at once where nobody is", function ()
-        local peer = open()
-        local op = revoking(peer, { wait = 10 })
-        asks(peer, B3, {})
+        local op = revoking({ wait = 10 })
+        asks(B3, {})
         peer.prober:barrier()
-        asks(peer, B3, {})
+        asks(B3, {})
         assert.is_true(peer:result(op))
       end)
 
       it("names the slot when the time is over, and says that its holder was asked", function ()
-        local peer = open()
-        local op = revoking(peer, { wait = 4, timeout = 1 })
+        local op = revoking({ wait = 4, timeout = 1 })
         peer:live(3.9, function ()
-          if peer.prober:next() ~= "nothing" then asks(peer, B3, B3) end
+          if peer.prober:next() ~= "nothing" then asks(B3, B3) end
         end)
         assert.is_false(op:done())
         peer:pass(0.1)
@@ -377,12 +363,12 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("has all its time for that, however long connecting took", function ()
-        local peer = Peer.new(way)
-        local op = revoking(peer, { wait = 1 })
+        peer = Peer.new(way)
+        local op = revoking({ wait = 1 })
         peer:pass(3)
         peer.holder:handshake()
         peer.prober:handshake()
-        asks(peer, B3, B3)
+        asks(B3, B3)
         peer:pass(0.9)
         assert.is_false(op:done())
         peer:pass(0.1)
@@ -390,19 +376,17 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("says that nobody was asked when none is known to have been", function ()
-        local peer = open()
-        local op = revoking(peer, { wait = 2 })
-        asks(peer, B3)
+        local op = revoking({ wait = 2 })
+        asks(B3)
         peer:pass(2)
         peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it")
       end)
 
       it("only looks under an alarm, and says so in the end", function ()
-        local peer = open()
-        alarm(peer)
-        local op = revoking(peer, { wait = 2 })
+        alarm()
+        local op = revoking({ wait = 2 })
         peer:live(2, function ()
-          if peer.holder:next() ~= "nothing" then passive_look(peer, "images-3-B", true) end
+          if peer.holder:next() ~= "nothing" then passive_look("images-3-B", true) end
         end)
         peer:failed(op, "timeout", "slot 3; no holder is known to have been asked to release it, as the " ..
           "broker reads no publishers (memory or disk alarm)")
@@ -410,47 +394,44 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks as soon as the alarm is over", function ()
-        local peer = open()
-        alarm(peer)
-        local op = revoking(peer, { wait = 10 })
-        passive_look(peer, "images-3-B", true)
-        all_clear(peer)
+        alarm()
+        local op = revoking({ wait = 10 })
+        passive_look("images-3-B", true)
+        all_clear()
         peer:pass(1)
-        asks(peer, B3, B3)
+        asks(B3, B3)
         peer:pass(10)
         peer:failed(op, "timeout", "its holder was asked")
       end)
 
       it("goes on looking when an alarm meets a request", function ()
-        local peer = open()
-        local op = revoking(peer, { wait = 10 })
-        asks(peer, B3)
-        alarm(peer)
-        passive_look(peer, "images-3-B", true)
+        local op = revoking({ wait = 10 })
+        asks(B3)
+        alarm()
+        passive_look("images-3-B", true)
         peer:pass(1)
-        passive_look(peer, "images-3-B", false)
+        passive_look("images-3-B", false)
         peer.holder:barrier()
-        passive_look(peer, "images-3-B", false)
+        passive_look("images-3-B", false)
         assert.is_true(peer:result(op))
         peer.prober:silent()
       end)
 
       it("is refused where publishing is", function ()
-        local peer = open()
-        local op = revoking(peer, { wait = 10 })
-        local probes = asks(peer, B3)
+        local op = revoking({ wait = 10 })
+        local probes = asks(B3)
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
         peer:failed(op, "refused", "write access refused")
       end)
 
       it("can be abandoned at every step", function ()
         for step = 1, 5 do
-          local peer = open()
-          local op = revoking(peer, { wait = 10 })
-          if step == 2 then asks(peer, B3, B3) end
-          if step >= 3 then asks(peer, B3, {}) end
+          open()
+          local op = revoking({ wait = 10 })
+          if step == 2 then asks(B3, B3) end
+          if step >= 3 then asks(B3, {}) end
           if step >= 4 then peer.prober:barrier() end
-          if step == 5 then asks(peer, B3) end
+          if step == 5 then asks(B3) end
           op:drop()
           peer.prober:ignore()
           peer.prober:send{ channel = 0, heartbeat = true }
@@ -461,15 +442,14 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("asks all of a list of slots", function ()
-        local peer = open()
         local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, { 2, 3 })
-        asks(peer, { "images-2-B", "images-3-B" }, B3)
+        asks({ "images-2-B", "images-3-B" }, B3)
         peer:pass(3)
         peer:failed(op, "timeout", "after 3 s: slot 3; holders were asked to release them")
       end)
 
       it("lists so many slots, and asks so many holders, as there is room to tell", function ()
-        local peer, list = open(), {}
+        local list = {}
         for i = 1, 300 do list[i] = i end
         local op = peer.session:wait_released("images", { revoke = true, timeout = 3 }, list)
         peer.prober:ignore()
@@ -479,7 +459,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("without its being wanted does not happen", function ()
-      local peer = open()
       peer.session:wait_released("images", {}, { 3 })
       local probes = peer.prober:probes()
       assert.is_nil(probes[1].properties.type)
@@ -487,7 +466,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("after a removal", function ()
       -- Slots 3 and 2 of three are removed; the mutex is given back.
-      local function removed(peer, options, action, amount)
+      local function removed(options, action, amount)
         local op, mutex = begin(peer, action or "remove", amount or 2, options, slots(1, 2, 3))
         local is_all = action == "destroy"
         deletes(peer, mutex, is_all and slots(3, 2, 1) or slots(3, 2), is_all)
@@ -500,9 +479,8 @@ for _, way in ipairs(Peer.all_ways) do
       local OF_3_AND_2 = { "images-3-B", "images-2-B" }
 
       it("happens once, to all who hold", function ()
-        local peer = open()
-        local op = removed(peer, { revoke = true })
-        asks(peer, OF_3_AND_2, OF_3_AND_2)
+        local op = removed({ revoke = true })
+        asks(OF_3_AND_2, OF_3_AND_2)
         assert.equal(1, peer:result(op))
         peer:pass(1)
         peer.prober:silent()
@@ -510,41 +488,39 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("happens once more, behind a barrier, when somebody was not seen", function ()
         for _, seen in ipairs{ {}, B2 } do
-          local peer = open()
-          local op = removed(peer, { revoke = true })
-          asks(peer, OF_3_AND_2, seen)
+          open()
+          local op = removed({ revoke = true })
+          asks(OF_3_AND_2, seen)
           peer.prober:barrier()
           assert.is_false(op:done())
-          asks(peer, OF_3_AND_2, seen)
+          asks(OF_3_AND_2, seen)
           assert.equal(1, peer:result(op))
         end
       end)
 
       it("happens until nobody holds", function ()
-        local peer = open()
-        local op = removed(peer, { revoke = true, wait = 5 })
-        asks(peer, OF_3_AND_2, B2)
+        local op = removed({ revoke = true, wait = 5 })
+        asks(OF_3_AND_2, B2)
         peer:pass(1)
-        asks(peer, OF_3_AND_2, {})
+        asks(OF_3_AND_2, {})
         peer.prober:barrier()
-        asks(peer, OF_3_AND_2, {})
+        asks(OF_3_AND_2, {})
         assert.equal(1, peer:result(op))
       end)
 
       it("happens in resize and destroy as well", function ()
         for action, amount in pairs{ resize = 1, destroy = 0 } do
-          local peer = open()
-          local op = removed(peer, { revoke = true }, action, amount)
+          open()
+          local op = removed({ revoke = true }, action, amount)
           local all = action == "resize" and OF_3_AND_2 or { "images-3-B", "images-2-B", "images-1-B" }
-          asks(peer, all, all)
+          asks(all, all)
           assert.equal(action == "resize" and 1 or true, peer:result(op))
         end
       end)
 
       it("is over when the time is, with the slots removed", function ()
-        local peer = open()
-        local op = removed(peer, { revoke = true, wait = 5 })
-        asks(peer, OF_3_AND_2, B2)
+        local op = removed({ revoke = true, wait = 5 })
+        asks(OF_3_AND_2, B2)
         peer:pass(5)
         local message = peer:failed(op, "timeout",
           "after 5 s: slot 2; holders were asked to release them; the slots to remove are removed")
@@ -552,10 +528,9 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("fails under an alarm if somebody holds, with the slots removed", function ()
-        local peer = open()
-        local op = removed(peer, { revoke = true })
-        asks(peer, OF_3_AND_2)
-        alarm(peer)
+        local op = removed({ revoke = true })
+        asks(OF_3_AND_2)
+        alarm()
         local looks = {}
         for i, queue in ipairs(OF_3_AND_2) do
           looks[i] = peer.holder:expect("queue.declare", { queue = queue, passive = true }) -- on pooled channels
@@ -568,11 +543,10 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("names those alone whose queues refuse", function ()
-        local peer = open()
-        local op = removed(peer, { revoke = true })
+        local op = removed({ revoke = true })
         peer:live(5, function ()
           if peer.prober:next() ~= "nothing" then
-            asks(peer, OF_3_AND_2, { "images-3-B", ["images-2-B"] = "nack" })
+            asks(OF_3_AND_2, { "images-3-B", ["images-2-B"] = "nack" })
           end
           return op:done()
         end)
@@ -581,15 +555,13 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is refused where publishing is, with the slots removed", function ()
-        local peer = open()
-        local op = removed(peer, { revoke = true })
-        local probes = asks(peer, OF_3_AND_2)
+        local op = removed({ revoke = true })
+        local probes = asks(OF_3_AND_2)
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access refused", "basic.publish")
         peer:failed(op, "refused", "write access refused; the slots to remove are removed")
       end)
 
       it("does not happen when nothing was removed", function ()
-        local peer = open()
         local op, mutex = begin(peer, "resize", 3, { revoke = true, wait = 5 }, slots(1, 2, 3))
         scene.finds_bell(peer, 3)
         scene.leaves(peer, mutex)

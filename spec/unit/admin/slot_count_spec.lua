@@ -10,28 +10,32 @@ local slots = scene.slots
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a survey, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
 
     local function counted(exists)
-      local peer = open()
+      open()
       local op = peer.session:administer("slots", "images", {})
       scene.survey(peer, exists)
       peer.holder:silent()
-      return peer, op
+      return op
     end
 
     it("counts the slots in a row, without the mutex", function ()
-      local peer, op = counted(scene.row(1, 5))
+      local op = counted(scene.row(1, 5))
       assert.equal(5, peer:result(op))
     end)
 
     it("counts none where there are none", function ()
-      local peer, op = counted{}
+      local op = counted{}
       assert.equal(0, peer:result(op))
     end)
 
     it("asks in windows that double up to 512, until one is empty", function ()
-      local peer = Peer.open("whole")
+      peer = Peer.open("whole")
       local op = peer.session:administer("slots", "images", {})
       local exists, sizes = scene.row(1, 1600), {}
       while peer.prober:next() ~= "nothing" do table.insert(sizes, #peer.prober:look(exists)) end
@@ -41,12 +45,12 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("calls a gap a conflict, and names it", function ()
-      local peer, op = counted(slots(1, 2, 5))
+      local op = counted(slots(1, 2, 5))
       peer:failed(op, "conflict", '"images-5-A" exists', '"images-3-A" does not', "repair()")
     end)
 
     it("counts a slot that refuses probes as one that exists", function ()
-      local peer, op = counted{ "images-1-A", ["images-2-A"] = "nack", "images-3-A" }
+      local op = counted{ "images-1-A", ["images-2-A"] = "nack", "images-3-A" }
       assert.equal(3, peer:result(op))
     end)
 
@@ -68,29 +72,28 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("counts them at the end of the row", function ()
-        local peer, op = counted(with{ true, true, "down" })
+        local op = counted(with{ true, true, "down" })
         assert.equal(3, peer:result(op))
       end)
 
       it("counts them in the middle of the row", function ()
-        local peer, op = counted(with{ true, "down", true, "down", "down", true })
+        local op = counted(with{ true, "down", true, "down", "down", true })
         assert.equal(6, peer:result(op))
       end)
 
       it("counts them at its beginning", function ()
-        local peer, op = counted(with{ "down", true })
+        local op = counted(with{ "down", true })
         assert.equal(2, peer:result(op))
       end)
 
       it("counts a whole row of them, some more at a time, and looks past the windows seen before", function ()
         for _, size in ipairs{ 1, 2, 15, 16, 17, 48, 49, 150 } do
-          local peer, op = counted(all_down(1, size))
+          local op = counted(all_down(1, size))
           assert.equal(size, peer:result(op))
         end
       end)
 
       it("asks for one slot, and for more only if that is not absent", function ()
-        local peer = open()
         local op = peer.session:administer("slots", "images", {})
         peer.prober:look(scene.row(1, 2))
         peer.prober:look{}
@@ -101,12 +104,11 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("still calls a gap a conflict, of a slot that is absent in truth", function ()
-        local peer, op = counted(with{ true, "down", [5] = "down", [6] = true })
+        local op = counted(with{ true, "down", [5] = "down", [6] = true })
         peer:failed(op, "conflict", '"images-6-A" exists', '"images-3-A" does not')
       end)
 
       it("shows them as slots that exist", function ()
-        local peer = open()
         local op = peer.session:administer("status", "images", {})
         local exists = with{ true, "down", true, [5] = "down", [6] = true }
         table.insert(exists, "images-2-B")
@@ -117,7 +119,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("counts one that was made between the two questions", function ()
-        local peer = open()
         local op = peer.session:administer("slots", "images", {})
         peer.prober:look(scene.row(1, 2))
         peer.prober:look{}
@@ -128,21 +129,20 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("decides nothing when the holder is lost, or the broker denies the question", function ()
         for code, answer in pairs{
-          unreachable = function (peer) peer.holder:down("timed out") end,
-          refused = function (peer, look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
+          unreachable = function () peer.holder:down("timed out") end,
+          refused = function (look) peer.holder:refuse(look.channel, 403, "ACCESS_REFUSED", "queue.declare") end,
         } do
-          local peer = open()
+          open()
           local op = peer.session:administer("slots", "images", {})
           peer.prober:look{}
           peer.prober:look{}
           peer.holder:opened()
-          answer(peer, peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
+          answer(peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true }))
           peer:failed(op, code)
         end
       end)
 
       it("is not kept by the prober, lost meanwhile, which it no longer needs", function ()
-        local peer = open()
         local op = peer.session:administer("slots", "images", {})
         peer.prober:look{}
         peer.prober:look{}
@@ -152,7 +152,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("can be abandoned while it asks", function ()
-        local peer = open()
         local op = peer.session:administer("slots", "images", {})
         peer.prober:look{}
         peer.prober:look{}
@@ -165,7 +164,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("opens what it needs first", function ()
-      local peer = Peer.new(way)
+      peer = Peer.new(way)
       local op = peer.session:administer("slots", "images", {})
       assert.is_true(peer.holder:wanted())
       peer.holder:handshake()
@@ -178,7 +177,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("decides nothing when the connection is lost in the middle", function ()
-      local peer = open()
       local op = peer.session:administer("slots", "images", {})
       local probes = peer.prober:probes()
       peer.prober:answer({ probes[1], probes[2] }, slots(1))
@@ -187,7 +185,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("decides nothing when the holder is lost between two windows, and connected anew by another", function ()
-      local peer = open()
       local op = peer.session:administer("slots", "images", {})
       local probes = peer.prober:probes()
       peer.holder:down("timed out")
@@ -198,7 +195,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("gives up at its deadline", function ()
-      local peer = open()
       local op = peer.session:administer("slots", "images", { timeout = 2 })
       peer:pass(1.9)
       assert.is_false(op:done())
@@ -207,7 +203,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("shows what is held, gaps and strays and all", function ()
-      local peer = open()
       local op = peer.session:administer("status", "images", {})
       local names = scene.survey(peer, { "images-1-A", "images-1-B", "images-2-A", "images-4-B", "images-6-A" })
       assert.same({ "images-1-A", "images-1-B", "images-2-A", "images-2-B" }, { unpack(names, 1, 4) })
@@ -217,7 +212,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("shows nothing where there is nothing", function ()
-      local peer = open()
       local op = peer.session:administer("status", "images", {})
       scene.survey(peer, {})
       assert.same({}, peer:result(op))
@@ -225,10 +219,13 @@ for _, way in ipairs(Peer.all_ways) do
   end)
 
   describe("waiting for holders, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
 
     it("asks for B alone, passes a barrier and asks again, as absence decides", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, { 6, 8 })
       assert.same({ "images-6-B", "images-8-B" }, peer.prober:look{})
       assert.is_false(op:done())
@@ -240,7 +237,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("goes on waiting for a holder that shows up behind the barrier, and passes another one then", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, { 6 })
       peer.prober:look{}
       peer.prober:barrier()
@@ -255,7 +251,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("passes the barrier elsewhere when an alarm comes in between", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, { 6 })
       peer.prober:look{}
       peer.prober:opened()
@@ -273,7 +268,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("decides nothing when the holder is lost at the barrier, and connected anew by another", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, { 6 })
       peer.prober:look{}
       peer.holder:down("timed out")
@@ -284,7 +278,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("takes a queue that is going away for one that is there", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, { 6 })
       peer.prober:look{ ["images-6-B"] = "nack" }
       peer.prober:silent()
@@ -292,7 +285,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("looks again after milliseconds at first, seldom in the end, and names whom it waited for in vain", function ()
-      local peer = open()
       local op, looks = peer.session:wait_released("images", { timeout = 4 }, { 2, 3, 4 }), 0
       peer:live(4, function ()
         if peer.prober:next() == "nothing" then return end
@@ -304,7 +296,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("fails with the connection", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, { 2 })
       peer.prober:look{ "images-2-B" }
       peer.prober:down("timed out")
@@ -313,7 +304,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("can be abandoned at every step", function ()
-      local peer = open()
       for step = 1, 4 do
         local op = peer.session:wait_released("images", {}, { 2 })
         if step == 2 then peer.prober:look{ "images-2-B" } end
@@ -325,12 +315,11 @@ for _, way in ipairs(Peer.all_ways) do
         peer:pass(5)
         peer.prober:silent()
         assert.equal("open", peer.prober:state())
-        peer = open()
+        open()
       end
     end)
 
     it("for no slots at all is done at once", function ()
-      local peer = open()
       local op = peer.session:wait_released("images", {}, {})
       assert.is_true(peer:result(op))
     end)

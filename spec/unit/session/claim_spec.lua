@@ -25,10 +25,14 @@ local claiming, assert_free, assert_taken = scene.claiming, scene.assert_free, s
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a claim, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
 
     it("declares, consumes and looks in one go, on one channel", function ()
-      local peer = open{ name = "worker 7" }
+      open{ name = "worker 7" }
       peer:pass(0.5)
       local op, claim = claiming(peer)
       peer.holder:silent()
@@ -47,7 +51,7 @@ for _, way in ipairs(Peer.all_ways) do
     describe("CLAIMING", function ()
       it("is HELD when declare-ok, consume-ok and every look are there, in any order", function ()
         for _, order in ipairs(orders{ "declared", "looked", "consumed" }) do
-          local peer = open()
+          open()
           local op, claim = claiming(peer)
           for i, reply in ipairs(order) do
             assert.is_false(op:done(), table.concat(order, ", ") .. ": too early")
@@ -62,7 +66,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not HELD by a reply of the wrong kind, twice", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer.holder:consumed(claim)
         peer.holder:declared(claim.channel, "images-1-B")
@@ -79,7 +82,6 @@ for _, way in ipairs(Peer.all_ways) do
       for _, case in ipairs(refusals) do
         local reply, text, code = unpack(case)
         it(("is GONE when its declare is refused with %d as %s: nothing to undo"):format(reply, code), function ()
-          local peer = open()
           local op, claim = claiming(peer)
           peer.holder:refuse(claim.channel, reply, text, "queue.declare")
           peer:failed(op, code)
@@ -89,7 +91,6 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("is UNDOING when a look fails, after the declare: deleted elsewhere, its name kept until then", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:refuse(claim.channel, 404, NO_QUEUE, "queue.declare")
@@ -102,7 +103,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is UNDOING when its consume is refused: deleted elsewhere", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:refuse(claim.channel, 403, DENIED, "basic.consume")
@@ -115,7 +115,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is UNDOING when the channel is closed for no request of ours, even before declare-ok", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer.holder:refuse(claim.channel, 541, "INTERNAL_ERROR")
         peer:failed(op, "unreachable")
@@ -124,7 +123,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is GONE when the connection is", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:down("timed out")
@@ -132,7 +130,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is deleted when nobody answers in time", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer:pass(5)
         peer:failed(op, "unreachable", "within 5 s")
@@ -140,7 +137,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is a lost race when its queue is deleted by somebody else", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         peer.holder:declared(claim.channel, "images-1-B")
         peer.holder:consumed(claim)
@@ -151,18 +147,17 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("abandoned", function ()
       local replies = {
-        function (peer, claim) peer.holder:declared(claim.channel, "images-1-B") end,
-        function (peer, claim) peer.holder:declared(claim.channel, "images-1-A") end,
-        function (peer, claim) peer.holder:consumed(claim) end,
+        function (claim) peer.holder:declared(claim.channel, "images-1-B") end,
+        function (claim) peer.holder:declared(claim.channel, "images-1-A") end,
+        function (claim) peer.holder:consumed(claim) end,
       }
       for after = 0, 3 do
         it(("after %d of 3 replies is deleted at once, and late replies do no harm"):format(after), function ()
-          local peer = open()
           local op, claim = claiming(peer)
-          for i = 1, after do replies[i](peer, claim) end
+          for i = 1, after do replies[i](claim) end
           op:drop()
           peer.holder:expect("queue.delete", { channel = claim.channel, queue = "images-1-B" })
-          for i = after + 1, 3 do replies[i](peer, claim) end
+          for i = after + 1, 3 do replies[i](claim) end
           assert_taken(peer)
           peer.holder:silent()
           peer.holder:cancelled(claim)
@@ -172,7 +167,6 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("is GONE when its declare turns out to be refused", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         op:drop()
         peer.holder:expect("queue.delete")
@@ -182,7 +176,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is deleted elsewhere when a look turns out to fail", function ()
-        local peer = open()
         local op, claim = claiming(peer)
         op:drop()
         peer.holder:expect("queue.delete")
@@ -196,7 +189,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("while it waits for nothing but the look, writes nothing", function ()
-        local peer = open()
         local op = peer:semaphore("images"):acquire()
         local probes = peer.prober:probes()
         op:drop()
@@ -207,7 +199,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("of a name that is being claimed on the same connection is not made", function ()
-      local peer = open()
       local one = peer:semaphore("images"):acquire(0)
       local other = peer:semaphore("images"):acquire(0)
       peer.prober:look{ "images-1-A", "images-2-A" }  -- one write holds both windows

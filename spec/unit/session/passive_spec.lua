@@ -13,10 +13,14 @@ local ABSENT = { 404, "NOT_FOUND - no queue 'q' in vhost '/'" }
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a passive probe, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
 
     -- Takes the passive declares written. Returns a list of { channel =, queue = }.
-    local function asked(peer)
+    local function asked()
       local list = {}
       while peer.holder:next() ~= "nothing" do
         if peer.holder:next() == "channel.open" then peer.holder:opened() end
@@ -27,7 +31,7 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     -- The broker's answer: true is declare-ok, { code, text } closes the channel.
-    local function answer(peer, look, with)
+    local function answer(look, with)
       if with == true then
         peer.holder:declared(look.channel, look.queue)
       else
@@ -38,40 +42,39 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     -- Answers everything asked until nothing is. `states`: queue = true or { code, text }; absent otherwise.
-    local function serve(peer, states)
-      local names, looks = {}, asked(peer)
+    local function serve(states)
+      local names, looks = {}, asked()
       while #looks > 0 do
         local look = table.remove(looks, 1)
         table.insert(names, look.queue)
-        answer(peer, look, states[look.queue] or ABSENT)
-        for _, more in ipairs(asked(peer)) do table.insert(looks, more) end
+        answer(look, states[look.queue] or ABSENT)
+        for _, more in ipairs(asked()) do table.insert(looks, more) end
       end
       return names
     end
 
-    local function passively(peer, timeout) return peer:semaphore("images", { probe = "passive" }):acquire(timeout) end
+    local function passively(timeout) return peer:semaphore("images", { probe = "passive" }):acquire(timeout) end
 
     it("needs no prober", function ()
-      local peer = Peer.new(way)
-      local op = passively(peer, 0)
+      peer = Peer.new(way)
+      local op = passively(0)
       peer.holder:handshake()
       assert.is_false(peer.prober:wanted())
-      serve(peer, {})
+      serve({})
       peer:failed(op, "not_found")
     end)
 
     it("keeps sixteen questions under way, each on a channel of its own, and asks on as they are answered", function ()
-      local peer = open()
-      local op = passively(peer, 0)
-      local looks, channels = asked(peer), {}
+      local op = passively(0)
+      local looks, channels = asked(), {}
       assert.equal(16, #looks)
       for _, look in ipairs(looks) do channels[look.channel] = true end
       local count = 0
       for _ in pairs(channels) do count = count + 1 end
       assert.equal(16, count)
-      answer(peer, looks[3], true)
+      answer(looks[3], true)
       assert.same({ looks[3].channel }, { peer.holder:expect("queue.declare", { queue = "images-9-A" }).channel })
-      answer(peer, looks[1], { 405, "RESOURCE_LOCKED" })
+      answer(looks[1], { 405, "RESOURCE_LOCKED" })
       peer.holder:expect("channel.open", { channel = looks[1].channel })
       peer.holder:expect("queue.declare", { queue = "images-9-B" })
       peer.holder:silent()
@@ -79,9 +82,8 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("finds the free slot that a publishing one would", function ()
-      local peer = open()
-      local op = passively(peer, 0)
-      local names = serve(peer, { ["images-1-A"] = true, ["images-1-B"] = { 405, "RESOURCE_LOCKED - another's" },
+      local op = passively(0)
+      local names = serve({ ["images-1-A"] = true, ["images-1-B"] = { 405, "RESOURCE_LOCKED - another's" },
         ["images-2-A"] = true })
       assert.equal(32, #names)
       local claim = peer.holder:claim("images-2-B", "images-2-A")
@@ -100,57 +102,52 @@ for _, way in ipairs(Peer.all_ways) do
     for _, case in ipairs(answers) do
       local name, with, code = unpack(case)
       it("of B is answered with " .. name, function ()
-        local peer = open()
-        local op = passively(peer, 0)
-        serve(peer, { ["images-1-A"] = true, ["images-1-B"] = with })
+        local op = passively(0)
+        serve({ ["images-1-A"] = true, ["images-1-B"] = with })
         peer:failed(op, code)
       end)
     end
 
     it("of A is answered with 404 in other words: unavailable, not absent", function ()
-      local peer = open()
-      local op = passively(peer, 0)
-      serve(peer, { ["images-1-A"] = { 404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' is down" } })
+      local op = passively(0)
+      serve({ ["images-1-A"] = { 404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' is down" } })
       peer:failed(op, "unavailable", "1 of 1 slots", "node down")
     end)
 
     it("decides nothing when the connection is lost", function ()
-      local peer = open()
       local op = peer:semaphore("images", { probe = "passive" }):acquire(0)
-      local looks = asked(peer)
-      for i = 1, 16 do answer(peer, looks[i], true) end
-      asked(peer)
+      local looks = asked()
+      for i = 1, 16 do answer(looks[i], true) end
+      asked()
       peer.holder:down("timed out")
       peer:failed(op, "unreachable", "timed out")
     end)
 
     it("decides nothing when the connection is lost before all were asked, and says so at once", function ()
-      local peer = open()
-      local op = passively(peer, 0)
-      asked(peer)
+      local op = passively(0)
+      asked()
       peer.holder:down("timed out")
       peer:failed(op, "unreachable", "timed out")
     end)
 
     it("has no channel left: limit", function ()
-      local peer = Peer.open(way, nil, { channel_max = 1 })
+      peer = Peer.open(way, nil, { channel_max = 1 })
       local lock = peer:acquire("other")
-      local op = passively(peer, 0)
+      local op = passively(0)
       peer:failed(op, "limit", "no channel is left")
       assert.is_true(lock:held())
     end)
 
     it("goes on with the channels there are", function ()
-      local peer = Peer.open(way, nil, { channel_max = 3 })
-      local op = passively(peer, 0)
-      assert.equal(32, #serve(peer, {}))
+      peer = Peer.open(way, nil, { channel_max = 3 })
+      local op = passively(0)
+      assert.equal(32, #serve({}))
       peer:failed(op, "not_found")
     end)
 
     it("abandoned closes its channels", function ()
-      local peer = open()
-      local op = passively(peer, 0)
-      local looks = asked(peer)
+      local op = passively(0)
+      local looks = asked()
       op:drop()
       for _ = 1, 16 do peer.holder:expect("channel.close") end
       peer.holder:declared(looks[1].channel, looks[1].queue)
@@ -160,12 +157,11 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("in place of publishing", function ()
       it("takes over, when an alarm begins, what was not answered yet", function ()
-        local peer = open()
         local op = peer:semaphore("images"):acquire(0)
         local probes = peer.prober:probes()
         peer.prober:answer({ probes[1], probes[2], probes[3] }, { "images-1-A", "images-1-B" })
         peer.prober:send(ALARM)
-        local names = serve(peer, {})
+        local names = serve({})
         assert.equal("images-2-B", names[1])
         assert.equal("images-1-B", names[30])  -- whether it is a lock
         assert.equal(30, #names)
@@ -176,11 +172,10 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is used from the start during an alarm, and not after it", function ()
-        local peer = open()
         peer.prober:send(ALARM)
         local op = peer:semaphore("images"):acquire(0)
         peer.prober:silent()
-        serve(peer, {})
+        serve({})
         peer:failed(op, "not_found")
         peer.prober:send(NO_ALARM)
         op = peer:semaphore("images"):acquire(0)
@@ -190,7 +185,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes over, and finds the holder lost: unreachable", function ()
-        local peer = open()
         local op = peer:semaphore("images"):acquire(0)
         peer.prober:probes()
         peer.holder:down("timed out")
@@ -199,20 +193,18 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("takes over when publishing is denied, and stays for the rest of the connection", function ()
-        local peer = open()
         local op = peer:semaphore("images"):acquire(0)
         local probes = peer.prober:probes()
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
-        serve(peer, {})
+        serve({})
         peer:failed(op, "not_found")
         op = peer:semaphore("images"):acquire(0)
         peer.prober:silent()
-        serve(peer, {})
+        serve({})
         peer:failed(op, "not_found")
       end)
 
       it("is not used by who publishes only: blocked", function ()
-        local peer = open()
         local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
         peer.prober:probes()
         peer.prober:send(ALARM)
@@ -221,7 +213,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not used by who publishes only, and finds an alarm: blocked at once", function ()
-        local peer = open()
         peer.prober:send(ALARM)
         local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
         peer:failed(op, "blocked", "memory or disk alarm")
@@ -229,7 +220,6 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not used by who publishes only and may not: refused", function ()
-        local peer = open()
         local op = peer:semaphore("images", { probe = "publish" }):acquire(0)
         local probes = peer.prober:probes()
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
@@ -238,13 +228,12 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is denied as well: refused", function ()
-        local peer = open()
         local op = peer:semaphore("images"):acquire(0)
         local probes = peer.prober:probes()
         peer.prober:refuse(probes[1].channel, 403, "ACCESS_REFUSED - write access", "basic.publish")
         local states = {}
         for _, probe in ipairs(probes) do states[probe.queue] = { 403, "ACCESS_REFUSED - configure" } end
-        serve(peer, states)
+        serve(states)
         peer:failed(op, "refused", "configure")
       end)
     end)

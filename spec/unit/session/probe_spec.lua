@@ -40,10 +40,13 @@ end
 
 for _, way in ipairs(Peer.all_ways) do
   describe("a probe, fed " .. way, function ()
-    local function open() return Peer.open(way) end
+    local peer
+
+    local function open() peer = Peer.open(way) end
+
+    before_each(function () open() end)
 
     it("is an empty, transient, mandatory message that expires at once, confirms on, a window in one go", function ()
-      local peer = open()
       peer.session:administer("status", "images", {})
       local channel = peer.prober:opened()
       peer.prober:expect("confirm.select", { channel = channel, no_wait = false })
@@ -58,7 +61,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is answered with absent by return and ack, present by ack, there by nack", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer.prober:answer(probes, { "images-1-A", "images-2-A", "images-2-B", ["images-3-A"] = "nack",
         ["images-4-B"] = "nack" })
@@ -66,7 +68,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is there when it is returned and then nacked: only return and ack mean absent", function ()
-      local peer = open()
       local op, probes = ask(peer)
       local said = { peer.prober.returned(probes[1]), peer.prober.nack(probes[1]) }
       peer.prober:send(unpack(said))
@@ -76,7 +77,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("is answered in any order", function ()
       for seed = 1, 5 do
-        local peer = open()
+        open()
         local op, probes = ask(peer)
         local mixed = {}
         for i, n in ipairs(shuffled(#probes, seed)) do mixed[i] = probes[n] end
@@ -87,7 +88,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("is answered many at a time", function ()
       for _, last in ipairs{ 1, 7, 31 } do
-        local peer = open()
+        open()
         local op, probes = ask(peer)
         local said = {}
         for _, probe in ipairs(probes) do
@@ -103,7 +104,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is answered many at a time after some were answered alone, and once more", function ()
-      local peer = open()
       local op, probes = ask(peer)
       local said = {}
       for _, probe in ipairs(probes) do table.insert(said, peer.prober.returned(probe)) end
@@ -118,7 +118,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is nacked many at a time", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer.prober:send(peer.prober.nack(probes[4], true))
       peer.prober:answer({ unpack(probes, 5) }, {})
@@ -126,7 +125,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is not taken for absent by a return that is another's", function ()
-      local peer = open()
       local op, probes = ask(peer)
       for _, id in ipairs{ "0", "33", "65", "97", "129", "18446744073709551615", "99999999999999999999999", "", "one",
         "-1", ("1"):rep(39), ("1"):rep(200) } do
@@ -137,7 +135,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is not taken for absent by a late return of an earlier one", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer.prober:answer(probes, {})
       assert.equal("", seen(peer, op))
@@ -152,7 +149,6 @@ for _, way in ipairs(Peer.all_ways) do
       for _, multiple in ipairs{ false, true } do
         local named = ("%u%s"):format(tag, multiple and ", multiple," or "")
         it("confirmed with tag " .. named .. " brings the link down: protocol", function ()
-          local peer = open()
           local op, probes = ask(peer)
           peer.prober:send{ channel = probes[1].channel, method = "basic.ack", delivery_tag = tag, multiple = multiple }
           peer:failed(op, "protocol", "confirmed a message that was not published")
@@ -163,14 +159,12 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     it("confirmed twice, alone, brings the link down: protocol", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer.prober:send(peer.prober.ack(probes[1]), peer.prober.ack(probes[1]))
       peer:failed(op, "protocol")
     end)
 
     it("abandoned may be answered late, without harm to the next", function ()
-      local peer = open()
       local op, probes = ask(peer)
       op:drop()
       local again, more = ask(peer)
@@ -181,7 +175,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("goes together with those of other operations, confirmed at once", function ()
-      local peer = open()
       local one, first = ask(peer)
       local other, second = ask(peer)
       local said = {}
@@ -197,7 +190,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("decides nothing when its connection ends", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer.prober:answer({ probes[1] }, {})
       peer.prober:down("timed out")
@@ -206,7 +198,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("decides nothing when nobody answers in time", function ()
-      local peer = open()
       local op = ask(peer)
       peer:pass(4.999)
       assert.is_false(op:done())
@@ -215,7 +206,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("decides nothing when its channel is closed, and the next opens another, tags anew, ids not", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer.prober:answer({ probes[1], probes[2] }, {})
       peer.prober:refuse(probes[1].channel, 541, "INTERNAL_ERROR")
@@ -228,7 +218,6 @@ for _, way in ipairs(Peer.all_ways) do
 
     -- As by RabbitMQ, where it goes to a quorum queue without a leader. What comes later on that channel waits, too.
     it("that is not answered in time keeps nobody waiting who asks later; the next goes by another channel", function ()
-      local peer = open()
       local op, probes = ask(peer)
       peer:pass(5)
       peer:failed(op, "unreachable", "did not answer within 5 s")
@@ -250,7 +239,6 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("has an id that no earlier one had, on later connections too", function ()
-      local peer = open()
       ask(peer)
       peer.prober:down()
       peer.session:administer("status", "images", {})

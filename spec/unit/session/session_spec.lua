@@ -7,12 +7,16 @@ local GOODBYE = { channel = 0, method = "connection.close-ok" }
 
 for _, way in ipairs(Peer.ways) do
   describe("a session, fed " .. way, function ()
-    local function open(settings) return Peer.open(way, settings) end
+    local peer
+
+    local function open(settings) peer = Peer.open(way, settings) end
+
+    before_each(function () open() end)
 
     -- As by SIGSTOP: time passes while it reads the one connection, and what came on the other lies there still.
     describe("stopped while it reads", function ()
       it("does not take for unanswered what it has yet to read on the other connection", function ()
-        local peer = open{ heartbeat = 10, timeout = 5 }
+        open{ heartbeat = 10, timeout = 5 }
         local op = peer:mutex("db"):acquire(0)
         peer.prober:look{}
         local claim = peer.holder:claim("db-mutex")
@@ -25,7 +29,7 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("does not take for silent whom it has yet to read", function ()
-        local peer = open{ heartbeat = 10, timeout = 60 }
+        open{ heartbeat = 10, timeout = 60 }
         peer.reads_at = peer.now + 20.5
         peer.holder:send{ channel = 0, heartbeat = true }
         assert.equal("open", peer.prober:state())
@@ -34,7 +38,7 @@ for _, way in ipairs(Peer.ways) do
 
     describe("opening", function ()
       it("wants the holder only, and is done when the handshake is", function ()
-        local peer = Peer.new(way)
+        peer = Peer.new(way)
         assert.same({ "idle", false }, { peer.session:state("holder") })
         local op = peer.session:open()
         assert.same({ "idle", true }, { peer.session:state("holder") })
@@ -46,12 +50,10 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("is done at once when the holder is open", function ()
-        local peer = open()
         assert.is_true(peer:result(peer.session:open()))
       end)
 
       it("connects anew after the connection was lost", function ()
-        local peer = open()
         peer.holder:down()
         local op = peer.session:open()
         assert.same({ "idle", true }, { peer.session:state("holder") })
@@ -60,7 +62,7 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("tells everybody who waits for the connection when it fails", function ()
-        local peer = Peer.new(way)
+        peer = Peer.new(way)
         local one, other = peer.session:open(), peer:semaphore("images"):acquire()
         peer.holder:attach()
         peer.holder:down("no route to host")
@@ -71,7 +73,6 @@ for _, way in ipairs(Peer.ways) do
 
     describe("closing", function ()
       it("deletes what is held, awaits that, says goodbye on both links and awaits that too", function ()
-        local peer = open()
         local lock, claim = peer:acquire("images")
         local op = peer.session:close()
         peer.holder:expect("queue.delete", { channel = claim.channel, queue = claim.queue })
@@ -88,7 +89,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("has let go of everything, even if the connection breaks before the broker has said so", function ()
-        local peer = open()
         local lock, claim = peer:acquire("images")
         local op = peer.session:close()
         peer.holder:expect("queue.delete", { queue = claim.queue })
@@ -100,7 +100,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("does not wait for a broker that answers nothing longer than the timeout", function ()
-        local peer = open()
         local lock, claim = peer:acquire("images")
         local op = peer.session:close()
         peer.holder:expect("queue.delete", { queue = claim.queue })
@@ -116,7 +115,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("counts a connection that ends without a word as closed", function ()
-        local peer = open()
         local op = peer.session:close()
         peer.holder:ignore()
         while peer.session:news() do end
@@ -127,7 +125,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("does not say goodbye to a prober that is not read", function ()
-        local peer = open()
         peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
         local op = peer.session:close()
         assert.equal("down", peer.prober:state())
@@ -137,7 +134,7 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("gives up handshakes that are under way", function ()
-        local peer = Peer.new(way)
+        peer = Peer.new(way)
         local opening = peer.session:open()
         peer.holder:greeted()
         local op = peer.session:close()
@@ -147,7 +144,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("ends every other operation as closed, and undoes what those had claimed", function ()
-        local peer = open()
         local waiting = peer:semaphore("images"):acquire()
         peer.prober:look{ "images-1-A" }
         local claim = peer.holder:claim("images-1-B", "images-1-A")
@@ -166,7 +162,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("leaves nothing to be done: later operations say closed, closing again succeeds", function ()
-        local peer = open()
         peer.session:close()
         peer.holder:send(GOODBYE)
         peer.prober:send(GOODBYE)
@@ -179,7 +174,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("can be abandoned", function ()
-        local peer = open()
         local _ = peer:acquire("images")
         peer.session:close():drop()
         assert.equal("down", peer.holder:state())
@@ -187,7 +181,6 @@ for _, way in ipairs(Peer.ways) do
       end)
 
       it("can be cut short by abort", function ()
-        local peer = open()
         local _ = peer:acquire("images")
         local op = peer.session:close()
         peer.session:abort()
@@ -197,7 +190,6 @@ for _, way in ipairs(Peer.ways) do
 
     describe("aborting", function ()
       it("writes nothing, and ends every operation and every lock", function ()
-        local peer = open()
         local lock = peer:acquire("images")
         local waiting = peer:semaphore("other"):acquire()
         peer.session:abort()
@@ -213,7 +205,7 @@ for _, way in ipairs(Peer.ways) do
     describe("alerts", function ()
       it("are locks that are lost, and nothing that its owner does", function ()
         for ending, alerts in pairs{ down = 1, abort = 0, close = 0 } do
-          local peer = open()
+          open()
           local lock = peer:acquire("images")
           assert.equal(0, peer.session:alerts())
           if ending == "abort" then peer.session:abort() end
@@ -226,7 +218,7 @@ for _, way in ipairs(Peer.ways) do
     end)
 
     describe("news", function ()
-      local function news(peer)
+      local function news()
         local list = {}
         local level, text = peer.session:news()
         while level do
@@ -237,7 +229,7 @@ for _, way in ipairs(Peer.ways) do
       end
 
       it("are links that open, alarms, links and locks that are lost, in their order, each told once", function ()
-        local peer = Peer.new(way, { url = "amqp://me:secret@broker.example:5673" })
+        peer = Peer.new(way, { url = "amqp://me:secret@broker.example:5673" })
         peer.holder:handshake()
         peer.prober:handshake()
         peer:acquire("images")
@@ -249,32 +241,31 @@ for _, way in ipairs(Peer.ways) do
           "warning: the broker has an alarm and reads no publishers",
           'warning: "images-1-B" was lost: timed out',
           "warning: holder connection to broker.example:5673: timed out",
-        }, news(peer))
-        assert.same({}, news(peer))
+        }, news())
+        assert.same({}, news())
       end)
 
       it("are the latest sixteen when nobody asks for long", function ()
-        local peer = Peer.new(way)
+        peer = Peer.new(way)
         for _ = 1, 20 do
           peer.session:open()
           peer.holder:handshake()
           peer.holder:down("timed out")
         end
-        local list = news(peer)
+        local list = news()
         assert.equal(16, #list)
         assert.matches("timed out$", list[16])
       end)
 
       it("are none of a session that closes in order", function ()
-        local peer = open()
         local lock, claim = peer:acquire("images")
-        news(peer)
+        news()
         peer.session:close()
         peer.holder:deleted(claim.channel)
         peer.holder:send(GOODBYE)
         peer.prober:send(GOODBYE)
         assert.is_false(lock:held())
-        assert.same({}, news(peer))
+        assert.same({}, news())
       end)
     end)
   end)
