@@ -105,4 +105,4 @@ if failed == 0 then
 else
   say("prove-cluster: FAILED, %d %s", failed, failed == 1 and "time" or "times")
 end
-os.exit(failed == 0)
+os.exit(failed == 0 and 0 or 1)

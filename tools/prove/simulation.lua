@@ -106,4 +106,5 @@ end
 stories.hurry()
 local list = chosen()
 if SEED and #list > 1 then settings.refuse "SEED needs a STORY, too" end
-os.exit(SEED and show(list[1], SEED) or not SEED and prove(list), true)
+local is_well = SEED and show(list[1], SEED) or not SEED and prove(list)
+os.exit(is_well and 0 or 1, true) -- Lua 5.1 takes a number only
