@@ -11,9 +11,13 @@
  *
  * An al_bell is one caller's place at the bell, from the beginning of its acquire to the end of its lock. It is a
  * consumer (consumer.h has its states): the broker serves waiters by priority, in their order. A holder that got its
- * slot with a token keeps the token unacknowledged: if its process dies, the broker gives the token to the next
- * waiter. A holder without a token cancels its consumer, because it must not take a token that could wake a waiter.
- * It rings when it leaves.
+ * slot with a token keeps the token unacknowledged: if its process dies, or when it leaves, the token goes back to the
+ * bell, and the broker gives it to the next waiter. A holder without a token cancels its consumer, because it must not
+ * take a token that could wake a waiter. It rings when it leaves.
+ *
+ * There is one exception. At a bell that waiters make, a token exists only when a holder rings. A holder without one
+ * that is told that others wait (AL_TYPE_WAITING) would wake nobody if its process died. So it subscribes before all
+ * waiters, rings, and receives that token itself (`keeps`).
  *
  * A bell that cancels its consumers, or closes their channel, may have been replaced by another bell: each waiter
  * then subscribes again. A bell that refuses the consume counts as missing. A token that led to no slot is thrown
@@ -24,11 +28,12 @@
  *
  *   PREPARED     the bell exists by now: notes whether anybody consumed from it before (`is_first`)
  *   SUBSCRIBED   if its caller got the slot meanwhile (`stays`): asks whether a token lies ready. A waiter at a bell
- *                that waiters make is stepped: it searches once more
+ *                that waiters make is stepped (its step function is called): it searches once more, as no holder could
+ *                ring before the bell existed
  *   RECEIVED     the waiter is stepped: it searches with the token
- *   EMPTY        no token lay ready. A caller that keeps the lock for waiters (`keeps`) rings, and receives that token
- *                itself; another caller cancels its consumer
- *   ENDED        if the caller keeps the lock for waiters, and has not left: subscribes again, before all waiters
+ *   EMPTY        no token lay ready. With `keeps` it rings, and receives that token itself; otherwise it cancels its
+ *                consumer
+ *   ENDED        with `keeps`, and if the caller has not left: subscribes again, before all waiters
  *   CANCELLED    the waiter is stepped: it searches, and subscribes again
  *   CLOSED       notes whether the bell is missing, and whether the waiters are owed a token or a ring; the waiter is
  *                stepped
@@ -50,9 +55,9 @@ typedef struct al_bell {
   bool is_first;
   /* no bell has this name, or we may not consume from it, or it does not answer; set by bell.c */
   bool is_missing;
-  bool owes;     /* we owe the waiters a token or a ring: as far as is known there is a bell */
-  bool stays;    /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
-  bool keeps;    /* its caller holds what others wait for: it takes a token, before them, or rings for one */
+  bool owes;  /* as far as is known there is a bell: when we leave, a token must go back to it, or we ring */
+  bool stays; /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
+  bool keeps; /* its caller holds what others wait for: it takes a token, before them, or rings for one */
   bool has_left; /* it is freed as soon as nothing can arrive any more */
 } al_bell;
 
