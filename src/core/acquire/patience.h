@@ -4,17 +4,20 @@
  * Patience at the doorbell, the queue whose messages, the tokens, wake waiters (bell.h): how long a waiter leaves a
  * free slot to others, and how long it believes a token in hand. This file only decides; it sends nothing.
  *
- * A slot that a caller without a token finds free may be meant for another waiter, whose token is on its way or who
- * is claiming already. A slot that is handed on all the time is free again and again for some milliseconds. So a
- * caller without a token takes a slot only after it was seen free for longer than a hand-over takes. The same goes
- * for a token that did not lead to a slot at once: most likely it is one too many, and a slot taken with it would be
- * another waiter's.
+ * This is asked where an acquire has to leave a free slot to others at all: by a waiter, and by a caller that is fair
+ * (found_free in acquire.c). Other callers claim what is free.
+ *
+ * A slot that is found free without a token in hand may be meant for another waiter, whose token is on its way or who
+ * is claiming already. A slot that is handed on all the time is free again and again for some milliseconds. So without
+ * a token a slot is taken only after it was seen free for longer than a hand-over takes. The same goes for a token
+ * that did not lead to a slot at once: most likely it is one too many, and a slot taken with it would be another
+ * waiter's.
  *
  * A token may arrive before its slot is free, as a dead client's messages go back before its queues go: some
  * milliseconds before, and up to a second if the client held hundreds of queues. So a waiter with a token searches in
  * quick succession for two seconds, or for the time of the option `poll` if that is less. Then the token is thrown
- * away. If one token was too many, more may be: each token that follows at once gets one search, begun with the token
- * in hand.
+ * away. If one token was too many, more may be: a token that arrives within 100 ms of that is believed for one search
+ * only, the first that begins with this token in hand. If that search finds nothing, this token is thrown away, too.
  *
  * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
  * one at once: callers that do not wait would otherwise keep it waiting for ever. */
@@ -25,7 +28,7 @@
 #include "core/base/backoff.h"
 
 typedef struct al_patience {
-  bool fair;
+  bool fair; /* the option of acquire: leaves a free slot to others for longer at first */
   int64_t poll;
   int sightings;         /* searches in a row that found a slot which was left to others */
   int slighted;          /* how often the next search found such a slot taken */
