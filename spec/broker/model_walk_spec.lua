@@ -20,7 +20,7 @@ local function tell(seed, trace, what)
   error(("AMQPLOCKS_WALK=%d: %s\n%s"):format(seed, what, table.concat(trace, "\n", math.max(1, #trace - SHOWN))), 0)
 end
 
-local function differ(model, real) return ("the model:\n%s\nthe broker:\n%s"):format(model, real) end
+local function differ(model, real) return ("the model:\n%s\nthe broker:\n%s"):format(model, tostring(real)) end
 
 -- One step of both. Throws what is different.
 local function step(broker, model, real, trace)
