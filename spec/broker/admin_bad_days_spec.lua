@@ -12,7 +12,7 @@ local scene = require "spec.broker.facts.scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local operated_it, operated_describe = scene.operated and it or pending, scene.operated and describe or pending
+local operated_it, operated_describe = broker.operated_it(it, pending), broker.operated_it(describe, pending)
 
 local function new_relay()
   local between = relay.new()
@@ -363,7 +363,7 @@ describe("administering", function ()
       return connect(url):admin(name)
     end
 
-    if scene.operated then
+    if broker.suite then
       setup(function ()
         user = client.unique("user")
         url = broker.suite:add_user(user)
@@ -678,7 +678,7 @@ describe("administering", function ()
     end)
   end
 
-  if scene.operated then
+  if broker.suite then
     it("leaves nothing behind", function ()
       broker.suite:assert_none "bad-days."
     end)

@@ -10,7 +10,6 @@ local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local loops = require "spec.support.loops"
 local permits = require "spec.broker.token_scene"
-local scene = require "spec.broker.facts.scene"
 local lua53 = require "spec.support.lua53"
 local stage = require "spec.support.stage"
 local process = require "spec.support.process"
@@ -38,16 +37,16 @@ local MESSAGES = {
 local user = client.unique("stranger")
 
 setup(function()
-  if not scene.operated then return end
+  if not broker.suite then return end
   broker.suite:add_user(user, "^$", "^amq\\.default$", "^$")
 end)
 
 teardown(function()
-  if scene.operated then broker.suite:delete_user(user) end
+  if broker.suite then broker.suite:delete_user(user) end
 end)
 
 local function stranger()
-  return stage.client(nil, scene.operated and { user = user, password = "password" } or nil)
+  return stage.client(nil, broker.suite and { user = user, password = "password" } or nil)
 end
 
 -- Publishes a message of each kind, and waits until the broker has taken it.

@@ -7,7 +7,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 
-local operated_describe = scene.operated and describe or pending
+local operated_describe = broker.operated_it(describe, pending)
 
 operated_describe("the guide's permissions", function()
   local name, conns, notes

@@ -7,7 +7,7 @@ local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
-local operated_it = scene.operated and it or pending
+local operated_it = broker.operated_it(it, pending)
 
 -- A channel, a queue held on it, and a function to call under an alarm: it publishes until the broker says "blocked".
 local function blocked_publisher()

@@ -7,22 +7,15 @@ local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
-local operated_it = scene.operated and it or pending
+local operated_it = broker.operated_it(it, pending)
 
 local TEN_YEARS = 315360000000 -- in milliseconds
-
--- Whether a connection's broker is of this version or a later one.
-local function since(connection, major, minor)
-  local its_major, its_minor = connection.server.version:match("^(%d+)%.(%d+)")
-  its_major, its_minor = tonumber(its_major), tonumber(its_minor)
-  return its_major > major or its_major == major and its_minor >= minor
-end
 
 -- A queue for permits. From 4.0 a quorum queue drops a message that came back too often, unless told otherwise; before,
 -- it may not be told (below).
 local function queue_of(queue_type, arguments)
   local all = { ["x-queue-type"] = queue_type }
-  if queue_type == "quorum" and since(scene.connect(), 4, 0) then all["x-delivery-limit"] = -1 end
+  if queue_type == "quorum" and scene.connect():since(4, 0) then all["x-delivery-limit"] = -1 end
   for name, value in pairs(arguments or {}) do all[name] = value end
   return scene.queue{ durable = true, arguments = all }
 end
@@ -302,7 +295,7 @@ describe("the limits of a queue of permits", function ()
     local consumed, refusal = channel:call{
       method = "basic.consume", queue = queue, arguments = { ["x-consumer-timeout"] = TEN_YEARS },
     }
-    if since(connection, 4, 3) then
+    if connection:since(4, 3) then
       assert.equal(406, why_not.code)
       assert.equal(406, refusal.code)
       assert.same({ 60, 20 }, { refusal.class_id, refusal.method_id })
@@ -324,7 +317,7 @@ describe("the limits of a queue of permits", function ()
 
   operated_it("on quorum queues: a permit is lost by and by without -1, from 4.0; at once with it, before", function ()
     local connection, arguments = scene.connect(), { ["x-queue-type"] = "quorum" }
-    local limit = not since(connection, 4, 0) and -1 or nil
+    local limit = not connection:since(4, 0) and -1 or nil
     arguments["x-delivery-limit"] = limit
     local queue = fill(scene.queue{ durable = true, arguments = arguments }, 1)
     for _ = 1, limit and 1 or 21 do
@@ -373,7 +366,7 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
   end
 
   operated_it("is the next one's, up to 4.2: its channel is closed with 406", function ()
-    if since(scene.connect(), 4, 3) then pending "of brokers before 4.3" end
+    if scene.connect():since(4, 3) then pending "of brokers before 4.3" end
     impatient()
     for _, queue_type in ipairs{ "classic", "quorum" } do
       local holder, waiter = pair(queue_type)
@@ -383,7 +376,7 @@ describe("a permit that is held for longer than the broker's consumer timeout", 
   end)
 
   operated_it("is the next one's, from 4.3 if quorum: its consumer is cancelled, or the channel closed", function ()
-    if not since(scene.connect(), 4, 3) then pending "of brokers from 4.3" end
+    if not scene.connect():since(4, 3) then pending "of brokers from 4.3" end
     impatient()
     local patient, _, queue = pair "classic"  -- for which there is no such timeout any more
     local holder, waiter = pair "quorum"

@@ -8,7 +8,7 @@ local client = require "spec.support.client"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
-local operated_it = scene.operated and it or pending
+local operated_it = broker.operated_it(it, pending)
 
 -- Looks at a door: for what is not there, delete-ok; for what is somebody's own, 405.
 local function look(door)

@@ -6,7 +6,7 @@ local broker = require "spec.support.broker"
 local scene = require "spec.broker.facts.scene"
 local until_true = require "spec.support.until"
 
-local operated_it = scene.operated and it or pending
+local operated_it = broker.operated_it(it, pending)
 
 -- "present" if a mandatory publish is routed, "absent" if it is returned, "unavailable" if one it goes to is dying.
 local function routed(channel, exchange, key)

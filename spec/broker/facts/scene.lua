@@ -119,7 +119,4 @@ function scene.ring(bell)
   assert(scene.publish(channel, { routing_key = bell, properties = { delivery_mode = 2 } }) == "basic.ack")
 end
 
---- Whether there is an operator: a broker that was not started by the suite has none.
-scene.operated = os.getenv "BROKER_DIR" ~= nil
-
 return scene
