@@ -14,12 +14,7 @@ local stage = require "spec.support.stage"
 
 local operated_it = broker.operated_it(it, pending)
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
+local function read(path) return assert(process.contents(path)) end
 
 local function programs(path)
   local all, section = {}, nil
@@ -33,14 +28,9 @@ local function programs(path)
   return all
 end
 
--- Runs a program in another process; gives what it printed.
+-- Runs a program in another process, which must end well; returns its output.
 local function run(program)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(program)
-  file:close()
-  local fine, output = pcall(process.shell, os.getenv "LUA" or "lua5.4", path)
-  os.remove(path)
+  local output, fine = process.run_lua(program)
   assert.is_true(fine, output)
   return output
 end

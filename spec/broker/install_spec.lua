@@ -154,14 +154,6 @@ describe("the module", function ()
     process.shell("chmod", "+x", path)
   end
 
-  local function contents(path)
-    local file = io.open(path)
-    if not file then return nil end
-    local text = file:read "*a"
-    file:close()
-    return text
-  end
-
   -- A system on which no package is installed and pkg-config finds nothing; its apt-get only notes what it is called
   -- with. Gives the environment for run().
   local function bare_system()
@@ -186,8 +178,8 @@ describe("the module", function ()
       local said = make_fails(goal, bare_system())
       assert.matches("\n  rabbitmq%-c %(", said)
       assert.matches("\n`make deps[^\n]*` installs it, by: apt%-get install [^\n]*librabbitmq%-dev", said)
-      assert.is_nil(contents(place .. "/called"))
-      assert.is_nil(contents(place .. "/none"))
+      assert.is_nil(process.contents(place .. "/called"))
+      assert.is_nil(process.contents(place .. "/none"))
       assert.not_matches("export", said)
     end)
   end
@@ -207,13 +199,13 @@ describe("the module", function ()
   it("installs packages by make deps, those for building unless it is told what else they are for", function ()
     local environment = bare_system()
     run("/bare", "make deps", environment)
-    local called = contents(place .. "/called")
+    local called = process.contents(place .. "/called")
     assert.matches("apt%-get install [^\n]*librabbitmq%-dev", called)
     assert.matches("liblua5%.4%-dev", called)
     assert.not_matches("rabbitmq%-server", called)
     process.shell("rm", place .. "/called")
     run("/bare", "make deps FOR=lib", environment)
-    assert.not_matches("lua", contents(place .. "/called"))
+    assert.not_matches("lua", process.contents(place .. "/called"))
     local said = make_fails("deps FOR=tset", environment)
     assert.matches("FOR=tset: ", said)
   end)
@@ -229,7 +221,7 @@ describe("the module", function ()
     local set = ("CC=%s/cc AR=%s/ar CPPFLAGS='-D_FORTIFY_SOURCE=2 -Wdate-time' CFLAGS='-O0 -fstack-protector-strong' "
       .. "LDFLAGS='-Wl,-z,relro -Wl,-z,now'"):format(tools, tools)
     run("/bare", ("make LUA=%s all lib"):format(LUA), set)
-    local calls, compiled, linked = contents(place .. "/calls"), 0, 0
+    local calls, compiled, linked = process.contents(place .. "/calls"), 0, 0
     for call in calls:gmatch "cc ([^\n]*)\n" do
       if call:find(" -c ", 1, true) then
         compiled = compiled + 1
@@ -246,7 +238,7 @@ describe("the module", function ()
     process.shell("rm", place .. "/calls")
     run("/bare", ("make -B LUA=%s build/%s/objects/core/base/code.o %s"):format(LUA, LUA, set))
     assert.matches("%-O0 %-fstack%-protector%-strong [^\n]*%-D_FORTIFY_SOURCE=2 %-Wdate%-time [^\n]*%-c ",
-      contents(place .. "/calls"))
+      process.contents(place .. "/calls"))
   end)
 
   it("goes below DESTDIR where LIBDIR, LUA_LDIR and LUA_CDIR say, in the environment or as arguments", function ()
@@ -257,8 +249,8 @@ describe("the module", function ()
     assert.same({ usr .. "/share/modules/amqplocks/init.lua", lib .. "/amqplocks/core.so" },
       program(usr .. "/share/modules/?.lua;" .. usr .. "/share/modules/?/init.lua", lib .. "/?.so"))
     make "install DESTDIR='../staged here' LUA_CDIR=/opt/c LUA_LDIR=/opt/lua"
-    assert.is_string(contents(place .. "/staged here/opt/c/amqplocks/core.so"))
-    assert.is_string(contents(place .. "/staged here/opt/lua/amqplocks/init.lua"))
+    assert.is_string(process.contents(place .. "/staged here/opt/c/amqplocks/core.so"))
+    assert.is_string(process.contents(place .. "/staged here/opt/lua/amqplocks/init.lua"))
   end)
 
   -- ---- going away again ----

@@ -16,12 +16,7 @@ end)
 teardown(program.remove)
 teardown(stage.check)
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
+local function read(path) return assert(process.contents(path)) end
 
 -- The names of the functions that the header declares, in order.
 local function declared()

@@ -65,12 +65,7 @@ teardown(stage.check)
 
 -- ---- the example ----------------------------------------------------------------------------------------------------
 
-local function contents(path)
-  local file = assert(io.open(path))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
+local function contents(path) return assert(process.contents(path)) end
 
 local example = contents "examples/openresty/nginx.conf"
 local checkout = process.shell("pwd"):match "%S+"

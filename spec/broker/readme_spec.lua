@@ -15,28 +15,12 @@ local values = require "spec.support.programs.values"
 local operated_describe = broker.suite and describe or pending
 local load_text = loadstring or load
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read "*a"
-  file:close()
-  return text
-end
+local function read(path) return assert(process.contents(path)) end
 
 local function lua_blocks(path)
   local blocks = {}
   for block in read(path):gmatch "```lua\n(.-)```" do blocks[#blocks + 1] = block end
   return blocks
-end
-
--- Runs a program in another process; its output, and whether it ended well.
-local function run(program)
-  local path = os.tmpname()
-  local file = assert(io.open(path, "w"))
-  file:write(program)
-  file:close()
-  local fine, output = pcall(process.shell, os.getenv "LUA" or "lua5.4", path)
-  os.remove(path)
-  return output, fine
 end
 
 describe("the README", function()
@@ -82,7 +66,7 @@ describe("the README", function()
       local images = conn:semaphore("images")
     ]])
     local after = "\nlocal last = assert(images:try_acquire()) print(last.slot) conn:close()"
-    local output, fine = run(before .. shown .. after)
+    local output, fine = process.run_lua(before .. shown .. after)
     assert.is_true(fine, output)
     assert.equal("1\n", output)
   end)
@@ -92,7 +76,7 @@ describe("the README", function()
       local amqplocks = require "amqplocks"
       local conn = assert(amqplocks.connect())
     ]])
-    local output, fine = run(before .. blocks[3] .. "\nprint(lock.kind, lock:held()) conn:close()")
+    local output, fine = process.run_lua(before .. blocks[3] .. "\nprint(lock.kind, lock:held()) conn:close()")
     assert.is_true(fine, output)
     assert.matches("^alone with the database\nreading, beside others\nwriting, alone\n" ..
       "sending, beside at most one other\nread\tfalse", output)
@@ -110,7 +94,7 @@ describe("the README", function()
   end
 
   cqueues_it("points at coroutines of an event loop that work", function()
-    local output, fine = run(read(pointed_at "examples/cqueues/first.lua"))
+    local output, fine = process.run_lua(read(pointed_at "examples/cqueues/first.lua"))
     assert.is_true(fine, output)
     local lines = {}
     for line in output:gmatch "[^\n]+" do table.insert(lines, line) end

@@ -32,10 +32,11 @@ process.LAUNCH = [[for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ "$fd" -le 2 ] || 
 
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
 
-local function contents(path)
-  local file = io.open(path)
-  if not file then return nil end
-  local text = file:read("*a")
+--- All of a file, or nil and the reason why it cannot be read.
+function process.contents(path)
+  local file, reason = io.open(path)
+  if not file then return nil, reason end
+  local text = file:read "*a"
   file:close()
   return text
 end
@@ -43,14 +44,14 @@ end
 -- State letter and start time. The start time distinguishes a process from a later one of the same number. nil: there
 -- is no such process.
 local function stat(pid)
-  local text = contents("/proc/" .. pid .. "/stat")
+  local text = process.contents("/proc/" .. pid .. "/stat")
   local fields = {}
   for field in (text and text:match("^.*%) (.*)$") or ""):gmatch("%S+") do table.insert(fields, field) end
   return fields[1], fields[20]
 end
 
 --- This process's own id.
-function process.id() return tonumber(contents("/proc/self/stat"):match("^%d+")) end
+function process.id() return tonumber(process.contents("/proc/self/stat"):match("^%d+")) end
 
 --- Starts one. `environment`: a table of variables to set for it.
 function process.start(environment)
@@ -165,6 +166,17 @@ function process.shell(...)
   pipe:close()
   if status ~= "0" then error(output, 2) end
   return output
+end
+
+--- Runs a Lua program, by its text; returns its output, and whether it ended well.
+function process.run_lua(text)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+  local fine, output = pcall(process.shell, os.getenv "LUA" or "lua5.4", path)
+  os.remove(path)
+  return output, fine
 end
 
 --- Creates an empty directory; the caller removes it.

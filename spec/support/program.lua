@@ -32,13 +32,6 @@ program.sanitized = os.getenv "SANITIZE_REPORTS" ~= nil and os.getenv "SANITIZE_
 
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
 
-local function contents(path)
-  local file = io.open(path)
-  local text = file and file:read "*a"
-  if file then file:close() end
-  return text
-end
-
 --- A directory for a spec's files, until program.remove().
 function program.place()
   place = place or process.directory()
@@ -95,16 +88,16 @@ function program.start(environment, path, ...)
   local begin = quoted("echo $$ >" .. base .. '.pid; exec "$@"')
   local command = "{ cd %s.empty; bash -c %s launch sh -c %s sh %s >%s.log 2>&1 </dev/null; echo $? >%s.status; } &"
   os.execute(command:format(base, quoted(process.LAUNCH), begin, table.concat(words, " "), base, base))
-  self.pid = until_true(function() return (contents(self.base .. ".pid") or ""):match "^(%d+)\n" end, 20)
+  self.pid = until_true(function() return (process.contents(self.base .. ".pid") or ""):match "^(%d+)\n" end, 20)
   table.insert(running, self)
   return self
 end
 
 --- Its output so far.
-function program:output() return contents(self.base .. ".log") or "" end
+function program:output() return process.contents(self.base .. ".log") or "" end
 
 --- Its exit status, or 128 plus the signal that ended it; nil while it runs.
-function program:status() return tonumber((contents(self.base .. ".status") or ""):match "^(%d+)\n") end
+function program:status() return tonumber((process.contents(self.base .. ".status") or ""):match "^(%d+)\n") end
 
 function program:signal(name)
   if not self:status() then os.execute(("kill -s %s %s 2>/dev/null"):format(name, self.pid)) end

@@ -4,6 +4,7 @@
 -- Acquiring with contention: lost races, waiting, locks of the caller's own session, squatters.
 
 local Peer = require "spec.support.peer"
+local scene = require "spec.unit.locks.semaphore_scene"
 
 local ONE, ONE_HELD = { "images-1-A" }, { "images-1-A", "images-1-B" }
 local TWO_HELD = { "images-1-A", "images-1-B", "images-2-A", "images-2-B" }
@@ -12,13 +13,7 @@ for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
-    -- An acquire, with these options, that has looked once, and seen these queues. Returns peer, op.
-    local function searches(seen, ...)
-      local peer = open()
-      local op = peer:semaphore("images"):acquire(...)
-      peer.prober:look(seen)
-      return peer, op
-    end
+    local function searches(seen, ...) return scene.searches(way, seen, ...) end
 
     -- What is seen of slots that are free, but for those in `held`.
     local function row(slots, held)

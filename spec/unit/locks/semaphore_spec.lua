@@ -5,6 +5,7 @@
 -- and waiting.
 
 local Peer = require "spec.support.peer"
+local scene = require "spec.unit.locks.semaphore_scene"
 
 local unpack = table.unpack or unpack
 
@@ -74,13 +75,7 @@ for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
 
-    -- An acquire, with these options, that has looked once, and seen these queues. Returns peer, op.
-    local function searches(seen, ...)
-      local peer = open()
-      local op = peer:semaphore("images"):acquire(...)
-      peer.prober:look(seen)
-      return peer, op
-    end
+    local function searches(seen, ...) return scene.searches(way, seen, ...) end
 
     -- The claim of a slot is granted; the operation then has it.
     local function gets(peer, op, slot)
