@@ -50,7 +50,7 @@ local function others(inside, pid)
   return #list, table.concat(list, ", ")
 end
 
--- Who is inside now, by what it said last: "read" or "write".
+-- Notes that a process is inside to "read" or to "write", and checks that it may be there beside the others.
 local function enter(inside, what, pid, number)
   local count, list = others(inside, pid)
   for other, kind in pairs(inside) do
@@ -61,7 +61,7 @@ local function enter(inside, what, pid, number)
   return count + 1
 end
 
---- The seat of whoever wrote the last line; most likely it is inside, if it came in by that.
+--- The seat of the process that wrote the last line. If that line says that it came in, it is most likely inside.
 function witness:last()
   local file = assert(io.open(self.path))
   file:seek("end", -math.min(file:seek "end", 200))

@@ -3,8 +3,7 @@
 
 --- The frames of spec/support/frames.lua for the model broker, which reads and writes hundreds of thousands a second.
 -- Each method has a generated function instead of a loop over its fields. Misspelt fields are not detected.
--- spec/sim/codec_spec.lua checks that it equals frames.lua. It exists for speed alone: a queue.declare is encoded in
--- six tenths of the time, and decoded in six tenths (Lua 5.4) or two tenths (LuaJIT).
+-- spec/sim/codec_spec.lua checks that it equals frames.lua. It exists for speed alone (docs/design-changes.md).
 local frames = require "spec.support.frames"
 
 local byte, char, sub, floor = string.byte, string.char, string.sub, math.floor
