@@ -102,7 +102,7 @@ function process:finish(seconds)
     if err == "closed" then until_true(function() return not self:alive() end) end
     error(("the second process %s: %s"):format(err == "closed" and "ended" or "gave no answer", self:output()), 2)
   end
-  return values.unpack(results)
+  return values.unpack(results, 1, results.n)
 end
 
 --- Runs code in the process, and returns its results.
