@@ -10,8 +10,8 @@ local failing_close = require "spec.support.failing_close"
 local rwlock_scene = require "spec.unit.locks.rwlock_scene"
 local losses = require "amqplocks.waiting.losses"
 local protected = require "amqplocks.compat.pcall"
+local values = require "spec.support.programs.values"
 
-local unpack = table.unpack or unpack
 local closing_it = coroutine.close and it or pending
 
 -- A coroutine, at the point where it yields for the first time. It must yield `said`.
@@ -542,9 +542,9 @@ describe("the pcall that may be yielded across", function()
   local function in_coroutine(fn, ...)
     local thread = coroutine.create(fn)
     local results
-    repeat results = { coroutine.resume(thread, ...) } until coroutine.status(thread) == "dead"
+    repeat results = values.pack(coroutine.resume(thread, ...)) until coroutine.status(thread) == "dead"
     assert.is_true(results[1], results[2])
-    return unpack(results, 2)
+    return values.unpack(results, 2, results.n)
   end
 
   it("gives results and errors as they are, in a coroutine and outside", function()

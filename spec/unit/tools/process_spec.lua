@@ -9,8 +9,7 @@ after_each(process.clear)
 describe("a second process", function()
   it("returns as many results as its code, also where some are nil", function()
     local other = process.start()
-    for _, values in ipairs { "true, nil", "nil, false", "nil, nil", "nil, nil, 3, nil" } do
-      local count = select("#", (values:gsub("[^,]", "")):byte(1, -1)) + 1
+    for values, count in pairs { ["true, nil"] = 2, ["nil, false"] = 2, ["nil, nil"] = 2, ["nil, nil, 3, nil"] = 4 } do
       assert.equal(count, select("#", other:run("return " .. values)), values)
     end
     assert.same({ nil, false }, { other:run "return nil, false" })
