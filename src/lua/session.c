@@ -247,6 +247,7 @@ static int session_pause(lua_State *L) {
 static const luaL_Reg methods[] = {{"open", session_open},
                                    {"close", session_close},
                                    {"abort", session_abort},
+                                   {"drop", session_abort},
                                    {"wait", session_wait},
                                    {"name", session_name},
                                    {"news", session_news},

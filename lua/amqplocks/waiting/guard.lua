@@ -8,15 +8,13 @@ local pcall = require("amqplocks.compat.pcall").pcall
 
 local guard = {}
 
--- Closes a value that has __close.
-local function close(value) getmetatable(value).__close(value) end
-
---- Protects a call that may wait: calls fn(driver, value, ...), closes `value`, and lets the driver send what that has
--- queued. Returns true and the first three results, or false and the error.
+--- Protects a call that may wait: calls fn(driver, value, ...), drops `value`, and lets the driver send what that has
+-- queued. Returns true and the first three results, or false and the error. `value` has a method `drop`, which is its
+-- __close, too: getmetatable may need memory, which there may be none of.
 function guard.call(fn, driver, value, ...)
   -- Named results: passing on any number of them takes memory, and without memory a result would have no owner.
   local fine, first, second, third = pcall(fn, driver, value, ...)
-  close(value)
+  value:drop()
   if driver.mind then pcall(driver.mind) end -- an error here was raised before
   return fine, first, second, third
 end
