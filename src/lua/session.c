@@ -244,20 +244,13 @@ static int session_pause(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg methods[] = {{"open", session_open},
-                                   {"close", session_close},
-                                   {"abort", session_abort},
-                                   {"drop", session_abort},
-                                   {"wait", session_wait},
-                                   {"name", session_name},
-                                   {"news", session_news},
-                                   {"is_tls", session_is_tls},
-                                   {"state", session_state},
-                                   {"alerts", session_alerts},
-                                   {"pollfd", session_pollfd},
-                                   {"timeout", session_timeout},
-                                   {"pause", session_pause},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {{"open", session_open},     {"close", session_close},
+                                   {"abort", session_abort},   {"drop", session_abort},
+                                   {"wait", session_wait},     {"name", session_name},
+                                   {"news", session_news},     {"is_tls", session_is_tls},
+                                   {"state", session_state},   {"alerts", session_alerts},
+                                   {"pollfd", session_pollfd}, {"timeout", session_timeout},
+                                   {"pause", session_pause},   {NULL, NULL}};
 
 void al_lua_open_session(lua_State *L) {
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);
