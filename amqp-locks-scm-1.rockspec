@@ -66,6 +66,7 @@ build = {
         "src/core/queue/fill.c",
         "src/core/queue/inspect.c",
         "src/core/session/claim.c",
+        "src/core/session/fencer.c",
         "src/core/session/loop.c",
         "src/core/session/message.c",
         "src/core/session/op.c",

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/backoff.h"
+#include "core/session/fencer.h"
 #include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
@@ -45,7 +46,9 @@ static bool list_nodes(al_session *session, usage usage, const al_settings *all,
   if (count == 1 && !usage.rotates) return true;
   if (!al_session_list_nodes(session, all, count, usage.is_shuffled)) return false;
   al_link_rotate(&session->holder, usage.rotates, usage.is_addressed);
-  if (al_session_owns_prober(session)) al_link_rotate(session->prober, usage.rotates, false);
+  al_link *links[AL_LINKS_MOST];
+  int links_count = al_session_links(session, links);
+  for (int i = 1; i < links_count; i++) al_link_rotate(links[i], usage.rotates, false);
   return true;
 }
 
@@ -209,8 +212,10 @@ static int session_name(lua_State *L) {
 
 /* session:state("holder") -> "idle" … "down", wanted (boolean) */
 al_link *al_lua_check_link(lua_State *L, al_session *session, int index) {
-  static const char *const names[] = {"holder", "prober", NULL};
-  return luaL_checkoption(L, index, NULL, names) == 0 ? &session->holder : session->prober;
+  static const char *const names[] = {"holder", "prober", "fence", "maker", NULL};
+  al_link *const links[] = {&session->holder, session->prober, &session->fencer->fence,
+                            &session->fencer->maker};
+  return links[luaL_checkoption(L, index, NULL, names)];
 }
 
 static int session_state(lua_State *L) {

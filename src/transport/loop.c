@@ -51,11 +51,13 @@ al_session *al_loop_new(const al_settings *settings, al_session *lender) {
 /* When the loop may connect this link. */
 static int64_t due(const al_link *link) { return link->wanted ? link->due_at : AL_NEVER; }
 
-static int64_t wake(const al_session *session, const al_op *op) {
+static int64_t wake(al_session *session, const al_op *op) {
   if (!op) return al_session_wake(session);
-  int64_t holder = due(&session->holder), prober = due(session->prober), wake = al_op_wake(op);
-  if (holder > session->now && holder < wake) wake = holder;
-  if (prober > session->now && prober < wake) wake = prober;
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links);
+  int64_t wake = al_op_wake(op);
+  for (int i = 0; i < count; i++)
+    if (due(links[i]) > session->now && due(links[i]) < wake) wake = due(links[i]);
   return wake;
 }
 

@@ -43,7 +43,7 @@ struct al_transport {
   int64_t owner_seen; /* when the owner, not the keeper, last had the turn */
 };
 
-static int watch_links(const al_session *session, struct pollfd links[2]);
+static int watch_links(al_session *session, struct pollfd watched[AL_LINKS_MOST]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
@@ -214,7 +214,7 @@ static al_port *connect_checked(al_session *session, const al_link *link, int64_
   return NULL;
 }
 
-/* Connecting blocks, so the turn is not held meanwhile: the other link may carry locks. No other thread attaches a
+/* Connecting blocks, so the turn is not held meanwhile: another link may carry locks. No other thread attaches a
  * connection, or changes the node of a link without a connection. */
 static void connect_due(al_session *session, al_link *link) {
   al_code code;
@@ -248,13 +248,15 @@ static int watch(const al_link *link, struct pollfd *one) {
   return one->fd >= 0;
 }
 
-static int watch_links(const al_session *session, struct pollfd links[2]) {
-  int count = watch(&session->holder, &links[0]);
-  return count + watch(session->prober, &links[count]);
+static int watch_links(al_session *session, struct pollfd watched[AL_LINKS_MOST]) {
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links), watched_count = 0;
+  for (int i = 0; i < count; i++) watched_count += watch(links[i], &watched[watched_count]);
+  return watched_count;
 }
 
 static void poll_links(al_session *session) {
-  struct pollfd all[2];
+  struct pollfd all[AL_LINKS_MOST];
   int count = watch_links(session, all);
   int64_t left = al_session_wake(session) - al_system_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
@@ -274,11 +276,19 @@ void al_native_touch(al_session *session) {
   pump(session);
 }
 
+static bool is_any_due(al_session *session) {
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links);
+  for (int i = 0; i < count; i++)
+    if (al_link_is_due(links[i])) return true;
+  return false;
+}
+
 static void wait_a_while(al_session *session, const al_op *op) {
   AL_TURN(session);
   bool has_waited = op->waits_since != AL_NEVER;
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
-  if (op->done || al_link_is_due(&session->holder) || al_link_is_due(session->prober)) return;
+  if (op->done || is_any_due(session)) return;
   if (!has_waited && op->waits_since != AL_NEVER)
     return; /* it has just begun to wait: the caller may want to report that first */
   poll_links(session);
@@ -315,8 +325,9 @@ void al_native_wait(al_session *session, al_op *op) {
     al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
     return;
   }
-  connect_due(session, &session->holder);
-  connect_due(session, session->prober);
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links);
+  for (int i = 0; i < count; i++) connect_due(session, links[i]);
   wait_a_while(session, op);
   mind_keeper(session);
 }

@@ -22,6 +22,9 @@ local function tell_soon(spawn, session, known)
   spawn(function() news.tell(driver) end)
 end
 
+-- The roles of a session's connections beside the holder's. They never carry a lock.
+local OTHERS = { "prober", "fence", "maker" }
+
 local function is_called(operation, begins) return operation:done() or begins and operation:waiting() end
 
 --- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code. `moved`, if
@@ -35,12 +38,12 @@ function loop.session(events, settings, moved)
   local known = setmetatable({}, { __mode = "v" })
   local room = waiting.new(events, is_called)
   local changes = 0
-  local holder, prober
+  local holder
+  local streams = {}
 
   local function mind()
     local _, at = session:wake()
-    holder:mind(at)
-    prober:mind(at)
+    for _, each in ipairs(streams) do each:mind(at) end
     if session:op_changes() ~= changes then
       changes = session:op_changes()
       room:call()
@@ -50,13 +53,13 @@ function loop.session(events, settings, moved)
   end
 
   holder = stream.new(events, session, "holder", settings, mind)
-  prober = stream.new(events, session, "prober", settings, mind)
+  streams[1] = holder
+  for _, role in ipairs(OTHERS) do table.insert(streams, stream.new(events, session, role, settings, mind)) end
 
   -- The collector calls this. It may already have collected the session.
   local function forget()
     session:abort()
-    holder:close()
-    prober:close()
+    for _, each in ipairs(streams) do each:close() end
   end
 
   local driver = {

@@ -8,6 +8,8 @@ local urls = require "amqplocks.urls"
 
 local native = {}
 
+local ROLES = { "holder", "prober", "fence", "maker" } -- of the connections of a session
+
 --- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code.
 function native.session(settings)
   local begun, problem, kind = urls.begin(settings)
@@ -18,8 +20,7 @@ function native.session(settings)
   local driver = {
     wait = function(operation)
       if ask then -- Lua calls the function, not C: C connects to the URL that it has
-        urls.renew(session, "holder", settings, ask)
-        urls.renew(session, "prober", settings, ask)
+        for _, role in ipairs(ROLES) do urls.renew(session, role, settings, ask) end
       end
       session:wait(operation)
     end,

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- One of the two connections of a session over bytes, on a socket of an event loop. The core tells when it needs one
+--- One of the connections of a session over bytes, on a socket of an event loop. The core tells when it needs one
 -- ("due"); this file opens, reads and writes it.
 --
 -- Most loops run it in two coroutines. One opens the connection, writes for all operations and serves the timers; the
@@ -16,7 +16,7 @@ local LONGEST = 1 -- seconds between checks of the time: releases by the collect
 local stream = {}
 stream.__index = stream
 
---- `loop` is the table of functions of a driver (docs/drivers.md). `role` is "holder" or "prober". `settings` may have
+--- `loop` is the table of functions of a driver (docs/drivers.md). `role` is "holder", "prober", "fence" or "maker". `settings` may have
 -- a function that returns the URL. The stream's coroutines call `moved()` whenever bytes of the broker, or the end of
 -- the connection, may have changed the session.
 function stream.new(loop, session, role, settings, moved)

@@ -54,9 +54,19 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
 
 bool al_session_owns_prober(const al_session *session) { return session->asks_by->owner == session; }
 
+int al_session_links(al_session *session, al_link *links[AL_LINKS_MOST]) {
+  links[0] = &session->holder;
+  if (!al_session_owns_prober(session)) return 1;
+  links[1] = session->prober;
+  links[2] = &session->fencer->fence;
+  links[3] = &session->fencer->maker;
+  return 4;
+}
+
 bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled) {
-  al_link *links[] = {&session->holder, al_session_owns_prober(session) ? session->prober : NULL};
-  for (int i = 0; i < 2 && links[i]; i++) {
+  al_link *links[AL_LINKS_MOST];
+  int links_count = al_session_links(session, links);
+  for (int i = 0; i < links_count; i++) {
     links[i]->is_shuffled = is_shuffled;
     if (!al_link_readdress(links[i], settings, count)) return false;
   }
@@ -86,8 +96,9 @@ void al_session_drop(al_session *session) {
 /* ---- pumped ----------------------------------------------------------------------------------------------------- */
 
 void al_session_excuse(al_session *session, int64_t pumped_at) {
-  al_heartbeat_excuse(&session->holder, pumped_at);
-  if (al_session_owns_prober(session)) al_heartbeat_excuse(session->prober, pumped_at);
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links);
+  for (int i = 0; i < count; i++) al_heartbeat_excuse(links[i], pumped_at);
 }
 
 void al_session_pump(al_session *session, int64_t now) {
@@ -114,7 +125,7 @@ int64_t al_session_deadline(const al_session *session) {
 
 int64_t al_session_wake(const al_session *session) {
   int64_t wake = al_connection_wake(&session->holder);
-  int64_t other = al_session_owns_prober(session) ? al_connection_wake(session->prober) : AL_NEVER;
+  int64_t other = al_session_owns_prober(session) ? al_prober_wake(session->asks_by) : AL_NEVER;
   if (other < wake) wake = other;
   if (session->cleanup_due < wake) wake = session->cleanup_due;
   for (const al_op *op = session->ops; op; op = op->next) {
@@ -149,13 +160,14 @@ static bool is_down(const al_link *link) {
 }
 
 static void closing_links(al_op *op) {
-  const al_session *session = op->session;
-  if (is_down(&session->holder) && (!al_session_owns_prober(session) || is_down(session->prober)))
-    al_op_finish(op);
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(op->session, links);
+  for (int i = 0; i < count; i++)
+    if (!is_down(links[i])) return;
+  al_op_finish(op);
 }
 
-static void close_prober(al_session *session, int64_t deadline) {
-  al_link *link = session->prober;
+static void close_link(al_link *link, int64_t deadline) {
   if (link->blocked) /* the broker would not read connection.close, and no lock is on this link */
     al_connection_abort(link, AL_CLOSED, "the connection was closed");
   else
@@ -170,8 +182,9 @@ static void closing_claims(al_op *op) {
     return;
   }
   op->step = closing_links;
-  al_connection_close(&session->holder, op->reply_by);
-  if (al_session_owns_prober(session)) close_prober(session, op->reply_by);
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links);
+  for (int i = 0; i < count; i++) close_link(links[i], op->reply_by);
   closing_links(op);
 }
 
@@ -198,13 +211,13 @@ al_op *al_session_close(al_session *session) {
 
 /* In a child process: the ports are its parent's. */
 static void leave_ports(al_session *session) {
-  al_port *holder = session->holder.port,
-          *prober = al_session_owns_prober(session) ? session->prober->port : NULL;
-  session->holder.port = NULL;
-  if (holder) holder->kind->close(holder);
-  if (!prober) return;
-  session->prober->port = NULL;
-  prober->kind->close(prober);
+  al_link *links[AL_LINKS_MOST];
+  int count = al_session_links(session, links);
+  for (int i = 0; i < count; i++) {
+    al_port *port = links[i]->port;
+    links[i]->port = NULL;
+    if (port) port->kind->close(port);
+  }
 }
 
 void al_session_abort(al_session *session) {

@@ -222,6 +222,7 @@ static void give_up_channel(al_prober *prober) {
 /* Reading the prober calls the steps of its users' operations. So the users' time must be set, too. */
 static void set_now(al_prober *prober, int64_t now) {
   prober->link.now = now;
+  al_fencer_set_now(&prober->fencer, now);
   for (al_session *user = prober->users; user; user = user->next_user) user->now = user->holder.now = now;
 }
 
@@ -234,8 +235,8 @@ static void tell_time(void *watcher) {
 static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
   if (prober->owner) al_session_note_change(prober->owner, link, change);
-  if (link->blocked) give_up(prober, PASSIVELY, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
-  if (al_link_is_open(link) && !prober->channel) {
+  if (prober->link.blocked) give_up(prober, PASSIVELY, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
+  if (link == &prober->link && al_link_is_open(link) && !prober->channel) {
     prober->denied = false;
     prober->silenced = 0;
   }
@@ -254,6 +255,7 @@ al_prober *al_prober_new(al_session *owner, uint64_t seed) {
   prober->link.changed = link_changed;
   prober->link.tell_time = tell_time;
   prober->link.watcher = prober;
+  al_fencer_init(&prober->fencer, &prober->link);
   al_prober_use(prober, owner);
   return prober;
 }
@@ -262,6 +264,7 @@ void al_prober_use(al_prober *prober, al_session *user) {
   prober->refs++;
   user->asks_by = prober;
   user->prober = &prober->link;
+  user->fencer = &prober->fencer;
   user->next_user = prober->users;
   prober->users = user;
 }
@@ -274,12 +277,14 @@ void al_prober_disown(al_prober *prober, al_session *user) {
   prober->owner = NULL;
   prober->link.is_orphan = true;
   al_connection_abort(&prober->link, AL_CLOSED, "the connection was closed");
+  al_fencer_orphan(&prober->fencer);
 }
 
 void al_prober_leave(al_prober *prober, al_session *user) {
   al_prober_disown(prober, user);
   if (--prober->refs > 0) return;
   al_connection_free(&prober->link);
+  al_fencer_free(&prober->fencer);
   free(prober->questions);
   explicit_bzero(&prober->settings, sizeof prober->settings);
   free(prober);
@@ -289,4 +294,10 @@ void al_prober_pump(al_prober *prober, int64_t now) {
   set_now(prober, now);
   al_connection_pump(&prober->link, now);
   if (is_silent(prober)) give_up_channel(prober);
+  al_fencer_pump(&prober->fencer, now);
+}
+
+int64_t al_prober_wake(const al_prober *prober) {
+  int64_t link = al_connection_wake(&prober->link), fencer = al_fencer_wake(&prober->fencer);
+  return link < fencer ? link : fencer;
 }

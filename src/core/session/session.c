@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/random.h"
+#include "core/session/fencer.h"
 #include "core/session/turn.h"
 
 void al_session_note_change(al_session *session, const al_link *link, al_link_change change) {
@@ -48,6 +49,7 @@ void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]) {
 
 void al_session_set_now(al_session *session, int64_t now) {
   session->now = session->holder.now = session->prober->now = now;
+  al_fencer_set_now(session->fencer, now);
 }
 
 void al_session_set_time(al_session *session, int64_t now, double wall_now) {
@@ -94,7 +96,7 @@ uint64_t al_session_alerts(al_session *session) {
 }
 
 void al_session_flush(al_session *session) {
-  if (session->holder.port) session->holder.port->kind->flush(session->holder.port);
-  al_port *prober = session->prober->port;
-  if (prober) prober->kind->flush(prober);
+  al_link *links[] = {&session->holder, session->prober, &session->fencer->fence, &session->fencer->maker};
+  for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+    if (links[i]->port) links[i]->port->kind->flush(links[i]->port);
 }

@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * A session: two links (link.h) to one broker, the operations under way on them (op.h), and the claims (claim.h),
- * which live on the holder.
+ * which live on the holder. Sessions with fenced locks have two more links (fencer.h).
  *
  * The holder is the link on which locks are held. The prober is the link that publishes, mostly to ask whether queues
  * exist. They are two, because a broker stops reading a connection that publishes (memory and disk alarms, flow
@@ -16,6 +16,7 @@
 
 typedef struct al_claim al_claim;
 typedef struct al_prober al_prober;
+typedef struct al_fencer al_fencer;
 struct al_transport; /* the transport's own data in a session */
 
 #define AL_NAME_BUCKETS 64
@@ -26,6 +27,7 @@ struct al_session {
   al_link holder;
   al_prober *asks_by;                 /* its own prober, or another session's; prober.h */
   al_link *prober;                    /* the link of `asks_by` */
+  al_fencer *fencer;                  /* of `asks_by` */
   al_session *next_user;              /* in the list of sessions that use this prober */
   al_session *next_owned, **owned_at; /* for an owner of many sessions: its list of them */
   al_op *ops;                         /* the operations that are not done */
@@ -70,7 +72,7 @@ bool al_session_forked(const al_session *session);
 /* Writes as much as can be written without waiting. */
 void al_session_flush(al_session *session);
 
-/* Sets the time of the session and of both its links, during a pump (loop.h). */
+/* Sets the time of the session and of its links, during a pump (loop.h). */
 void al_session_set_now(al_session *session, int64_t now);
 
 /* Sets the time outside a pump, for operations that begin now. */

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The fencer: two more connections of a session, for fencing tokens. A fencing token is a number that is larger for
+ * each later holder of a lock. A fence is the queue that such numbers are drawn from (queue/draw.h).
+ *
+ *   fence   draws numbers. It never publishes, and no lock is ever held on it: while a fence has no leader, the
+ *           broker may answer a draw by ending the whole connection. It is opened when first needed, and closed when
+ *           it was not used for a minute.
+ *   maker   makes a fence (queue/fence_maker.h). It is opened for one fence, by one operation, and ended with the
+ *           operation: what it has not sent by then is never sent.
+ *
+ * They belong to the session's prober, and are shared and served with it. */
+#ifndef AL_CORE_SESSION_FENCER_H
+#define AL_CORE_SESSION_FENCER_H
+
+#include "core/wire/link.h"
+
+typedef struct al_fencer {
+  al_link fence, maker;
+  int64_t used_at;    /* when a draw last used `fence` */
+  const void *making; /* the part of an operation that has the maker connection; NULL: it is free */
+} al_fencer;
+
+/* Makes both links. `like` has the settings, the cluster, and the watcher. */
+void al_fencer_init(al_fencer *fencer, const al_link *like);
+void al_fencer_free(al_fencer *fencer);
+
+void al_fencer_set_now(al_fencer *fencer, int64_t now);
+void al_fencer_pump(al_fencer *fencer, int64_t now);
+/* Returns when to pump next although nothing has arrived. */
+int64_t al_fencer_wake(const al_fencer *fencer);
+
+/* Both go down, and stay down. */
+void al_fencer_orphan(al_fencer *fencer);
+
+#endif
