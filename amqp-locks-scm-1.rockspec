@@ -25,6 +25,7 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/acquire/acquire.c",
+        "src/core/acquire/fencing.c",
         "src/core/acquire/line.c",
         "src/core/acquire/patience.c",
         "src/core/acquire/race.c",
@@ -63,6 +64,8 @@ build = {
         "src/core/queue/barrier.c",
         "src/core/queue/consumer.c",
         "src/core/queue/declare.c",
+        "src/core/queue/draw.c",
+        "src/core/queue/fence_maker.c",
         "src/core/queue/fill.c",
         "src/core/queue/inspect.c",
         "src/core/session/claim.c",
@@ -92,6 +95,7 @@ build = {
         "src/transport/descriptors.c",
         "src/transport/fork.c",
         "src/transport/frames.c",
+        "src/transport/headers.c",
         "src/transport/input.c",
         "src/transport/keeper.c",
         "src/transport/loop.c",

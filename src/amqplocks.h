@@ -294,6 +294,7 @@ typedef struct al_semaphore_options {
   al_probing probing;
   bool silent; /* the semaphore was made by other software and has no doorbell: do not ask for one */
   int most; /* do not use slots above this one; 0: use all. 1 makes a mutex of it, however many slots there are */
+  bool fenced; /* each lock has a fencing token; see al_lock_fence() */
 } al_semaphore_options;
 
 /* Returns true if `name` is allowed as the name of a lock. Otherwise `why` says what is wrong. All functions below
@@ -301,7 +302,7 @@ typedef struct al_semaphore_options {
 bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
 
 /* Makes a semaphore as seen by this session. Sends nothing to the broker. `options` NULL: ascending, 8 attempts,
- * auto, not silent, all slots. The semaphore may be dropped while operations on it are under way. */
+ * auto, not silent, all slots, not fenced. The semaphore may be dropped while operations on it are under way. */
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
 void al_semaphore_drop(al_semaphore *semaphore);
 
@@ -342,10 +343,17 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
 
 /* ---- the mutex ------------------------------------------------------------------------------------------------- */
 
+/* For mutexes and readers–writer locks. */
+typedef struct al_lock_options {
+  int max_attempts; /* races lost at the last step before a search counts as busy; at least 1 */
+  al_probing probing;
+  bool fenced; /* each lock has a fencing token; see al_lock_fence() */
+} al_lock_options;
+
 /* Makes a mutex as seen by this session. Sends nothing to the broker. A mutex exists while it is held, and needs not
  * be created. (For a mutex that an administrator creates, destroys and revokes, use a semaphore of one slot.)
- * `max_attempts`: races lost before a search counts as busy, at least 1. */
-al_mutex *al_mutex_new(al_session *session, const char *name, int max_attempts, al_probing probing);
+ * `options` NULL: 8 attempts, auto, not fenced. */
+al_mutex *al_mutex_new(al_session *session, const char *name, const al_lock_options *options);
 void al_mutex_drop(al_mutex *mutex);
 
 /* As al_semaphore_acquire(), but it does not fail with AL_NOT_FOUND. AL_DEADLOCK: this session itself holds the
@@ -355,7 +363,7 @@ al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
 /* ---- the readers–writer lock ----------------------------------------------------------------------------------- */
 
 /* As al_mutex_new(). */
-al_rwlock *al_rwlock_new(al_session *session, const char *name, int max_attempts, al_probing probing);
+al_rwlock *al_rwlock_new(al_session *session, const char *name, const al_lock_options *options);
 void al_rwlock_drop(al_rwlock *rwlock);
 
 /* As al_mutex_acquire(). Several readers may hold the lock together. A writer holds it alone. While a writer waits,
@@ -388,6 +396,15 @@ int al_lock_slot(const al_lock *lock);           /* 0 unless the kind is AL_LOCK
 const char *al_lock_name(const al_lock *lock);   /* the name of the semaphore, the mutex, ... */
 const char *al_lock_ticket(const al_lock *lock); /* random, another one for every claim */
 double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
+
+/* The lock's fencing token: a number from 1 to 2^53, larger than that of every earlier holder of the same mutex, or of
+ * the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's is, too. It is
+ * there from the moment the lock is there, and never changes. 0: the lock was not acquired with `fenced`.
+ *
+ * A program passes it with each write, and the resource refuses numbers smaller than the largest that it has seen. So
+ * a holder that was stopped, and does not know that its lock was lost, overwrites nothing. All clients of a name must
+ * use `fenced`, or none. docs/guarantees.md has what the order of the numbers rests on. */
+int64_t al_lock_fence(const al_lock *lock);
 
 /* Returns AL_OK if the lock is held, and the broker's last answer is recent enough to be sure of that at `now` (of
  * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Does no I/O: what has not been

@@ -63,6 +63,7 @@ local acquiring = {}
 acquiring.resource_schema = {
   max_attempts = checks.whole(1, 1000),
   probe = checks.one_of("auto", "publish", "passive"),
+  fenced = checks.boolean,
 }
 
 --- Acquires without waiting.

@@ -77,8 +77,8 @@ function mutex.new(connection, name, opts)
     name = name,
     persistent = opts.persistent or false,
     _connection = connection,
-    _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1)
-      or session:mutex(name, attempts, probe),
+    _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1, opts.fenced)
+      or session:mutex(name, attempts, probe, opts.fenced),
   }, metatable)
 end
 

@@ -50,7 +50,7 @@ function semaphore.new(connection, name, opts)
     name = name,
     _connection = connection,
     _core = connection._session:semaphore(name, opts.strategy or "ascending", opts.max_attempts or 8,
-      opts.probe or "auto"),
+      opts.probe or "auto", false, 0, opts.fenced),
   }, metatable)
 end
 

@@ -118,6 +118,8 @@ void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lu
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
 void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close); /* see guard.lua */
 
+/* an integer of Lua; before Lua 5.3 a number, which has it exactly up to 2^53 */
+void al_lua_push_integer(lua_State *L, int64_t integer);
 size_t al_lua_length(lua_State *L, int index); /* of a table, without metamethods */
 
 /* Converts seconds to nanoseconds; nil gives `otherwise`. The Lua modules have checked that the number is finite

@@ -97,3 +97,11 @@ int64_t al_lua_time_field(lua_State *L, int table, const char *key, int64_t othe
   lua_pop(L, 1);
   return time;
 }
+
+void al_lua_push_integer(lua_State *L, int64_t integer) {
+#if LUA_VERSION_NUM >= 503
+  lua_pushinteger(L, integer);
+#else
+  lua_pushnumber(L, (lua_Number)integer);
+#endif
+}

@@ -73,6 +73,16 @@ static int lock_revoked(lua_State *L) {
   return 1;
 }
 
+/* lock:fence() -> its fencing token, an integer where Lua has them; nil: it has none */
+static int lock_fence(lua_State *L) {
+  int64_t fence = al_lock_fence(check_box(L)->lock);
+  if (fence == 0)
+    lua_pushnil(L);
+  else
+    al_lua_push_integer(L, fence);
+  return 1;
+}
+
 /* lock:info() -> slot or nil, name, ticket, acquired_at, kind */
 static int lock_info(lua_State *L) {
   static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write"};
@@ -136,10 +146,16 @@ static int lock_gc(lua_State *L) {
 }
 
 void al_lua_open_lock(lua_State *L) {
-  static const luaL_Reg methods[] = {{"held", lock_held},       {"loss", lock_loss},
-                                     {"revoked", lock_revoked}, {"info", lock_info},
-                                     {"verify", lock_verify},   {"release", lock_release},
-                                     {"let_go", lock_let_go},   {"downgrade", lock_downgrade},
-                                     {"drop", lock_gc},         {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"held", lock_held},
+                                     {"loss", lock_loss},
+                                     {"revoked", lock_revoked},
+                                     {"info", lock_info},
+                                     {"fence", lock_fence},
+                                     {"verify", lock_verify},
+                                     {"release", lock_release},
+                                     {"let_go", lock_let_go},
+                                     {"downgrade", lock_downgrade},
+                                     {"drop", lock_gc},
+                                     {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }

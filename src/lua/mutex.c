@@ -4,14 +4,15 @@
  * Mutexes: a kind of lock of their own, not semaphores with one slot. */
 #include "lua/binding.h"
 
-/* session:mutex(name, max_attempts, probe) -> mutex */
+/* session:mutex(name, max_attempts, probe [, fenced]) -> mutex */
 static int session_mutex(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   const char *name = luaL_checkstring(L, 2);
-  int max_attempts = (int)luaL_checknumber(L, 3);
-  al_probing probing = al_lua_probing(L, 4);
+  al_lock_options options = {.max_attempts = (int)luaL_checknumber(L, 3),
+                             .probing = al_lua_probing(L, 4),
+                             .fenced = lua_toboolean(L, 5)};
   void **box = al_lua_new_resource(L, AL_LUA_MUTEX);
-  *box = al_mutex_new(session, name, max_attempts, probing);
+  *box = al_mutex_new(session, name, &options);
   return *box ? 1 : al_lua_out_of_memory(L);
 }
 

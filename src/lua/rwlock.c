@@ -4,14 +4,15 @@
  * Readers–writer locks. */
 #include "lua/binding.h"
 
-/* session:rwlock(name, max_attempts, probe) -> rwlock */
+/* session:rwlock(name, max_attempts, probe [, fenced]) -> rwlock */
 static int session_rwlock(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   const char *name = luaL_checkstring(L, 2);
-  int max_attempts = (int)luaL_checknumber(L, 3);
-  al_probing probing = al_lua_probing(L, 4);
+  al_lock_options options = {.max_attempts = (int)luaL_checknumber(L, 3),
+                             .probing = al_lua_probing(L, 4),
+                             .fenced = lua_toboolean(L, 5)};
   void **box = al_lua_new_resource(L, AL_LUA_RWLOCK);
-  *box = al_rwlock_new(session, name, max_attempts, probing);
+  *box = al_rwlock_new(session, name, &options);
   return *box ? 1 : al_lua_out_of_memory(L);
 }
 

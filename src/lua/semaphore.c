@@ -4,7 +4,7 @@
  * Semaphores: acquiring. Their administration is in admin.c. */
 #include "lua/binding.h"
 
-/* session:semaphore(name, strategy, max_attempts, probe [, silent [, most]]) -> semaphore */
+/* session:semaphore(name, strategy, max_attempts, probe [, silent [, most [, fenced]]]) -> semaphore */
 static int session_semaphore(lua_State *L) {
   static const char *const strategies[] = {"ascending", "random", "last", NULL};
   al_session *session = al_lua_check_session(L, 1)->session;
@@ -13,7 +13,8 @@ static int session_semaphore(lua_State *L) {
                                   .max_attempts = (int)luaL_checknumber(L, 4),
                                   .probing = al_lua_probing(L, 5),
                                   .silent = lua_toboolean(L, 6),
-                                  .most = (int)luaL_optnumber(L, 7, 0)};
+                                  .most = (int)luaL_optnumber(L, 7, 0),
+                                  .fenced = lua_toboolean(L, 8)};
   void **box = al_lua_new_resource(L, AL_LUA_SEMAPHORE);
   *box = al_semaphore_new(session, name, &options);
   return *box ? 1 : al_lua_out_of_memory(L);

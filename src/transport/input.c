@@ -6,11 +6,13 @@
  * and whole:
  *
  *   a message's header   class (2) weight (2) body size (8) flags (2) [content type] [encoding] [table] others
- *                        the table becomes an empty one
+ *                        of the table a few integers stay (headers.h)
  *   a body               becomes empty, and its length is kept in al_input */
 #include "transport/input.h"
 
 #include <string.h>
+
+#include "transport/headers.h"
 
 #define HEAD 7 /* type, channel, size */
 #define END 1
@@ -74,8 +76,10 @@ static bool measure_header(al_input *input, uint32_t size) {
     cut(input, HEAD, 0, size); /* rabbitmq-c judges a malformed frame */
     return true;
   }
-  put(at + place, 0);
-  cut(input, (size_t)place + 4, table, size);
+  if (table <= AL_HEADERS_MOST && there(input) < (size_t)place + 4 + table) return false;
+  uint32_t kept = table <= AL_HEADERS_MOST ? (uint32_t)al_headers_keep(at + place + 4, table) : 0;
+  put(at + place, kept);
+  cut(input, (size_t)place + 4 + kept, table - kept, size);
   return true;
 }
 

@@ -3,9 +3,9 @@
  *
  * Decodes incoming bytes into frames, with rabbitmq-c.
  *
- * Two parts of a message are discarded as they arrive: its body, and the table of headers among its properties. No lock
- * needs them, and any publisher can make them as large as the broker allows. Without them a foreign message of any size
- * costs
+ * Two parts of a message are discarded as they arrive: its body, and the table of headers among its properties, of
+ * which only a few integers are kept (headers.h). No lock needs the rest, and any publisher can make it as large as the
+ * broker allows. Without it a foreign message of any size costs
  *
  * - no memory;
  * - no stack: rabbitmq-c decodes a table within a table by recursion;

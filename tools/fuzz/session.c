@@ -318,6 +318,8 @@ static al_token_admin_options token_admin_options(unsigned b) {
 
 static al_op *acquire(world *w, int s, int n, unsigned kind, const al_acquire_options *o) {
   al_session *session = w->sessions[s];
+  al_lock_options locks = {
+      .max_attempts = w->slots.max_attempts, .probing = w->probing, .fenced = w->slots.fenced};
   switch (kind) {
     case 0:
       if (!w->semaphores[s][n]) w->semaphores[s][n] = al_semaphore_new(session, names[n], &w->slots);
@@ -326,12 +328,10 @@ static al_op *acquire(world *w, int s, int n, unsigned kind, const al_acquire_op
       if (!w->tokens[s][n]) w->tokens[s][n] = al_token_semaphore_new(session, names[n], n == 1);
       return al_token_semaphore_acquire(w->tokens[s][n], o);
     case 2:
-      if (!w->mutexes[s][n])
-        w->mutexes[s][n] = al_mutex_new(session, names[n], w->slots.max_attempts, w->probing);
+      if (!w->mutexes[s][n]) w->mutexes[s][n] = al_mutex_new(session, names[n], &locks);
       return al_mutex_acquire(w->mutexes[s][n], o);
     default:
-      if (!w->rwlocks[s][n])
-        w->rwlocks[s][n] = al_rwlock_new(session, names[n], w->slots.max_attempts, w->probing);
+      if (!w->rwlocks[s][n]) w->rwlocks[s][n] = al_rwlock_new(session, names[n], &locks);
       return (kind == 3 ? al_rwlock_read : al_rwlock_write)(w->rwlocks[s][n], o);
   }
 }

@@ -60,7 +60,7 @@ static bool close_while_connecting(const char *name) {
   await(session, open);
   al_op_drop(open);
   int holder = last;
-  al_mutex *mutex = al_mutex_new(session, name, 8, AL_PROBE_AUTO);
+  al_mutex *mutex = al_mutex_new(session, name, NULL);
   al_op *op = al_mutex_acquire(mutex, NULL);
   await(session, op);
   al_lock *lock = al_op_lock(op);

@@ -14,6 +14,7 @@
 static void search(al_op *op);
 static void searching(al_op *op);
 static void claiming(al_op *op);
+static void fencing(al_op *op);
 static void handing_over(al_op *op);
 static void skewing(al_op *op);
 static void joining(al_op *op);
@@ -187,8 +188,23 @@ static void got(al_acquire *self) {
     al_op_fail(&self->op, AL_NO_MEMORY, "\"%s\" was released again", self->own->claim.queue);
     return;
   }
+  self->op.lock->fence = self->fence;
   leave_claim(self);
   al_op_finish(&self->op);
+}
+
+/* Only a claim that is still held after the number was drawn may have it. */
+static void fencing(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  if (self->own->claim.state != AL_CLAIM_HELD) {
+    al_fencing_cancel(&self->fencing);
+    al_acquire_missed(self);
+    return;
+  }
+  self->fence = al_fencing_poll(&self->fencing);
+  if (self->fence == 0) return;
+  al_op_ask(op);
+  if (al_claim_confirm_for(op)) al_op_next(op, handing_over);
 }
 
 static void handing_over(al_op *op) {
@@ -199,7 +215,11 @@ static void handing_over(al_op *op) {
     got(self);
 }
 
-void al_acquire_hand_over(al_acquire *self) { al_op_next(&self->op, handing_over); }
+void al_acquire_hand_over(al_acquire *self) {
+  if (self->resource->fence[0])
+    al_fencing_begin(&self->fencing, &self->op, self->resource->fence, &self->resource->fence_seen);
+  al_op_next(&self->op, self->resource->fence[0] ? fencing : handing_over);
+}
 
 /* ---- a lost race ------------------------------------------------------------------------------------------------ */
 
@@ -349,6 +369,7 @@ static void waiting(al_op *op) {
 static void acquire_stop(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   self->kind->cancel(self);
+  al_fencing_cancel(&self->fencing);
   if (self->own) al_claim_release(&self->own->claim);
   al_line_leave(&self->line, self->own, false);
   leave_claim(self);
@@ -366,6 +387,11 @@ static void timeout_text(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const al_acquire *self = (const al_acquire *)op;
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   char standing[AL_MESSAGE_SIZE];
+  if (op->step == fencing) {
+    snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted, and no number could be drawn within %g s",
+             self->own->claim.queue, seconds);
+    return;
+  }
   if (op->step == handing_over) {
     al_claim_doubt_text(op, self->options.timeout, out);
     return;

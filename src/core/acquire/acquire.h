@@ -5,7 +5,7 @@
  * have in common: searching, claiming, losing races, waiting in line. Their kinds (al_acquire_kind) know how to
  * search, and what to claim.
  *
- *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> handing_over ──> done: a lock
+ *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> fencing ──> handing_over ──> done: a lock
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
  *     │  └──── joining <───┤ the bell's first answer is awaited, as nobody could ring before
@@ -15,7 +15,7 @@
  *                 └── the prober's connection was lost during a search; the next search opens another one
  *
  * Each name is a step function of acquire.c, in the order of their first call. In any of them the caller's timeout may
- * come. The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
+ * come. The step `fencing` is only for fenced locks (fencing.h). The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
  * make and the bell has not answered.
  *
  * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
@@ -32,6 +32,7 @@
 #ifndef AL_CORE_ACQUIRE_ACQUIRE_H
 #define AL_CORE_ACQUIRE_ACQUIRE_H
 
+#include "core/acquire/fencing.h"
 #include "core/acquire/line.h"
 #include "core/acquire/patience.h"
 #include "core/acquire/race.h"
@@ -96,6 +97,8 @@ struct al_acquire {
 
   al_search_result view, last; /* of the search under way; of the last complete one */
   al_exclusive *own;           /* the claim; NULL */
+  al_fencing fencing;
+  int64_t fence; /* the lock's fencing token; 0: it has none, or none yet */
   al_squatter squatter;
   al_code verdict; /* the code to fail with, unless squatters explain why nothing is free */
 };

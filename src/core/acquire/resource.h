@@ -14,11 +14,13 @@ typedef struct al_resource {
   char name[AL_NAME_SIZE], bell[AL_NAME_SIZE];
   int max_attempts;
   al_probing probing;
-  bool is_silent;        /* there is no doorbell (bell.h), and none is to be asked for */
-  int64_t squat_checked; /* when we last checked for squatters (squatter.h) */
-  int64_t bell_missed;   /* when the doorbell was missing, or could not be consumed from */
-  al_exclusive *former;  /* the last claim, if waiters make the bell; NULL */
-  int64_t awaited_at;    /* when somebody was known to wait there, before that claim */
+  char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fencing.h); "": locks have none */
+  int64_t fence_seen;       /* the largest token that was drawn here; 0 */
+  bool is_silent;           /* there is no doorbell (bell.h), and none is to be asked for */
+  int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
+  int64_t bell_missed;      /* when the doorbell was missing, or could not be consumed from */
+  al_exclusive *former;     /* the last claim, if waiters make the bell; NULL */
+  int64_t awaited_at;       /* when somebody was known to wait there, before that claim */
 } al_resource;
 
 void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,

@@ -42,6 +42,10 @@ typedef struct al_backoff {
  * one waiter. */
 #define AL_BACKOFF_TOKEN ((al_backoff){.first = 2 * AL_MILLISECOND, .most = 100 * AL_MILLISECOND})
 
+/* Drawing a number from a fence whose message another client has at this moment, and making a fence that another
+ * client makes. */
+#define AL_BACKOFF_FENCE ((al_backoff){.first = 1 * AL_MILLISECOND, .most = 64 * AL_MILLISECOND})
+
 /* Returns `now` + `time`, or AL_NEVER if `time` is AL_NEVER or the sum does not fit. */
 int64_t al_deadline_after(int64_t now, int64_t time);
 

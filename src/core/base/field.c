@@ -35,3 +35,30 @@ amqp_table_entry_t al_field_table(const char *key, int count, amqp_table_entry_t
 bool al_field_is(amqp_bytes_t bytes, const char *text) {
   return bytes.len == strlen(text) && memcmp(bytes.bytes, text, bytes.len) == 0;
 }
+
+static int64_t integer(const amqp_field_value_t *value, int64_t otherwise) {
+  switch (value->kind) {
+    case AMQP_FIELD_KIND_I8:
+      return value->value.i8;
+    case AMQP_FIELD_KIND_U8:
+      return value->value.u8;
+    case AMQP_FIELD_KIND_I16:
+      return value->value.i16;
+    case AMQP_FIELD_KIND_U16:
+      return value->value.u16;
+    case AMQP_FIELD_KIND_I32:
+      return value->value.i32;
+    case AMQP_FIELD_KIND_U32:
+      return value->value.u32;
+    case AMQP_FIELD_KIND_I64:
+      return value->value.i64;
+    default:
+      return otherwise;
+  }
+}
+
+int64_t al_field_integer(const amqp_table_t *table, const char *key, int64_t otherwise) {
+  for (int i = 0; i < table->num_entries; i++)
+    if (al_field_is(table->entries[i].key, key)) return integer(&table->entries[i].value, otherwise);
+  return otherwise;
+}

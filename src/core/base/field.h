@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Makes entries of AMQP field tables, and compares short strings that were received. An entry points to the key and
+ * Makes entries of AMQP field tables, and reads short strings and tables that were received. An entry points to the key and
  * the value it was made of: they must stay as long as the entry is used. */
 #ifndef AL_CORE_BASE_FIELD_H
 #define AL_CORE_BASE_FIELD_H
@@ -17,5 +17,8 @@ amqp_table_entry_t al_field_table(const char *key, int count, amqp_table_entry_t
 
 /* True if the received `bytes`, which have no NUL at their end, are equal to `text`. */
 bool al_field_is(amqp_bytes_t bytes, const char *text);
+
+/* The integer with this key in a received table, of any of AMQP's widths; `otherwise` if there is none. */
+int64_t al_field_integer(const amqp_table_t *table, const char *key, int64_t otherwise);
 
 #endif

@@ -81,3 +81,23 @@ void al_name_door(char out[AL_NAME_SIZE], const char *name) {
 void al_name_rw_bell(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-rwbell", name);
 }
+
+void al_name_fence(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-fence", name);
+}
+
+void al_name_mutex_fence(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-mutexfence", name);
+}
+
+void al_name_rw_fence(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-rwfence", name);
+}
+
+void al_name_fence_maker(char out[AL_NAME_SIZE], const char *fence) {
+  snprintf(out, AL_NAME_SIZE, "%s-maker", fence);
+}
+
+void al_name_fence_unfinished(char out[AL_NAME_SIZE], const char *fence) {
+  snprintf(out, AL_NAME_SIZE, "%s-unfinished", fence);
+}

@@ -13,6 +13,7 @@
  *                    so that the permits can be counted
  *   bolt             a queue beside an exclusive queue Q, declared with the name Q-bolt
  *   door             the queue of a readers-writer lock that a writer holds while it writes or waits for readers
+ *   fence            the queue that the fencing tokens of a lock are drawn from: numbers that grow with each holder
  *   ticket           a random number that is used once (AL_TICKET_SIZE) */
 #ifndef AL_CORE_BASE_NAME_H
 #define AL_CORE_BASE_NAME_H
@@ -49,5 +50,13 @@ void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket
 void al_name_readers(char out[AL_NAME_SIZE], const char *name);
 void al_name_door(char out[AL_NAME_SIZE], const char *name);    /* N-writer */
 void al_name_rw_bell(char out[AL_NAME_SIZE], const char *name); /* N-rwbell */
+
+void al_name_fence(char out[AL_NAME_SIZE], const char *name);       /* of a semaphore: N-fence */
+void al_name_mutex_fence(char out[AL_NAME_SIZE], const char *name); /* N-mutexfence */
+void al_name_rw_fence(char out[AL_NAME_SIZE], const char *name);    /* N-rwfence */
+void al_name_fence_maker(char out[AL_NAME_SIZE],
+                         const char *fence); /* F-maker: who has it makes the fence F */
+void al_name_fence_unfinished(char out[AL_NAME_SIZE],
+                              const char *fence); /* F-unfinished: F has no message yet */
 
 #endif

@@ -17,6 +17,7 @@ struct al_lock {
   _Atomic al_lock_kind kind;
   char name[AL_NAME_SIZE];
   int slot;
+  int64_t fence; /* its fencing token; 0: it has none */
   al_probing probing;
   bool released; /* the owner released it: from then on it answers nothing else */
 };

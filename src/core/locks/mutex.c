@@ -73,10 +73,12 @@ static const al_acquire_kind mutex_kind = {.search = look,
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
-al_mutex *al_mutex_new(al_session *session, const char *name, int max_attempts, al_probing probing) {
+al_mutex *al_mutex_new(al_session *session, const char *name, const al_lock_options *options) {
   al_mutex *mutex = calloc(1, sizeof *mutex);
   if (!mutex) return NULL;
-  al_resource_init(&mutex->resource, session, name, max_attempts, probing);
+  al_lock_options given = options ? *options : (al_lock_options){8, AL_PROBE_AUTO, false};
+  al_resource_init(&mutex->resource, session, name, given.max_attempts, given.probing);
+  if (given.fenced) al_name_mutex_fence(mutex->resource.fence, name);
   al_name_mutex_bell(mutex->resource.bell, name);
   return mutex;
 }

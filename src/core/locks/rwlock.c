@@ -65,10 +65,12 @@ al_exclusive *al_rw_claim_reader(al_op *op, const char *name, const char *door) 
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
-al_rwlock *al_rwlock_new(al_session *session, const char *name, int max_attempts, al_probing probing) {
+al_rwlock *al_rwlock_new(al_session *session, const char *name, const al_lock_options *options) {
   al_rwlock *rwlock = calloc(1, sizeof *rwlock);
   if (!rwlock) return NULL;
-  al_resource_init(&rwlock->resource, session, name, max_attempts, probing);
+  al_lock_options given = options ? *options : (al_lock_options){8, AL_PROBE_AUTO, false};
+  al_resource_init(&rwlock->resource, session, name, given.max_attempts, given.probing);
+  if (given.fenced) al_name_rw_fence(rwlock->resource.fence, name);
   al_name_rw_bell(rwlock->resource.bell, name);
   return rwlock;
 }

@@ -109,12 +109,13 @@ static const al_acquire_kind slot_kind = {.search = look,
 
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options) {
   al_semaphore_options given =
-      options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO, false, 0};
+      options ? *options : (al_semaphore_options){AL_ASCENDING, 8, AL_PROBE_AUTO, false, 0, false};
   al_semaphore *semaphore = calloc(1, sizeof *semaphore);
   if (!semaphore) return NULL;
   al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
   al_name_bell(semaphore->resource.bell, name);
   semaphore->resource.is_silent = given.silent;
+  if (given.fenced) al_name_fence(semaphore->resource.fence, name);
   semaphore->range.strategy = given.strategy;
   semaphore->range.most = given.most > 0 ? given.most : AL_SLOTS_MAX;
   return semaphore;

@@ -11,9 +11,11 @@
  *
  * HAS_DELIVERY_LIMIT: from here on a quorum queue has a limit of deliveries by default, and -1 means that it has
  * none. Before, -1 would be the strictest limit of all. HAS_TIMEOUT: from here on a queue may have a consumer timeout
- * of its own. CLASSIC_HAS_NONE: from here on classic queues have no consumer timeout, and a declare that gives them
+ * of its own. HAS_DISCONNECTED_TIMEOUT: from here on a quorum queue may be told how soon it takes back the messages of a
+ * consumer whose node is unreachable. CLASSIC_HAS_NONE: from here on classic queues have no consumer timeout, and a declare that gives them
  * one is refused. */
 #define HAS_DELIVERY_LIMIT 40000
+#define HAS_DISCONNECTED_TIMEOUT 40300
 #define HAS_TIMEOUT 31200
 #define CLASSIC_HAS_NONE 40300
 
@@ -128,4 +130,19 @@ void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered) {
 void al_declare_scratch(al_channel *channel, const char *queue) {
   shape scratch = exclusive(queue);
   send(channel, &scratch);
+}
+
+#define DISCONNECTED_TIMEOUT 1000 /* milliseconds */
+
+void al_declare_fence(al_channel *channel, const char *queue) {
+  shape fence = of_tokens(channel, queue, true);
+  keep(&fence, 1);
+  if (channel->link->version >= HAS_DISCONNECTED_TIMEOUT)
+    add(&fence, al_field_number("x-consumer-disconnected-timeout", DISCONNECTED_TIMEOUT));
+  send(channel, &fence);
+}
+
+void al_declare_unfinished(al_channel *channel, const char *queue) {
+  shape unfinished = durable(queue, false);
+  send(channel, &unfinished);
 }

@@ -12,7 +12,9 @@
  *   bell of a semaphore            durable, classic
  *   permits, marks                 durable, classic or quorum; no delivery limit; permits: consumer timeout ten years
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
- *   scratch                        exclusive, auto-delete, classic; used only for a metadata write (barrier.h)
+ *   fence                          durable, quorum, no delivery limit, keeps one message
+ *   unfinished                     durable, classic: stands beside a fence that has no message yet
+ *   scratch                        exclusive, auto-delete, classic: for a metadata write (barrier.h), or a fence's maker
  *
  * A bell is a queue of messages that each wake one waiter. Mutexes and readers-writer locks have a bell that waiters
  * make. The door is the queue that a writer holds. A bolt is a queue beside a held queue, which keeps its holder
@@ -41,5 +43,7 @@ void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
 
 void al_declare_scratch(al_channel *channel, const char *queue);
+void al_declare_fence(al_channel *channel, const char *queue);
+void al_declare_unfinished(al_channel *channel, const char *queue);
 
 #endif

@@ -159,9 +159,9 @@ bool al_op_has(al_op *op, const al_link *link) {
 }
 
 bool al_op_awaits_prober(const al_op *op) {
-  const al_link *prober = op->session->prober;
-  bool is_opening = prober->wanted || (prober->port && !al_link_is_open(prober));
-  return op->asks > 0 || (op->needs == prober && is_opening);
+  const al_link *needs = op->needs == &op->session->holder ? NULL : op->needs;
+  bool is_opening = needs && (needs->wanted || (needs->port && !al_link_is_open(needs)));
+  return op->asks > 0 || is_opening;
 }
 
 bool al_op_lost_prober(const al_op *op) {

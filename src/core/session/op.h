@@ -40,7 +40,7 @@ struct al_op {
   int awaited;          /* the operation waits until claim->confirmed has reached this (al_claim_confirm) */
   bool watches_claims;  /* the step is called when any claim of the session changes */
   void *part;           /* a part that took over the steps */
-  int asks;             /* number of exchanges under way on the prober */
+  int asks;             /* number of exchanges under way on the prober, or the connections shared with it */
   const al_link *needs; /* the link that the operation waits for to open; NULL */
   bool is_final;        /* it may begin although the session is closed */
 
@@ -102,7 +102,8 @@ void al_op_fail_link(al_op *op, const al_link *link);
 void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* True if the operation waits for something from the prober. Otherwise it waits for something from the holder. */
+/* True if the operation waits for something from the prober, or from one of the connections that are shared with it.
+ * Otherwise it waits for something from the holder. */
 bool al_op_awaits_prober(const al_op *op);
 
 /* For the session: runs the step of every operation that is not done. */

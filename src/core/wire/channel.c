@@ -138,6 +138,13 @@ void al_channel_delete(al_channel *channel, const char *queue) {
   al_channel_call(channel, AMQP_QUEUE_DELETE_METHOD, &request);
 }
 
+void al_channel_peek(al_channel *channel, const char *queue) {
+  amqp_basic_get_t get = {.queue = amqp_cstring_bytes(queue)};
+  amqp_basic_nack_t nack = {.multiple = 1, .requeue = 1}; /* all that the channel has; none is no error */
+  al_channel_call(channel, AMQP_BASIC_GET_METHOD, &get);
+  al_link_method(channel->link, channel->number, AMQP_BASIC_NACK_METHOD, &nack);
+}
+
 void al_channel_ping(al_channel *channel) {
   amqp_basic_qos_t qos = {.prefetch_count = 1};
   al_channel_call(channel, AMQP_BASIC_QOS_METHOD, &qos);
@@ -184,6 +191,8 @@ static bool is_answer(amqp_method_number_t method) {
     case AMQP_BASIC_CONSUME_OK_METHOD:
     case AMQP_BASIC_CANCEL_OK_METHOD:
     case AMQP_BASIC_QOS_OK_METHOD:
+    case AMQP_BASIC_GET_OK_METHOD:
+    case AMQP_BASIC_GET_EMPTY_METHOD:
     case AMQP_CONFIRM_SELECT_OK_METHOD:
     case AMQP_QUEUE_BIND_OK_METHOD:
       return true;
@@ -245,6 +254,12 @@ static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deli
     memcpy(content->consumer_tag, deliver->consumer_tag.bytes, deliver->consumer_tag.len);
 }
 
+static void get_begin(al_channel *channel, const amqp_basic_get_ok_t *got) {
+  content_begin(channel, AMQP_BASIC_GET_OK_METHOD);
+  channel->content.delivery_tag = got->delivery_tag;
+  channel->content.others = got->message_count;
+}
+
 /* Returns false if the method breaks the protocol. */
 static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
   if (method->id == AMQP_CHANNEL_CLOSE_OK_METHOD && channel->state != AL_CHANNEL_CLOSING) return false;
@@ -264,6 +279,9 @@ static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
     case AMQP_BASIC_DELIVER_METHOD:
       delivery_begin(channel, method->decoded);
       return true;
+    case AMQP_BASIC_GET_OK_METHOD:
+      get_begin(channel, method->decoded);
+      return true;
     default:
       tell(channel, &(al_event){.kind = AL_EVENT_METHOD, .method = method->id, .decoded = method->decoded});
       return true;
@@ -280,6 +298,16 @@ static void keep_short(char out[40], amqp_bytes_t text, bool there) {
   if (there && text.len < 40) memcpy(out, text.bytes, text.len);
 }
 
+/* RabbitMQ 4.3 counts in x-acquired-count how often the message was delivered before, and earlier versions do in
+ * x-delivery-count. */
+static void keep_counts(al_content *content, const amqp_basic_properties_t *properties) {
+  const amqp_table_t none = {0};
+  const amqp_table_t *headers = properties->_flags & AMQP_BASIC_HEADERS_FLAG ? &properties->headers : &none;
+  int64_t delivered = al_field_integer(headers, "x-delivery-count", 0);
+  content->base = al_field_integer(headers, AL_HEADER_BASE, -1);
+  content->returns = al_field_integer(headers, "x-acquired-count", delivered);
+}
+
 static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
   al_content *content = &channel->content;
   if (!content->expects_header || frame->payload.properties.class_id != AMQP_BASIC_CLASS) return false;
@@ -288,6 +316,7 @@ static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
   keep_short(content->correlation_id, properties->correlation_id,
              properties->_flags & AMQP_BASIC_CORRELATION_ID_FLAG);
   keep_short(content->type, properties->type, properties->_flags & AMQP_BASIC_TYPE_FLAG);
+  keep_counts(content, properties);
   content->expects_header = false;
   content->left = frame->payload.properties.body_size;
   if (content->left == 0) content_arrived(channel);

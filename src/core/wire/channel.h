@@ -29,7 +29,7 @@ typedef enum al_event_kind {
 } al_event_kind;
 
 typedef struct al_content {
-  amqp_method_number_t method; /* AMQP_BASIC_RETURN_METHOD or AMQP_BASIC_DELIVER_METHOD */
+  amqp_method_number_t method; /* of basic: RETURN, DELIVER or GET_OK */
   uint64_t delivery_tag;
   char consumer_tag
       [AL_TICKET_SIZE]; /* of a delivery; may be an earlier owner's. "" if it is longer than our tags */
@@ -38,7 +38,13 @@ typedef struct al_content {
   char message_id[40]; /* "" if there is none or it is too long for this array; ours never are */
   char correlation_id[40];
   char type[40];
+  uint32_t others; /* GET_OK: the number of messages that the queue has beside this one */
+  int64_t base;    /* the header AL_HEADER_BASE; -1: there is none */
+  int64_t returns; /* how often a quorum queue has had this message back, by its headers */
 } al_content;
+
+/* What numbers drawn from this message are counted from. */
+#define AL_HEADER_BASE "x-amqplocks-base"
 
 typedef struct al_event {
   al_event_kind kind;
@@ -117,6 +123,10 @@ void al_channel_declare_passive(al_channel *channel, const char *queue);
  * closes the channel: with 405 if the queue is another connection's own, with 404 if it is going away or its node is
  * down, and with 403 if the user lacks the permission. */
 void al_channel_delete(al_channel *channel, const char *queue);
+
+/* Gets a message of the queue, if it has one, and gives it back, in one write. The answer is the message
+ * (AL_EVENT_CONTENT), or get-empty. A quorum queue counts that the message came back. */
+void al_channel_peek(al_channel *channel, const char *queue);
 
 /* From now on each new consumer on the channel gets one message at a time. */
 void al_channel_take_one(al_channel *channel);

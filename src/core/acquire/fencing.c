@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/acquire/fencing.h"
+
+#include <inttypes.h>
+
+#define MADE_MOST 2
+
+static void draw(al_fencing *fencing) {
+  fencing->is_making = false;
+  fencing->before = *fencing->seen;
+  al_draw_begin(&fencing->draw, fencing->op, fencing->fence);
+}
+
+void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence, int64_t *seen) {
+  *fencing = (al_fencing){.op = op, .fence = fence, .seen = seen};
+  draw(fencing);
+}
+
+static void make(al_fencing *fencing) {
+  if (fencing->made++ == MADE_MOST) {
+    al_op_fail(fencing->op, AL_CONFLICT,
+               "\"%s\" was made, and is gone again: a policy may delete it (expires)", fencing->fence);
+    return;
+  }
+  fencing->is_making = true;
+  al_fence_maker_begin(&fencing->maker, fencing->op, fencing->fence, *fencing->seen,
+                       fencing->draw.empty_since);
+}
+
+static int64_t drawn(al_fencing *fencing) {
+  int64_t number = fencing->draw.number;
+  if (number <= fencing->before) {
+    al_op_fail(fencing->op, AL_CONFLICT,
+               "the number %" PRId64 " was drawn from \"%s\" after %" PRId64
+               ": the fence was made anew by a machine whose clock is behind",
+               number, fencing->fence, fencing->before);
+    return 0;
+  }
+  if (number > *fencing->seen) *fencing->seen = number;
+  return number;
+}
+
+int64_t al_fencing_poll(al_fencing *fencing) {
+  while (!fencing->op->done) {
+    if (fencing->is_making) {
+      if (!al_fence_maker_poll(&fencing->maker)) return 0;
+      draw(fencing);
+    }
+    al_draw_state state = al_draw_poll(&fencing->draw);
+    if (state == AL_DRAW_DRAWN) return drawn(fencing);
+    if (state == AL_DRAW_PENDING) return 0;
+    make(fencing);
+  }
+  return 0;
+}
+
+void al_fencing_cancel(al_fencing *fencing) {
+  al_draw_cancel(&fencing->draw);
+  al_fence_maker_cancel(&fencing->maker);
+}

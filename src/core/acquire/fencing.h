@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The fencing token of a lock: a number that is larger than that of every earlier holder. A part of an acquire, which
+ * holds the lock's queue B by then: it draws a number from the lock's fence (queue/draw.h), and makes the fence if
+ * there is none, or if it is damaged (queue/fence_maker.h).
+ *
+ * The acquire then asks once more whether B is its own. Only that makes the numbers grow in the order of the holders:
+ * each number is drawn after its B was declared, and before B was seen to be held; so it was drawn before the next
+ * holder could declare B. */
+#ifndef AL_CORE_ACQUIRE_FENCING_H
+#define AL_CORE_ACQUIRE_FENCING_H
+
+#include "core/queue/draw.h"
+#include "core/queue/fence_maker.h"
+
+typedef struct al_fencing {
+  al_op *op;
+  const char *fence; /* the caller's text, which must stay valid */
+  int64_t *seen;     /* the largest number of this fence that was seen here */
+  int64_t before;    /* the same, when the draw began */
+  al_draw draw;
+  al_fence_maker maker;
+  bool is_making;
+  int made; /* how often a fence was made */
+} al_fencing;
+
+void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence, int64_t *seen);
+
+/* Returns the number. Returns 0 while there is none yet, or if the operation has failed: as al_draw_begin() and
+ * al_fence_maker_begin() say; also with CONFLICT if the number is not larger than one seen before. */
+int64_t al_fencing_poll(al_fencing *fencing);
+
+void al_fencing_cancel(al_fencing *fencing);
+
+#endif

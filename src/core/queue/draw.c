@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/queue/draw.h"
+
+#include <stdio.h>
+
+#include "core/base/backoff.h"
+#include "core/session/fencer.h"
+#include "core/session/session.h"
+#include "core/wire/connection.h"
+
+int64_t al_fence_number(const al_content *content) {
+  bool is_sane = content->others == 0 && content->base > 0 && content->returns >= 0;
+  if (!is_sane || content->base >= AL_FENCE_MOST - 1 - content->returns) return 0;
+  return content->base + content->returns + 1;
+}
+
+int64_t al_fence_patience(const al_session *session) { return session->settings.timeout / 2; }
+
+static al_link *link_of(const al_draw *draw) { return &draw->op->session->fencer->fence; }
+
+static void set_channel(al_draw *draw, al_channel *channel) {
+  draw->op->asks += (channel != NULL) - (draw->channel != NULL);
+  draw->channel = channel;
+}
+
+static void wait_because(al_draw *draw, const char *why) {
+  al_session *session = draw->op->session;
+  snprintf(draw->why, sizeof draw->why, "%.159s", why);
+  draw->next_at = session->now + al_backoff_next(&draw->pause, &session->random);
+}
+
+/* ---- answers ---------------------------------------------------------------------------------------------------- */
+
+static void got(al_draw *draw, const al_content *content) {
+  draw->number = al_fence_number(content);
+  draw->state = draw->number > 0 ? AL_DRAW_DRAWN : AL_DRAW_DAMAGED;
+}
+
+static void was_empty(al_draw *draw) {
+  al_session *session = draw->op->session;
+  if (draw->empty_since == AL_NEVER) draw->empty_since = session->now;
+  if (session->now >= draw->empty_since + al_fence_patience(session))
+    draw->state = AL_DRAW_MISSING;
+  else
+    wait_because(draw, "its message is in the hand of another client");
+}
+
+static void was_refused(al_draw *draw, const al_event *event) {
+  al_code code = al_event_code(event, AL_SQUATTED, AL_NOT_FOUND);
+  if (code == AL_NOT_FOUND)
+    draw->state = AL_DRAW_ABSENT;
+  else if (code == AL_UNAVAILABLE || code == AL_UNREACHABLE)
+    wait_because(draw, event->text);
+  else
+    al_op_fail(draw->op, code, "drawing a number from \"%s\": %s", draw->fence, event->text);
+}
+
+static void draw_event(void *owner, al_channel *channel, const al_event *event) {
+  al_draw *draw = owner;
+  bool is_empty = event->kind == AL_EVENT_METHOD && event->method == AMQP_BASIC_GET_EMPTY_METHOD;
+  bool is_got = event->kind == AL_EVENT_CONTENT && event->content->method == AMQP_BASIC_GET_OK_METHOD;
+  bool is_over = event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN;
+  if (!is_empty && !is_got && !is_over) return;
+  set_channel(draw, NULL);
+  draw->op->session->fencer->used_at = draw->op->session->now;
+  if (!is_over) al_channel_give(channel);
+  if (is_got) got(draw, event->content);
+  if (is_empty) was_empty(draw);
+  if (event->kind == AL_EVENT_CLOSED) was_refused(draw, event);
+  if (event->kind == AL_EVENT_DOWN) wait_because(draw, channel->link->why);
+  /* when the whole connection went down, all operations are stepped afterwards */
+  if (!draw->op->done && event->kind != AL_EVENT_DOWN) draw->op->step(draw->op);
+}
+
+/* ---- asking ----------------------------------------------------------------------------------------------------- */
+
+static bool is_lasting(al_code code) {
+  return code == AL_AUTH || code == AL_VHOST || code == AL_TLS || code == AL_LIMIT || code == AL_CONFLICT ||
+         code == AL_CLOSED;
+}
+
+/* True if the connection is open. If it went down for a reason that may pass, another is opened. */
+static bool has_link(al_draw *draw) {
+  al_link *link = link_of(draw);
+  draw->op->needs = NULL;
+  if (al_link_is_open(link)) return true;
+  if (al_link_is_lost(link) && !link->is_orphan && !is_lasting(link->code)) {
+    snprintf(draw->why, sizeof draw->why, "%.159s", link->why);
+    al_link_forget(link);
+  }
+  return al_op_needs(draw->op, link);
+}
+
+static void ask(al_draw *draw) {
+  al_session *session = draw->op->session;
+  al_channel *channel = al_channel_take(link_of(draw), draw_event, draw);
+  if (!channel) {
+    al_op_fail_channel(draw->op, link_of(draw), "no channel is left on the connection that draws numbers");
+    return;
+  }
+  set_channel(draw, channel);
+  draw->asked_at = session->fencer->used_at = session->now;
+  al_channel_peek(channel, draw->fence);
+}
+
+/* A connection that gives no answer is given up, with all draws on it. Each of them goes on on the next. */
+static bool is_silent(const al_draw *draw) {
+  const al_session *session = draw->op->session;
+  return draw->channel && session->now >= draw->asked_at + al_fence_patience(session);
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+void al_draw_begin(al_draw *draw, al_op *op, const char *fence) {
+  int64_t now = op->session->now;
+  *draw = (al_draw){.op = op,
+                    .fence = fence,
+                    .until = al_deadline_after(now, op->session->settings.timeout),
+                    .next_at = now,
+                    .empty_since = AL_NEVER,
+                    .pause = AL_BACKOFF_FENCE,
+                    .why = "the broker did not answer"};
+  if (al_link_is_lost(link_of(draw)) && !link_of(draw)->is_orphan) al_link_forget(link_of(draw));
+}
+
+al_draw_state al_draw_poll(al_draw *draw) {
+  al_op *op = draw->op;
+  int64_t now = op->session->now;
+  if (is_silent(draw)) {
+    al_connection_abort(link_of(draw), AL_UNREACHABLE, "the broker did not answer a draw");
+    return AL_DRAW_PENDING; /* all operations were stepped, this one among them */
+  }
+  if (op->done || draw->state != AL_DRAW_PENDING) return draw->state;
+  if (now >= draw->until) {
+    al_op_fail(op, AL_UNAVAILABLE, "no number could be drawn from \"%s\" within %g s: %s", draw->fence,
+               (double)op->session->settings.timeout / (double)AL_SECOND, draw->why);
+    return AL_DRAW_PENDING;
+  }
+  if (!draw->channel && has_link(draw) && now >= draw->next_at) ask(draw);
+  if (op->done) return AL_DRAW_PENDING;
+  op->wake = draw->until;
+  if (draw->channel) op->wake = least(op->wake, draw->asked_at + al_fence_patience(op->session));
+  if (!draw->channel && now < draw->next_at) op->wake = least(op->wake, draw->next_at);
+  return draw->state;
+}
+
+void al_draw_cancel(al_draw *draw) {
+  if (!draw->channel) return;
+  al_channel *channel = draw->channel;
+  set_channel(draw, NULL);
+  al_channel_close(channel);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Draws a number from a fence. A fence is a quorum queue with one message. The broker counts, in the queue's
+ * replicated log, how often that message was delivered and came back. A draw gets the message and gives it back, and
+ * its number is the message's base plus that count: each draw's number is larger than all numbers drawn before.
+ * Nothing is published, so no alarm prevents a draw, and a client without a majority of the nodes draws nothing.
+ *
+ *   state      what the broker does                                           next
+ *   --------   ------------------------------------------------------------   --------------------------------
+ *   PENDING    sends the message                                              DRAWN; DAMAGED if it is no fence's
+ *              the queue is empty: another client's draw is under way, or     PENDING, after a pause; MISSING if
+ *              the message is gone                                            that lasts
+ *              closes the channel: there is no such queue                     ABSENT
+ *              closes the channel or the connection, or gives no answer       PENDING, on another connection if
+ *                                                                             need be, until the time is over
+ *
+ * While the queue has no leader, RabbitMQ may end the whole connection. So draws use a connection that holds no lock,
+ * and never publishes (session/fencer.h). */
+#ifndef AL_CORE_QUEUE_DRAW_H
+#define AL_CORE_QUEUE_DRAW_H
+
+#include "core/session/op.h"
+#include "core/wire/channel.h"
+
+typedef enum al_draw_state {
+  AL_DRAW_PENDING, /* or the operation has failed */
+  AL_DRAW_DRAWN,
+  AL_DRAW_ABSENT,  /* there is no fence */
+  AL_DRAW_MISSING, /* the fence has lost its message, or has none yet */
+  AL_DRAW_DAMAGED  /* the fence has other messages */
+} al_draw_state;
+
+typedef struct al_draw {
+  al_op *op;
+  const char *fence; /* the caller's text, which must stay valid */
+  al_draw_state state;
+  al_channel *channel; /* a draw is under way; NULL */
+  int64_t until;       /* when the draw fails */
+  int64_t asked_at, next_at;
+  int64_t empty_since; /* AL_NEVER: it was not seen empty */
+  al_backoff pause;
+  int64_t number; /* DRAWN */
+  char why[160];  /* why there is none yet */
+} al_draw;
+
+/* Draws until the session's timeout is over. Then the operation fails with UNAVAILABLE. It also fails with REFUSED,
+ * SQUATTED, CONFLICT, and with what prevents the connection. */
+void al_draw_begin(al_draw *draw, al_op *op, const char *fence);
+al_draw_state al_draw_poll(al_draw *draw);
+void al_draw_cancel(al_draw *draw);
+
+/* Numbers stay below 2^53, so that a double has them exactly. */
+#define AL_FENCE_MOST (INT64_C(1) << 53)
+
+/* The number that this message stands for, as the only one in its queue; 0: it is not a fence's message. */
+int64_t al_fence_number(const al_content *content);
+
+/* How long a fence may be empty before its message counts as missing: half the session's timeout. */
+int64_t al_fence_patience(const al_session *session);
+
+#endif
