@@ -329,7 +329,7 @@ else
 endif
 
 # The core and the bytes transport: all the sources of a session without sockets.
-FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c input.c output.c),$(SOURCES))
+FUZZED := $(filter src/core/% $(addprefix src/transport/,bytes.c frames.c headers.c input.c output.c),$(SOURCES))
 
 build/prove/million: tools/prove/million.c tools/fuzz/peer.c tools/fuzz/wire.c $(FUZZED) | $(READY)
 	@echo "building $@"

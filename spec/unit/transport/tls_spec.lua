@@ -8,7 +8,7 @@ after_each(program.clear)
 teardown(program.remove)
 
 local SOURCES = {}
-for i, name in ipairs { "socket", "tls", "frames", "input", "output", "descriptors", "fork" } do
+for i, name in ipairs { "socket", "tls", "frames", "headers", "input", "output", "descriptors", "fork" } do
   SOURCES[i] = ("src/transport/%s.c"):format(name)
 end
 table.insert(SOURCES, "src/core/base/backoff.c")

@@ -216,8 +216,7 @@ static void handing_over(al_op *op) {
 }
 
 void al_acquire_hand_over(al_acquire *self) {
-  if (self->resource->fence[0])
-    al_fencing_begin(&self->fencing, &self->op, self->resource->fence, &self->resource->fence_seen);
+  if (self->resource->fence[0]) al_fencing_begin(&self->fencing, &self->op, self->resource->fence);
   al_op_next(&self->op, self->resource->fence[0] ? fencing : handing_over);
 }
 

@@ -4,16 +4,23 @@
 
 #include <inttypes.h>
 
+#include "core/session/fencer.h"
+#include "core/session/session.h"
+
 #define MADE_MOST 2
+
+static int64_t seen(const al_fencing *fencing) {
+  return al_fencer_seen(fencing->op->session->fencer, fencing->fence);
+}
 
 static void draw(al_fencing *fencing) {
   fencing->is_making = false;
-  fencing->before = *fencing->seen;
+  fencing->before = seen(fencing);
   al_draw_begin(&fencing->draw, fencing->op, fencing->fence);
 }
 
-void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence, int64_t *seen) {
-  *fencing = (al_fencing){.op = op, .fence = fence, .seen = seen};
+void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence) {
+  *fencing = (al_fencing){.op = op, .fence = fence};
   draw(fencing);
 }
 
@@ -24,7 +31,7 @@ static void make(al_fencing *fencing) {
     return;
   }
   fencing->is_making = true;
-  al_fence_maker_begin(&fencing->maker, fencing->op, fencing->fence, *fencing->seen,
+  al_fence_maker_begin(&fencing->maker, fencing->op, fencing->fence, seen(fencing),
                        fencing->draw.empty_since);
 }
 
@@ -37,7 +44,7 @@ static int64_t drawn(al_fencing *fencing) {
                number, fencing->fence, fencing->before);
     return 0;
   }
-  if (number > *fencing->seen) *fencing->seen = number;
+  al_fencer_see(fencing->op->session->fencer, fencing->fence, number);
   return number;
 }
 

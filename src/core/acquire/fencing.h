@@ -17,15 +17,14 @@
 typedef struct al_fencing {
   al_op *op;
   const char *fence; /* the caller's text, which must stay valid */
-  int64_t *seen;     /* the largest number of this fence that was seen here */
-  int64_t before;    /* the same, when the draw began */
+  int64_t before;    /* the largest number of this fence that was seen when the draw began */
   al_draw draw;
   al_fence_maker maker;
   bool is_making;
   int made; /* how often a fence was made */
 } al_fencing;
 
-void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence, int64_t *seen);
+void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence);
 
 /* Returns the number. Returns 0 while there is none yet, or if the operation has failed: as al_draw_begin() and
  * al_fence_maker_begin() say; also with CONFLICT if the number is not larger than one seen before. */

@@ -15,7 +15,6 @@ typedef struct al_resource {
   int max_attempts;
   al_probing probing;
   char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fencing.h); "": locks have none */
-  int64_t fence_seen;       /* the largest token that was drawn here; 0 */
   bool is_silent;           /* there is no doorbell (bell.h), and none is to be asked for */
   int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
   int64_t bell_missed;      /* when the doorbell was missing, or could not be consumed from */

@@ -2,6 +2,10 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/session/fencer.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/base/backoff.h"
 #include "core/wire/connection.h"
 
@@ -22,7 +26,43 @@ void al_fencer_init(al_fencer *fencer, const al_link *like) {
 void al_fencer_free(al_fencer *fencer) {
   al_connection_free(&fencer->fence);
   al_connection_free(&fencer->maker);
+  free(fencer->seen);
 }
+
+/* ---- numbers seen ------------------------------------------------------------------------------------------------ */
+
+#define SEEN_MOST 64
+
+struct al_fence_seen {
+  char fence[AL_NAME_SIZE]; /* "": unused */
+  int64_t number;
+};
+
+static struct al_fence_seen *find(const al_fencer *fencer, const char *fence) {
+  for (int i = 0; fencer->seen && i < SEEN_MOST; i++)
+    if (strcmp(fencer->seen[i].fence, fence) == 0) return &fencer->seen[i];
+  return NULL;
+}
+
+int64_t al_fencer_seen(const al_fencer *fencer, const char *fence) {
+  const struct al_fence_seen *seen = find(fencer, fence);
+  return seen ? seen->number : 0;
+}
+
+void al_fencer_see(al_fencer *fencer, const char *fence, int64_t number) {
+  struct al_fence_seen *seen = find(fencer, fence);
+  if (!fencer->seen) fencer->seen = calloc(SEEN_MOST, sizeof *fencer->seen);
+  if (!fencer->seen) return; /* without memory it is not remembered: it only finds what should never be */
+  if (!seen) {
+    seen = &fencer->seen[fencer->seen_next];
+    fencer->seen_next = (fencer->seen_next + 1) % SEEN_MOST;
+    snprintf(seen->fence, sizeof seen->fence, "%s", fence);
+    seen->number = 0;
+  }
+  if (number > seen->number) seen->number = number;
+}
+
+/* ---- the connections --------------------------------------------------------------------------------------------- */
 
 void al_fencer_set_now(al_fencer *fencer, int64_t now) { fencer->fence.now = fencer->maker.now = now; }
 

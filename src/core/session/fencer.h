@@ -18,8 +18,10 @@
 
 typedef struct al_fencer {
   al_link fence, maker;
-  int64_t used_at;    /* when a draw last used `fence` */
-  const void *making; /* the part of an operation that has the maker connection; NULL: it is free */
+  int64_t used_at;            /* when a draw last used `fence` */
+  const void *making;         /* the part of an operation that has the maker connection; NULL: it is free */
+  struct al_fence_seen *seen; /* a ring of the fences seen last; NULL: none */
+  int seen_next;
 } al_fencer;
 
 /* Makes both links. `like` has the settings, the cluster, and the watcher. */
@@ -30,6 +32,12 @@ void al_fencer_set_now(al_fencer *fencer, int64_t now);
 void al_fencer_pump(al_fencer *fencer, int64_t now);
 /* Returns when to pump next although nothing has arrived. */
 int64_t al_fencer_wake(const al_fencer *fencer);
+
+/* The largest number that was drawn from this fence, on any connection of the fencer; 0 if none was, or if many other
+ * fences were used since. */
+int64_t al_fencer_seen(const al_fencer *fencer, const char *fence);
+/* A number was drawn. */
+void al_fencer_see(al_fencer *fencer, const char *fence, int64_t number);
 
 /* Both go down, and stay down. */
 void al_fencer_orphan(al_fencer *fencer);

@@ -1,0 +1,250 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Fencing tokens: numbers that grow from one holder of a lock to the next, drawn from a quorum queue, the fence. See
+-- spec/broker/facts/fence_spec.lua for what that queue does.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+local FENCED = { fenced = true }
+
+after_each(stage.clear)
+teardown(stage.check)
+
+local FENCES = { mutex = "-mutexfence", slot = "-fence", write = "-rwfence", read = "-rwfence" }
+local TAKES = { mutex = "acquire", slot = "acquire", write = "write", read = "read" }
+local MAKES = { mutex = "mutex", slot = "semaphore", write = "rwlock", read = "rwlock" }
+
+-- A name, whose fence is deleted at the end of the test. `slots`: of a semaphore.
+local function named(kind, slots)
+  local name = kind == "slot" and stage.semaphore(slots or 1) or kind == "mutex" and stage.mutex() or gate.name()
+  stage.undo(function ()
+    for _, suffix in ipairs{ "", "-unfinished" } do client.shared():delete(name .. FENCES[kind] .. suffix) end
+  end)
+  return name, name .. FENCES[kind]
+end
+
+local function lockable(conn, kind, name, options) return conn[MAKES[kind]](conn, name, options or FENCED) end
+
+-- Acquires it, on a connection of its own unless one is given.
+local function take(kind, name, conn, timeout)
+  local from = lockable(conn or stage.connect(), kind, name)
+  return from[TAKES[kind]](from, { timeout = timeout or 20 })
+end
+
+local function free(kind, name)
+  if kind == "slot" then return stage.free(name, 1) end
+  return not gate.held(kind, name)
+end
+
+-- Fails with this code, and nothing stays held. Returns the message.
+local function fails(kind, name, code, conn, timeout)
+  local message = stage.fails(code, take(kind, name, conn, timeout))
+  until_true(function () return free(kind, name) end)
+  return message
+end
+
+for kind in pairs(FENCES) do
+  describe("the fencing token of a lock, " .. kind .. ",", function ()
+    it("is an integer, there with the lock, and larger for each later holder, whoever that is", function ()
+      local name = named(kind)
+      local last, conns = 0, { stage.connect(), stage.connect(), stage.connect() }
+      for i = 1, 12 do
+        local lock = assert(take(kind, name, conns[i % 3 + 1]))
+        assert.equal(0, lock.fence % 1)
+        if math.type then assert.equal("integer", math.type(lock.fence)) end
+        assert.is_true(lock.fence > last and lock.fence < 2 ^ 53, ("%s after %s"):format(lock.fence, last))
+        last = lock.fence
+        assert(lock:release())
+      end
+    end)
+
+    it("is nil without the option, and then there is no fence", function ()
+      local name, fence = named(kind)
+      local lock = lockable(stage.connect(), kind, name, {})
+      lock = assert(lock[TAKES[kind]](lock, { timeout = 20 }))
+      assert.is_nil(lock.fence)
+      assert.is_false(client.shared():exists(fence))
+    end)
+
+    operated_it("leaves the fence, and nothing else", function ()
+      local name, fence = named(kind)
+      local before = gate.queues(name)
+      assert(assert(take(kind, name)):release())
+      table.insert(before, fence)
+      table.sort(before)
+      until_true(function () return #gate.queues(name) == #before end)
+      assert.same(before, gate.queues(name))
+    end)
+
+    it("goes on upwards from a fence that was deleted, or whose message was replaced", function ()
+      local name, fence = named(kind)
+      local conn, last = stage.connect(), 0
+      local damages = {
+        function () end,
+        function () stage.delete(fence) end,
+        function () client.shared():probe(fence, { delivery_mode = 2 }) end,
+      }
+      for _, damage in ipairs(damages) do
+        damage()
+        local lock = assert(take(kind, name, conn))
+        assert.is_true(lock.fence > last, ("%s after %s"):format(lock.fence, last))
+        last = lock.fence
+        assert(lock:release())
+      end
+    end)
+
+    it("is refused if it is not larger than one that this connection has seen: conflict", function ()
+      local name, fence = named(kind)
+      local conn = stage.connect()
+      assert(assert(take(kind, name, conn)):release())
+      client.shared():probe(fence, { delivery_mode = 2, headers = { ["x-amqplocks-base"] = 5 } })
+      assert.matches("was drawn from", fails(kind, name, "conflict", conn))
+    end)
+
+    it("cannot be had where a policy, or a person, has removed the message: conflict", function ()
+      local name, fence = named(kind)
+      local conn = stage.connect(nil, { timeout = 1 })
+      assert(assert(take(kind, name, conn)):release())
+      assert(client.shared():channel():call{ method = "queue.purge", queue = fence })
+      assert.matches("policy", fails(kind, name, "conflict", conn))
+    end)
+
+    it("is had where the last maker was killed before it published the message", function ()
+      local name, fence = named(kind)
+      local conn = stage.connect(nil, { timeout = 1 })
+      assert(assert(take(kind, name, conn)):release())
+      assert(client.shared():channel():call{ method = "queue.purge", queue = fence })
+      assert(client.shared():declare(fence .. "-unfinished", { durable = true,
+        arguments = { ["x-queue-type"] = "classic" } }))
+      local lock = assert(take(kind, name, conn))
+      assert.is_true(lock.fence > 0)
+      until_true(function () return not client.shared():exists(fence .. "-unfinished") end)
+    end)
+
+    it("waits for another client that makes the fence", function ()
+      local name, fence = named(kind)
+      local maker = stage.client():channel()
+      assert(maker:call{ method = "queue.declare", queue = fence .. "-maker", exclusive = true })
+      local conn = stage.connect(nil, { timeout = 1 })
+      assert.matches("making it", fails(kind, name, "unavailable", conn))
+      maker.client:abort()
+      until_true(function () return not client.shared():locked(fence .. "-maker") end)
+      assert(take(kind, name, conn))
+    end)
+
+    it("cannot be had where another client keeps the message; is had when that client has gone", function ()
+      local name, fence = named(kind)
+      local conn = stage.connect(nil, { timeout = 5 })
+      assert(assert(take(kind, name, conn)):release())
+      local keeper = stage.client():channel()
+      until_true(function ()
+        return keeper:call{ method = "basic.get", queue = fence }.method == "basic.get-ok"
+      end)
+      stage.fails("timeout", take(kind, name, conn, 0.2))
+      until_true(function () return free(kind, name) end)
+      keeper.client:abort()
+      assert(take(kind, name, conn))
+    end)
+
+    operated_it("cannot be had without permission for the fence: refused", function ()
+      local name = named(kind)
+      local user = client.unique "user"
+      local url = broker.suite:add_user(user, ".*", ".*", "^(?!.*fence)")
+      stage.undo(function () broker.suite:delete_user(user) end)
+      fails(kind, name, "refused", stage.connect(url))
+    end)
+
+    operated_it("cannot be had where a policy limits the deliveries, before 4.3: conflict", function ()
+      if client.shared():since(4, 3) then pending "of brokers before 4.3" end
+      local name, fence = named(kind)
+      local policy = client.unique "policy"
+      stage.undo(function () broker.suite:clear_policy("/", policy) end)
+      broker.suite:set_policy("/", policy, "^" .. fence:gsub("%p", "[%0]") .. "$", '{"delivery-limit":5}')
+      assert.matches("delivery%-limit", fails(kind, name, "conflict", stage.connect(nil, { timeout = 1 })))
+    end)
+
+    operated_it("is had during an alarm, from a fence that exists; otherwise: blocked", function ()
+      local name, other = named(kind), named(kind)
+      local conn = stage.connect()
+      assert(assert(take(kind, name, conn)):release())
+      stage.undo(function () broker.suite:alarm(false) end)
+      broker.suite:alarm(true)
+      if kind ~= "write" then assert(take(kind, name, conn)) end -- a writer cannot be had at all
+      stage.fails("blocked", take(kind, other, stage.connect()))
+    end)
+  end)
+end
+
+describe("fencing tokens", function ()
+  it("of the slots of a semaphore come from one fence", function ()
+    local name = named("slot", 3)
+    local last, conn = 0, stage.connect()
+    for _ = 1, 3 do
+      local lock = stage.take(lockable(conn, "slot", name), { timeout = 20 })
+      assert.is_true(lock.fence > last)
+      last = lock.fence
+    end
+  end)
+
+  it("of readers are larger than that of the writer before them, and smaller than that of the next", function ()
+    local name = named "write"
+    local conns = { stage.connect(), stage.connect(), stage.connect() }
+    local writer = assert(take("write", name, conns[1]))
+    assert(writer:release())
+    local readers = { assert(take("read", name, conns[1])), assert(take("read", name, conns[2])) }
+    local most = 0
+    for _, reader in ipairs(readers) do
+      assert.is_true(reader.fence > writer.fence)
+      most = math.max(most, reader.fence)
+      assert(reader:release())
+    end
+    local next_one = assert(take("write", name, conns[3]))
+    assert.is_true(next_one.fence > most)
+    local fence = next_one.fence
+    assert(next_one:downgrade())
+    assert.equal(fence, next_one.fence)
+  end)
+
+  -- Why all clients of a name must be fenced, or none.
+  it("do not count the holders in between that are not fenced", function ()
+    local name = named "mutex"
+    local conn = stage.connect()
+    local first = assert(take("mutex", name, conn))
+    assert(first:release())
+    local unfenced = assert(stage.connect():mutex(name):acquire{ timeout = 20 })
+    assert.is_nil(unfenced.fence)
+    assert(unfenced:release())
+    assert.equal(first.fence + 1, assert(take("mutex", name, conn)).fence)
+  end)
+
+  it("are had whenever makers are killed on the way, and grow", function ()
+    local last = 0
+    local name = named "mutex"
+    for i = 1, 12 do
+      if i % 3 == 0 then client.shared():delete(name .. "-mutexfence") end
+      local one = process.start()
+      one:run([[
+        conn = assert(require("amqplocks").connect())
+        lock = conn:mutex((...), { fenced = true })
+        assert(conn:mutex((...) .. "-warm"):try_acquire()):release()
+      ]], name)
+      one:begin "return lock:acquire{ timeout = 20 }"
+      local channel = stage.client():channel() -- until the fence is being made, or exists
+      until_true(function ()
+        return channel.client:locked(name .. "-mutexfence-maker") or channel.client:exists(name .. "-mutexfence")
+      end)
+      one:kill()
+      local lock = assert(take("mutex", name, stage.connect(nil, { timeout = 5 })))
+      assert.is_true(lock.fence > last)
+      last = lock.fence
+      assert(lock:release())
+    end
+  end)
+end)
