@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A session over bytes, and a scripted broker at the other end of its two links. The peer sends what the test tells it
+--- A session over bytes, and a scripted broker at the other end of its links. The peer sends what the test tells it
 -- to, and has no model of queues. There is no socket, and the test moves the clock.
 --
 --     local peer = Peer.open("whole")                            -- both links have been through the handshake
@@ -407,6 +407,7 @@ function Peer.new(way, settings)
   self.core_session = core.bytes(all)
   self.session = kept_session(self, self.core_session)
   self.holder, self.prober = new_link(self, "holder"), new_link(self, "prober")
+  self.fence, self.maker = new_link(self, "fence"), new_link(self, "maker")
   self:tick()
   return self
 end
@@ -467,21 +468,21 @@ end
 function Peer:semaphore(semaphore, options)
   options = options or {}
   local box = self.session:semaphore(semaphore, options.strategy or "ascending", options.max_attempts or 8,
-    options.probe or "auto", not options.bell, options.most)
+    options.probe or "auto", not options.bell, options.most, options.fenced)
   return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
 end
 
 --- A mutex of the session, with acquire(), as for a semaphore.
 function Peer:mutex(mutex, options)
   options = options or {}
-  local box = self.session:mutex(mutex, options.max_attempts or 8, options.probe or "auto")
+  local box = self.session:mutex(mutex, options.max_attempts or 8, options.probe or "auto", options.fenced)
   return { acquire = function (_, ...) return self:keep(box:acquire(...)) end }
 end
 
 --- A readers–writer lock of the session, with read() and write(), which take the arguments of acquire().
 function Peer:rwlock(rwlock, options)
   options = options or {}
-  local box = self.session:rwlock(rwlock, options.max_attempts or 8, options.probe or "auto")
+  local box = self.session:rwlock(rwlock, options.max_attempts or 8, options.probe or "auto", options.fenced)
   return {
     read = function (_, ...) return self:keep(box:read(...)) end,
     write = function (_, ...) return self:keep(box:write(...)) end,

@@ -1,0 +1,485 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The fencing token of a mutex: drawn from the fence while the mutex is held, and handed over only if it still is. What
+-- makes a fence, and what the connections for this do when they fail.
+
+local frames = require "spec.support.frames"
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.locks.rwlock_scene"
+
+local MUTEX, FENCE, MAKER, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfence-maker", "db-mutexfence-unfinished"
+local NO_FENCE = "NOT_FOUND - no queue 'db-mutexfence' in vhost '/'"
+local NO_UNFINISHED = "NOT_FOUND - no queue 'db-mutexfence-unfinished' in vhost '/'"
+local BASE = 1000000
+
+for _, way in ipairs(Peer.all_ways) do
+  describe("the fencing token of a mutex, fed " .. way, function ()
+    local peer, mutex
+
+    before_each(function () peer, mutex = scene.open(way, "mutex", nil, { fenced = true }) end)
+
+    -- The core claims the mutex, and the broker grants it. Returns the claim.
+    local function claims()
+      local claim = scene.shuts(peer, MUTEX)
+      assert.is_true(peer.fence:wanted() or peer.fence:state() == "open")
+      return claim
+    end
+
+    -- A connection of the fence, or of its maker, is wanted, and opened.
+    local function connects(link, limits)
+      assert.is_true(link:due())
+      link:handshake(limits)
+    end
+
+    -- The core gets the message of the fence and gives it back, in one write. Returns the channel.
+    local function peeks(link)
+      if link:next() == "channel.open" then link:opened() end
+      local get = link:expect("basic.get", { queue = FENCE, no_ack = false })
+      link:expect("basic.nack", { channel = get.channel, delivery_tag = 0, multiple = true, requeue = true })
+      link:silent()
+      return get.channel
+    end
+
+    local function message(link, channel, headers, others)
+      link:send(frames.encode_content({ channel = channel, method = "basic.get-ok", delivery_tag = 1,
+        redelivered = false, exchange = "", routing_key = FENCE, message_count = others or 0 },
+        { delivery_mode = 2, headers = headers }, ""))
+    end
+
+    local function empty(link, channel) link:send{ channel = channel, method = "basic.get-empty" } end
+
+    -- The message is there, and has come back so many times.
+    local function draws(returns, link)
+      message(link or peer.fence, peeks(link or peer.fence),
+        { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = returns })
+    end
+
+    -- The core asks whether the mutex is still its own: it is.
+    local function verifies(claim)
+      peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
+      peer.holder:silent()
+      peer.holder:declared(claim.channel, MUTEX)
+    end
+
+    -- Has the mutex. Returns the operation's lock.
+    local function has(op, claim, fence)
+      verifies(claim)
+      local lock = peer:result(op)
+      assert.equal(fence, lock:fence())
+      assert.is_true(lock:held())
+      return lock
+    end
+
+    local function pending(op) assert.is_false(op:done()) end
+
+    -- Failed, and gives the mutex back.
+    local function fails(op, claim, code, ...)
+      peer:failed(op, code, ...)
+      peer.holder:expect("queue.delete", { channel = claim.channel, queue = MUTEX })
+    end
+
+    -- The maker declares its queue, which it gets.
+    local function enters()
+      connects(peer.maker)
+      local channel = peer.maker:opened()
+      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, exclusive = true, auto_delete = true })
+      peer.maker:silent()
+      peer.maker:declared(channel, MAKER)
+      return channel
+    end
+
+    local function looks(is_there)
+      if peer.maker:next() == "channel.open" then peer.maker:opened() end
+      local look = peer.maker:expect("queue.declare", { queue = FENCE, passive = true })
+      if is_there then peer.maker:declared(look.channel, FENCE) end
+      if not is_there then peer.maker:refuse(look.channel, 404, NO_FENCE, "queue.declare") end
+    end
+
+    local SHAPE = { ["x-queue-type"] = "quorum", ["x-delivery-limit"] = -1, ["x-max-length"] = 1,
+      ["x-overflow"] = "drop-head", ["x-consumer-disconnected-timeout"] = 1000 }
+
+    -- Declares the fence, and publishes its message, which is not confirmed yet. Returns the channel, and the base.
+    local function publishes()
+      if peer.maker:next() == "channel.open" then peer.maker:opened() end
+      local channel = peer.maker:expect("queue.declare", { queue = UNFINISHED, durable = true, exclusive = false }).channel
+      peer.maker:expect("queue.declare", { channel = channel, queue = FENCE, durable = true, arguments = SHAPE })
+      peer.maker:expect("confirm.select", { channel = channel })
+      peer.maker:expect("basic.publish", { channel = channel, routing_key = FENCE, exchange = "", mandatory = true })
+      local header = peer.maker:expect("header", { channel = channel, size = 0 })
+      assert.equal(2, header.properties.delivery_mode)
+      peer.maker:silent()
+      return channel, header.properties.headers["x-amqplocks-base"]
+    end
+
+    local function confirm(channel)
+      peer.maker:declared(channel, UNFINISHED)
+      peer.maker:declared(channel, FENCE)
+      peer.maker:send{ channel = channel, method = "confirm.select-ok" }
+      peer.maker:send{ channel = channel, method = "basic.ack", delivery_tag = 1 }
+    end
+
+    local TRIES = 22
+
+    -- Tries whether the message lasts, and takes its leave.
+    local function finishes()
+      for i = 0, TRIES - 1 do draws(i, peer.maker) end
+      local delete = peer.maker:expect("queue.delete", { queue = UNFINISHED })
+      peer.maker:deleted(delete.channel)
+      peer.maker:expect("connection.close")
+      peer.maker:send{ channel = 0, method = "connection.close-ok" }
+    end
+
+    -- The fence is absent, and made.
+    local function is_made()
+      enters()
+      looks(false)
+      confirm((publishes()))
+      finishes()
+    end
+
+    local function is_absent() peer.fence:refuse(peeks(peer.fence), 404, NO_FENCE) end
+
+    it("is drawn when the mutex is held, and there when it is certain that it still is", function ()
+      local op = mutex:acquire(0)
+      local claim = claims()
+      pending(op)
+      connects(peer.fence)
+      draws(4)
+      pending(op)
+      has(op, claim, BASE + 5)
+      assert.equal("idle", peer.maker:state())
+    end)
+
+    it("is drawn on the same connection and channel again", function ()
+      local op = mutex:acquire(0)
+      local claim = claims()
+      connects(peer.fence)
+      draws(0)
+      local lock = has(op, claim, BASE + 1)
+      op = lock:release()
+      scene.goes(peer, claim, "db-mutexbell")
+      assert.is_true(peer:result(op))
+      op = mutex:acquire(0)
+      claim = scene.shuts(peer, MUTEX)
+      assert.equal(1, peeks(peer.fence))
+      message(peer.fence, 1, { ["x-amqplocks-base"] = BASE, ["x-acquired-count"] = 1, ["x-delivery-count"] = 0 })
+      has(op, claim, BASE + 2)
+    end)
+
+    it("is not handed over if the mutex was lost before it was certain: another is drawn with the next claim", function ()
+      local op = mutex:acquire(60)
+      local claim = claims()
+      connects(peer.fence)
+      draws(4)
+      peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
+      peer.holder:cancelled(claim)
+      pending(op)
+      peer:pass(1)
+      claim = scene.shuts(peer, MUTEX)
+      draws(6)
+      has(op, claim, BASE + 7)
+    end)
+
+    local UNUSABLE = {
+      ["without a base"] = { {} },
+      ["with a base of 0"] = { { ["x-amqplocks-base"] = 0 } },
+      ["with a base that is a text"] = { { ["x-amqplocks-base"] = "1000000" } },
+      ["with a base beyond 2^53"] = { { ["x-amqplocks-base"] = 2 ^ 53 } },
+      ["that has returned a negative number of times"] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = -2 } },
+      ["beside another"] = { { ["x-amqplocks-base"] = BASE }, 1 },
+    }
+
+    for what, how in pairs(UNUSABLE) do
+      it("is not read from a message " .. what .. ": the fence is made anew", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        message(peer.fence, peeks(peer.fence), how[1], how[2])
+        enters()
+        looks(true)
+        message(peer.maker, peeks(peer.maker), how[1], how[2])
+        peer.maker:delete(FENCE)
+        local channel, base = publishes()
+        assert.equal(peer:wall() * 1e6, base)
+        confirm(channel)
+        finishes()
+        draws(TRIES)
+        has(op, claim, BASE + TRIES + 1)
+      end)
+    end
+
+    describe("where there is no fence", function ()
+      it("is drawn from one that is made, with the time as its base", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        is_made()
+        pending(op)
+        draws(TRIES)
+        has(op, claim, BASE + TRIES + 1)
+      end)
+
+      it("is drawn from one that another client has made meanwhile", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        enters()
+        looks(true)
+        draws(3, peer.maker)
+        peer.maker:expect("connection.close")
+        draws(4)
+        has(op, claim, BASE + 5)
+      end)
+
+      it("waits while another client makes it", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        connects(peer.maker)
+        local channel = peer.maker:opened()
+        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
+        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+        peer.maker:silent()
+        peer:pass(0.1)
+        channel = peer.maker:opened()
+        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
+        peer.maker:declared(channel, MAKER)
+        looks(true)
+        draws(3, peer.maker)
+        draws(4)
+        has(op, claim, BASE + 5)
+      end)
+
+      it("begins anew, on another connection, if that of the maker is lost", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        enters()
+        looks(false)
+        publishes()
+        peer.maker:down()
+        peer:pass(0.2)
+        is_made()
+        draws(TRIES)
+        has(op, claim, BASE + TRIES + 1)
+      end)
+
+      it("gives up during an alarm: blocked", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        enters()
+        looks(false)
+        publishes()
+        peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
+        fails(op, claim, "blocked", FENCE)
+        assert.equal("down", peer.maker:state())
+      end)
+
+      it("is not had if the message does not last: conflict", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        enters()
+        looks(false)
+        confirm((publishes()))
+        for i = 0, 4 do draws(i, peer.maker) end
+        peer:live(4, function ()
+          if peer.maker:next() == "basic.get" then empty(peer.maker, peeks(peer.maker)) end
+          return op:done()
+        end)
+        fails(op, claim, "conflict", "policy")
+      end)
+
+      it("is not had where a fence is deleted again and again: conflict", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        for _ = 1, 2 do
+          is_absent()
+          peer:pass(0.2)
+          is_made()
+        end
+        is_absent()
+        fails(op, claim, "conflict", "expires")
+      end)
+
+      it("ends with the caller's time, and the maker's connection at once", function ()
+        local op = mutex:acquire(1)
+        local claim = claims()
+        connects(peer.fence)
+        is_absent()
+        enters()
+        looks(false)
+        publishes()
+        peer:pass(1)
+        fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s")
+        assert.equal("down", peer.maker:state())
+      end)
+    end)
+
+    describe("where the fence is empty", function ()
+      -- Until the maker is wanted, the fence is empty.
+      local function is_empty_for_long(op)
+        local began = peer.now
+        peer:live(10, function ()
+          if peer.fence:next() == "basic.get" or peer.fence:next() == "channel.open" then
+            empty(peer.fence, peeks(peer.fence))
+          end
+          return op:done() or peer.maker:wanted()
+        end)
+        assert.is_true(peer.now - began >= 2.5)
+      end
+
+      it("is drawn when the message is back", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        for _ = 1, 5 do
+          empty(peer.fence, peeks(peer.fence))
+          peer.fence:silent()
+          peer:pass(0.1)
+        end
+        draws(9)
+        has(op, claim, BASE + 10)
+      end)
+
+      it("for long, is not had: conflict, as a policy may remove the message", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_empty_for_long(op)
+        enters()
+        looks(true)
+        empty(peer.maker, peeks(peer.maker))
+        local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
+        peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
+        fails(op, claim, "conflict", "policy", FENCE)
+        assert.equal("down", peer.maker:state())
+      end)
+
+      it("for long, and its maker did not come to its end: it is made anew", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        is_empty_for_long(op)
+        enters()
+        looks(true)
+        empty(peer.maker, peeks(peer.maker))
+        local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
+        peer.maker:declared(ask.channel, UNFINISHED)
+        peer.maker:delete(FENCE)
+        confirm((publishes()))
+        finishes()
+        draws(TRIES)
+        has(op, claim, BASE + TRIES + 1)
+      end)
+    end)
+
+    describe("on a connection that fails", function ()
+      it("is drawn on the next one", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        peeks(peer.fence)
+        peer.fence:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
+          class_id = 60, method_id = 70 }
+        pending(op)
+        peer:pass(0.2)
+        connects(peer.fence)
+        draws(7)
+        has(op, claim, BASE + 8)
+      end)
+
+      it("or that is silent: the same", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        peeks(peer.fence)
+        peer:pass(2.5)
+        pending(op)
+        assert.is_true(peer.fence:wanted())
+        peer:pass(0.2)
+        connects(peer.fence)
+        draws(7)
+        has(op, claim, BASE + 8)
+      end)
+
+      it("again and again, is not had: unavailable", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        peer:live(20, function ()
+          if peer.fence:due() then peer.session:fail("fence", "unreachable", "nobody is there") end
+          return op:done()
+        end)
+        fails(op, claim, "unavailable", FENCE, "nobody is there", "within 5 s")
+      end)
+
+      it("with the holder's, is not had: unreachable", function ()
+        local op = mutex:acquire(60)
+        claims()
+        connects(peer.fence)
+        peeks(peer.fence)
+        peer.holder:down()
+        peer:failed(op, "unreachable")
+      end)
+    end)
+
+    for code, how in pairs{
+      refused = { 403, "ACCESS_REFUSED - access to queue 'db-mutexfence' in vhost '/' refused for user 'guest'" },
+      squatted = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-mutexfence'" },
+    } do
+      it("is not had from a queue that refuses: " .. code, function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        peer.fence:refuse(peeks(peer.fence), how[1], how[2])
+        fails(op, claim, code, FENCE)
+      end)
+    end
+
+    it("is not had if it is not larger than one seen before: conflict", function ()
+      local op = mutex:acquire(0)
+      local claim = claims()
+      connects(peer.fence)
+      draws(7)
+      local lock = has(op, claim, BASE + 8)
+      op = lock:release()
+      scene.goes(peer, claim, "db-mutexbell")
+      op = mutex:acquire(0)
+      claim = scene.shuts(peer, MUTEX)
+      draws(7)
+      fails(op, claim, "conflict", tostring(BASE + 8))
+    end)
+
+    it("costs no connection when it was not drawn for a minute", function ()
+      local op = mutex:acquire(0)
+      local claim = claims()
+      connects(peer.fence)
+      draws(0)
+      has(op, claim, BASE + 1)
+      peer:pass(59)
+      assert.equal("open", peer.fence:state())
+      peer.fence:ignore() -- heartbeats
+      peer:pass(1)
+      peer.fence:expect("connection.close")
+      peer.fence:send{ channel = 0, method = "connection.close-ok" }
+      assert.is_false(peer.fence:wanted())
+    end)
+
+    it("is none without the option", function ()
+      peer, mutex = scene.open(way, "mutex")
+      local op = mutex:acquire(0)
+      scene.shuts(peer, MUTEX)
+      assert.is_nil(peer:result(op):fence())
+      assert.is_false(peer.fence:wanted())
+    end)
+  end)
+end
