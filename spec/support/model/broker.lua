@@ -63,6 +63,7 @@ local function laws_with(some)
   for name, law in pairs(Broker.laws) do laws[name] = law end
   for name, law in pairs(some) do laws[name] = law end
   if laws.by_its_name == nil then laws.by_its_name = is_before_4_3(laws.version) end
+  laws.counts_in = is_before_4_3(laws.version) and "x-delivery-count" or "x-acquired-count"
   return laws
 end
 

@@ -18,6 +18,7 @@ function Queue.new(broker, name, options)
     auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = options.messages or {},
     unacked = {}, unacked_count = 0, acks_coming = 0, consumers = {}, places = 0, turns = 0,
     made_at = broker.world.now, state = "live", is_alive = true }, Queue)
+  if self.arguments["x-queue-type"] == "quorum" then self.counts_in = broker.laws.counts_in end
   for _, message in ipairs(self.messages) do self.places = math.max(self.places, message.place) end
   self.max_length = self.arguments["x-max-length"] or math.huge
   self.rejects = self.arguments["x-overflow"] == "reject-publish"
@@ -180,9 +181,21 @@ function Queue:ack(entries)
   serve(self)
 end
 
+-- A quorum queue tells in a header how often a message came back.
+local function count_return(self, message)
+  if not self.counts_in then return end
+  local properties, headers = {}, {}
+  for name, value in pairs(properties_of(message)) do properties[name] = value end
+  for name, value in pairs(properties.headers or {}) do headers[name] = value end
+  headers[self.counts_in] = (headers[self.counts_in] or 0) + 1
+  properties.headers = headers
+  message.properties, message.header = properties, nil
+end
+
 local function put_back(self, entry)
   if not take_back(self, entry.message) then return end
   entry.message.redelivered = true
+  count_return(self, entry.message)
   put_in_place(self, entry.message)
 end
 
@@ -309,6 +322,7 @@ function Queue:what_lasts()
   local list = {}
   for message in pairs(self.unacked) do
     message.redelivered = true
+    count_return(self, message)
     put_in_place(self, message)
   end
   for _, message in ipairs(self.messages) do

@@ -65,7 +65,8 @@ function Socket.module(broker)
 end
 
 local BORROWED = { "socket", "spec.support.client", "spec.support.channel", "spec.support.until",
-  "spec.support.process", "spec.support.broker", "spec.broker.facts.scene" }
+  "spec.support.process", "spec.support.broker", "spec.broker.facts.scene",
+  "spec.broker.facts.fences" }
 
 -- Calls fn(client) while every module that uses a socket is loaded again, with the model's sockets.
 local function lend(broker, fn)
