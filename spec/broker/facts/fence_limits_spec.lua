@@ -96,8 +96,8 @@ describe("a fence", function ()
   operated_it("counts on upwards when the broker was killed", function ()
     local queue, channel, last = fences.make(), scene.channel(), 0
     for _ = 1, 10 do last = fences.draw(channel, queue) end
-    -- What a quorum queue needs to have a leader again lies in tables of Erlang that are written to the disk some
-    -- What a quorum queue needs to have a leader again lies in tables of Erlang, which are written to the disk some
+    -- What a quorum queue needs to have a leader again lies in tables of Erlang, which are written to the disk seconds
+    -- later. A queue that was made just before a crash has no leader after it, and gets none (seen on 3.10.8).
     broker.suite:tell "[ok = dets:sync(Table) || Table <- dets:all()], ok."
     broker.suite:kill()
     broker.suite:restart()

@@ -80,8 +80,9 @@ local CODES = {
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
   removed = { "resize" },
-  conflict = { "resize", "surplus", "rubbish" },
-  unavailable = { "slot down", "resize", "destroy", "restart", "stopping" },
+  conflict = { "resize", "surplus", "rubbish", "no fence" },
+  unavailable = { "slot down", "resize", "destroy", "restart", "stopping", "lost fence", "cut fence",
+    "no fence", "stopped" },
   refused = { "denied" },
   blocked = { "alarm" },
   closed = { "requests" },
@@ -391,6 +392,35 @@ troubles["lost prober"] = function (self)
   somebody(self):lose("prober")
 end
 
+-- Troubles of fences: a connection that draws numbers, or makes the fence, is lost, cut off or delayed; the maker dies
+-- directly after it has written what makes the fence; an operator deletes the fence.
+troubles["lost fence"] = function (self)
+  somebody(self):lose(self.random:pick{ "fence", "maker" })
+end
+
+troubles["cut fence"] = function (self)
+  local process, role = somebody(self), self.random:pick{ "fence", "maker" }
+  excuse(self, process)
+  if self.random:chance(0.5) then
+    process:cut(role, self.random:pick{ "up", "down", "both" })
+  else
+    process:stall(role, self.random:pick{ "up", "down", "both" }, self.random:between(0, 10))
+  end
+end
+
+troubles["dies making"] = function (self)
+  local process = anybody(self).process
+  process.on_sent = function (bytes)
+    if not bytes:find("-unfinished", 1, true) then return end
+    process.on_sent = nil
+    self.world:after(0, kill, self, process, self.random:chance(0.5))
+  end
+end
+
+troubles["no fence"] = function (self)
+  if self.broker.queues[self.kind.fence] then self.broker:delete(self.kind.fence) end
+end
+
 -- The connection is cut off without notice. The holder must stop reporting the lock as held before the broker frees it.
 troubles["cut off"] = function (self)
   local process = somebody(self)
@@ -668,6 +698,7 @@ end
 --   shares, requests    whether programs share a session without coordination; whether every round is a request, with a
 --                       session of its own that ends with it and asks by the worker's prober
 --   waiting, letting_go, priorities    lists to choose from
+--   fenced              whether locks have fencing tokens
 --   fair, deaf          the share of fair waiters, and of waiters that do not use the doorbell
 --   writers, downgrades the share of members that write, and of writers that become readers
 --   hold                the longest time that a lock is held, in seconds
@@ -704,6 +735,7 @@ function Crowd.new(seed, options, traced)
   self.kind = require("spec.support.model.kinds." .. (options.kind or "semaphore")).new(self)
   self.watch = Watch.new(self.broker, self.kind, self:patience())
   if options.in_line then self.watch:minds_line(self.kind.bell) end
+  self.watch.is_fenced = options.fenced
   return self
 end
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A client of the model broker: a session over bytes, its two connections (holder and prober), and programs that use
--- it. It connects when the session wants a connection. It may be stopped, killed or cut off. A process with a lender is
+--- A client of the model broker: a session over bytes, its connections (holder, prober, and those of fences), and
+-- programs that use it. It connects when the session wants a connection. It may be stopped, killed or cut off. A process with a lender is
 -- a part of that process, such as a request in an nginx worker: it has a holder connection of its own, and asks by the
 -- lender's prober.
 --
@@ -20,7 +20,9 @@ Process.__index = Process
 
 local unpack = table.unpack or unpack
 
-local ROLES = { "holder", "prober" }
+local ROLES = { "holder", "prober", "fence", "maker" }
+-- Those that the lender of a process has.
+local LENT = { prober = true, fence = true, maker = true }
 
 --- `settings`: those of the peer; pace, of its connections; shared; lender, another process.
 function Process.new(broker, name, settings)
@@ -67,7 +69,8 @@ local function hangs_up(self, role, why)
 end
 
 local function connect(self, role)
-  if self.is_dead then return end
+  self.connecting[role] = false
+  if self.is_dead or not select(2, self.core:state(role)) then return end -- it may not be wanted any more
   local socket
   local function is_current() return not self.is_dead and self.sockets[role] == socket end
   socket = self.broker:connect(
@@ -77,7 +80,7 @@ local function connect(self, role)
     end,
     self.pace)
   socket.connection.name = self.name .. " " .. role
-  self.sockets[role], self.connecting[role] = socket, false
+  self.sockets[role] = socket
   self.session:attach(role)
   self:turn()
 end
@@ -160,11 +163,10 @@ local function tick(self, began)
   local seconds = self.core:tick(peer.now, peer:wall(), now) - now
   peer.now = now
   if self.is_stopped then return end
+  local lender = self.lender or self
   move(self, "holder")
-  if self.lender then
-    if not self.lender.is_stopped then move(self.lender, "prober") end
-  else
-    move(self, "prober")
+  if not lender.is_stopped then
+    for i = 2, #ROLES do move(lender, ROLES[i]) end
   end
   wake_in(self, seconds)
 end
@@ -267,7 +269,7 @@ end
 
 --- A connection is reset: both ends are notified.
 function Process:lose(role)
-  if role == "prober" and self.lender then return self.lender:lose(role) end
+  if LENT[role] and self.lender then return self.lender:lose(role) end
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   self:note("loses its %s connection", role)
@@ -277,7 +279,7 @@ end
 
 --- The network drops everything from now on, "up" to the broker, "down" from it, or "both"; neither end is notified.
 function Process:cut(role, direction)
-  if role == "prober" and self.lender then return self.lender:cut(role, direction) end
+  if LENT[role] and self.lender then return self.lender:cut(role, direction) end
   if not self.sockets[role] or self.is_dead then return end
   self:note("is cut off: %s, %s", role, direction)
   self.sockets[role].is_cut = true
@@ -286,7 +288,7 @@ end
 
 --- The network delays everything for so many seconds, "up" to the broker, "down" from it, or "both".
 function Process:stall(role, direction, seconds)
-  if role == "prober" and self.lender then return self.lender:stall(role, direction, seconds) end
+  if LENT[role] and self.lender then return self.lender:stall(role, direction, seconds) end
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   self:note("is kept waiting for %g s: %s, %s", seconds, role, direction)

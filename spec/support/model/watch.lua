@@ -11,6 +11,7 @@
 --   told.
 -- * A process does not wait beside a free lock for longer than `patience` seconds.
 -- * A process is not told that nothing is free while something was free all the time.
+-- * Fencing tokens grow from holder to holder (is_fenced).
 -- * No operation takes longer than its limit, except while its own process is stopped.
 --
 -- A violation is an error of the story. The kind (see kinds/) defines "free" and "two". It has these fields:
@@ -226,6 +227,22 @@ function Watch:is_told(process, lock)
   end
 end
 
+-- Fencing tokens grow in the order of the holders. Two that may hold at one time may have them in any order, but never
+-- the same.
+local function look_at_number(self, belief)
+  local number = belief.lock:fence()
+  if not number then breach("%s got %s without a number", belief.process.name, belief.queue) end
+  for _, earlier in ipairs(self.numbers) do
+    local is_before = earlier.group == belief.group and self.kind:clash{ earlier, belief }
+    if number == earlier.number or is_before and number < earlier.number then
+      breach("%s got %s with the number %d, after %s with %d", belief.process.name, belief.queue, number,
+        earlier.process.name, earlier.number)
+    end
+  end
+  table.insert(self.numbers, { number = number, process = belief.process, group = belief.group, queue = belief.queue,
+    wish = belief.wish })
+end
+
 --- A process got a lock, and may have lost it again before it asked.
 function Watch:got(process, lock)
   if self.has_line then look_at_line(self, process) end
@@ -237,6 +254,7 @@ function Watch:got(process, lock)
     wish = kind:wish_of(lock), from = math.max(self.world.now, self.doubtful[process] or 0) }
   local wrong = kind:refuses(belief)
   if wrong then breach("%s got %s", process.name, wrong) end
+  if self.is_fenced then look_at_number(self, belief) end
   table.insert(self.beliefs, belief)
   self:note()
   self.world:at(belief.from, self.look_at_beliefs, self, belief.group)
@@ -334,7 +352,8 @@ end
 --- Watches locks of a kind. Counts `grants`, and records the `longest` time that a waiter slept beside a free lock.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 }, Watch)
+    beliefs = {}, numbers = {}, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 },
+    Watch)
   broker:watch(function (queue)
     kind:changed(queue)
     self:note(queue)

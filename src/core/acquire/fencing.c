@@ -49,7 +49,7 @@ static int64_t drawn(al_fencing *fencing) {
 }
 
 int64_t al_fencing_poll(al_fencing *fencing) {
-  while (!fencing->op->done && !fencing->is_over) {
+  while (!fencing->op->done) {
     if (fencing->is_making) {
       if (!al_fence_maker_poll(&fencing->maker)) return 0;
       draw(fencing);
@@ -62,9 +62,7 @@ int64_t al_fencing_poll(al_fencing *fencing) {
   return 0;
 }
 
-/* The end of the maker's connection steps all operations, the one that ends among them. */
 void al_fencing_cancel(al_fencing *fencing) {
-  fencing->is_over = true;
   al_draw_cancel(&fencing->draw);
   al_fence_maker_cancel(&fencing->maker);
 }

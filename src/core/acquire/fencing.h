@@ -21,7 +21,6 @@ typedef struct al_fencing {
   al_draw draw;
   al_fence_maker maker;
   bool is_making;
-  bool is_over; /* cancelled */
   int made; /* how often a fence was made */
 } al_fencing;
 

@@ -7,7 +7,6 @@
 #include "core/base/backoff.h"
 #include "core/session/fencer.h"
 #include "core/session/session.h"
-#include "core/wire/connection.h"
 
 int64_t al_fence_number(const al_content *content) {
   bool is_sane = content->others == 0 && content->base > 0 && content->returns >= 0;
@@ -75,20 +74,13 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
 
 /* ---- asking ----------------------------------------------------------------------------------------------------- */
 
-static bool is_lasting(al_code code) {
-  return code == AL_AUTH || code == AL_VHOST || code == AL_TLS || code == AL_LIMIT || code == AL_CONFLICT ||
-         code == AL_CLOSED;
-}
-
 /* True if the connection is open. If it went down for a reason that may pass, another is opened. */
 static bool has_link(al_draw *draw) {
   al_link *link = link_of(draw);
   draw->op->needs = NULL;
   if (al_link_is_open(link)) return true;
-  if (al_link_is_lost(link) && !link->is_orphan && !is_lasting(link->code)) {
-    snprintf(draw->why, sizeof draw->why, "%.159s", link->why);
-    al_link_forget(link);
-  }
+  if (al_link_is_lost(link)) snprintf(draw->why, sizeof draw->why, "%.159s", link->why);
+  al_fencer_renew(link);
   return al_op_needs(draw->op, link);
 }
 
@@ -121,16 +113,14 @@ void al_draw_begin(al_draw *draw, al_op *op, const char *fence) {
                     .empty_since = AL_NEVER,
                     .pause = AL_BACKOFF_FENCE,
                     .why = "the broker did not answer"};
-  if (al_link_is_lost(link_of(draw)) && !link_of(draw)->is_orphan) al_link_forget(link_of(draw));
+  al_fencer_renew(link_of(draw));
 }
 
 al_draw_state al_draw_poll(al_draw *draw) {
   al_op *op = draw->op;
   int64_t now = op->session->now;
-  if (is_silent(draw)) {
-    al_connection_abort(link_of(draw), AL_UNREACHABLE, "the broker did not answer a draw");
-    return AL_DRAW_PENDING; /* all operations were stepped, this one among them */
-  }
+  if (is_silent(draw))
+    al_op_abort_link(op, link_of(draw), AL_UNREACHABLE, "the broker did not answer a draw");
   if (op->done || draw->state != AL_DRAW_PENDING) return draw->state;
   if (now >= draw->until) {
     al_op_fail(op, AL_UNAVAILABLE, "no number could be drawn from \"%s\" within %g s: %s", draw->fence,

@@ -157,7 +157,8 @@ static void try(al_fence_maker *maker) {
   al_channel *channel = channel_of(maker);
   if (!channel) return;
   await(maker, trying);
-  al_channel_peek(channel, maker->fence);
+  for (maker->asked = 0; maker->tries + maker->asked < TRIES; maker->asked++)
+    al_channel_peek(channel, maker->fence);
 }
 
 static void finish(al_fence_maker *maker) {
@@ -254,17 +255,18 @@ static void making(al_fence_maker *maker, const al_event *event) {
 }
 
 static void trying(al_fence_maker *maker, const al_event *event) {
-  if (event->kind == AL_EVENT_CONTENT && event->content->method == AMQP_BASIC_GET_OK_METHOD) {
+  bool is_got = event->kind == AL_EVENT_CONTENT && event->content->method == AMQP_BASIC_GET_OK_METHOD;
+  if (event->kind == AL_EVENT_CLOSED) refused(maker, event);
+  if (!is_got && !is_method(event, AMQP_BASIC_GET_EMPTY_METHOD)) return;
+  if (is_got) {
+    maker->tries++;
     maker->empty_since = AL_NEVER;
-    if (++maker->tries < TRIES)
-      try(maker);
-    else
-      finish(maker);
-  } else if (is_method(event, AMQP_BASIC_GET_EMPTY_METHOD)) {
-    is_empty(maker, try, fail_lost);
-  } else if (event->kind == AL_EVENT_CLOSED) {
-    refused(maker, event);
   }
+  if (--maker->asked > 0) return;
+  if (maker->tries >= TRIES)
+    finish(maker);
+  else
+    is_empty(maker, try, fail_lost);
 }
 
 static void finishing(al_fence_maker *maker, const al_event *event) {
@@ -281,14 +283,10 @@ void al_fence_maker_begin(al_fence_maker *maker, al_op *op, const char *fence, i
   *maker = (al_fence_maker){.op = op,
                             .fence = fence,
                             .least = least,
-                            .until = al_deadline_after(op->session->now, op->session->settings.timeout),
+                            .until = al_deadline_after(op->session->now, 2 * op->session->settings.timeout),
                             .empty_since = empty_since,
                             .pause = AL_BACKOFF_FENCE,
                             .why = "the broker did not answer"};
-}
-
-static bool is_lasting(al_code code) {
-  return code == AL_AUTH || code == AL_VHOST || code == AL_TLS || code == AL_LIMIT || code == AL_CONFLICT;
 }
 
 /* True if this maker has the connection, and it is open. One maker at a time has it, and each has a new one. */
@@ -301,7 +299,7 @@ static bool has_link(al_fence_maker *maker) {
   bool is_over = link->state == AL_LINK_CLOSING || al_link_is_open(link);
   if (fencer->making != maker && is_over) return false; /* the connection of the maker before */
   fencer->making = maker;
-  if (al_link_is_lost(link) && !link->is_orphan && !is_lasting(link->code)) al_link_forget(link);
+  al_fencer_renew(link);
   al_op_needs(maker->op, link);
   return false;
 }
@@ -324,7 +322,7 @@ bool al_fence_maker_poll(al_fence_maker *maker) {
   if (op->done || maker->is_made) return maker->is_made && !op->done;
   if (now >= maker->until) {
     al_op_fail(op, AL_UNAVAILABLE, "\"%s\" could not be made within %g s: %s", maker->fence,
-               (double)op->session->settings.timeout / (double)AL_SECOND, maker->why);
+               2 * (double)op->session->settings.timeout / (double)AL_SECOND, maker->why);
     return false;
   }
   if (maker->is_publishing && link_of(maker)->blocked) {
@@ -351,5 +349,5 @@ void al_fence_maker_cancel(al_fence_maker *maker) {
   if (channel) al_channel_close(channel);
   if (fencer->making != maker) return;
   fencer->making = NULL;
-  al_connection_abort(&fencer->maker, AL_CLOSED, "what it was opened for has ended");
+  al_op_abort_link(maker->op, &fencer->maker, AL_CLOSED, "what it was opened for has ended");
 }

@@ -17,10 +17,10 @@
  *               of the broker removes the message: CONFLICT
  *   removing    deletes the fence
  *   making      declares F-unfinished and the fence, publishes the message, and awaits the confirm
- *   trying      draws 22 numbers: a limit of deliveries that a policy sets ends the fence at once: CONFLICT
+ *   trying      draws 22 numbers, all in one write: a limit of deliveries that a policy sets ends the fence at once: CONFLICT
  *   finishing   deletes F-unfinished, and closes the connection
  *
- * If the connection is lost, all of it begins anew, until the session's timeout is over. */
+ * If the connection is lost, all of it begins anew, until twice the session's timeout is over. */
 #ifndef AL_CORE_QUEUE_FENCE_MAKER_H
 #define AL_CORE_QUEUE_FENCE_MAKER_H
 
@@ -42,7 +42,7 @@ struct al_fence_maker {
   void (*again)(al_fence_maker *);                  /* called at `again_at` */
   int64_t again_at;
   int64_t empty_since; /* AL_NEVER: the fence was not seen empty */
-  int tries;           /* how many numbers were drawn */
+  int tries, asked;    /* how many numbers were drawn, and are being drawn */
   al_backoff pause;
   char why[160]; /* why it is not made yet */
 };

@@ -84,6 +84,13 @@ int64_t al_fencer_wake(const al_fencer *fencer) {
   return least(links, unused_until(fencer));
 }
 
+void al_fencer_renew(al_link *link) {
+  al_code code = link->code;
+  bool lasts =
+      code == AL_AUTH || code == AL_VHOST || code == AL_TLS || code == AL_LIMIT || code == AL_CONFLICT;
+  if (al_link_is_lost(link) && !link->is_orphan && !lasts) al_link_forget(link);
+}
+
 static void orphan(al_link *link) {
   link->is_orphan = true;
   al_connection_abort(link, AL_CLOSED, "the connection was closed");

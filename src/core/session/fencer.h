@@ -33,6 +33,9 @@ void al_fencer_pump(al_fencer *fencer, int64_t now);
 /* Returns when to pump next although nothing has arrived. */
 int64_t al_fencer_wake(const al_fencer *fencer);
 
+/* If one of the links went down for a reason that may pass, it is forgotten: another connection may be wanted. */
+void al_fencer_renew(al_link *link);
+
 /* The largest number that was drawn from this fence, on any connection of the fencer; 0 if none was, or if many other
  * fences were used since. */
 int64_t al_fencer_seen(const al_fencer *fencer, const char *fence);

@@ -8,6 +8,7 @@
 
 #include "core/base/backoff.h"
 #include "core/session/turn.h"
+#include "core/wire/connection.h"
 
 /* ---- the session's list ----------------------------------------------------------------------------------------- */
 
@@ -156,6 +157,15 @@ bool al_op_has(al_op *op, const al_link *link) {
   if (op->done) return false;
   if (!al_link_is_open(link)) al_op_fail_link(op, link);
   return !op->done;
+}
+
+static void rest(al_op *op) { (void)op; }
+
+void al_op_abort_link(al_op *op, al_link *link, al_code code, const char *why) {
+  void (*step)(al_op *) = op->step;
+  op->step = rest;
+  al_connection_abort(link, code, "%s", why);
+  op->step = step;
 }
 
 bool al_op_awaits_prober(const al_op *op) {

@@ -102,6 +102,9 @@ void al_op_fail_link(al_op *op, const al_link *link);
 void al_op_fail_channel(al_op *op, const al_link *link, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Ends a connection in the middle of a step of this operation. All other operations are stepped by that. */
+void al_op_abort_link(al_op *op, al_link *link, al_code code, const char *why);
+
 /* True if the operation waits for something from the prober, or from one of the connections that are shared with it.
  * Otherwise it waits for something from the holder. */
 bool al_op_awaits_prober(const al_op *op);

@@ -12,7 +12,7 @@ local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
 function Mutex.new(crowd)
   local broker = crowd.broker
-  local self = setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", seats = {
+  local self = setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", fence = NAME .. "-mutexfence", seats = {
     { name = "the mutex", is_free = function () return not broker.queues[QUEUE] and not broker:is_shut(BOLT) end },
   } }, Mutex)
   if crowd.options.is_used then
@@ -24,8 +24,8 @@ end
 
 -- For the story -----------------------------------------------------------------------------------------------------
 
-function Mutex.ask(_, process, _, ...)
-  return process:keep(process.session:mutex(NAME, 8, "auto")):acquire(...)
+function Mutex:ask(process, _, ...)
+  return process:keep(process.session:mutex(NAME, 8, "auto", self.crowd.options.fenced)):acquire(...)
 end
 
 function Mutex.wish() return "mutex" end
@@ -37,7 +37,9 @@ function Mutex:make_bell() self.broker:declare(self.bell, BELL) end
 
 function Mutex:ring(count) self.broker:put(self.bell, count, TOKEN) end
 
-function Mutex:stays(queue) return queue == self.bell end
+function Mutex:stays(queue)
+  return queue == self.bell or queue == self.fence or queue == self.fence .. "-unfinished"
+end
 
 function Mutex.flaw() return nil end
 

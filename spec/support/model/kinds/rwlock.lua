@@ -13,6 +13,7 @@ local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
 function RWLock.new(crowd)
   local self = setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-rwbell",
+    fence = NAME .. "-rwfence",
     reader_count = 0 }, RWLock)
   local queues = self.broker.queues
   local function is_anybody_in()
@@ -39,8 +40,8 @@ end
 
 -- For the story -----------------------------------------------------------------------------------------------------
 
-function RWLock.ask(_, process, wish, ...)
-  local lock = process:keep(process.session:rwlock(NAME, 8, "auto"))
+function RWLock:ask(process, wish, ...)
+  local lock = process:keep(process.session:rwlock(NAME, 8, "auto", self.crowd.options.fenced))
   return lock[wish](lock, ...)
 end
 
@@ -58,7 +59,9 @@ function RWLock:make_bell() self.broker:declare(self.bell, BELL) end
 
 function RWLock:ring(count) self.broker:put(self.bell, count, TOKEN) end
 
-function RWLock:stays(queue) return queue == self.bell end
+function RWLock:stays(queue)
+  return queue == self.bell or queue == self.fence or queue == self.fence .. "-unfinished"
+end
 
 function RWLock.flaw() return nil end
 

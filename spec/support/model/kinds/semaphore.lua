@@ -11,7 +11,8 @@ local NAME = "images"
 local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
 function Semaphore.new(crowd)
-  return setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", seats = {}, was_there = {},
+  return setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", fence = NAME .. "-fence",
+    seats = {}, was_there = {},
     history = History.new(crowd.broker) }, Semaphore)
 end
 
@@ -115,7 +116,8 @@ function Semaphore:ask(process, _, ...)
   local random = self.crowd.random
   local is_deaf = random:chance(self.crowd.options.deaf or 0)
   local strategy = random:pick{ "ascending", "ascending", "random", "last" }
-  return process.peer:semaphore(NAME, { bell = not is_deaf, strategy = strategy }):acquire(...)
+  return process.peer:semaphore(NAME, { bell = not is_deaf, strategy = strategy,
+    fenced = self.crowd.options.fenced }):acquire(...)
 end
 
 function Semaphore.wish() return "slot" end
@@ -138,7 +140,8 @@ function Semaphore:ring(count)
 end
 
 function Semaphore:stays(queue)
-  return queue:find("^" .. NAME .. "%-%d+%-A$") or queue == self.bell
+  local is_permanent = queue:find("^" .. NAME .. "%-%d+%-A$") or queue == self.bell
+  return is_permanent or queue == self.fence or queue == self.fence .. "-unfinished"
 end
 
 --- What is wrong in the end, if anything.
