@@ -512,8 +512,17 @@ function Channel:queue_gone(consumer)
   self.world:after(self.broker:lag(self.broker.laws.notice), notify_gone, self, consumer)
 end
 
+-- Whether this get may cost a lock: while a quorum queue has no leader the broker may answer by ending the connection.
+local function risks_locks(self, queue)
+  if not queue or queue.arguments["x-queue-type"] ~= "quorum" then return false end
+  for _, other in ipairs(self.connection.exclusive) do
+    if other.is_alive and other.name ~= queue.name .. "-maker" then return true end
+  end
+end
+
 METHODS["basic.get"] = function (self, frame)
   local queue = usable(self, frame)
+  if self.broker.laws.strict and risks_locks(self, queue) then error("a get at a quorum queue risks locks", 0) end
   local message = queue and queue:take(frame.no_ack)
   if not queue then return end
   if not message then return reply(self, { method = "basic.get-empty" }) end
@@ -654,7 +663,16 @@ local function give_back(self, frame)
   say(self, said, return_of(self, frame), content_of(self, frame))
 end
 
+-- Whether this is published into a fence by a client that may have been overtaken by another maker.
+local function is_late_for(self, queue)
+  if not queue or queue.name:match "fence$" == nil then return false end
+  local maker = self.broker.queues[queue.name .. "-maker"]
+  return not maker or maker.owner ~= self.connection
+end
+
 METHODS["basic.publish"] = function (self, frame)
+  local to = frame.exchange == "" and self.broker.queues[frame.routing_key]
+  if self.broker.laws.strict and is_late_for(self, to) then error("a fence is published to by a late maker", 0) end
   local routed, taken = self.broker:publish(frame, self.connection:view())
   if not routed and frame.mandatory then give_back(self, frame) end
   if self.published then to_confirm(self, taken) end

@@ -61,6 +61,7 @@ function Crowd:patience()
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
+  if self.options.fenced then pause = pause + 3 * TIMEOUT end -- it may have one, and draw its number, or make the fence
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
 
@@ -74,9 +75,9 @@ local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "stopping", "death",
     "dies claiming" },
-  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "too long", "destroy",
-    "death", "dies claiming", "requests" }, -- the last three: before 4.3, through the end of another queue
-  suspect = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping" },
+  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "robbed drawing", "too long",
+    "destroy", "death", "dies claiming", "requests" }, -- the last three: before 4.3, through the end of another queue
+  suspect = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed drawing" },
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
   removed = { "resize" },
@@ -414,6 +415,22 @@ troubles["dies making"] = function (self)
     if not bytes:find("-unfinished", 1, true) then return end
     process.on_sent = nil
     self.world:after(0, kill, self, process, self.random:chance(0.5))
+  end
+end
+
+-- An operator deletes the mutex while its holder draws a number, which arrives late; the holder hears of it later still.
+troubles["robbed drawing"] = function (self)
+  local queue = self.broker.queues[self.kind.gate]
+  for _, process in ipairs(queue and self.processes or {}) do
+    local socket = process.sockets.holder
+    if socket and socket.connection == queue.owner and #self.watch:locks_of(process) == 0 then
+      excuse(self, process)
+      local news = self.random:between(0, 1)
+      self.watch:doubts(process, news)
+      process:stall("fence", "up", self.random:between(0, news))
+      process:stall("holder", "down", news)
+      return self.broker:delete(queue.name)
+    end
   end
 end
 

@@ -152,6 +152,8 @@ local MUTEX = {
     troubles = { "stopped", "stopped", "no fence" } },
   { name = "mutex fenced lost", text = "with numbers, while connections are lost", seeds = 60, fenced = true,
     heartbeat = 2, count = 20, troubles = { "lost holder", "lost prober", "lost fence", "cut fence" } },
+  { name = "mutex fenced robbed", text = "with numbers, while an operator deletes the mutex as they draw", seeds = 60,
+    fenced = true, rounds = 8, hold = 0.01, count = 60, paces = { Crowd.near[1] }, troubles = { "robbed drawing" } },
   { name = "mutex fenced requests", text = "by requests, with numbers", seeds = 40, fenced = true, requests = true,
     programs = 2, count = 10, troubles = { "death", "lost fence", "no fence" } },
   { name = "mutex all", text = "while everything happens at once", seeds = 80, heartbeat = 2, count = 12,

@@ -227,20 +227,28 @@ function Watch:is_told(process, lock)
   end
 end
 
--- Fencing tokens grow in the order of the holders. Two that may hold at one time may have them in any order, but never
--- the same.
+-- When the queue of this lock was declared: the how manieth of all.
+local function birth_of(self, belief)
+  local socket = belief.process.sockets.holder
+  local births = socket and self.births[socket.connection]
+  return births and births[belief.queue]
+end
+
+-- Fencing tokens grow in the order in which the broker gave the lock to its holders, whenever they are told. Two that may
+-- hold at one time may have them in any order, but never the same.
 local function look_at_number(self, belief)
-  local number = belief.lock:fence()
+  local number, birth = belief.lock:fence(), birth_of(self, belief)
   if not number then breach("%s got %s without a number", belief.process.name, belief.queue) end
-  for _, earlier in ipairs(self.numbers) do
-    local is_before = earlier.group == belief.group and self.kind:clash{ earlier, belief }
-    if number == earlier.number or is_before and number < earlier.number then
-      breach("%s got %s with the number %d, after %s with %d", belief.process.name, belief.queue, number,
-        earlier.process.name, earlier.number)
+  for _, other in ipairs(self.numbers) do
+    local excludes = other.group == belief.group and self.kind:clash{ other, belief }
+    local is_after = birth > other.birth
+    if number == other.number or excludes and is_after ~= (number > other.number) then
+      breach("%s got %s with the number %d, %s %s with %d", belief.process.name, belief.queue, number,
+        is_after and "after" or "before", other.process.name, other.number)
     end
   end
-  table.insert(self.numbers, { number = number, process = belief.process, group = belief.group, queue = belief.queue,
-    wish = belief.wish })
+  table.insert(self.numbers, { number = number, birth = birth, process = belief.process, group = belief.group,
+    queue = belief.queue, wish = belief.wish })
 end
 
 --- A process got a lock, and may have lost it again before it asked.
@@ -349,12 +357,20 @@ function Watch:robbed_holder(name, since)
   end
 end
 
+local function note_birth(self, queue)
+  if not queue.owner or self.broker.queues[queue.name] ~= queue then return end
+  self.birth_count = self.birth_count + 1
+  self.births[queue.owner] = self.births[queue.owner] or {}
+  self.births[queue.owner][queue.name] = self.birth_count
+end
+
 --- Watches locks of a kind. Counts `grants`, and records the `longest` time that a waiter slept beside a free lock.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, numbers = {}, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 },
+    beliefs = {}, numbers = {}, births = {}, birth_count = 0, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 },
     Watch)
   broker:watch(function (queue)
+    note_birth(self, queue)
     kind:changed(queue)
     self:note(queue)
     note_gone(self, queue.name)
