@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/backoff.h"
-#include "core/session/fencer.h"
 #include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
@@ -46,8 +45,8 @@ static bool list_nodes(al_session *session, usage usage, const al_settings *all,
   if (count == 1 && !usage.rotates) return true;
   if (!al_session_list_nodes(session, all, count, usage.is_shuffled)) return false;
   al_link_rotate(&session->holder, usage.rotates, usage.is_addressed);
-  al_link *links[AL_LINKS_MOST];
-  int links_count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int links_count = al_session_served_links(session, links);
   for (int i = 1; i < links_count; i++) al_link_rotate(links[i], usage.rotates, false);
   return true;
 }
@@ -213,8 +212,8 @@ static int session_name(lua_State *L) {
 /* session:state("holder") -> "idle" … "down", wanted (boolean) */
 al_link *al_lua_check_link(lua_State *L, al_session *session, int index) {
   static const char *const names[] = {"holder", "prober", "fence", "maker", NULL};
-  al_link *const links[] = {&session->holder, session->prober, &session->fencer->fence,
-                            &session->fencer->maker};
+  al_link *links[AL_LINKS];
+  al_session_links(session, links);
   return links[luaL_checkoption(L, index, NULL, names)];
 }
 

@@ -24,7 +24,7 @@ void al_keeper_poke(al_keeper *keeper) {
 }
 
 /* Takes one turn. Fills in what to poll, and returns until when. */
-static int64_t keep(const al_keeper *keeper, struct pollfd links[AL_LINKS_MOST], int *count) {
+static int64_t keep(const al_keeper *keeper, struct pollfd links[AL_LINKS], int *count) {
   al_session *session = keeper->session;
   *count = 0;
   if (keeper->port->is_turn_wanted(session)) return al_system_now() + STAY_OUT;
@@ -39,7 +39,7 @@ static int64_t keep(const al_keeper *keeper, struct pollfd links[AL_LINKS_MOST],
 static void *keeper_main(void *argument) {
   al_keeper *keeper = argument;
   while (!keeper->quit) {
-    struct pollfd all[1 + AL_LINKS_MOST];
+    struct pollfd all[1 + AL_LINKS];
     int count;
     int64_t until = keep(keeper, all + 1, &count), left = until - al_system_now();
     struct timespec timeout = {.tv_sec = left > 0 ? left / AL_SECOND : 0,

@@ -21,7 +21,7 @@
 /* Functions of the session's transport that the keeper calls. */
 typedef struct al_keeper_port {
   /* With the turn held: fills in what to poll for the session's links, and returns their number. */
-  int (*watch)(al_session *, struct pollfd links[AL_LINKS_MOST]);
+  int (*watch)(al_session *, struct pollfd links[AL_LINKS]);
   int64_t (*owner_seen)(const al_session *); /* with the turn held: when the owner last called the library */
   /* Without the turn: returns whether the owner waits for it. A mutex is not fair: a keeper whose peer never pauses
    * would take it again and again. */

@@ -53,10 +53,10 @@ static int64_t due(const al_link *link) { return link->wanted ? link->due_at : A
 
 static int64_t wake(al_session *session, const al_op *op) {
   if (!op) return al_session_wake(session);
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
   int64_t wake = al_op_wake(op);
-  for (int i = 0; i < count; i++)
+  al_session_links(session, links); /* also those of a lender: an operation waits for them, too */
+  for (int i = 0; i < AL_LINKS; i++)
     if (due(links[i]) > session->now && due(links[i]) < wake) wake = due(links[i]);
   return wake;
 }

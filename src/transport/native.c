@@ -43,7 +43,7 @@ struct al_transport {
   int64_t owner_seen; /* when the owner, not the keeper, last had the turn */
 };
 
-static int watch_links(al_session *session, struct pollfd watched[AL_LINKS_MOST]);
+static int watch_links(al_session *session, struct pollfd watched[AL_LINKS]);
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
@@ -248,15 +248,15 @@ static int watch(const al_link *link, struct pollfd *one) {
   return one->fd >= 0;
 }
 
-static int watch_links(al_session *session, struct pollfd watched[AL_LINKS_MOST]) {
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links), watched_count = 0;
+static int watch_links(al_session *session, struct pollfd watched[AL_LINKS]) {
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links), watched_count = 0;
   for (int i = 0; i < count; i++) watched_count += watch(links[i], &watched[watched_count]);
   return watched_count;
 }
 
 static void poll_links(al_session *session) {
-  struct pollfd all[AL_LINKS_MOST];
+  struct pollfd all[AL_LINKS];
   int count = watch_links(session, all);
   int64_t left = al_session_wake(session) - al_system_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
@@ -277,8 +277,8 @@ void al_native_touch(al_session *session) {
 }
 
 static bool is_any_due(al_session *session) {
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links);
   for (int i = 0; i < count; i++)
     if (al_link_is_due(links[i])) return true;
   return false;
@@ -325,8 +325,8 @@ void al_native_wait(al_session *session, al_op *op) {
     al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
     return;
   }
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links);
   for (int i = 0; i < count; i++) connect_due(session, links[i]);
   wait_a_while(session, op);
   mind_keeper(session);

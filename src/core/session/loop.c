@@ -54,18 +54,14 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
 
 bool al_session_owns_prober(const al_session *session) { return session->asks_by->owner == session; }
 
-int al_session_links(al_session *session, al_link *links[AL_LINKS_MOST]) {
-  links[0] = &session->holder;
-  if (!al_session_owns_prober(session)) return 1;
-  links[1] = session->prober;
-  links[2] = &session->fencer->fence;
-  links[3] = &session->fencer->maker;
-  return 4;
+int al_session_served_links(al_session *session, al_link *links[AL_LINKS]) {
+  al_session_links(session, links);
+  return al_session_owns_prober(session) ? AL_LINKS : 1;
 }
 
 bool al_session_list_nodes(al_session *session, const al_settings *settings, size_t count, bool is_shuffled) {
-  al_link *links[AL_LINKS_MOST];
-  int links_count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int links_count = al_session_served_links(session, links);
   for (int i = 0; i < links_count; i++) {
     links[i]->is_shuffled = is_shuffled;
     if (!al_link_readdress(links[i], settings, count)) return false;
@@ -96,8 +92,8 @@ void al_session_drop(al_session *session) {
 /* ---- pumped ----------------------------------------------------------------------------------------------------- */
 
 void al_session_excuse(al_session *session, int64_t pumped_at) {
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links);
   for (int i = 0; i < count; i++) al_heartbeat_excuse(links[i], pumped_at);
 }
 
@@ -160,8 +156,8 @@ static bool is_down(const al_link *link) {
 }
 
 static void closing_links(al_op *op) {
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(op->session, links);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(op->session, links);
   for (int i = 0; i < count; i++)
     if (!is_down(links[i])) return;
   al_op_finish(op);
@@ -182,8 +178,8 @@ static void closing_claims(al_op *op) {
     return;
   }
   op->step = closing_links;
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links);
   for (int i = 0; i < count; i++) close_link(links[i], op->reply_by);
   closing_links(op);
 }
@@ -211,8 +207,8 @@ al_op *al_session_close(al_session *session) {
 
 /* In a child process: the ports are its parent's. */
 static void leave_ports(al_session *session) {
-  al_link *links[AL_LINKS_MOST];
-  int count = al_session_links(session, links);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links);
   for (int i = 0; i < count; i++) {
     al_port *port = links[i]->port;
     links[i]->port = NULL;

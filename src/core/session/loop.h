@@ -17,10 +17,9 @@ al_session *al_session_new(const al_settings *settings, uint64_t seed, al_sessio
 /* True if the prober is this session's own, and goes down with it. */
 bool al_session_owns_prober(const al_session *session);
 
-#define AL_LINKS_MOST 4
-/* The links that this session's transport serves: the holder, and those of the prober if it is the session's own.
+/* The links that this session's transport serves: the holder, and the others if the prober is the session's own.
  * Returns their number. */
-int al_session_links(al_session *session, al_link *links[AL_LINKS_MOST]);
+int al_session_served_links(al_session *session, al_link *links[AL_LINKS]);
 
 /* Gives the session a list of nodes of one cluster, instead of the node that it was made with, which is in the list.
  * Call it before anything is opened. A prober of another session is not changed. Returns false if there is no

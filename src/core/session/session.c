@@ -95,8 +95,16 @@ uint64_t al_session_alerts(al_session *session) {
   return session->alerts_seen = session->alerts;
 }
 
+void al_session_links(al_session *session, al_link *links[AL_LINKS]) {
+  links[0] = &session->holder;
+  links[1] = session->prober;
+  links[2] = &session->fencer->fence;
+  links[3] = &session->fencer->maker;
+}
+
 void al_session_flush(al_session *session) {
-  al_link *links[] = {&session->holder, session->prober, &session->fencer->fence, &session->fencer->maker};
-  for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+  al_link *links[AL_LINKS];
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++)
     if (links[i]->port) links[i]->port->kind->flush(links[i]->port);
 }

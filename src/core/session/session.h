@@ -69,6 +69,10 @@ void al_session_unref(al_session *session);
 bool al_session_forked(const al_session *session);
 #define AL_FORKED_WORDS "this process is a child of the one that opened the connection; open another"
 
+#define AL_LINKS 4
+/* All links that the session uses: the holder, the prober, and the fencer's. */
+void al_session_links(al_session *session, al_link *links[AL_LINKS]);
+
 /* Writes as much as can be written without waiting. */
 void al_session_flush(al_session *session);
 
