@@ -360,6 +360,13 @@ void al_mutex_drop(al_mutex *mutex);
  * mutex. */
 al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
 
+/* Deletes the fence of a mutex, the queue that fencing tokens are drawn from. The next fenced acquire makes another. Its
+ * numbers begin with the time in microseconds: they are larger than those before if the clocks of the machines that
+ * acquire agree. If they do not, a resource refuses the new holders until time has caught up. So delete a fence only
+ * when its name is not used any more, or when its message is lost (AL_CONFLICT). Fails with AL_REFUSED,
+ * AL_UNREACHABLE, AL_UNAVAILABLE. */
+al_op *al_mutex_forget_fence(al_session *session, const char *name);
+
 /* ---- the readers–writer lock ----------------------------------------------------------------------------------- */
 
 /* As al_mutex_new(). */
@@ -372,6 +379,9 @@ void al_rwlock_drop(al_rwlock *rwlock);
  * alternate exchange hides the readers. */
 al_op *al_rwlock_read(al_rwlock *rwlock, const al_acquire_options *options);
 al_op *al_rwlock_write(al_rwlock *rwlock, const al_acquire_options *options);
+
+/* As al_mutex_forget_fence(). */
+al_op *al_rwlock_forget_fence(al_session *session, const char *name);
 
 /* Turns a write lock into a read lock, with no gap in which another writer could enter. The lock then has another
  * ticket. A read lock is not changed. `lock` must be a read or a write lock. Fails with AL_LOST and AL_NOT_HELD. It
@@ -470,6 +480,14 @@ al_op *al_admin_remove(al_session *session, const char *name, int slots, const a
 al_op *al_admin_resize(al_session *session, const char *name, int slots, const al_admin_options *options);
 al_op *al_admin_destroy(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_admin_repair(al_session *session, const char *name, const al_admin_options *options);
+
+/* As al_mutex_forget_fence(), for a semaphore. al_admin_destroy() keeps the fence. */
+al_op *al_admin_forget_fence(al_session *session, const char *name);
+
+/* Makes the fence of a semaphore anew if it is damaged or has lost its message. Its numbers go on upwards, as the
+ * comment of al_mutex_forget_fence() says. Does nothing if there is no fence. Fails as an acquire of a fenced semaphore
+ * does, but not because the message is lost. */
+al_op *al_admin_mend_fence(al_session *session, const char *name);
 
 /* Count the slots without the mutex. al_op_count() is the number of slots, 0 if there is no semaphore.
  * al_admin_slots() fails with AL_CONFLICT if a slot is missing in the row. al_admin_status() does not: al_op_slot()

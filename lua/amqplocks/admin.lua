@@ -17,6 +17,7 @@ local schema = {
   wait = checks.seconds,
   revoke = checks.boolean,
   ascending = checks.boolean,
+  fence = checks.boolean,
 }
 
 ---@class amqplocks.AdminOptions
@@ -25,6 +26,7 @@ local schema = {
 ---@field timeout? number seconds for the whole action, including the wait for another administrator (30)
 ---@field wait? number seconds to wait, after a removal or in revoke, for the holders (0: do not wait)
 ---@field revoke? boolean after a removal, and in wait_released: ask the holders to release (false)
+---@field fence? boolean destroy: delete the fence, too; repair: make a damaged fence anew (false)
 ---@field ascending? boolean delete from the lowest slot upwards (false; "Swiss Cheese Semaphores")
 
 ---@class amqplocks.Admin
@@ -73,18 +75,32 @@ function Admin:remove(slots, opts) return administer(self, "remove", opts, optio
 ---@return integer|nil slots, string? message, string? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
---- "Destroying the Semaphore", including strays.
+-- Does something with the fence after an action that succeeded. Returns what the action returned.
+local function and_fence(self, opts, method, done, ...)
+  if not done or not (opts and opts.fence) then return done, ... end
+  local fine, message, code
+  if method == "forget_fence" then
+    fine, message, code = begin(self, method, "semaphore", self.name)
+  else
+    fine, message, code = begin(self, method, self.name)
+  end
+  if fine then return done end
+  return nil, message, code
+end
+
+--- "Destroying the Semaphore", including strays. The fence, from which fencing tokens are drawn, is kept unless
+-- `fence = true`: a semaphore of this name that is created later goes on with larger tokens.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_found", …
-function Admin:destroy(opts) return administer(self, "destroy", opts) end
+function Admin:destroy(opts) return and_fence(self, opts, "forget_fence", administer(self, "destroy", opts)) end
 
 --- Declares the slots that are missing between the first and the last. Replaces tokens that the doorbell (the queue
 -- whose messages, the tokens, wake waiters) has lost. Replaces a doorbell that version 0.1.0 made as a quorum queue,
--- while no slot is held.
+-- while no slot is held. With `fence = true` it also makes the fence anew if it is damaged.
 ---@param opts? amqplocks.AdminOptions
 ---@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the
 ---  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
-function Admin:repair(opts) return administer(self, "repair", opts) end
+function Admin:repair(opts) return and_fence(self, opts, "mend_fence", administer(self, "repair", opts)) end
 
 --- "Determining the Maximum Number of Slots".
 ---@param opts? amqplocks.AdminOptions

@@ -6,6 +6,7 @@
 -- its name, and that should have no other slot. It exists from its creation until it is destroyed.
 local acquiring = require "amqplocks.acquiring"
 local admin = require "amqplocks.admin"
+local await = require "amqplocks.waiting.await"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
@@ -65,6 +66,15 @@ function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_held", and those of admin:revoke
 function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end
+
+--- Deletes the fence, from which fencing tokens are drawn. The next fenced acquire makes another. Its tokens begin with
+-- the time in microseconds: they are larger than those before if the clocks of all machines agree. So delete a fence
+-- only when its name is not used any more, or after "conflict" because its message is lost.
+---@return true|nil, string? message, string? code "refused", "unreachable", "unavailable"
+function Mutex:forget_fence()
+  local driver, session = self._connection._driver, self._connection._session
+  return await(driver, nil, session.forget_fence, session, self.persistent and "semaphore" or "mutex", self.name)
+end
 
 methods.check(Mutex, "mutex")
 

@@ -7,6 +7,7 @@
 -- A connection that holds a read or write lock cannot acquire the same lock again before the release: "deadlock". (A
 -- reader that waited to read again, behind a writer that waits for that reader, would wait for ever.)
 local acquiring = require "amqplocks.acquiring"
+local await = require "amqplocks.waiting.await"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 
@@ -51,6 +52,13 @@ function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", 
 ---@param ... any an optional table of write's options, the function, and further arguments for it
 ---@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end
+
+--- Deletes the fence, from which fencing tokens are drawn; see mutex:forget_fence.
+---@return true|nil, string? message, string? code "refused", "unreachable", "unavailable"
+function RWLock:forget_fence()
+  local driver, session = self._connection._driver, self._connection._session
+  return await(driver, nil, session.forget_fence, session, "rwlock", self.name)
+end
 
 methods.check(RWLock, "rwlock")
 

@@ -182,6 +182,54 @@ for kind in pairs(FENCES) do
   end)
 end
 
+describe("a fence", function ()
+  it("of a mutex, or a readers-writer lock, is deleted by forget_fence, and then made anew, upwards", function ()
+    for _, kind in ipairs{ "mutex", "write" } do
+      local name, fence = named(kind)
+      local conn = stage.connect()
+      local lock = assert(take(kind, name, conn))
+      assert(lock:release())
+      assert.is_true(lockable(conn, kind, name):forget_fence())
+      assert.is_false(client.shared():exists(fence))
+      assert.is_true(lockable(conn, kind, name):forget_fence())
+      assert.is_true(assert(take(kind, name, stage.connect())).fence > lock.fence)
+    end
+  end)
+
+  it("of a semaphore is kept by destroy, and deleted by destroy{ fence = true }", function ()
+    local name, fence = named "slot"
+    local conn = stage.connect()
+    assert(assert(take("slot", name, conn)):release())
+    local admin = conn:admin(name)
+    assert(admin:destroy())
+    assert.is_true(client.shared():exists(fence))
+    assert(admin:create(1))
+    assert.is_true(admin:destroy{ fence = true })
+    assert.is_false(client.shared():exists(fence))
+  end)
+
+  it("of a semaphore that has lost its message is made anew by repair{ fence = true }, upwards", function ()
+    local name, fence = named "slot"
+    local conn = stage.connect(nil, { timeout = 1 })
+    local last = assert(take("slot", name, conn))
+    assert(last:release())
+    assert(client.shared():channel():call{ method = "queue.purge", queue = fence })
+    fails("slot", name, "conflict", conn)
+    assert.equal(1, conn:admin(name):repair{ fence = true })
+    local lock = assert(take("slot", name, conn))
+    assert.is_true(lock.fence > last.fence)
+    assert(lock:release())
+    assert.equal(1, conn:admin(name):repair{ fence = true }) -- it is in order
+    assert.is_true(assert(take("slot", name, conn)).fence > lock.fence)
+  end)
+
+  it("is not made by a repair where there is none", function ()
+    local name, fence = named "slot"
+    assert.equal(1, stage.connect():admin(name):repair{ fence = true })
+    assert.is_false(client.shared():exists(fence))
+  end)
+end)
+
 describe("fencing tokens", function ()
   it("of the slots of a semaphore come from one fence", function ()
     local name = named("slot", 3)

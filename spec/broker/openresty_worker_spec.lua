@@ -105,6 +105,26 @@ for _, shared in ipairs{ false, true } do
         "true true closed", body(server, "/all?name=" .. name))
     end)
 
+    it("fenced locks have numbers that grow, drawn on the worker's connection, and made there", function()
+      local name, label = stage.mutex(), client.unique "worker"
+      stage.undo(function() client.shared():delete(name .. "-mutexfence") end)
+      local server = scene.start(shared, { connect = ("name = %q"):format(label), locations = { ["= /fenced"] = [[
+        local conn = connect()
+        local _, fence = assert(conn:mutex(var.arg_name, { fenced = true }):with({ timeout = 10 }, function(lock)
+          return lock.fence
+        end))
+        ngx.say(("%.0f"):format(fence))
+        conn:close()]] } })
+      local last = 0
+      for _ = 1, 5 do
+        local fence = tonumber(body(server, "/fenced?name=" .. name))
+        assert.is_true(fence > last)
+        last = fence
+      end
+      local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())
+      assert.is_true(outside.fence > last)
+    end)
+
     it("a timer holds as a request does", function()
       local name = stage.semaphore(1)
       local server = scene.start(shared, { locations = { ["= /timer"] = [[

@@ -44,6 +44,28 @@ static void read_options(lua_State *L, int table, al_admin_options *options) {
   lua_pop(L, 4);
 }
 
+/* session:forget_fence("mutex" | "rwlock" | "semaphore", name) -> operation */
+static int forget_fence(lua_State *L) {
+  static const char *const kinds[] = {"mutex", "rwlock", "semaphore", NULL};
+  static al_op *(*const forgets[])(al_session *, const char *) = {
+      al_mutex_forget_fence, al_rwlock_forget_fence, al_admin_forget_fence};
+  al_session *session = al_lua_check_session(L, 1)->session;
+  int kind = luaL_checkoption(L, 2, NULL, kinds);
+  const char *name = luaL_checkstring(L, 3);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  if (op) *op = forgets[kind](session, name);
+  return al_lua_begun(L, op);
+}
+
+/* session:mend_fence(name): of a semaphore -> operation */
+static int mend_fence(lua_State *L) {
+  al_session *session = al_lua_check_session(L, 1)->session;
+  const char *name = luaL_checkstring(L, 2);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  if (op) *op = al_admin_mend_fence(session, name);
+  return al_lua_begun(L, op);
+}
+
 /* session:administer(action, name, options [, slots]) -> operation */
 static int administer(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
@@ -95,7 +117,8 @@ static int revoke(lua_State *L) {
 }
 
 void al_lua_open_admin(lua_State *L) {
-  static const luaL_Reg methods[] = {
-      {"administer", administer}, {"wait_released", wait_released}, {"revoke", revoke}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"administer", administer}, {"forget_fence", forget_fence},
+                                     {"mend_fence", mend_fence}, {"wait_released", wait_released},
+                                     {"revoke", revoke},         {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }

@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the broker's part.
+-- Fenced locks, as ratios to those that are not.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -28,5 +29,13 @@ row("writer: in + out / declare + delete, twice", 1.25, function() return rwlock
   declare_delete()
   declare_delete()
 end)
+
+local fenced = conn:mutex(name, { fenced = true })
+assert(assert(fenced:try_acquire()):release()) -- makes the fence
+row("fenced mutex: acquire + release / the same, not fenced", 1.75, function() return fenced:try_acquire() end,
+  function()
+    for _ = 1, TIMES do assert(assert(mutex:try_acquire()):release()) end
+  end)
+assert(fenced:forget_fence())
 conn:close()
 raw:close()

@@ -48,6 +48,8 @@ assert(admin:create(3))
 assert(permits:create(3))
 assert(semaphore:acquire()):release() -- opens the prober
 assert(assert(rwlock:read()):release())
+local fenced = conn:mutex(name, { fenced = true })
+assert(assert(fenced:acquire()):release()) -- makes the fence
 
 row("uncontended acquire, try", 2, function() return semaphore:try_acquire() end)
 row("the same, ready to wait", 2, function() return semaphore:acquire() end)
@@ -60,8 +62,10 @@ row(("%d of %d slots busy"):format(SLOTS - 1, SLOTS), 9, function() return conn:
 row("mutex", nil, function() return mutex:acquire() end)
 row("reader", nil, function() return rwlock:read() end)
 row("writer", nil, function() return rwlock:write() end)
+row("fenced mutex", nil, function() return fenced:acquire() end)
 row("permit", nil, function() return conn:token_semaphore(name):acquire() end)
 
+assert(fenced:forget_fence())
 conn:close()
 raw:close()
 assert(near:admin(many):destroy{ timeout = 120 })

@@ -418,7 +418,7 @@ troubles["dies making"] = function (self)
   end
 end
 
--- An operator deletes the mutex while its holder draws a number, which arrives late; the holder hears of it later still.
+-- An operator deletes the mutex while its holder draws a number. The number arrives late, and the notice later still.
 troubles["robbed drawing"] = function (self)
   local queue = self.broker.queues[self.kind.gate]
   for _, process in ipairs(queue and self.processes or {}) do

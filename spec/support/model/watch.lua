@@ -234,8 +234,8 @@ local function birth_of(self, belief)
   return births and births[belief.queue]
 end
 
--- Fencing tokens grow in the order in which the broker gave the lock to its holders, whenever they are told. Two that may
--- hold at one time may have them in any order, but never the same.
+-- Fencing tokens grow in the order in which the broker gave the lock to its holders, whenever they are told. Two
+-- holders that may hold at one time may have them in any order, but never the same.
 local function look_at_number(self, belief)
   local number, birth = belief.lock:fence(), birth_of(self, belief)
   if not number then breach("%s got %s without a number", belief.process.name, belief.queue) end
@@ -367,8 +367,8 @@ end
 --- Watches locks of a kind. Counts `grants`, and records the `longest` time that a waiter slept beside a free lock.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, numbers = {}, births = {}, birth_count = 0, doubtful = {}, owners = {}, promised = 0, grants = 0, orphaned = 0, longest = 0 },
-    Watch)
+    beliefs = {}, numbers = {}, births = {}, birth_count = 0, doubtful = {}, owners = {}, promised = 0, grants = 0,
+    orphaned = 0, longest = 0 }, Watch)
   broker:watch(function (queue)
     note_birth(self, queue)
     kind:changed(queue)

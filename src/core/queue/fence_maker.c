@@ -199,11 +199,19 @@ static void done(al_fence_maker *maker) {
   al_connection_close(link_of(maker), al_deadline_after(session->now, session->settings.timeout));
 }
 
-static void is_empty(al_fence_maker *maker, void (*again)(al_fence_maker *), void (*lost)(al_fence_maker *)) {
+static void lost(al_fence_maker *maker) {
+  if (maker->mends)
+    delete (maker);
+  else
+    ask(maker);
+}
+
+static void is_empty(al_fence_maker *maker, void (*again)(al_fence_maker *),
+                     void (*give_up)(al_fence_maker *)) {
   al_session *session = maker->op->session;
   if (maker->empty_since == AL_NEVER) maker->empty_since = session->now;
   if (session->now >= maker->empty_since + al_fence_patience(session))
-    lost(maker);
+    give_up(maker);
   else
     again_after_pause(maker, again, "its message is in the hand of another client");
 }
@@ -214,7 +222,7 @@ static void peeking(al_fence_maker *maker, const al_event *event) {
   else if (event->kind == AL_EVENT_CONTENT)
     delete (maker);
   else if (is_method(event, AMQP_BASIC_GET_EMPTY_METHOD))
-    is_empty(maker, peek, ask);
+    is_empty(maker, peek, lost);
   else if (event->kind == AL_EVENT_CLOSED)
     refused(maker, event);
 }

@@ -13,7 +13,7 @@
  *   looking     does the fence exist? If not: making
  *   peeking     is its message there, and the only one? If so: done. If there are others: removing. If there is none
  *               for long: asking
- *   asking      does F-unfinished exist? If so, an earlier maker did not come to its end: removing. If not, a policy
+ *   asking      (not if it `mends`) does F-unfinished exist? If so, an earlier maker did not come to its end: removing. If not, a policy
  *               of the broker removes the message: CONFLICT
  *   removing    deletes the fence
  *   making      declares F-unfinished and the fence, publishes the message, and awaits the confirm
@@ -35,6 +35,7 @@ struct al_fence_maker {
   int64_t least;     /* the base is at least this */
   int64_t until;     /* when it fails */
   bool is_made;
+  bool mends;         /* set by the caller: a message that is gone is replaced, whoever removed it */
   bool is_publishing; /* a message was published, and not confirmed yet */
 
   al_channel *channel;                              /* NULL: nothing is under way */

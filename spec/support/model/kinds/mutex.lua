@@ -12,8 +12,8 @@ local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
 function Mutex.new(crowd)
   local broker = crowd.broker
-  local self = setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell", fence = NAME .. "-mutexfence", gate = QUEUE,
-    seats = {
+  local self = setmetatable({ crowd = crowd, broker = broker, bell = NAME .. "-mutexbell",
+    fence = NAME .. "-mutexfence", gate = QUEUE, seats = {
     { name = "the mutex", is_free = function () return not broker.queues[QUEUE] and not broker:is_shut(BOLT) end },
   } }, Mutex)
   if crowd.options.is_used then
