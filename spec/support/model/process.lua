@@ -2,9 +2,9 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A client of the model broker: a session over bytes, its connections (holder, prober, and those of fences), and
--- programs that use it. It connects when the session wants a connection. It may be stopped, killed or cut off. A process
--- with a lender is a part of that process, such as a request in an nginx worker: it has a holder connection of its own,
--- and asks by the lender's prober.
+-- programs that use it. It connects when the session wants a connection. It may be stopped, killed or cut off. A
+-- process with a lender is a part of that process, such as a request in an nginx worker: it has a holder connection of
+-- its own, and asks by the lender's prober.
 --
 --     local process = Process.new(broker, "one", { seed = 1 })
 --     process:start(function (self)
