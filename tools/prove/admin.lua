@@ -153,6 +153,9 @@ end
 function admin.destroy(url, list)
   local conn = connect_at_last(url, "destroyer")
   for _, pool in ipairs(administered(list)) do assert(pools.admin(conn, pool):destroy()) end
+  for _, pool in ipairs(pools.decode(list)) do
+    if pools.fence(pool) then assert(conn:mutex(pool.name):forget_fence()) end
+  end
   conn:close()
   return true
 end

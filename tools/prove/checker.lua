@@ -15,11 +15,11 @@
 -- of the last one. A check takes time, and at which moment in it the answer was true is unknown. A stopped process
 -- believes nothing until it checks. So every reported overlap is a real one.
 --
--- Kinds of violations: "overlap"; "false": a lock was reported as held whose queue a witness saw absent; "late": an act
--- took longer than allowed; "stuck": a waiter waited too long beside a free lock; "lost": at the end fewer, or more,
--- locks could be acquired than exist; "left": the broker still has what should be gone; "answer": an error code without
--- a reason; "robbed": a lock was lost without a fault, or was held again after its loss; "ended": a process ended that
--- was not killed, or did not end when told to.
+-- Kinds of violations: "overlap"; "fence": a fencing token was given twice, or out of order; "false": a lock was
+-- reported as held whose queue a witness saw absent; "late": an act took longer than allowed; "stuck": a waiter waited
+-- too long beside a free lock; "lost": at the end fewer, or more, locks could be acquired than exist; "left": the
+-- broker still has what should be gone; "answer": an error code without a reason; "robbed": a lock was lost without a
+-- fault, or was held again after its loss; "ended": a process ended that was not killed, or did not end when told to.
 local digest = require "tools.prove.digest"
 local pools = require "tools.prove.pools"
 local strikes = require "tools.prove.strikes"
@@ -78,6 +78,36 @@ local function exclusive(book, findings, holds)
     end
     table.insert(still, hold)
     active = still
+  end
+end
+
+-- Fencing tokens: none is given twice. Of two holds, one of which certainly ended before the other certainly began, the
+-- later one has the larger.
+local function fenced(findings, pool, holds)
+  local largest, numbered = nil, {}
+  for _, hold in ipairs(holds) do
+    if hold.fence then table.insert(numbered, hold) end -- a witness takes it without a number
+  end
+  local function check(hold, other, is_wrong)
+    if not is_wrong then return end
+    local text = "%s: %s has the number %.0f, after %s had %.0f"
+    wrong(findings, { kind = "fence", pool = pool.name, from = other.from, to = hold.from,
+      lanes = { hold.lane, other.lane },
+      text = text:format(pool.name, hold.lane, hold.fence, other.lane, other.fence) })
+  end
+  local seen, ended = {}, {}
+  for i, hold in ipairs(numbered) do ended[i] = hold end
+  table.sort(ended, function(a, b) return a.to < b.to end)
+  local next_ended = 1
+  for _, hold in ipairs(numbered) do -- in the order of `from`
+    while ended[next_ended] and ended[next_ended].to <= hold.from do
+      local other = ended[next_ended]
+      if not largest or other.fence > largest.fence then largest = other end
+      next_ended = next_ended + 1
+    end
+    if largest and largest ~= hold then check(hold, largest, hold.fence <= largest.fence) end
+    if seen[hold.fence] then check(hold, seen[hold.fence], true) end
+    seen[hold.fence] = hold
   end
 end
 
@@ -165,6 +195,7 @@ local function find_overlaps(book, findings)
   for _, holds in pairs(certain_holds(book)) do
     local pool = book.pools[holds[1].pool]
     if pools.is_token(pool) then counted(book, findings, pool, holds) else exclusive(book, findings, holds) end
+    if pools.fence(pool) then fenced(findings, pool, holds) end
   end
 end
 

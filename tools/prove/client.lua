@@ -4,7 +4,7 @@
 --- Clients, each in a process of its own. They acquire locks at random, check again and again whether they hold them,
 -- and record everything (see journal.lua):
 --
---     ask op pool way within probe…     got op slot kind ticket | none op code message
+--     ask op pool way within probe…     got op slot kind ticket fence | none op code message
 --     held op from                checked, not before `from`: it was held. Recorded are the first check, the last one
 --                                 before one with another result, and one each 10 ms in between
 --     gone op from code           checked: it was not held; recorded once, until it is held again
@@ -155,8 +155,8 @@ function caller:take(pool, is_holding)
   local way, op, object, probe = ways[math.random(#ways)], self.journal:number(), lock_of(self, pool)
   local lock, message, code
   if chance(0.2) then
-    self.journal:note("ask", { op = op, pool = pool.name, way = "try_" .. way, within = PAUSE_MOST + 3 * TIMEOUT,
-      probe = probe })
+    self.journal:note("ask", { op = op, pool = pool.name, way = "try_" .. way, probe = probe,
+      within = PAUSE_MOST + (pools.fence(pool) and 6 or 3) * TIMEOUT }) -- its number, and making the fence
     lock, message, code = object["try_" .. way](object)
   else
     local opts = options(self, is_holding)
@@ -168,7 +168,8 @@ function caller:take(pool, is_holding)
     self.journal:note("none", { op = op, code = code, message = message })
     return nil, code
   end
-  self.journal:note("got", { op = op, slot = lock.slot, kind = lock.kind, ticket = lock.ticket })
+  self.journal:note("got", { op = op, slot = lock.slot, kind = lock.kind, ticket = lock.ticket,
+    fence = lock.fence })
   return hold_new(self, op, pool, lock)
 end
 

@@ -107,7 +107,7 @@ function read.got(book, record)
   local one = thing(book, record)
   end_deadline(book, one, record)
   end_wait(book, one, record.at)
-  hold(book, one, { got = record.at, slot = record.slot, kind = record.kind })
+  hold(book, one, { got = record.at, slot = record.slot, kind = record.kind, fence = record.fence })
 end
 
 function read.none(book, record)

@@ -11,12 +11,13 @@ local KINDS = {
   classic = { least = 2, most = 4, ways = { "acquire" } },
   quorum = { least = 2, most = 3, ways = { "acquire" } },
   mutex = { least = 1, most = 1, ways = { "acquire" } },
+  fenced = { least = 1, most = 1, ways = { "acquire" } }, -- a mutex with fencing tokens
   rwlock = { least = 1, most = 1, ways = { "read", "read", "write" } },
   token = { least = 2, most = 4, ways = { "acquire" } },
   ["token-quorum"] = { least = 2, most = 3, ways = { "acquire" } },
 }
 
-pools.kinds = { "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" }
+pools.kinds = { "classic", "quorum", "mutex", "fenced", "rwlock", "token", "token-quorum" }
 
 --- A pool of each of these kinds, or of all.
 function pools.new(prefix, kinds)
@@ -55,9 +56,16 @@ function pools.is_numbered(pool) return pool.kind == "classic" or pool.kind == "
 
 local function queue_type(pool) return pool.kind:match "quorum" or "classic" end
 
+local function fenced(options)
+  local more = { fenced = true }
+  for name, value in pairs(options or {}) do more[name] = value end
+  return more
+end
+
 --- The object that its callers lock, on a connection.
 function pools.lock(conn, pool, options)
   if pools.is_token(pool) then return conn:token_semaphore(pool.name, { queue_type = queue_type(pool) }) end
+  if pool.kind == "fenced" then return conn:mutex(pool.name, fenced(options)) end
   return conn[pools.is_numbered(pool) and "semaphore" or pool.kind](conn, pool.name, options)
 end
 
@@ -70,14 +78,17 @@ end
 --- The queue that is held with a lock of it, if its name is known: for a slot, a mutex, a writer.
 function pools.holder(pool, slot)
   if pools.is_numbered(pool) then return ("%s-%d-B"):format(pool.name, slot) end
-  if pool.kind == "mutex" then return pool.name .. "-mutex" end
+  if pool.kind == "mutex" or pool.kind == "fenced" then return pool.name .. "-mutex" end
   if pool.kind == "rwlock" then return pool.name .. "-writer" end
 end
+
+--- The queue from which its fencing tokens are drawn; nil: it has none.
+function pools.fence(pool) return pool.kind == "fenced" and pool.name .. "-mutexfence" or nil end
 
 --- Its doorbell.
 function pools.bell(pool)
   if pools.is_token(pool) then return nil end
-  return pool.name .. (({ mutex = "-mutexbell", rwlock = "-rwbell" })[pool.kind] or "-bell")
+  return pool.name .. (({ mutex = "-mutexbell", fenced = "-mutexbell", rwlock = "-rwbell" })[pool.kind] or "-bell")
 end
 
 return pools

@@ -382,6 +382,7 @@ local function expected_queues(self)
     for slot = 1, pool.most do names[("%s-%d-A"):format(pool.name, slot)] = pools.is_numbered(pool) end
     names[pools.bell(pool) or pool.name .. ".semaphore"] = true
     names[pool.name .. ".semaphore-count"] = true
+    if pools.fence(pool) then names[pools.fence(pool)] = true end
   end
   return names
 end

@@ -29,7 +29,7 @@ local IMPATIENT = { "a while", "at once", "and gives up" }
 
 local SEMAPHORE = {
   { name = "calm", text = "while nothing happens", seeds = 150, poll = 60, is_rung = true, spare = 5 },
-  { name = "shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
+  { name = "shared", text = "twice in each process", seeds = 40, often = 3, programs = 2, poll = 60, is_rung = true },
   { name = "callers", text = "by callers who share a session", seeds = 40, programs = 4, shares = true, poll = 60,
     is_rung = true },
   { name = "callers all", text = "by callers who share a session, while everything happens", seeds = 40, programs = 3,

@@ -11,6 +11,7 @@ local POOLS = [[
   stage 0 begins heartbeat=1
   stage 0 pool pool=sem kind=classic least=2 most=4
   stage 0 pool pool=mutex kind=mutex least=1 most=1
+  stage 0 pool pool=ledger kind=fenced least=1 most=1
   stage 0 pool pool=rw kind=rwlock least=1 most=1
   stage 0 pool pool=permits kind=token least=2 most=4
   stage 0 sits about=a
@@ -62,6 +63,20 @@ describe("the checker of journals", function()
     assert_violations("", held("a", "mutex", 1, 2) .. held("b", "mutex", 2, 3))
     assert_violations("", held("a", "sem", 1, 3, "kind=slot slot=1") .. held("b", "sem", 1, 3, "kind=slot slot=2"))
     assert_violations("", held("a", "mutex", 1, 3) .. held("b", "sem", 1, 3, "kind=slot slot=1"))
+  end)
+
+  describe("finds fencing tokens", function()
+    local function fenced(lane, from, to, fence) return held(lane, "ledger", from, to, "kind=mutex fence=" .. fence) end
+
+    it("that grow: nothing wrong, also where a process without one holds it meanwhile", function()
+      assert_violations("", fenced("a", 1, 2, 7) .. fenced("b", 3, 4, 8) .. fenced("c", 5, 6, 19))
+      assert_violations("", fenced("a", 1, 2, 7) .. held("b", "ledger", 3, 4) .. fenced("c", 5, 6, 8))
+    end)
+
+    it("that were given twice, or fall", function()
+      assert_violations("fence", fenced("a", 1, 2, 7) .. fenced("b", 3, 4, 9) .. fenced("c", 5, 6, 8))
+      assert_violations("fence fence", fenced("a", 1, 2, 7) .. fenced("b", 3, 4, 7)) -- not larger, and the same
+    end)
   end)
 
   describe("finds two who hold the same at once:", function()
