@@ -3,7 +3,7 @@
  *
  * Distributed semaphores, mutexes and readers–writer locks held in RabbitMQ: the C interface.
  *
- * A session is two AMQP connections to one broker. The holder is the connection on which locks are held; nothing is
+ * A session is two AMQP connections to one broker, and two more for fencing tokens. The holder is the connection on which locks are held; nothing is
  * ever published on it. The prober is opened when first needed; it asks whether queues exist.
  *
  * All communication with the broker is done by operations. One call begins an operation. al_native_wait() moves it
@@ -363,8 +363,8 @@ al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
 /* Deletes the fence of a mutex, the queue that fencing tokens are drawn from. The next fenced acquire makes another. Its
  * numbers begin with the time in microseconds: they are larger than those before if the clocks of the machines that
  * acquire agree. If they do not, a resource refuses the new holders until time has caught up. So delete a fence only
- * when its name is not used any more, or when its message is lost (AL_CONFLICT). Fails with AL_REFUSED,
- * AL_UNREACHABLE, AL_UNAVAILABLE. */
+ * when its name is not used any more, or when its message is lost (AL_CONFLICT). Fails with AL_REFUSED, AL_SQUATTED,
+ * AL_UNREACHABLE, AL_UNAVAILABLE, and the codes of al_session_open(). */
 al_op *al_mutex_forget_fence(al_session *session, const char *name);
 
 /* ---- the readers–writer lock ----------------------------------------------------------------------------------- */
@@ -410,6 +410,11 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
 /* The lock's fencing token: a number from 1 to 2^53, larger than that of every earlier holder of the same mutex, or of
  * the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's is, too. It is
  * there from the moment the lock is there, and never changes. 0: the lock was not acquired with `fenced`.
+ *
+ * Where no token can be had, an acquire with `fenced` fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
+ * from which tokens are drawn, gives no answer within twice the session's timeout), AL_CONFLICT (its message was
+ * removed, or the token is not larger than one that this session has seen), AL_BLOCKED (an alarm, and there is no fence
+ * yet), AL_SQUATTED (the queue of its name is no fence), AL_REFUSED, and the codes of al_session_open().
  *
  * A program passes it with each write, and the resource refuses numbers smaller than the largest that it has seen. So
  * a holder that was stopped, and does not know that its lock was lost, overwrites nothing. All clients of a name must
@@ -486,7 +491,7 @@ al_op *al_admin_forget_fence(al_session *session, const char *name);
 
 /* Makes the fence of a semaphore anew if it is damaged or has lost its message. Its numbers go on upwards, as the
  * comment of al_mutex_forget_fence() says. Does nothing if there is no fence. Fails as an acquire of a fenced semaphore
- * does, but not because the message is lost. */
+ * does; with AL_CONFLICT only while a policy goes on to remove the message. */
 al_op *al_admin_mend_fence(al_session *session, const char *name);
 
 /* Count the slots without the mutex. al_op_count() is the number of slots, 0 if there is no semaphore.

@@ -75,16 +75,17 @@ function Admin:remove(slots, opts) return administer(self, "remove", opts, optio
 ---@return integer|nil slots, string? message, string? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
--- Does something with the fence after an action that succeeded. Returns what the action returned.
-local function and_fence(self, opts, method, done, ...)
-  if not done or not (opts and opts.fence) then return done, ... end
+-- Does something with the fence after an action that succeeded, or had nothing to do. Returns what the action returned.
+local function and_fence(self, opts, method, done, problem, kind)
+  local is_fine = done or kind == "not_found" and method == "forget_fence" or kind == "busy" and method == "mend_fence"
+  if not is_fine or not (opts and opts.fence) then return done, problem, kind end
   local fine, message, code
   if method == "forget_fence" then
     fine, message, code = begin(self, method, "semaphore", self.name)
   else
     fine, message, code = begin(self, method, self.name)
   end
-  if fine then return done end
+  if fine then return done, problem, kind end
   return nil, message, code
 end
 

@@ -89,7 +89,7 @@ for kind in pairs(FENCES) do
       local damages = {
         function () end,
         function () stage.delete(fence) end,
-        function () client.shared():probe(fence, { delivery_mode = 2 }) end,
+        function () client.shared():probe(fence, { delivery_mode = 2, headers = { ["x-amqplocks-base"] = 0 } }) end,
       }
       for _, damage in ipairs(damages) do
         damage()
@@ -98,6 +98,14 @@ for kind in pairs(FENCES) do
         last = lock.fence
         assert(lock:release())
       end
+    end)
+
+    it("is not had from a queue of other software: squatted, and nothing of it is touched", function ()
+      local name, fence = named(kind)
+      assert(client.shared():declare(fence, { durable = true, arguments = { ["x-queue-type"] = "quorum" } }))
+      for _ = 1, 3 do client.shared():probe(fence, { delivery_mode = 2 }) end
+      fails(kind, name, "squatted", stage.connect())
+      until_true(function () return client.shared():message_count(fence) == 3 end)
     end)
 
     it("is refused if it is not larger than one that this connection has seen: conflict", function ()
@@ -203,7 +211,10 @@ describe("a fence", function ()
     local admin = conn:admin(name)
     assert(admin:destroy())
     assert.is_true(client.shared():exists(fence))
+    stage.fails("not_found", admin:destroy{ fence = true })
+    assert.is_false(client.shared():exists(fence))
     assert(admin:create(1))
+    assert(assert(take("slot", name, conn)):release())
     assert.is_true(admin:destroy{ fence = true })
     assert.is_false(client.shared():exists(fence))
   end)

@@ -196,10 +196,8 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     local UNUSABLE = {
-      ["without a base"] = { {} },
       ["with a base of 0"] = { { ["x-amqplocks-base"] = 0 } },
-      ["with a base that is a text"] = { { ["x-amqplocks-base"] = "1000000" } },
-      ["with a base beyond 2^53"] = { { ["x-amqplocks-base"] = 2 ^ 53 } },
+      ["with a base beyond 2^53"] = { { ["x-amqplocks-base"] = 9007199254740992 } },
       ["that has returned a negative number of times"] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = -2 } },
       ["beside another"] = { { ["x-amqplocks-base"] = BASE }, 1 },
     }
@@ -220,6 +218,19 @@ for _, way in ipairs(Peer.all_ways) do
         finishes()
         draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
+      end)
+    end
+
+    for what, headers in pairs{ ["no base"] = {}, ["a base that is a text"] = { ["x-amqplocks-base"] = "1000000" } } do
+      it("is not had from a queue whose message has " .. what .. ": squatted", function ()
+        local op = mutex:acquire(0)
+        local claim = claims()
+        connects(peer.fence)
+        message(peer.fence, peeks(peer.fence), headers)
+        enters()
+        looks(true)
+        message(peer.maker, peeks(peer.maker), headers)
+        fails(op, claim, "squatted", FENCE)
       end)
     end
 
@@ -278,7 +289,10 @@ for _, way in ipairs(Peer.all_ways) do
         publishes()
         peer.maker:down()
         peer:pass(0.2)
-        is_made()
+        enters()
+        looks(true)
+        draws(0, peer.maker) -- it was published: the rest of the work follows
+        finishes()
         draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
       end)
@@ -395,6 +409,21 @@ for _, way in ipairs(Peer.all_ways) do
         draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
       end)
+    end)
+
+    it("is not had by any of those who wait for a connection that stays silent", function ()
+      local ops = { mutex:acquire(0) }
+      claims()
+      connects(peer.fence)
+      peeks(peer.fence)
+      for i = 2, 4 do
+        ops[i] = peer:mutex("other" .. i, { fenced = true }):acquire(0)
+        peer.prober:answer(peer.prober:probes(), {})
+        peer.holder:grant(peer.holder:claim("other" .. i .. "-mutex"))
+      end
+      peer.fence:ignore()
+      peer:pass(60)
+      for _, op in ipairs(ops) do peer:failed(op, "unavailable") end
     end)
 
     describe("on a connection that fails", function ()

@@ -33,7 +33,7 @@ static care *care_new(al_session *session, const char *fence) {
   if (!self) return NULL;
   snprintf(self->fence, sizeof self->fence, "%s", fence);
   self->op.stop = stop;
-  al_fencer_renew(&session->fencer->fence);
+  al_fencer_forget(&session->fencer->fence);
   return self;
 }
 
@@ -58,6 +58,7 @@ static void forgetting(al_op *op) {
   care *self = (care *)op;
   al_link *link = &op->session->fencer->fence;
   char unfinished[AL_NAME_SIZE];
+  if (link->code == AL_CLOSED) al_fencer_renew(link); /* it was just being closed as it was not used */
   if (self->channel || !al_op_needs(op, link)) return;
   self->channel = al_channel_take(link, forget_event, self);
   if (!self->channel) {

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 
+#include "core/base/backoff.h"
 #include "core/session/fencer.h"
 #include "core/session/session.h"
 
@@ -17,10 +18,13 @@ static void draw(al_fencing *fencing) {
   fencing->is_making = false;
   fencing->before = seen(fencing);
   al_draw_begin(&fencing->draw, fencing->op, fencing->fence);
+  if (fencing->until < fencing->draw.until) fencing->draw.until = fencing->until;
 }
 
 void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence) {
-  *fencing = (al_fencing){.op = op, .fence = fence};
+  const al_session *session = op->session;
+  int64_t until = al_deadline_after(session->now, 2 * session->settings.timeout);
+  *fencing = (al_fencing){.op = op, .fence = fence, .until = until};
   draw(fencing);
 }
 
@@ -33,6 +37,7 @@ static void make(al_fencing *fencing) {
   fencing->is_making = true;
   al_fence_maker_begin(&fencing->maker, fencing->op, fencing->fence, seen(fencing),
                        fencing->draw.empty_since);
+  if (fencing->until < fencing->maker.until) fencing->maker.until = fencing->until;
 }
 
 static int64_t drawn(al_fencing *fencing) {

@@ -20,6 +20,7 @@ typedef struct al_fencing {
   int64_t before;    /* the largest number of this fence that was seen when the draw began */
   al_draw draw;
   al_fence_maker maker;
+  int64_t until; /* all of it ends by then: twice the session's timeout */
   bool is_making;
   int made; /* how often a fence was made */
 } al_fencing;

@@ -55,6 +55,13 @@ static void was_refused(al_draw *draw, const al_event *event) {
     al_op_fail(draw->op, code, "drawing a number from \"%s\": %s", draw->fence, event->text);
 }
 
+/* The fence may have ended the connection: draws from other fences go first on the next one. */
+static void went_down(al_draw *draw, const al_link *link) {
+  if (!draw->was_down) draw->pause = AL_BACKOFF_SLOT;
+  draw->was_down = true;
+  wait_because(draw, link->why);
+}
+
 static void draw_event(void *owner, al_channel *channel, const al_event *event) {
   al_draw *draw = owner;
   bool is_empty = event->kind == AL_EVENT_METHOD && event->method == AMQP_BASIC_GET_EMPTY_METHOD;
@@ -67,7 +74,7 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
   if (is_got) got(draw, event->content);
   if (is_empty) was_empty(draw);
   if (event->kind == AL_EVENT_CLOSED) was_refused(draw, event);
-  if (event->kind == AL_EVENT_DOWN) wait_because(draw, channel->link->why);
+  if (event->kind == AL_EVENT_DOWN) went_down(draw, channel->link);
   /* when the whole connection went down, all operations are stepped afterwards */
   if (!draw->op->done && event->kind != AL_EVENT_DOWN) draw->op->step(draw->op);
 }
@@ -78,7 +85,11 @@ static void draw_event(void *owner, al_channel *channel, const al_event *event) 
 static bool has_link(al_draw *draw) {
   al_link *link = link_of(draw);
   draw->op->needs = NULL;
-  if (al_link_is_open(link)) return true;
+  if (al_link_is_open(link)) {
+    link->reconnect =
+        AL_BACKOFF_RECONNECT; /* one fence that ends it again and again holds up no other fence */
+    return true;
+  }
   if (al_link_is_lost(link)) snprintf(draw->why, sizeof draw->why, "%.159s", link->why);
   al_fencer_renew(link);
   return al_op_needs(draw->op, link);
@@ -113,7 +124,7 @@ void al_draw_begin(al_draw *draw, al_op *op, const char *fence) {
                     .empty_since = AL_NEVER,
                     .pause = AL_BACKOFF_FENCE,
                     .why = "the broker did not answer"};
-  al_fencer_renew(link_of(draw));
+  al_fencer_forget(link_of(draw));
 }
 
 al_draw_state al_draw_poll(al_draw *draw) {

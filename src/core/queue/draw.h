@@ -39,6 +39,7 @@ typedef struct al_draw {
   int64_t until;       /* when the draw fails */
   int64_t asked_at, next_at;
   int64_t empty_since; /* AL_NEVER: it was not seen empty */
+  bool was_down;       /* the connection was lost under a draw */
   al_backoff pause;
   int64_t number; /* DRAWN */
   char why[160];  /* why there is none yet */

@@ -29,15 +29,17 @@ static void finishing(al_fence_maker *maker, const al_event *event);
 
 static al_link *link_of(const al_fence_maker *maker) { return &maker->op->session->fencer->maker; }
 
-static void set_channel(al_fence_maker *maker, al_channel *channel) {
-  maker->op->asks += (channel != NULL) - (maker->channel != NULL);
-  maker->channel = channel;
+/* From its beginning to its end the operation waits for connections that are not the holder, also while another maker
+ * has the connection. */
+static void end_asking(al_fence_maker *maker) {
+  if (maker->is_asking) maker->op->asks--;
+  maker->is_asking = false;
 }
 
 static void maker_event(void *owner, al_channel *channel, const al_event *event) {
   al_fence_maker *maker = owner;
   (void)channel;
-  if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) set_channel(maker, NULL);
+  if (event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN) maker->channel = NULL;
   if (event->kind == AL_EVENT_DOWN) return; /* all operations are stepped afterwards */
   if (maker->next) maker->next(maker, event);
   if (!maker->op->done) maker->op->step(maker->op);
@@ -50,7 +52,7 @@ static al_channel *channel_of(al_fence_maker *maker) {
   if (!channel)
     al_op_fail_channel(maker->op, link_of(maker), "no channel is left to make \"%s\" on", maker->fence);
   else
-    set_channel(maker, channel);
+    maker->channel = channel;
   return channel;
 }
 
@@ -111,7 +113,7 @@ static void ask(al_fence_maker *maker) {
   al_channel_declare_passive(channel, queue);
 }
 
-static void delete (al_fence_maker *maker) {
+static void delete_fence(al_fence_maker *maker) {
   al_channel *channel = channel_of(maker);
   if (!channel) return;
   await(maker, removing);
@@ -146,14 +148,14 @@ static void make(al_fence_maker *maker) {
   if (!channel) return;
   al_name_fence_unfinished(queue, maker->fence);
   await(maker, making);
-  maker->is_publishing = true;
+  maker->is_publishing = maker->has_published = true;
   al_declare_unfinished(channel, queue);
   al_declare_fence(channel, maker->fence);
   al_channel_call(channel, AMQP_CONFIRM_SELECT_METHOD, &select);
   publish(maker, channel);
 }
 
-static void try(al_fence_maker *maker) {
+static void try_out(al_fence_maker *maker) {
   al_channel *channel = channel_of(maker);
   if (!channel) return;
   await(maker, trying);
@@ -193,15 +195,16 @@ static void done(al_fence_maker *maker) {
   al_channel *channel = maker->channel;
   maker->is_made = true;
   maker->next = NULL;
+  end_asking(maker);
   session->fencer->making = NULL;
-  set_channel(maker, NULL);
+  maker->channel = NULL;
   al_channel_give(channel);
   al_connection_close(link_of(maker), al_deadline_after(session->now, session->settings.timeout));
 }
 
 static void lost(al_fence_maker *maker) {
   if (maker->mends)
-    delete (maker);
+    delete_fence(maker);
   else
     ask(maker);
 }
@@ -216,11 +219,23 @@ static void is_empty(al_fence_maker *maker, void (*again)(al_fence_maker *),
     again_after_pause(maker, again, "its message is in the hand of another client");
 }
 
-static void peeking(al_fence_maker *maker, const al_event *event) {
-  if (event->kind == AL_EVENT_CONTENT && al_fence_number(event->content) > maker->least)
+/* The fence has a message. It may be our own, from a connection that was lost before the fence was tried. A message
+ * without a base is of other software, and so may the queue be. */
+static void found(al_fence_maker *maker, const al_content *content) {
+  bool is_good = al_fence_number(content) > maker->least;
+  if (is_good && maker->has_published)
+    try_out(maker);
+  else if (is_good)
     done(maker);
-  else if (event->kind == AL_EVENT_CONTENT)
-    delete (maker);
+  else if (content->base < 0 && !maker->mends)
+    al_op_fail(maker->op, AL_SQUATTED, "\"%s\" has a message that is no fence's", maker->fence);
+  else
+    delete_fence(maker);
+}
+
+static void peeking(al_fence_maker *maker, const al_event *event) {
+  if (event->kind == AL_EVENT_CONTENT)
+    found(maker, event->content);
   else if (is_method(event, AMQP_BASIC_GET_EMPTY_METHOD))
     is_empty(maker, peek, lost);
   else if (event->kind == AL_EVENT_CLOSED)
@@ -236,7 +251,7 @@ static void fail_lost(al_fence_maker *maker) {
 
 static void asking(al_fence_maker *maker, const al_event *event) {
   if (is_method(event, AMQP_QUEUE_DECLARE_OK_METHOD))
-    delete (maker);
+    delete_fence(maker);
   else if (event->kind == AL_EVENT_CLOSED && al_event_is_absent(event))
     fail_lost(maker);
   else if (event->kind == AL_EVENT_CLOSED)
@@ -254,7 +269,7 @@ static void making(al_fence_maker *maker, const al_event *event) {
   if (is_method(event, AMQP_BASIC_ACK_METHOD)) {
     maker->is_publishing = false;
     maker->empty_since = AL_NEVER;
-    try(maker);
+    try_out(maker);
   } else if (is_method(event, AMQP_BASIC_NACK_METHOD)) {
     al_op_fail(maker->op, AL_UNAVAILABLE, "\"%s\" did not accept its message", maker->fence);
   } else if (event->kind == AL_EVENT_CLOSED) {
@@ -274,7 +289,7 @@ static void trying(al_fence_maker *maker, const al_event *event) {
   if (maker->tries >= TRIES)
     finish(maker);
   else
-    is_empty(maker, try, fail_lost);
+    is_empty(maker, try_out, fail_lost);
 }
 
 static void finishing(al_fence_maker *maker, const al_event *event) {
@@ -294,7 +309,9 @@ void al_fence_maker_begin(al_fence_maker *maker, al_op *op, const char *fence, i
                             .until = al_deadline_after(op->session->now, 2 * op->session->settings.timeout),
                             .empty_since = empty_since,
                             .pause = AL_BACKOFF_FENCE,
+                            .is_asking = true,
                             .why = "the broker did not answer"};
+  op->asks++;
 }
 
 /* True if this maker has the connection, and it is open. One maker at a time has it, and each has a new one. */
@@ -306,6 +323,7 @@ static bool has_link(al_fence_maker *maker) {
   if (fencer->making && fencer->making != maker) return false;
   bool is_over = link->state == AL_LINK_CLOSING || al_link_is_open(link);
   if (fencer->making != maker && is_over) return false; /* the connection of the maker before */
+  if (fencer->making != maker) al_fencer_forget(link);
   fencer->making = maker;
   al_fencer_renew(link);
   al_op_needs(maker->op, link);
@@ -353,7 +371,8 @@ void al_fence_maker_cancel(al_fence_maker *maker) {
   if (!maker->op) return;
   al_fencer *fencer = maker->op->session->fencer;
   al_channel *channel = maker->channel;
-  set_channel(maker, NULL);
+  end_asking(maker);
+  maker->channel = NULL;
   if (channel) al_channel_close(channel);
   if (fencer->making != maker) return;
   fencer->making = NULL;

@@ -11,8 +11,8 @@
  *
  *   entering    declares F-maker; if another has it: again, after a pause
  *   looking     does the fence exist? If not: making
- *   peeking     is its message there, and the only one? If so: done. If there are others: removing. If there is none
- *               for long: asking
+ *   peeking     is its message there, and the only one? If so: done. If there are others: removing; but a message
+ *               without a base is of other software: SQUATTED. If there is none for long: asking
  *   asking      (not if it `mends`) does F-unfinished exist? If so, an earlier maker did not come to its end: removing. If not, a policy
  *               of the broker removes the message: CONFLICT
  *   removing    deletes the fence
@@ -36,6 +36,8 @@ struct al_fence_maker {
   int64_t until;     /* when it fails */
   bool is_made;
   bool mends;         /* set by the caller: a message that is gone is replaced, whoever removed it */
+  bool is_asking;     /* it counts in op->asks */
+  bool has_published; /* on this connection, or one that was lost */
   bool is_publishing; /* a message was published, and not confirmed yet */
 
   al_channel *channel;                              /* NULL: nothing is under way */

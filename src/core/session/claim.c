@@ -66,7 +66,7 @@ void al_claim_revoke(al_claim *claim) {
 void al_claim_notify(al_claim *claim) {
   for (al_op *op = claim->session->ops, *next; op; op = next) {
     next = op->next;
-    if (op->claim == claim || op->watches_claims) op->step(op);
+    if (!op->done && (op->claim == claim || op->watches_claims)) op->step(op);
   }
 }
 

@@ -84,6 +84,10 @@ int64_t al_fencer_wake(const al_fencer *fencer) {
   return least(links, unused_until(fencer));
 }
 
+void al_fencer_forget(al_link *link) {
+  if (!link->is_orphan) al_link_forget(link);
+}
+
 void al_fencer_renew(al_link *link) {
   al_code code = link->code;
   bool lasts =

@@ -33,6 +33,8 @@ void al_fencer_pump(al_fencer *fencer, int64_t now);
 /* Returns when to pump next although nothing has arrived. */
 int64_t al_fencer_wake(const al_fencer *fencer);
 
+/* An operation begins to use one of the links: whatever ended its last connection is forgotten. */
+void al_fencer_forget(al_link *link);
 /* If one of the links went down for a reason that may pass, it is forgotten: another connection may be wanted. */
 void al_fencer_renew(al_link *link);
 

@@ -180,7 +180,8 @@ static void closing_claims(al_op *op) {
   op->step = closing_links;
   al_link *links[AL_LINKS];
   int count = al_session_served_links(session, links);
-  for (int i = 0; i < count; i++) close_link(links[i], op->reply_by);
+  al_connection_close(links[0], op->reply_by); /* the holder, which the broker reads also during an alarm */
+  for (int i = 1; i < count; i++) close_link(links[i], op->reply_by);
   closing_links(op);
 }
 

@@ -25,8 +25,8 @@ static void unlist(al_op *op) {
 
 void al_ops_step(al_session *session) {
   for (al_op *op = session->ops, *next; op; op = next) {
-    next = op->next; /* a step may take its own operation off the list */
-    op->step(op);
+    next = op->next; /* a step may take its own operation off the list, or end the next one */
+    if (!op->done) op->step(op);
   }
 }
 
@@ -186,6 +186,7 @@ static void expire(al_op *op) {
 }
 
 void al_op_tick(al_op *op, int64_t now) {
+  if (op->done) return; /* another operation's tick ended a connection, and with it this one */
   if (now >= op->deadline) {
     expire(op);
   } else if (now >= op->reply_by) {

@@ -235,7 +235,7 @@ static void tell_time(void *watcher) {
 static void link_changed(void *watcher, al_link *link, al_link_change change) {
   al_prober *prober = watcher;
   if (prober->owner) al_session_note_change(prober->owner, link, change);
-  if (prober->link.blocked) give_up(prober, PASSIVELY, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
+  if (link == &prober->link && link->blocked) give_up(prober, PASSIVELY, AL_ANSWER_UNKNOWN, AL_NO_PUBLISHERS);
   if (link == &prober->link && al_link_is_open(link) && !prober->channel) {
     prober->denied = false;
     prober->silenced = 0;

@@ -299,13 +299,13 @@ static void keep_short(char out[40], amqp_bytes_t text, bool there) {
 }
 
 /* RabbitMQ 4.3 counts in x-acquired-count how often the message was delivered before, and earlier versions do in
- * x-delivery-count. */
+ * x-delivery-count. Neither ever falls. So their sum grows also on a queue that was there before an upgrade. */
 static void keep_counts(al_content *content, const amqp_basic_properties_t *properties) {
   const amqp_table_t none = {0};
   const amqp_table_t *headers = properties->_flags & AMQP_BASIC_HEADERS_FLAG ? &properties->headers : &none;
   int64_t delivered = al_field_integer(headers, "x-delivery-count", 0);
   content->base = al_field_integer(headers, AL_HEADER_BASE, -1);
-  content->returns = al_field_integer(headers, "x-acquired-count", delivered);
+  content->returns = delivered + al_field_integer(headers, "x-acquired-count", 0);
 }
 
 static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
