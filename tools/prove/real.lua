@@ -382,7 +382,8 @@ local function expected_queues(self)
     for slot = 1, pool.most do names[("%s-%d-A"):format(pool.name, slot)] = pools.is_numbered(pool) end
     names[pools.bell(pool) or pool.name .. ".semaphore"] = true
     names[pool.name .. ".semaphore-count"] = true
-    if pools.fence(pool) then names[pools.fence(pool)] = true end
+    local fence = pools.fence(pool)
+    if fence then names[fence], names[fence .. "-unfinished"] = true, true end -- the last maker may have been killed
   end
   return names
 end
