@@ -52,7 +52,7 @@ end
 
 for kind in pairs(FENCES) do
   describe("the fencing token of a lock, " .. kind .. ",", function ()
-    it("is an integer, there with the lock, and larger for each later holder, whoever that is", function ()
+    it("is an integer, there with the lock, and larger for each later holder, on any connection", function ()
       local name = named(kind)
       local last, conns = 0, { stage.connect(), stage.connect(), stage.connect() }
       for i = 1, 12 do

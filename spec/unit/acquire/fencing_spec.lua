@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The fencing token of a mutex: drawn from the fence while the mutex is held, and handed over only if it still is. What
--- makes a fence, and what the connections for this do when they fail.
+-- The fencing token of a mutex: drawn from the fence while the mutex is held, and handed over only if it still is. How
+-- a fence is made, and how failures of the connections for this end.
 
 local frames = require "spec.support.frames"
 local Peer = require "spec.support.peer"
@@ -30,6 +30,14 @@ for _, way in ipairs(Peer.all_ways) do
     local function connects(link, limits)
       assert.is_true(link:due())
       link:handshake(limits)
+    end
+
+    -- An acquire that has the mutex, and whose connection for drawing is open. Returns operation and claim.
+    local function begins(timeout)
+      local op = mutex:acquire(timeout or 0)
+      local claim = claims()
+      connects(peer.fence)
+      return op, claim
     end
 
     -- The core gets the message of the fence and gives it back, in one write. Returns the channel.
@@ -164,9 +172,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is drawn on the same connection and channel again", function ()
-      local op = mutex:acquire(0)
-      local claim = claims()
-      connects(peer.fence)
+      local op, claim = begins()
       draws(0)
       local lock = has(op, claim, BASE + 1)
       op = lock:release()
@@ -180,9 +186,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("is not handed over if the mutex was lost meanwhile: another is drawn with the next claim", function ()
-      local op = mutex:acquire(0)
-      local claim = claims()
-      connects(peer.fence)
+      local op, claim = begins()
       draws(4)
       peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
       peer.holder:cancelled(claim)
@@ -204,9 +208,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     for what, how in pairs(UNUSABLE) do
       it("is not read from a message " .. what .. ": the fence is made anew", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         message(peer.fence, peeks(peer.fence), how[1], how[2])
         enters()
         looks(true)
@@ -223,9 +225,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     for what, headers in pairs{ ["no base"] = {}, ["a base that is a text"] = { ["x-amqplocks-base"] = "1000000" } } do
       it("is not had from a queue whose message has " .. what .. ": squatted", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         message(peer.fence, peeks(peer.fence), headers)
         enters()
         looks(true)
@@ -236,9 +236,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("where there is no fence", function ()
       it("is drawn from one that is made, with the time as its base", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_absent()
         is_made()
         pending(op)
@@ -247,9 +245,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is drawn from one that another client has made meanwhile", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_absent()
         enters()
         looks(true)
@@ -260,9 +256,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("waits while another client makes it", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_absent()
         connects(peer.maker)
         local channel = peer.maker:opened()
@@ -280,9 +274,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("begins anew, on another connection, if that of the maker is lost", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_absent()
         enters()
         looks(false)
@@ -298,9 +290,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gives up during an alarm: blocked", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_absent()
         enters()
         looks(false)
@@ -311,9 +301,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not had if the message does not last: conflict", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_absent()
         enters()
         looks(false)
@@ -327,9 +315,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not had where a fence is deleted again and again: conflict", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         for _ = 1, 2 do
           is_absent()
           peer:pass(0.2)
@@ -340,9 +326,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("ends with the caller's time, and the maker's connection at once", function ()
-        local op = mutex:acquire(1)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins(1)
         is_absent()
         enters()
         looks(false)
@@ -367,9 +351,7 @@ for _, way in ipairs(Peer.all_ways) do
       end
 
       it("is drawn when the message is back", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         for _ = 1, 5 do
           empty(peer.fence, peeks(peer.fence))
           peer.fence:silent()
@@ -380,9 +362,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("for long, is not had: conflict, as a policy may remove the message", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_empty_for_long(op)
         enters()
         looks(true)
@@ -394,9 +374,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("for long, and its maker did not come to its end: it is made anew", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         is_empty_for_long(op)
         enters()
         looks(true)
@@ -411,7 +389,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
     end)
 
-    it("is not had by any of those who wait for a connection that stays silent", function ()
+    it("is not had by any acquire that waits for a connection that stays silent", function ()
       local ops = { mutex:acquire(0) }
       claims()
       connects(peer.fence)
@@ -428,9 +406,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("on a connection that fails", function ()
       it("is drawn on the next one", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         peeks(peer.fence)
         peer.fence:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
           class_id = 60, method_id = 70 }
@@ -442,9 +418,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("or that is silent: the same", function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         peeks(peer.fence)
         peer:pass(2.5)
         pending(op)
@@ -480,18 +454,14 @@ for _, way in ipairs(Peer.all_ways) do
       squatted = { 405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'db-mutexfence'" },
     } do
       it("is not had from a queue that refuses: " .. code, function ()
-        local op = mutex:acquire(0)
-        local claim = claims()
-        connects(peer.fence)
+        local op, claim = begins()
         peer.fence:refuse(peeks(peer.fence), how[1], how[2])
         fails(op, claim, code, FENCE)
       end)
     end
 
     it("is not had if it is not larger than one seen before: conflict", function ()
-      local op = mutex:acquire(0)
-      local claim = claims()
-      connects(peer.fence)
+      local op, claim = begins()
       draws(7)
       has(op, claim, BASE + 8):release()
       scene.goes(peer, claim, "db-mutexbell")
@@ -502,9 +472,7 @@ for _, way in ipairs(Peer.all_ways) do
     end)
 
     it("costs no connection when it was not drawn for a minute", function ()
-      local op = mutex:acquire(0)
-      local claim = claims()
-      connects(peer.fence)
+      local op, claim = begins()
       draws(0)
       has(op, claim, BASE + 1)
       peer:pass(59)

@@ -8,7 +8,7 @@
 #include "core/session/op.h"
 
 /* Begins to delete the fence. The operation is done when it is gone, or was not there. The next fence begins with the
- * time: its numbers are larger, if the clocks of those who make fences agree. NULL: no memory. */
+ * time: its numbers are larger, if the clocks of the clients that make fences agree. NULL: no memory. */
 al_op *al_fence_forget(al_session *session, const char *fence);
 
 /* Begins to make the fence anew if it is damaged, or has lost its message, also where a policy may have removed it.

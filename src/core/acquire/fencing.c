@@ -18,7 +18,7 @@ static void draw(al_fencing *fencing) {
   fencing->is_making = false;
   fencing->before = seen(fencing);
   al_draw_begin(&fencing->draw, fencing->op, fencing->fence);
-  if (fencing->until < fencing->draw.until) fencing->draw.until = fencing->until;
+  fencing->draw.until = al_earlier(fencing->draw.until, fencing->until);
 }
 
 void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence) {
@@ -37,7 +37,7 @@ static void make(al_fencing *fencing) {
   fencing->is_making = true;
   al_fence_maker_begin(&fencing->maker, fencing->op, fencing->fence, seen(fencing),
                        fencing->draw.empty_since);
-  if (fencing->until < fencing->maker.until) fencing->maker.until = fencing->until;
+  fencing->maker.until = al_earlier(fencing->maker.until, fencing->until);
 }
 
 static int64_t drawn(al_fencing *fencing) {

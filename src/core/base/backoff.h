@@ -49,6 +49,9 @@ typedef struct al_backoff {
 /* Returns `now` + `time`, or AL_NEVER if `time` is AL_NEVER or the sum does not fit. */
 int64_t al_deadline_after(int64_t now, int64_t time);
 
+/* The earlier of two times. */
+int64_t al_earlier(int64_t a, int64_t b);
+
 /* Returns the next time to wait, in nanoseconds. */
 int64_t al_backoff_next(al_backoff *wait, uint64_t *random);
 

@@ -55,7 +55,7 @@ void al_name_fence(char out[AL_NAME_SIZE], const char *name);       /* of a sema
 void al_name_mutex_fence(char out[AL_NAME_SIZE], const char *name); /* N-mutexfence */
 void al_name_rw_fence(char out[AL_NAME_SIZE], const char *name);    /* N-rwfence */
 void al_name_fence_maker(char out[AL_NAME_SIZE],
-                         const char *fence); /* F-maker: who has it makes the fence F */
+                         const char *fence); /* F-maker: its holder makes the fence F */
 void al_name_fence_unfinished(char out[AL_NAME_SIZE],
                               const char *fence); /* F-unfinished: F has no message yet */
 

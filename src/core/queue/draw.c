@@ -113,8 +113,6 @@ static bool is_silent(const al_draw *draw) {
   return draw->channel && session->now >= draw->asked_at + al_fence_patience(session);
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 void al_draw_begin(al_draw *draw, al_op *op, const char *fence) {
   int64_t now = op->session->now;
   *draw = (al_draw){.op = op,
@@ -141,8 +139,8 @@ al_draw_state al_draw_poll(al_draw *draw) {
   if (!draw->channel && has_link(draw) && now >= draw->next_at) ask(draw);
   if (op->done) return AL_DRAW_PENDING;
   op->wake = draw->until;
-  if (draw->channel) op->wake = least(op->wake, draw->asked_at + al_fence_patience(op->session));
-  if (!draw->channel && now < draw->next_at) op->wake = least(op->wake, draw->next_at);
+  if (draw->channel) op->wake = al_earlier(op->wake, draw->asked_at + al_fence_patience(op->session));
+  if (!draw->channel && now < draw->next_at) op->wake = al_earlier(op->wake, draw->next_at);
   return draw->state;
 }
 

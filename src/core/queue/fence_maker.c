@@ -74,49 +74,47 @@ static bool is_method(const al_event *event, amqp_method_number_t method) {
   return event->kind == AL_EVENT_METHOD && event->method == method;
 }
 
-static void await(al_fence_maker *maker, void (*next)(al_fence_maker *, const al_event *)) {
+/* Begins a state, `next`, which handles the answer to what is now sent. Returns the channel to send it on; NULL: the
+ * operation has failed. */
+static al_channel *begin(al_fence_maker *maker, void (*next)(al_fence_maker *, const al_event *)) {
   maker->again = NULL;
   maker->next = next;
+  return channel_of(maker);
 }
 
 /* ---- the states -------------------------------------------------------------------------------------------------- */
 
 static void enter(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, entering);
   if (!channel) return;
   al_name_fence_maker(queue, maker->fence);
-  await(maker, entering);
   al_declare_scratch(channel, queue);
 }
 
 static void look(al_fence_maker *maker) {
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, looking);
   if (!channel) return;
-  await(maker, looking);
   al_channel_declare_passive(channel, maker->fence);
 }
 
 static void peek(al_fence_maker *maker) {
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, peeking);
   if (!channel) return;
-  await(maker, peeking);
   al_channel_peek(channel, maker->fence);
 }
 
 static void ask(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, asking);
   if (!channel) return;
   al_name_fence_unfinished(queue, maker->fence);
-  await(maker, asking);
   al_channel_declare_passive(channel, queue);
 }
 
 static void delete_fence(al_fence_maker *maker) {
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, removing);
   if (!channel) return;
-  await(maker, removing);
   al_channel_delete(channel, maker->fence);
 }
 
@@ -144,11 +142,10 @@ static void publish(al_fence_maker *maker, al_channel *channel) {
 static void make(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
   amqp_confirm_select_t select = {0};
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, making);
   if (!channel) return;
   al_name_fence_unfinished(queue, maker->fence);
-  await(maker, making);
-  maker->is_publishing = maker->has_published = true;
+  maker->has_published = true;
   al_declare_unfinished(channel, queue);
   al_declare_fence(channel, maker->fence);
   al_channel_call(channel, AMQP_CONFIRM_SELECT_METHOD, &select);
@@ -156,19 +153,17 @@ static void make(al_fence_maker *maker) {
 }
 
 static void try_out(al_fence_maker *maker) {
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, trying);
   if (!channel) return;
-  await(maker, trying);
   for (maker->asked = 0; maker->tries + maker->asked < TRIES; maker->asked++)
     al_channel_peek(channel, maker->fence);
 }
 
 static void finish(al_fence_maker *maker) {
   char queue[AL_NAME_SIZE];
-  al_channel *channel = channel_of(maker);
+  al_channel *channel = begin(maker, finishing);
   if (!channel) return;
   al_name_fence_unfinished(queue, maker->fence);
-  await(maker, finishing);
   al_channel_delete(channel, queue);
 }
 
@@ -267,7 +262,6 @@ static void removing(al_fence_maker *maker, const al_event *event) {
 
 static void making(al_fence_maker *maker, const al_event *event) {
   if (is_method(event, AMQP_BASIC_ACK_METHOD)) {
-    maker->is_publishing = false;
     maker->empty_since = AL_NEVER;
     try_out(maker);
   } else if (is_method(event, AMQP_BASIC_NACK_METHOD)) {
@@ -330,8 +324,6 @@ static bool has_link(al_fence_maker *maker) {
   return false;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The connection was lost on the way: begins anew. */
 static void restart(al_fence_maker *maker) {
   if (!maker->again && !maker->next) return;
@@ -339,7 +331,6 @@ static void restart(al_fence_maker *maker) {
   maker->next = NULL;
   maker->again = NULL;
   maker->tries = 0;
-  maker->is_publishing = false;
 }
 
 bool al_fence_maker_poll(al_fence_maker *maker) {
@@ -351,7 +342,7 @@ bool al_fence_maker_poll(al_fence_maker *maker) {
                2 * (double)op->session->settings.timeout / (double)AL_SECOND, maker->why);
     return false;
   }
-  if (maker->is_publishing && link_of(maker)->blocked) {
+  if (maker->next == making && link_of(maker)->blocked) {
     al_op_fail(op, AL_BLOCKED, "making \"%s\": %s", maker->fence, AL_NO_PUBLISHERS);
     return false;
   }
@@ -363,7 +354,7 @@ bool al_fence_maker_poll(al_fence_maker *maker) {
       enter(maker);
   }
   if (op->done) return false;
-  op->wake = maker->again && now < maker->again_at ? least(maker->until, maker->again_at) : maker->until;
+  op->wake = maker->again && now < maker->again_at ? al_earlier(maker->until, maker->again_at) : maker->until;
   return maker->is_made;
 }
 

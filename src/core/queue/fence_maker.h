@@ -35,10 +35,9 @@ struct al_fence_maker {
   int64_t least;     /* the base is at least this */
   int64_t until;     /* when it fails */
   bool is_made;
-  bool mends;         /* set by the caller: a message that is gone is replaced, whoever removed it */
-  bool is_asking;     /* it counts in op->asks */
+  bool mends;     /* set by the caller: a message that is gone is replaced, also one that a policy removed */
+  bool is_asking; /* it counts in op->asks */
   bool has_published; /* on this connection, or one that was lost */
-  bool is_publishing; /* a message was published, and not confirmed yet */
 
   al_channel *channel;                              /* NULL: nothing is under way */
   void (*next)(al_fence_maker *, const al_event *); /* handles the answer that is awaited; NULL: it rests */

@@ -77,11 +77,9 @@ void al_fencer_pump(al_fencer *fencer, int64_t now) {
   al_connection_close(&fencer->fence, al_deadline_after(now, fencer->fence.settings->timeout));
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 int64_t al_fencer_wake(const al_fencer *fencer) {
-  int64_t links = least(al_connection_wake(&fencer->fence), al_connection_wake(&fencer->maker));
-  return least(links, unused_until(fencer));
+  int64_t links = al_earlier(al_connection_wake(&fencer->fence), al_connection_wake(&fencer->maker));
+  return al_earlier(links, unused_until(fencer));
 }
 
 void al_fencer_forget(al_link *link) {
