@@ -332,6 +332,10 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
  * of a client that takes a permit, with every lock on it. So a session that takes quorum permits should hold nothing
  * else. */
 al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum);
+
+/* The same for a quorum queue, and for callers that cannot do without a fencing token (al_lock_fence()): an acquire
+ * that gets a permit without one gives it back, and fails with AL_CONFLICT. */
+al_token_semaphore *al_token_semaphore_new_fenced(al_session *session, const char *name);
 void al_token_semaphore_drop(al_token_semaphore *semaphore);
 
 /* Takes a permit: any message of the queue. `options` NULL: as al_acquire_options_init() sets them. `fair` and `poll`
@@ -411,7 +415,11 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
  * the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's is, too. It is
  * there from the moment the lock is there, and never changes. 0: the lock was not acquired with `fenced`.
  *
- * Where no token can be had, an acquire with `fenced` fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
+ * A permit of a token semaphore with `quorum` has a token without the option, and without a further request:
+ * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by version 0.1.0 or by other
+ * software, or its queue is not a quorum queue. (al_token_semaphore_new_fenced() makes that a failure.)
+ *
+ * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
  * from which tokens are drawn, gives no answer within twice the session's timeout), AL_CONFLICT (its message was
  * removed, or the token is not larger than one that this session has seen), AL_BLOCKED (an alarm, and there is no fence
  * yet), AL_SQUATTED (the queue of its name is no fence), AL_REFUSED, and the codes of al_session_open().
@@ -420,6 +428,13 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
  * a holder that was stopped, and does not know that its lock was lost, overwrites nothing. All clients of a name must
  * use `fenced`, or none. docs/guarantees.md has what the order of the numbers rests on. */
 int64_t al_lock_fence(const al_lock *lock);
+
+/* Of a permit with a fencing token: the id of the permit, 16 lower-case hexadecimal digits. Otherwise "". The token is
+ * larger than those of all earlier holders of the permit with this id. Tokens of different permits that were made
+ * together have no order. A permit that is made later, by al_token_admin_repair() or for a new semaphore of the name,
+ * has another id; its tokens are larger than all that were given before, if the clocks of the administrators' machines
+ * agree. So a resource of a semaphore of one permit compares the tokens alone. */
+const char *al_lock_permit(const al_lock *lock);
 
 /* Returns AL_OK if the lock is held, and the broker's last answer is recent enough to be sure of that at `now` (of
  * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Does no I/O: what has not been

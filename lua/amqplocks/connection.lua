@@ -83,7 +83,9 @@ function Connection:admin(name, opts) return admin.new(self, options.name(name, 
 
 --- A token semaphore: the messages of a queue are its permits. Does not ask the broker.
 ---@param name string as for conn:semaphore
----@param opts? { queue_type?: "classic"|"quorum" } the type of its queue, which is created with it ("classic")
+---@param opts? { queue_type?: "classic"|"quorum", fenced?: boolean } the type of its queue, which is created with it
+---  ("classic"). A permit of a quorum queue has `lock.fence` and `lock.permit`; with `fenced`, which needs "quorum", an
+---  acquire fails with "conflict" where it has not
 ---@return amqplocks.TokenSemaphore
 function Connection:token_semaphore(name, opts)
   return token_semaphore.new(self, options.name(name, "token_semaphore"), opts)

@@ -14,7 +14,10 @@ local type = type -- held() and revoked() are called very often
 ---@field name string of the semaphore, mutex or readers–writer lock
 ---@field slot integer|nil the slot of a persistent semaphore
 ---@field ticket string 16 hexadecimal digits, different for every lock ever taken
----@field fence integer|nil the fencing token, of a lock that was acquired with `fenced`: larger than every earlier one
+---@field fence integer|nil the fencing token, of a lock that was acquired with `fenced`: larger than every earlier one;
+---  of every permit of a quorum queue, unless version 0.1.0 or other software made the permit
+---@field permit string|nil of a permit with a fencing token: its id. The token is larger than those of the permit's
+---  earlier holders; with one permit, larger than every earlier one
 ---@field acquired_at number seconds since the epoch, by this machine's clock
 local Lock = {}
 local metatable = { __index = Lock, __name = "amqplocks.lock" }
@@ -136,6 +139,7 @@ function lock.new(connection, core_lock)
   local slot, name, ticket, acquired_at, kind = core_lock:info()
   local self = setmetatable({
     kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at, fence = core_lock:fence(),
+    permit = core_lock:permit(),
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
     _is_released = false,
   }, metatable)

@@ -13,6 +13,7 @@ local checks = options.checks
 
 local schema = {
   queue_type = checks.one_of("classic", "quorum"),
+  fenced = checks.boolean,
 }
 
 local admin_schema = {
@@ -39,7 +40,8 @@ function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):
 --- Takes a permit, without waiting for one.
 ---@param opts? {} there are none: any option raises an error
 ---@return amqplocks.Lock|nil, string? message, string? code "busy", "not_found", "refused", "unreachable",
----  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`), "limit", "closed",
+---  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`; with `fenced`: the permit has no
+---  fencing token), "limit", "closed",
 ---  "lost" or "suspect" (before the caller got it)
 function TokenSemaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
@@ -126,11 +128,15 @@ local token_semaphore = {}
 
 function token_semaphore.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "token_semaphore")
+  local is_quorum = opts.queue_type == "quorum"
+  if opts.fenced and not is_quorum then
+    error('token_semaphore: option "fenced" needs queue_type = "quorum": only a quorum queue counts holders', 0)
+  end
   return setmetatable({
     name = name,
     _connection = connection,
-    _options = options.merge(opts),
-    _core = connection._session:token_semaphore(name, opts.queue_type == "quorum"),
+    _options = { queue_type = opts.queue_type },
+    _core = connection._session:token_semaphore(name, is_quorum, opts.fenced),
   }, metatable)
 end
 

@@ -4,12 +4,14 @@
  * Token semaphores: acquiring. Their administration is in token_admin.c. */
 #include "lua/binding.h"
 
-/* session:token_semaphore(name [, quorum]) -> token semaphore */
+/* session:token_semaphore(name [, quorum [, fenced]]) -> token semaphore; `fenced` only with `quorum` */
 static int session_token_semaphore(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   const char *name = luaL_checkstring(L, 2);
+  bool is_quorum = lua_toboolean(L, 3), is_fenced = lua_toboolean(L, 4);
   void **box = al_lua_new_resource(L, AL_LUA_TOKEN_SEMAPHORE);
-  *box = al_token_semaphore_new(session, name, lua_toboolean(L, 3));
+  *box = is_fenced ? al_token_semaphore_new_fenced(session, name)
+                   : al_token_semaphore_new(session, name, is_quorum);
   return *box ? 1 : al_lua_out_of_memory(L);
 }
 

@@ -121,9 +121,8 @@ static void delete_fence(al_fence_maker *maker) {
 /* The message's base is the time in microseconds: larger than all numbers of an earlier fence, unless a clock went
  * back, or more numbers than microseconds were drawn. */
 static int64_t base_of(const al_fence_maker *maker) {
-  const al_session *session = maker->op->session;
-  double now = (session->wall + (double)session->now / (double)AL_SECOND) * 1e6;
-  return now > (double)maker->least ? (int64_t)now : maker->least;
+  int64_t now = al_session_microseconds(maker->op->session);
+  return now > maker->least ? now : maker->least;
 }
 
 static void publish(al_fence_maker *maker, al_channel *channel) {
