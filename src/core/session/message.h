@@ -35,7 +35,7 @@ typedef enum al_message {
 /* Where an alternate exchange takes messages to it that reach no queue, readers are not counted. %s: the lock. */
 #define AL_ALTERNATE_WORDS                                                                                   \
   "each message to " AL_READERS_EXCHANGE " reaches a queue, so the readers of \"%s\" cannot be counted; is " \
-                                         "there a policy with an alternate-exchange?"
+  "there a policy with an alternate-exchange?"
 
 /* True if the message is only a question: to publish it twice has no other effect than to publish it once. */
 bool al_message_is_question(al_message message);
