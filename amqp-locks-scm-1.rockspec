@@ -25,8 +25,8 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/acquire/acquire.c",
-        "src/core/acquire/fence_care.c",
         "src/core/acquire/fencing.c",
+        "src/core/acquire/forget_fence.c",
         "src/core/acquire/line.c",
         "src/core/acquire/patience.c",
         "src/core/acquire/race.c",

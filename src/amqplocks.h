@@ -547,9 +547,10 @@ typedef struct al_admin_options {
   int64_t timeout; /* nanoseconds; for the whole action, waiting for another administrator included */
   int64_t wait; /* nanoseconds; after a removal, to wait for holders of the removed slots; 0: do not wait */
   bool revoke;  /* after a removal, and while waiting for holders: ask the holders to release */
+  bool fenced;  /* create, resize and repair: first see that the fence is there, and works */
 } al_admin_options;
 
-/* Sets: classic, no overshoot, descending, timeout 30 s, no wait, no revoke. */
+/* Sets: classic, no overshoot, descending, timeout 30 s, no wait, no revoke, not fenced. */
 void al_admin_options_init(al_admin_options *options);
 
 /* Each of these acquires the administration mutex, acts, and releases the mutex. al_op_count() is then the number of
@@ -565,6 +566,11 @@ void al_admin_options_init(al_admin_options *options);
  *
  * If an action was cut short, its message names the count with which al_admin_resize() completes it.
  *
+ * With `fenced`, those that make slots first draw a fencing token, and make the fence (al_lock_fence()) if there is none.
+ * Clients of the semaphore then need no permission to make it. A repair also makes anew a fence that is damaged, or has
+ * lost its message; its numbers go on upwards, as the comment of al_mutex_forget_fence() says. Without a token the
+ * action fails, with the codes of al_lock_fence(), and has changed nothing else.
+ *
  * With `revoke`, those that remove slots then ask the holders of these slots to release: once, or with `wait` again
  * and again until all have released (AL_TIMEOUT). If this part fails, the slots stay removed, and the message says
  * so. It may also fail with AL_REFUSED (no permission to publish); without `wait` also with AL_BLOCKED (because of an
@@ -576,13 +582,9 @@ al_op *al_admin_resize(al_session *session, const char *name, int slots, const a
 al_op *al_admin_destroy(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_admin_repair(al_session *session, const char *name, const al_admin_options *options);
 
-/* As al_mutex_forget_fence(), for a semaphore. al_admin_destroy() keeps the fence. */
+/* As al_mutex_forget_fence(), for a semaphore. al_admin_destroy() keeps the fence: a semaphore of this name that is
+ * created later goes on with larger numbers. */
 al_op *al_admin_forget_fence(al_session *session, const char *name);
-
-/* Makes the fence of a semaphore anew if it is damaged or has lost its message. Its numbers go on upwards, as the
- * comment of al_mutex_forget_fence() says. Does nothing if there is no fence. Fails as an acquire of a fenced semaphore
- * does; with AL_CONFLICT only while a policy goes on to remove the message. */
-al_op *al_admin_mend_fence(al_session *session, const char *name);
 
 /* Count the slots without the mutex. al_op_count() is the number of slots, 0 if there is no semaphore.
  * al_admin_slots() fails with AL_CONFLICT if a slot is missing in the row. al_admin_status() does not: al_op_slot()

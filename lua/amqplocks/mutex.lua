@@ -43,7 +43,7 @@ local function administer(self, action, ...)
   if not self.persistent then
     error(action .. ": only a persistent mutex can be administered; this one exists only while it is held", 0)
   end
-  local administration = admin.new(self._connection, self.name)
+  local administration = admin.new(self._connection, self.name, { fenced = self._fenced })
   return administration[action](administration, ...)
 end
 
@@ -52,12 +52,13 @@ local function one(...)
   return ...
 end
 
---- Creates a persistent mutex.
+--- Creates a persistent mutex. If it is fenced, its fence is made first, unless there is one; see admin:create.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "exists", and those of admin:create
 function Mutex:create(opts) return one(administer(self, "create", 1, opts)) end
 
---- Destroys a persistent mutex. Its holder keeps it until the release.
+--- Destroys a persistent mutex. Its holder keeps it until the release. The fence stays, unless `fence = true`; see
+-- admin:destroy.
 ---@param opts? amqplocks.AdminOptions
 ---@return true|nil, string? message, string? code "not_found", and those of admin:destroy
 function Mutex:destroy(opts) return administer(self, "destroy", opts) end
@@ -92,6 +93,7 @@ function mutex.new(connection, name, opts)
   return setmetatable({
     name = name,
     persistent = opts.persistent or false,
+    _fenced = opts.fenced or false,
     _connection = connection,
     _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1, opts.fenced)
       or session:mutex(name, attempts, probe, opts.fenced),
