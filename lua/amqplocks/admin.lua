@@ -53,14 +53,15 @@ end
 -- then clients of the semaphore need no permission to make it. The same holds for resize.
 ---@param slots integer at least 1
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, string? code "exists", "conflict", "timeout", "refused", "lost", …;
+---@return integer|nil slots, string? message, amqplocks.Code? code "exists", "conflict", "timeout", "refused", "lost",
+---  …;
 ---  with `fenced` also "blocked" (an alarm, and there is no fence yet), "unavailable", and nothing is changed
 function Admin:create(slots, opts) return administer(self, "create", opts, options.slots(slots, 1, "create")) end
 
 --- "Adding Slots".
 ---@param slots integer how many more, at least 1
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", …
+---@return integer|nil slots, string? message, amqplocks.Code? code the new number; "not_found", "conflict", …
 function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
 
 --- "Removing Slots", down to none. Holders keep their locks. With `revoke = true` the holders are asked once to
@@ -71,13 +72,14 @@ function Admin:add(slots, opts) return administer(self, "add", opts, options.slo
 --     assert(admin:remove(2, { revoke = true, wait = 60 }))
 ---@param slots integer how many fewer, at least 1
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", "squatted", …
+---@return integer|nil slots, string? message, amqplocks.Code? code the new number; "not_found", "conflict",
+---  "squatted", …
 function Admin:remove(slots, opts) return administer(self, "remove", opts, options.slots(slots, 1, "remove")) end
 
 --- Sets the number of slots, whatever exists: creates, adds, removes, fills gaps, deletes strays.
 ---@param slots integer 0 or more
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, string? code
+---@return integer|nil slots, string? message, amqplocks.Code? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
 --- "Destroying the Semaphore", including strays. The fence, from which fencing tokens are drawn, is kept unless
@@ -85,7 +87,7 @@ function Admin:resize(slots, opts) return administer(self, "resize", opts, optio
 -- tokens begin with the time in microseconds, and are larger only if the clocks of all machines agree; see
 -- mutex:forget_fence.
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "not_found" (a fence is deleted all the same), …
+---@return true|nil, string? message, amqplocks.Code? code "not_found" (a fence is deleted all the same), …
 function Admin:destroy(opts)
   local done, message, code = administer(self, "destroy", opts)
   if not (opts and opts.fence) or not done and code ~= "not_found" then return done, message, code end
@@ -99,25 +101,26 @@ end
 -- while no slot is held. With `fenced = true` it first makes the fence if there is none, and makes it anew if it is
 -- damaged or has lost its message, also where a policy has removed it.
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the
+---@return integer|nil slots, string? message, amqplocks.Code? code "not_found", "busy" (the slots are in order, but the
 ---  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
 function Admin:repair(opts) return administer(self, "repair", opts) end
 
 --- "Determining the Maximum Number of Slots".
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots 0 if there is no semaphore, string? message, string? code "conflict" (one is missing), …
+---@return integer|nil slots, string? message, amqplocks.Code? code 0 if there is no semaphore; "conflict" (one is
+---  missing), …
 function Admin:slots(opts) return administer(self, "slots", opts) end
 
 --- Returns every slot up to the last that exists or is held: { { exists = true, held = false }, … }
 ---@param opts? amqplocks.AdminOptions
----@return { exists: boolean, held: boolean }[]|nil, string? message, string? code
+---@return { exists: boolean, held: boolean }[]|nil, string? message, amqplocks.Code? code
 function Admin:status(opts) return administer(self, "status", opts) end
 
 --- "Waiting on Lock Holders": waits until none of these slots is held. With `revoke = true` every check asks the
 -- holders to release.
 ---@param slots integer[]
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "timeout" (the message names the slots still held), …
+---@return true|nil, string? message, amqplocks.Code? code "timeout" (the message names the slots still held), …
 function Admin:wait_released(slots, opts)
   slots = options.argument(slots, checks.list, "slots", "wait_released")
   for _, slot in ipairs(slots) do
@@ -138,8 +141,9 @@ end
 --     local free, err, code = admin:revoke(3, { wait = 60 })
 ---@param slot integer
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code without `wait`: "not_held", "blocked" (held, and an alarm keeps the
---- holder from being asked), "unavailable"; with it "timeout"; "refused" (no permission to publish), "unreachable", …
+---@return true|nil, string? message, amqplocks.Code? code without `wait`: "not_held", "blocked" (held, and an alarm
+---  keeps the holder from being asked), "unavailable"; with it "timeout"; "refused" (no permission to publish),
+---  "unreachable", …
 function Admin:revoke(slot, opts)
   options.argument(slot, checks.whole(1, core.slots_max), "the slot", "revoke")
   if opts ~= nil then opts = options.check(opts, schema, "revoke") end
@@ -157,8 +161,12 @@ local revoke_schema = { timeout = checks.timeout, wait = checks.seconds }
 ---@field timeout? number seconds for asking once, or until there is a connection (30)
 
 --- Asks the holder of a lock that is no slot to release. `where` is the name of the public method, for errors.
+---@param connection amqplocks.Connection
 ---@param kind "mutex"|"readers"|"writer"
+---@param name string
 ---@param opts? amqplocks.RevokeOptions
+---@param where string
+---@return true|nil, string? message, amqplocks.Code? code
 function admin.revoke(connection, kind, name, opts, where)
   if opts ~= nil then opts = options.check(opts, revoke_schema, where) end
   local session = connection._session
