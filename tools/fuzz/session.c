@@ -15,6 +15,7 @@
  *   - everything written is valid AMQP by the specification (wire.c), and by the broker's state (peer.c);
  *   - no session spins: a session that was pumped wants to be pumped again later, not now;
  *   - no operation is past its deadline, and finished operations are in no list;
+ *   - no fencing token is handed out twice;
  *   - no lock reports that it is held if its channel was closed, or its consumer was cancelled;
  *   - as long as the broker has told only the truth, a lock that reports that it is held is held there.
  * At the end, of which there are four kinds, everything ends: operations end by themselves, and their claims with them.
