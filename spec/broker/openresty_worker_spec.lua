@@ -8,6 +8,7 @@ local line = require "spec.support.line"
 local scene = require "spec.broker.openresty_scene"
 local socket = require "socket"
 local stage = require "spec.support.stage"
+local token_scene = require "spec.broker.token_scene"
 local until_true = require "spec.support.until"
 
 local unpack = table.unpack or unpack -- luacheck: ignore
@@ -123,6 +124,34 @@ for _, shared in ipairs{ false, true } do
       end
       local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())
       assert.is_true(outside.fence > last)
+    end)
+
+    it("quorum permits have numbers that grow, and their permit's id", function()
+      local name = token_scene.name()
+      local outside = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
+      assert(outside:create(1))
+      local server = scene.start(shared, { locations = { ["= /permit"] = [[
+        local conn = connect()
+        local tokens = conn:token_semaphore(var.arg_name, { queue_type = "quorum", fenced = true })
+        local _, fence, permit = assert(tokens:with({ timeout = 10 }, function(lock)
+          return lock.fence, lock.permit
+        end))
+        ngx.say(("%.0f %s"):format(fence, permit))
+        conn:close()]] } })
+      local last, id = 0, nil
+      for i = 1, 6 do
+        local fence, permit
+        if i % 2 == 0 then
+          local lock = assert(outside:acquire{ timeout = 20 })
+          fence, permit = lock.fence, lock.permit
+          assert(lock:release())
+        else
+          fence, permit = body(server, "/permit?name=" .. name):match "^(%d+) (%x+)"
+        end
+        assert.is_true(tonumber(fence) > last)
+        assert.equal(id or permit, permit)
+        last, id = tonumber(fence), permit
+      end
     end)
 
     it("a timer holds as a request does", function()

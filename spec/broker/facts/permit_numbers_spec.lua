@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A quorum queue counts how often a permit came back, and tells each consumer with its delivery. So a permit carries the
--- fencing token of its holder: the base that it was published with, its count, and one. What a queue counts of messages
--- that are got is in fence_spec.lua.
+-- A quorum queue counts how often a permit came back, and tells each consumer with its delivery. So a permit carries
+-- the fencing token of its holder: the base that it was published with, its count, and one. What a queue counts of
+-- messages that are got is in fence_spec.lua.
 local broker = require "spec.support.broker"
 local fences = require "spec.broker.facts.fences"
 local process = require "spec.support.process"

@@ -61,7 +61,9 @@ function Crowd:patience()
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
-  if self.options.fenced then pause = pause + 3 * TIMEOUT end -- it may have one, and draw its number, or make the fence
+  if self.options.fenced and self.kind.fence then
+    pause = pause + 3 * TIMEOUT -- it may have one, and draw its number, or make the fence
+  end
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
 

@@ -557,7 +557,7 @@ for _, way in ipairs(Peer.all_ways) do
         ends(peer, op, mutex, permits, 3)
       end)
 
-      it("makes one whose numbers are larger than those of the permits it has seen, though a clock went back", function ()
+      it("makes one whose numbers are larger than those it has seen, though a clock went back", function ()
         local peer, op, mutex, permits = repair{ permits = 2, marks = 3 }
         local base = 2251799813685248 -- in the year 2041
         permits:deliver(scene.permit(1, { ["x-amqplocks-base"] = base, ["x-delivery-count"] = 7 }))
