@@ -125,11 +125,8 @@ static int revoke_lock(lua_State *L) {
 }
 
 void al_lua_open_admin(lua_State *L) {
-  static const luaL_Reg methods[] = {{"administer", administer},
-                                     {"forget_fence", forget_fence},
-                                     {"wait_released", wait_released},
-                                     {"revoke", revoke},
-                                     {"revoke_lock", revoke_lock},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"administer", administer},       {"forget_fence", forget_fence},
+                                     {"wait_released", wait_released}, {"revoke", revoke},
+                                     {"revoke_lock", revoke_lock},     {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }
