@@ -406,8 +406,12 @@ static al_op *care_for_fence(al_session *s, const char *name, unsigned kind) {
       return al_rwlock_forget_fence(s, name);
     case 2:
       return al_admin_forget_fence(s, name);
-    default:
-      return al_admin_mend_fence(s, name);
+    default: {
+      al_admin_options options;
+      al_admin_options_init(&options);
+      options.fenced = true;
+      return al_admin_repair(s, name, &options);
+    }
   }
 }
 
