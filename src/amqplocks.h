@@ -3,8 +3,10 @@
  *
  * Distributed semaphores, mutexes and readers–writer locks held in RabbitMQ: the C interface.
  *
- * A session is two AMQP connections to one broker, and two more for fencing tokens. The holder is the connection on which locks are held; nothing is
- * ever published on it. The prober is opened when first needed; it asks whether queues exist.
+ * A session is two AMQP connections to one broker, and two more for fencing tokens. The holder is the connection on
+ * which locks are held; nothing is ever published on it. The prober is opened when first needed; it asks whether queues
+ * exist. The connection that draws fencing tokens is opened by the first fenced acquire, and closed when it was not
+ * used for a minute. The one that makes a fence is closed when it is made.
  *
  * All communication with the broker is done by operations. One call begins an operation. al_native_wait() moves it
  * along. It is finished when al_op_done() returns true. al_op_drop() gives it back. al_op_drop() may be called before
@@ -435,8 +437,8 @@ void al_mutex_drop(al_mutex *mutex);
  * mutex. */
 al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
 
-/* Deletes the fence of a mutex, the queue that fencing tokens are drawn from. The next fenced acquire makes another. Its
- * numbers begin with the time in microseconds: they are larger than those before if the clocks of the machines that
+/* Deletes the fence of a mutex, the queue that fencing tokens are drawn from. The next fenced acquire makes another.
+ * Its numbers begin with the time in microseconds: they are larger than those before if the clocks of the machines that
  * acquire agree. If they do not, a resource refuses the new holders until time has caught up. So delete a fence only
  * when its name is not used any more, or when its message is lost (AL_CONFLICT). Fails with AL_REFUSED, AL_SQUATTED,
  * AL_UNREACHABLE, AL_UNAVAILABLE, and the codes of al_session_open(). */
@@ -482,7 +484,7 @@ const char *al_lock_name(const al_lock *lock);   /* the name of the semaphore, t
 const char *al_lock_ticket(const al_lock *lock); /* random, another one for every claim */
 double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
 
-/* The lock's fencing token: a number from 1 to 2^53, larger than that of every earlier holder of the same mutex, or of
+/* The lock's fencing token: a number from 1 to 2^53 - 1, larger than that of every earlier holder of the same mutex, or of
  * the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's is, too. It is
  * there from the moment the lock is there, and never changes. 0: the lock was not acquired with `fenced`.
  *
@@ -492,7 +494,7 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
  *
  * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
  * from which tokens are drawn, gives no answer within twice the session's timeout), AL_CONFLICT (its message was
- * removed, or the token is not larger than one that this session has seen), AL_BLOCKED (an alarm, and there is no fence
+ * removed, the token is not larger than one that this session has seen, or the tokens are used up), AL_BLOCKED (an alarm, and there is no fence
  * yet), AL_SQUATTED (the queue of its name is no fence), AL_REFUSED, and the codes of al_session_open().
  *
  * A program passes it with each write, and the resource refuses numbers smaller than the largest that it has seen. So
@@ -566,10 +568,10 @@ void al_admin_options_init(al_admin_options *options);
  *
  * If an action was cut short, its message names the count with which al_admin_resize() completes it.
  *
- * With `fenced`, those that make slots first draw a fencing token, and make the fence (al_lock_fence()) if there is none.
- * Clients of the semaphore then need no permission to make it. A repair also makes anew a fence that is damaged, or has
- * lost its message; its numbers go on upwards, as the comment of al_mutex_forget_fence() says. Without a token the
- * action fails, with the codes of al_lock_fence(), and has changed nothing else.
+ * With `fenced`, create, resize and repair first draw a fencing token, and make the fence (al_lock_fence()) if there is
+ * none. Clients of the semaphore then need no permission to make it. A repair also makes anew a fence that is damaged,
+ * or has lost its message; its numbers go on upwards, as the comment of al_mutex_forget_fence() says. Without a token
+ * the action fails, with the codes of al_lock_fence(), and has changed nothing else.
  *
  * With `revoke`, those that remove slots then ask the holders of these slots to release: once, or with `wait` again
  * and again until all have released (AL_TIMEOUT). If this part fails, the slots stay removed, and the message says

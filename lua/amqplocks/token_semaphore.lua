@@ -131,6 +131,21 @@ function TokenSemaphore:repair(opts) return administer(self, "repair", opts) end
 ---@return true|nil, string? message, amqplocks.Code? code "not_found", "timeout", …
 function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) end
 
+-- What other kinds of locks have -------------------------------------------------------------------------------------
+
+--- Raises an error: no message of this library reaches the holder of a permit.
+---@return nil
+function TokenSemaphore:revoke()
+  error(('revoke: the holder of a permit of "%s" cannot be asked to release; those of slots and persistent mutexes can')
+    :format(self.name), 0)
+end
+
+--- Raises an error: permits have no fencing tokens.
+---@return nil
+function TokenSemaphore:forget_fence()
+  error(('forget_fence: the permits of "%s" have no fencing tokens; other kinds of locks have'):format(self.name), 0)
+end
+
 methods.check(TokenSemaphore, "token_semaphore")
 
 local token_semaphore = {}

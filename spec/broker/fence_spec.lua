@@ -170,6 +170,14 @@ for kind in pairs(FENCES) do
       assert(take(kind, name, conn))
     end)
 
+    operated_it("is had, and its fence made, without permission to write to the fence", function ()
+      local name = named(kind)
+      local user = client.unique "user"
+      local url = broker.suite:add_user(user, ".*", "^(?!.*fence)", ".*")
+      stage.undo(function () broker.suite:delete_user(user) end)
+      assert(take(kind, name, stage.connect(url)))
+    end)
+
     operated_it("cannot be had without permission for the fence: refused", function ()
       local name = named(kind)
       local user = client.unique "user"
@@ -186,6 +194,16 @@ for kind in pairs(FENCES) do
       broker.suite:set_policy("/", policy, "^" .. fence:gsub("%p", "[%0]") .. "$", '{"delivery-limit":5}')
       assert.matches("delivery%-limit", fails(kind, name, "conflict", stage.connect(nil, { timeout = 1 })))
     end)
+
+    for key, value in pairs{ ["message-ttl"] = 1, ["max-length"] = 0 } do
+      operated_it("cannot be had where a policy removes the message: conflict, " .. key, function ()
+        local name, fence = named(kind)
+        local policy = client.unique "policy"
+        stage.undo(function () broker.suite:clear_policy("/", policy) end)
+        broker.suite:set_policy("/", policy, "^" .. fence:gsub("%p", "[%0]") .. "$", ('{"%s":%d}'):format(key, value))
+        assert.matches("a policy may remove it", fails(kind, name, "conflict", stage.connect(nil, { timeout = 1 })))
+      end)
+    end
 
     operated_it("is had during an alarm, from a fence that exists; otherwise: blocked", function ()
       local name, other = named(kind), named(kind)
@@ -310,6 +328,21 @@ describe("a fence", function ()
 end)
 
 describe("fencing tokens", function ()
+  operated_it("of all locks of a connection are drawn on one connection more, opened by the first of them", function ()
+    local label, names = client.unique "session", {}
+    for kind in pairs(FENCES) do names[kind] = named(kind) end
+    local conn = stage.connect(nil, { name = label })
+    assert(assert(conn:mutex(names.mutex):acquire{ timeout = 20 }):release())
+    stage.until_connected(label .. " prober", 1)
+    stage.until_connected(label .. " fence", 0)
+    for kind, name in pairs(names) do
+      for _ = 1, 2 do assert(assert(take(kind, name, conn)):release()) end
+      stage.until_connected(label .. " fence", 1)
+      stage.until_connected(label .. " maker", 0)
+    end
+    stage.until_connected(label .. " holder", 1)
+  end)
+
   it("of the slots of a semaphore come from one fence", function ()
     local name = named("slot", 3)
     local last, conn = 0, stage.connect()
@@ -339,15 +372,21 @@ describe("fencing tokens", function ()
     assert.equal(fence, next_one.fence)
   end)
 
-  -- Why all clients of a name must be fenced, or none.
+  -- Why all clients of a name must be fenced, or none: a client that is not excludes the others as ever, but the fence
+  -- does not count it, so a resource cannot refuse what an earlier holder writes after it.
   it("do not count the holders in between that are not fenced", function ()
     local name = named "mutex"
     local conn = stage.connect()
     local first = assert(take("mutex", name, conn))
+    local plain = stage.connect():mutex(name)
+    stage.fails("busy", plain:try_acquire())
+    local largest = first.fence -- that the resource has seen
     assert(first:release())
-    local unfenced = assert(stage.connect():mutex(name):acquire{ timeout = 20 })
-    assert.is_nil(unfenced.fence)
-    assert(unfenced:release())
+    local between = assert(plain:acquire{ timeout = 20 })
+    assert.is_nil(between.fence) -- it writes without a number
+    stage.fails("busy", lockable(conn, "mutex", name):try_acquire())
+    assert.is_false(first.fence < largest) -- so this, which comes late, would not be refused
+    assert(between:release())
     assert.equal(first.fence + 1, assert(take("mutex", name, conn)).fence)
   end)
 

@@ -103,6 +103,15 @@ describe("public methods", function()
     assert.equal(5, count)
   end)
 
+  it("of other kinds of locks say of a token semaphore that it has none", function()
+    local permits = objects().TokenSemaphore
+    for name, why in pairs{ revoke = "cannot be asked to release", forget_fence = "have no fencing tokens" } do
+      local fine, problem = pcall(permits[name], permits, 1)
+      assert.is_false(fine)
+      assert.matches("^" .. name .. ": .*" .. why, problem)
+    end
+  end)
+
   it("take for an object what passes calls on to one", function()
     local own = setmetatable({}, { __index = objects().Lock })
     assert.is_true(own:held())

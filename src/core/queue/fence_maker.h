@@ -53,7 +53,8 @@ struct al_fence_maker {
 };
 
 /* `least`: no number of the fence will be smaller. `empty_since`: when the fence was first seen without its message;
- * AL_NEVER. The operation fails with UNAVAILABLE when the time is over, and with CONFLICT, BLOCKED, REFUSED, SQUATTED. */
+ * AL_NEVER. The operation fails with UNAVAILABLE when the time is over, and with CONFLICT, BLOCKED, REFUSED,
+ * SQUATTED. */
 void al_fence_maker_begin(al_fence_maker *maker, al_op *op, const char *fence, int64_t least,
                           int64_t empty_since);
 bool al_fence_maker_poll(al_fence_maker *maker);
