@@ -82,6 +82,35 @@ describe("a quorum semaphore whose clients are of two versions", function()
     end)
   end
 
+  old_it("has fencing tokens, which grow across holders of the old version, on permits of the new one", function()
+    local name = stage.name()
+    local old, new = start("old", name), start("new", name)
+    local function next_number()
+      return new:run [[
+        permit = assert(tokens:acquire{ timeout = 20 })
+        local fence = permit.fence
+        assert(permit:release())
+        return fence]]
+    end
+    assert.equal(1, old:run "return tokens:create(1)")
+    assert.is_nil(next_number())
+    new:run("fenced = conn:token_semaphore(..., { queue_type = 'quorum', fenced = true })", name)
+    assert.equal("conflict", new:run "return select(3, fenced:acquire{ timeout = 20 })")
+    assert.equal(0, new:run "return tokens:resize(0)")
+    assert.equal(1, new:run "return tokens:resize(1)")
+    local last = next_number()
+    for _ = 1, 5 do
+      old:run "permit = assert(tokens:acquire{ timeout = 20 })"
+      old:run "assert(permit:verify() and permit:release())"
+      local number = next_number()
+      assert.is_true(number > last + 1)
+      last = number
+    end
+    assert.equal(1, old:run "return tokens:repair()")
+    assert.is_true(next_number() > last)
+    assert.is_true(old:run "return tokens:destroy()")
+  end)
+
   old_it("hands on permits, also where one goes back with its channel", function()
     local name, raw = stage.name(), assert(client.connect())
     local old, new = start("old", name), start("new", name)
