@@ -200,9 +200,11 @@ static void read_method(reader *in, wire_frame *frame) {
 static void read_header(reader *in, wire_frame *frame) {
   CHECK(number(in, 2) == 60 && number(in, 2) == 0, "a header of a class that has none");
   frame->body_size = number(in, 8);
-  unsigned flags = (unsigned)number(in, 2), delivery_mode = 1 << 12, correlation = 1 << 10,
+  unsigned flags = (unsigned)number(in, 2), headers = 1 << 13, delivery_mode = 1 << 12, correlation = 1 << 10,
            expiration = 1 << 8, id = 1 << 7, kind = 1 << 5;
-  CHECK(!(flags & ~(delivery_mode | correlation | expiration | id | kind)), "a header with flags %x", flags);
+  CHECK(!(flags & ~(headers | delivery_mode | correlation | expiration | id | kind)),
+        "a header with flags %x", flags);
+  if (flags & headers) read_table(text(in, 4), 0);
   if (flags & delivery_mode) number(in, 1);
   if (flags & correlation) frame->correlation = text(in, 1);
   if (flags & expiration) text(in, 1);
