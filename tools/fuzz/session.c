@@ -322,17 +322,21 @@ static al_token_admin_options token_admin_options(unsigned b) {
   return options;
 }
 
+static al_token_semaphore *new_tokens(world *w, int s, int n) {
+  al_token_semaphore_options options = {.quorum = n == 1, .fenced = n == 1 && s == 1 && w->slots.fenced};
+  return al_token_semaphore_new(w->sessions[s], names[n], &options);
+}
+
 static al_op *acquire(world *w, int s, int n, unsigned kind, const al_acquire_options *o) {
   al_session *session = w->sessions[s];
   al_lock_options locks = {
       .max_attempts = w->slots.max_attempts, .probing = w->probing, .fenced = w->slots.fenced};
-  al_token_semaphore_options permits = {.quorum = n == 1};
   switch (kind) {
     case 0:
       if (!w->semaphores[s][n]) w->semaphores[s][n] = al_semaphore_new(session, names[n], &w->slots);
       return al_semaphore_acquire(w->semaphores[s][n], o);
     case 1:
-      if (!w->tokens[s][n]) w->tokens[s][n] = al_token_semaphore_new(session, names[n], &permits);
+      if (!w->tokens[s][n]) w->tokens[s][n] = new_tokens(w, s, n);
       return al_token_semaphore_acquire(w->tokens[s][n], o);
     case 2:
       if (!w->mutexes[s][n]) w->mutexes[s][n] = al_mutex_new(session, names[n], &locks);
