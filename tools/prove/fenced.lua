@@ -19,7 +19,7 @@ local directory = ("%s/fenced-%d"):format(os.getenv "PROVE" or "build/prove", se
 io.stdout:setvbuf "line"
 say("seed %d, for %g s", seed, seconds)
 local fine, result = pcall(hammer.run, { urls = { own and own.url or url }, directory = directory, seconds = seconds,
-  seed = seed })
+  seed = seed, forgets = 2 })
 if own then own:remove() end
 process.remove_modules()
 if not fine then

@@ -10,7 +10,8 @@
 --     result.kills, result.stops, result.long_stops, result.codes
 --
 -- Other settings: clients (12); every, the mean time in seconds between strikes (0.12); at_once, see ledger.lua;
--- during(seconds since the beginning), which is called all the time, and may strike the brokers.
+-- during(seconds since the beginning), which is called all the time, and may strike the brokers; forgets, seconds after
+-- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never).
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local ledger = require "tools.prove.ledger"
@@ -79,10 +80,26 @@ local function strike(self)
   if math.random() < 0.5 then kill(self, seat) else stop(self, seat) end
 end
 
+-- Deletes the fence of one name, when it is time.
+local function forget(self)
+  if not self.forgets or socket.gettime() < (self.next_forgets or 0) then return end
+  self.next_forgets = socket.gettime() + self.forgets
+  self.conn = self.conn or assert(amqplocks.connect(self.urls[1]))
+  local pool = self.pools[math.random(#self.pools)]
+  local object
+  if pool.kind == "semaphore" then
+    object = self.conn:mutex(pool.name, { persistent = true }) -- it has the fence of the semaphore
+  else
+    object = self.conn[pool.kind](self.conn, pool.name)
+  end
+  if object:forget_fence() then self.forgotten = self.forgotten + 1 end
+end
+
 local function go_on(self)
   local began, next_strike = socket.gettime(), 0
   while socket.gettime() - began < self.seconds do
     look_after(self)
+    forget(self)
     if self.during then self.during(socket.gettime() - began) end
     if socket.gettime() >= next_strike then
       strike(self)
@@ -146,6 +163,7 @@ end
 --- Runs the hammer; see the head of this file. The ledgers stay in the directory.
 function hammer.run(settings)
   local self = { clients = 12, every = 0.12, pools = {}, seats = {}, kills = 0, stops = 0, long_stops = 0,
+    forgotten = 0,
     prefix = client.unique "fenced" }
   for name, value in pairs(settings) do self[name] = value end
   math.randomseed(self.seed)
@@ -166,6 +184,7 @@ function hammer.tell(result, say)
   local codes = {}
   for code, count in pairs(result.codes) do table.insert(codes, ("%s %d"):format(code, count)) end
   table.sort(codes)
+  if result.forgotten > 0 then say("%d times a fence was deleted, and made anew", result.forgotten) end
   say("failed acquires, and verifications: %s", table.concat(codes, ", "))
   say("violations: %d", #result.violations)
   for i = 1, math.min(20, #result.violations) do say("  %s", result.violations[i]) end
