@@ -78,7 +78,7 @@ export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 all: build
 
 help: ## this list
-	@echo "make [TARGET] [LUA=lua5.4|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
+	@echo "make [TARGET] [LUA=lua5.4|lua5.5|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1	\2/p' Makefile | expand -t 20
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
@@ -285,7 +285,7 @@ test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
-# The versions of Lua that the module supports.
+# The versions of Lua that the module supports, but for lua5.5, of which Debian has packages only in sid: see SUITES.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
