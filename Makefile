@@ -78,7 +78,7 @@ export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 all: build
 
 help: ## this list
-	@echo "make [TARGET] [LUA=lua5.4|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
+	@echo "make [TARGET] [LUA=lua5.4|lua5.5|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1	\2/p' Makefile | expand -t 20
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
@@ -285,7 +285,7 @@ test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
-# The versions of Lua that the module supports.
+# The versions of Lua that the module supports, but for lua5.5, of which Debian has packages only in sid: see SUITES.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
@@ -449,6 +449,19 @@ check-warnings: prepare
 check-fuzz: prepare
 	@if command -v $(FUZZ_CC) >/dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=30; \
 	  else echo "there is no $(FUZZ_CC): fuzzing is SKIPPED"; fi
+
+# emmylua_check reads the annotations of the Lua module as editors do. It is a program in Rust that takes minutes to
+# build, so `make check` does without. spec/unit/lua/annotations_spec.lua compares them with the code, and needs nothing.
+CHECKER_PLACE := build/annotations-checker
+
+.PHONY: check-annotations annotations-checker
+check-annotations: ## the types in the annotations of the Lua module, by emmylua_check if there is one
+	@checker=$$(PATH="$(CURDIR)/$(CHECKER_PLACE)/bin:$$PATH" command -v emmylua_check) || { \
+	  echo "there is no emmylua_check, nothing was checked: \`make annotations-checker\` builds it with cargo"; exit 0; }; \
+	echo "checking the annotations of lua with $$checker"; "$$checker" lua
+
+annotations-checker:
+	cargo install emmylua_check --version 0.25.1 --locked --root $(CHECKER_PLACE)
 
 format: prepare ## clang-format C files in place
 	@echo "formatting C files"

@@ -12,7 +12,7 @@ description = {
   license = "MIT",
 }
 dependencies = {
-  "lua >= 5.1, < 5.5",
+  "lua >= 5.1",
 }
 external_dependencies = {
   RABBITMQ = { header = "amqp.h", library = "rabbitmq" },

@@ -32,7 +32,7 @@ local function skip_one(text, at)
   if last then return skip_results(text, last + 1) end
   for _, pattern in ipairs{ '^"[^"]*"', "^%b()", "^%b{}", "^%.%.%.[%a_][%w_.]*", "^[%a_][%w_.]*%b<>",
     "^[%a_][%w_.]*%w", "^[%a_]" } do
-    _, last = text:find(pattern, at)
+    last = select(2, text:find(pattern, at))
     if last then break end
   end
   assert(last, "no type: " .. text:sub(at))
