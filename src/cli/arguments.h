@@ -91,7 +91,8 @@ typedef void cli_take_option(void *context, const cli_option *option, char *valu
 
 /* Reads a command line. Ends the program with status 64 if there is an option that the program does not have, or one
  * without its argument. Returns the index in argv of the first operand, which is argc if there is none. */
-int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_take_option *take, void *context);
+int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_take_option *take,
+                       void *context);
 
 /* True if the option is for `verb`. */
 bool cli_option_has_verb(const cli_option *option, const char *verb);

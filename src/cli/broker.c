@@ -3,6 +3,7 @@
 #include "cli/broker.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +26,17 @@ bool cli_broker_option(cli_broker *broker, const cli_option *option, char *value
       forget(broker->url);
       broker->url = cli_value_secret(value);
       break;
-    case CLI_URL_FILE: broker->url_file = value; break;
-    case CLI_NAME: broker->name = value; break;
-    case CLI_HEARTBEAT: broker->heartbeat = cli_value_number(option, value, 1, 65535); break;
-    default: return false;
+    case CLI_URL_FILE:
+      broker->url_file = value;
+      break;
+    case CLI_NAME:
+      broker->name = value;
+      break;
+    case CLI_HEARTBEAT:
+      broker->heartbeat = cli_value_number(option, value, 1, 65535);
+      break;
+    default:
+      return false;
   }
   return true;
 }
@@ -81,8 +89,8 @@ static void default_name(char *name, size_t size, const char *what) {
   const char *slash = strrchr(what, '/');
   gethostname(host, sizeof host);
   host[HOST_NAME_MAX] = '\0';
-  snprintf(name, size, "%.*s[%d]@%.*s", HOST_SHOWN / 2, slash && slash[1] ? slash + 1 : what, (int)getpid(), HOST_SHOWN,
-           host);
+  snprintf(name, size, "%.*s[%d]@%.*s", HOST_SHOWN / 2, slash && slash[1] ? slash + 1 : what, (int)getpid(),
+           HOST_SHOWN, host);
 }
 
 static void check(const al_settings *settings, const char *given) {
@@ -118,7 +126,8 @@ void cli_broker_settle(cli_broker *broker, const char *what) {
   forget(broker->url);
   broker->url = NULL;
   name_connection(broker, what);
-  for (size_t i = 0; broker->heartbeat && i < broker->count; i++) broker->nodes[i].heartbeat = broker->heartbeat;
+  for (size_t i = 0; broker->heartbeat && i < broker->count; i++)
+    broker->nodes[i].heartbeat = broker->heartbeat;
 }
 
 int64_t cli_broker_heartbeat(const cli_broker *broker) { return broker->nodes[0].heartbeat * AL_SECOND; }

@@ -64,7 +64,8 @@ static bool make_pipes(plumbing *pipes) {
 }
 
 /* The library has replaced the descriptors of its connections by /dev/null here; they are close-on-exec. */
-static _Noreturn void run(const plumbing *pipes, const cli_command *command, char **words, const cli_signals *signals) {
+static _Noreturn void run(const plumbing *pipes, const cli_command *command, char **words,
+                          const cli_signals *signals) {
   char byte;
   close(pipes->gate[1]);
   if (!command->shares_group) setpgid(0, 0);

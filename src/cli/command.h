@@ -19,7 +19,8 @@ typedef struct cli_command {
 
 /* Forks. The command waits; if this program ends meanwhile, it is not executed. Returns false if there is no process or
  * descriptor left; errno says why. */
-bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock, const cli_signals *signals);
+bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock,
+                      const cli_signals *signals);
 
 /* Lets it be executed. Returns 0, or errno if it cannot be; it has then ended. */
 int cli_command_execute(cli_command *command);

@@ -8,27 +8,35 @@
 
 int cli_exit_of(al_code code) {
   switch (code) {
-    case AL_OK: return 0;
-    case AL_NOT_FOUND: return CLI_EXIT_NOT_FOUND;
+    case AL_OK:
+      return 0;
+    case AL_NOT_FOUND:
+      return CLI_EXIT_NOT_FOUND;
     case AL_UNREACHABLE:
     case AL_UNAVAILABLE:
     case AL_BLOCKED:
-    case AL_LIMIT: return CLI_EXIT_UNAVAILABLE;
+    case AL_LIMIT:
+      return CLI_EXIT_UNAVAILABLE;
     case AL_TIMEOUT:
     case AL_BUSY:
-    case AL_CONTENDED: return CLI_EXIT_CONFLICT;
+    case AL_CONTENDED:
+      return CLI_EXIT_CONFLICT;
     case AL_LOST:
     case AL_SUSPECT:
-    case AL_REMOVED: return CLI_EXIT_LOST;
+    case AL_REMOVED:
+      return CLI_EXIT_LOST;
     case AL_AUTH:
     case AL_VHOST:
-    case AL_REFUSED: return CLI_EXIT_DENIED;
+    case AL_REFUSED:
+      return CLI_EXIT_DENIED;
     case AL_TLS:
     case AL_SQUATTED:
     case AL_CONFLICT:
     case AL_EXISTS:
-    case AL_URL: return CLI_EXIT_CONFIG;
-    default: return CLI_EXIT_SOFTWARE;
+    case AL_URL:
+      return CLI_EXIT_CONFIG;
+    default:
+      return CLI_EXIT_SOFTWARE;
   }
 }
 

@@ -30,7 +30,8 @@ bool cli_family_command_ended(const cli_family *family) {
   struct pollfd one = {.fd = family->pidfd, .events = POLLIN};
   if (family->pidfd >= 0) return poll(&one, 1, 0) == 1;
   if (family->started == 0) return kill(family->command, 0) < 0 && errno == ESRCH;
-  return !cli_process_read(family->command, &process) || process.started != family->started || process.state == 'Z';
+  return !cli_process_read(family->command, &process) || process.started != family->started ||
+         process.state == 'Z';
 }
 
 /* ---- who belongs to it ------------------------------------------------------------------------------------------ */
@@ -48,8 +49,8 @@ static bool is_child(const cli_family *family, const cli_process *one) {
 }
 
 static bool is_candidate(const cli_family *family, const cli_process *one) {
-  return one->started >= family->started && one->state != 'Z' && one->state != 'X' && one->pid != family->guard &&
-         one->pid != family->program && one->pid != getpid();
+  return one->started >= family->started && one->state != 'Z' && one->state != 'X' &&
+         one->pid != family->guard && one->pid != family->program && one->pid != getpid();
 }
 
 static bool is_first_member(const cli_family *family, const cli_process *one) {

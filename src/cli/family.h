@@ -26,11 +26,12 @@
 
 typedef struct cli_family {
   pid_t command;
-  unsigned long long started; /* the command's start time, in ticks since the system began; 0: /proc tells nothing */
-  int pidfd;                  /* of the command; -1: the kernel has none */
-  bool has_group;             /* the command's own group, which has its number */
-  pid_t session;              /* of the program and the command */
-  pid_t program, guard;       /* these are no members; guard 0: none */
+  unsigned long long
+      started;    /* the command's start time, in ticks since the system began; 0: /proc tells nothing */
+  int pidfd;      /* of the command; -1: the kernel has none */
+  bool has_group; /* the command's own group, which has its number */
+  pid_t session;  /* of the program and the command */
+  pid_t program, guard;         /* these are no members; guard 0: none */
   char ticket[CLI_TICKET_SIZE]; /* "AMQP_LOCK_TICKET=…" */
 } cli_family;
 

@@ -146,7 +146,8 @@ static bool fork_guard(cli_guard *guard, al_session *session, watch *self) {
   return false;
 }
 
-bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family, int64_t grace) {
+bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family,
+                     int64_t grace) {
   int alive[2];
   *guard = (cli_guard){.page = make_page(), .alive = -1, .grace = cut_grace(lock, grace)};
   if (!guard->page || pipe2(alive, O_CLOEXEC) < 0) return false;

@@ -35,15 +35,16 @@ typedef struct cli_guard_page {
 } cli_guard_page;
 
 typedef struct cli_guard {
-  pid_t pid;  /* 0: there is none */
-  int alive;  /* the program's end of the pipe */
+  pid_t pid; /* 0: there is none */
+  int alive; /* the program's end of the pipe */
   int64_t grace;
   cli_guard_page *page;
 } cli_guard;
 
 /* Forks the guard of `family`, and enters it there. `grace` is cut to what the session's heartbeat allows. Returns false
  * if there is no memory, process or descriptor left; errno says why. */
-bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family, int64_t grace);
+bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family,
+                     int64_t grace);
 
 /* Tells the guard until when the lock is certain. */
 void cli_guard_renew(cli_guard *guard, int64_t certain_until);

@@ -21,7 +21,7 @@ typedef struct hold {
 
 /* The reader may be gone: that ends nothing. */
 static void print(const char *what, const char *text) {
-  char line[AL_MESSAGE_SIZE + 64];
+  char line[AL_MESSAGE_SIZE + 128];
   snprintf(line, sizeof line, "%s%s%s", what, *text ? " " : "", text);
   cli_text_clean(line);
   printf("%s\n", line);
@@ -52,7 +52,8 @@ static void mind_loss(hold *self) {
   char text[AL_MESSAGE_SIZE + 64];
   al_code code = al_lock_held(self->lock, al_system_now());
   if (code == AL_OK || self->outcome.was_lost) return;
-  const char *why = code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(self->lock);
+  const char *why =
+      code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(self->lock);
   snprintf(text, sizeof text, "%s: %s", al_code_name(code), why);
   print("lost", text);
   cli_news_lost(self->news, self->lock, code, why);
@@ -81,8 +82,8 @@ static void wait_a_while(hold *self) {
   if (all[2].revents) read_input(self);
 }
 
-cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *options, const cli_signals *signals,
-                     cli_news *news) {
+cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *options,
+                     const cli_signals *signals, cli_news *news) {
   hold self = {.session = session,
                .lock = lock,
                .options = options,

@@ -11,7 +11,7 @@
 
 /* Prints "held TICKET", and "revoked" and "lost CODE: REASON" when that happens, each as one line on standard output. With
  * --notify the input is not looked at, since a service has none. A signal that ends it is the outcome's. */
-cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *options, const cli_signals *signals,
-                     cli_news *news);
+cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *options,
+                     const cli_signals *signals, cli_news *news);
 
 #endif

@@ -15,9 +15,8 @@
 /* ---- beginning an acquire --------------------------------------------------------------------------------------- */
 
 static al_op *acquire_slot(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  al_semaphore_options kind = {.strategy = options->random ? AL_RANDOM : AL_ASCENDING,
-                               .max_attempts = 8,
-                               .fenced = options->fenced};
+  al_semaphore_options kind = {
+      .strategy = options->random ? AL_RANDOM : AL_ASCENDING, .max_attempts = 8, .fenced = options->fenced};
   al_semaphore *semaphore = al_semaphore_new(session, options->name, &kind);
   al_op *op = semaphore ? al_semaphore_acquire(semaphore, how) : NULL;
   al_semaphore_drop(semaphore);
@@ -58,10 +57,14 @@ static al_op *begin(al_session *session, const cli_options *options, int64_t tim
   how.patient = options->patient;
   if (options->poll > 0) how.poll = options->poll;
   switch (options->kind) {
-    case AL_LOCK_SLOT: return acquire_slot(session, options, &how);
-    case AL_LOCK_PERMIT: return acquire_permit(session, options, &how);
-    case AL_LOCK_MUTEX: return acquire_mutex(session, options, &how);
-    default: return acquire_rwlock(session, options, &how);
+    case AL_LOCK_SLOT:
+      return acquire_slot(session, options, &how);
+    case AL_LOCK_PERMIT:
+      return acquire_permit(session, options, &how);
+    case AL_LOCK_MUTEX:
+      return acquire_mutex(session, options, &how);
+    default:
+      return acquire_rwlock(session, options, &how);
   }
 }
 
@@ -136,11 +139,14 @@ static bool may_exist_now(const cli_result *created, bool is_patient) {
   switch (created->code) {
     case AL_OK:
     case AL_EXISTS:
-    case AL_TIMEOUT: return true;
+    case AL_TIMEOUT:
+      return true;
     case AL_UNREACHABLE:
     case AL_UNAVAILABLE:
-    case AL_BLOCKED: return is_patient;
-    default: return false;
+    case AL_BLOCKED:
+      return is_patient;
+    default:
+      return false;
   }
 }
 
@@ -153,7 +159,8 @@ static int64_t left_until(int64_t deadline) {
 }
 
 /* The first acquire has the whole timeout, also if that is 0. */
-al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news, cli_result *result) {
+al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news,
+                          cli_result *result) {
   int64_t deadline = options->timeout == AL_NEVER ? AL_NEVER : al_system_now() + options->timeout;
   bool creates = options->slots > 0 || options->permits > 0, is_last = false;
   for (;;) {

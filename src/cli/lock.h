@@ -14,7 +14,8 @@ typedef struct cli_result {
 
 /* Waits for the lock, and creates its semaphore first if there is none and the options say so. Returns NULL if it was
  * not acquired: `result` says why. */
-al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news, cli_result *result);
+al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news,
+                          cli_result *result);
 
 /* Releases the lock and closes the session, and waits for both. Returns AL_OK, or what became of the lock: AL_LOST, or
  * AL_UNREACHABLE if the broker did not confirm the release. */

@@ -54,7 +54,8 @@ void cli_news_waiting(cli_news *news, int64_t waited, const char *reason) {
   news->told_at = now;
   long seconds = (long)(waited / AL_SECOND);
   cli_progress("waiting for %ld s: %s", seconds, reason);
-  cli_notify_status(news->notify_fd, "waiting for %ld s for \"%s\": %s", seconds, news->options->name, reason);
+  cli_notify_status(news->notify_fd, "waiting for %ld s for \"%s\": %s", seconds, news->options->name,
+                    reason);
   cli_status line = cli_status_begin("waiting");
   cli_status_number(&line, "seconds", (double)waited / (double)AL_SECOND);
   cli_status_text(&line, "reason", reason);
@@ -68,7 +69,9 @@ static void tell_code(const cli_news *news, const char *event, al_code code, con
   cli_status_end(&line, news->options->status_fd);
 }
 
-static bool is_conflict(al_code code) { return code == AL_TIMEOUT || code == AL_BUSY || code == AL_CONTENDED; }
+static bool is_conflict(al_code code) {
+  return code == AL_TIMEOUT || code == AL_BUSY || code == AL_CONTENDED;
+}
 
 /* With -q a conflict is no error: cron mails what is printed. */
 void cli_news_failed(cli_news *news, al_code code, const char *message) {

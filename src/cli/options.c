@@ -51,12 +51,13 @@ static void print_version(void) {
 
 static void refuse_flock(const cli_option *option) {
   char words[64];
-  const char *instead =
-      option->id == CLI_SHARED   ? "to share NAME with other readers, use -r (--read)"
-      : option->id == CLI_UNLOCK ? "NAME is released when COMMAND ends; there is no option for it"
-      : option->id == CLI_NO_FORK
-          ? "this program must stay while COMMAND runs, because its connection holds the lock; leave the option out"
-          : "a mutex is exclusive without an option; to exclude readers (-r) of NAME as well, use -W (--write)";
+  const char *instead = option->id == CLI_SHARED ? "to share NAME with other readers, use -r (--read)"
+                        : option->id == CLI_UNLOCK
+                            ? "NAME is released when COMMAND ends; there is no option for it"
+                        : option->id == CLI_NO_FORK ? "this program must stay while COMMAND runs, because "
+                                                      "its connection holds the lock; leave the option out"
+                                                    : "a mutex is exclusive without an option; to exclude "
+                                                      "readers (-r) of NAME as well, use -W (--write)";
   cli_usage_error("option %s of flock is not for this program: %s", cli_option_words(option, words), instead);
 }
 
@@ -72,10 +73,18 @@ static void take_kind(cli_options *options, al_lock_kind kind) {
 /* Returns false if the option is none of these. */
 static bool take_which(cli_options *options, const cli_option *option, const char *value) {
   switch (option->id) {
-    case CLI_SEMAPHORE: take_kind(options, AL_LOCK_SLOT); break;
-    case CLI_PERMIT: take_kind(options, AL_LOCK_PERMIT); break;
-    case CLI_READ: take_kind(options, AL_LOCK_READ); break;
-    case CLI_WRITE: take_kind(options, AL_LOCK_WRITE); break;
+    case CLI_SEMAPHORE:
+      take_kind(options, AL_LOCK_SLOT);
+      break;
+    case CLI_PERMIT:
+      take_kind(options, AL_LOCK_PERMIT);
+      break;
+    case CLI_READ:
+      take_kind(options, AL_LOCK_READ);
+      break;
+    case CLI_WRITE:
+      take_kind(options, AL_LOCK_WRITE);
+      break;
     case CLI_SLOTS:
       take_kind(options, AL_LOCK_SLOT);
       options->slots = cli_value_number(option, value, 1, AL_SLOTS_MAX);
@@ -84,9 +93,14 @@ static bool take_which(cli_options *options, const cli_option *option, const cha
       take_kind(options, AL_LOCK_PERMIT);
       options->permits = cli_value_number(option, value, 1, AL_SLOTS_MAX);
       break;
-    case CLI_QUORUM: options->quorum = true; break;
-    case CLI_FENCED: options->fenced = true; break;
-    default: return false;
+    case CLI_QUORUM:
+      options->quorum = true;
+      break;
+    case CLI_FENCED:
+      options->fenced = true;
+      break;
+    default:
+      return false;
   }
   return true;
 }
@@ -101,15 +115,32 @@ static void take_wait(reading *read, int64_t timeout) {
 static bool take_acquiring(reading *read, const cli_option *option, const char *value) {
   cli_options *options = read->options;
   switch (option->id) {
-    case CLI_TIMEOUT: take_wait(read, cli_value_seconds(option, value)); break;
-    case CLI_NONBLOCK: take_wait(read, 0); break;
-    case CLI_CONFLICT_STATUS: options->conflict_status = cli_value_number(option, value, 0, 255); break;
-    case CLI_WAIT_BROKER: options->patient = true; break;
-    case CLI_FAIR: options->fair = true; break;
-    case CLI_PRIORITY: options->priority = cli_value_number(option, value, -32768, 32767); break;
-    case CLI_POLL: options->poll = cli_value_seconds(option, value); break;
-    case CLI_RANDOM: options->random = true; break;
-    default: return false;
+    case CLI_TIMEOUT:
+      take_wait(read, cli_value_seconds(option, value));
+      break;
+    case CLI_NONBLOCK:
+      take_wait(read, 0);
+      break;
+    case CLI_CONFLICT_STATUS:
+      options->conflict_status = cli_value_number(option, value, 0, 255);
+      break;
+    case CLI_WAIT_BROKER:
+      options->patient = true;
+      break;
+    case CLI_FAIR:
+      options->fair = true;
+      break;
+    case CLI_PRIORITY:
+      options->priority = cli_value_number(option, value, -32768, 32767);
+      break;
+    case CLI_POLL:
+      options->poll = cli_value_seconds(option, value);
+      break;
+    case CLI_RANDOM:
+      options->random = true;
+      break;
+    default:
+      return false;
   }
   if (options->poll == 0) cli_usage_error("option --poll takes more than 0 seconds");
   return true;
@@ -123,17 +154,30 @@ static bool take_holding(reading *read, const cli_option *option, const char *va
   static const char *const actions[] = {"term", "kill", "ignore", NULL};
   cli_options *options = read->options;
   switch (option->id) {
-    case CLI_HOLD: options->hold = true; break;
-    case CLI_ON_LOST: options->on_lost = (cli_on_lost)cli_value_word(option, value, actions); break;
+    case CLI_HOLD:
+      options->hold = true;
+      break;
+    case CLI_ON_LOST:
+      options->on_lost = (cli_on_lost)cli_value_word(option, value, actions);
+      break;
     case CLI_GRACE:
       options->grace = cli_value_seconds(option, value);
       read->has_grace = true;
       break;
-    case CLI_LOST_STATUS: options->lost_status = cli_value_number(option, value, 0, 255); break;
-    case CLI_ON_REVOKE: options->revoke_signal = revoke_signal(option, value); break;
-    case CLI_NO_GUARD: options->has_guard = false; break;
-    case CLI_FOREGROUND: options->foreground = true; break;
-    default: return false;
+    case CLI_LOST_STATUS:
+      options->lost_status = cli_value_number(option, value, 0, 255);
+      break;
+    case CLI_ON_REVOKE:
+      options->revoke_signal = revoke_signal(option, value);
+      break;
+    case CLI_NO_GUARD:
+      options->has_guard = false;
+      break;
+    case CLI_FOREGROUND:
+      options->foreground = true;
+      break;
+    default:
+      return false;
   }
   return true;
 }
@@ -146,14 +190,28 @@ static int open_descriptor(const cli_option *option, const char *value) {
 
 static void take_telling(cli_options *options, const cli_option *option, char *value) {
   switch (option->id) {
-    case CLI_VERBOSE: cli_report_level(CLI_LEVEL_PROGRESS); break;
-    case CLI_QUIET: cli_report_level(CLI_LEVEL_ERRORS); break;
-    case CLI_STATUS_FD: options->status_fd = open_descriptor(option, value); break;
-    case CLI_NOTIFY: options->notify = true; break;
-    case CLI_VERSION: print_version(); break;
-    case CLI_HELP: print_help(); break;
-    case CLI_CLOSE: break;
-    default: refuse_flock(option);
+    case CLI_VERBOSE:
+      cli_report_level(CLI_LEVEL_PROGRESS);
+      break;
+    case CLI_QUIET:
+      cli_report_level(CLI_LEVEL_ERRORS);
+      break;
+    case CLI_STATUS_FD:
+      options->status_fd = open_descriptor(option, value);
+      break;
+    case CLI_NOTIFY:
+      options->notify = true;
+      break;
+    case CLI_VERSION:
+      print_version();
+      break;
+    case CLI_HELP:
+      print_help();
+      break;
+    case CLI_CLOSE:
+      break;
+    default:
+      refuse_flock(option);
   }
 }
 
@@ -191,8 +249,9 @@ static void check_grace(reading *read) {
   if (options->hold || options->on_lost == CLI_LOST_IGNORE) options->has_guard = false;
   if (!read->has_grace && options->has_guard && options->grace > beat) options->grace = beat;
   if (options->has_guard && options->on_lost == CLI_LOST_TERM && options->grace > beat)
-    cli_usage_error("option --grace: more than one heartbeat (%d s) needs a longer --heartbeat, or --no-guard",
-                    (int)(beat / AL_SECOND));
+    cli_usage_error(
+        "option --grace: more than one heartbeat (%d s) needs a longer --heartbeat, or --no-guard",
+        (int)(beat / AL_SECOND));
   if (options->on_lost == CLI_LOST_KILL) options->grace = 0;
 }
 
@@ -202,16 +261,19 @@ static bool is_number(const char *text) { return *text && text[strspn(text, "012
 
 static char **shell_line(int count, char **operands) {
   static char *command[] = {"/bin/sh", "-c", NULL, NULL};
-  if (count != 3) cli_usage_error("option -c takes one argument, a line for the shell, which must be the last one");
+  if (count != 3)
+    cli_usage_error("option -c takes one argument, a line for the shell, which must be the last one");
   command[2] = operands[2];
   return command;
 }
 
 static void take_command(cli_options *options, int count, char **operands) {
-  if (options->hold && count > 1) cli_usage_error("option --hold runs no command: nothing stands behind NAME");
+  if (options->hold && count > 1)
+    cli_usage_error("option --hold runs no command: nothing stands behind NAME");
   if (options->hold) return;
   if (count == 1 && is_number(operands[0]))
-    cli_usage_error("a descriptor (%s) cannot be locked: give NAME and COMMAND, or --hold and NAME", operands[0]);
+    cli_usage_error("a descriptor (%s) cannot be locked: give NAME and COMMAND, or --hold and NAME",
+                    operands[0]);
   if (count == 1) cli_usage_error("there is no COMMAND behind NAME (or use --hold)");
   if (strcmp(operands[1], "-c") == 0)
     options->command = shell_line(count, operands);

@@ -125,7 +125,8 @@ bool cli_process_has(pid_t pid, const char *assignment) {
   bool found = false;
   int fd = open_of(pid, "environ");
   if (fd < 0) return false;
-  while (!found && (length = read(fd, piece, sizeof piece)) > 0) found = match(piece, (size_t)length, assignment, &at);
+  while (!found && (length = read(fd, piece, sizeof piece)) > 0)
+    found = match(piece, (size_t)length, assignment, &at);
   close(fd);
   return found;
 }
@@ -135,7 +136,8 @@ void cli_process_signal(const cli_process *process, int signal) {
   cli_process now;
   int pidfd = cli_pidfd_open(process->pid);
   bool is_same = cli_process_read(process->pid, &now) && now.started == process->started;
-  if (is_same && (pidfd < 0 || (cli_pidfd_signal(pidfd, signal) < 0 && errno == ENOSYS))) kill(process->pid, signal);
+  if (is_same && (pidfd < 0 || (cli_pidfd_signal(pidfd, signal) < 0 && errno == ENOSYS)))
+    kill(process->pid, signal);
   if (pidfd >= 0) close(pidfd);
 }
 

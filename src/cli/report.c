@@ -33,15 +33,16 @@ static void say(const char *format, va_list arguments) {
   vsnprintf(text, sizeof text, format, arguments);
   cli_text_clean(text);
   int length = snprintf(line, sizeof line, "%s: %s\n", program, text);
-  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(STDERR_FILENO, line, (size_t)length) < 0) return;
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(STDERR_FILENO, line, (size_t)length) < 0)
+    return;
 }
 
-#define SAY(level)                                                                                                     \
-  do {                                                                                                                 \
-    va_list arguments;                                                                                                 \
-    va_start(arguments, format);                                                                                       \
-    if ((level) <= told) say(format, arguments);                                                                       \
-    va_end(arguments);                                                                                                 \
+#define SAY(level)                                                                                           \
+  do {                                                                                                       \
+    va_list arguments;                                                                                       \
+    va_start(arguments, format);                                                                             \
+    if ((level) <= told) say(format, arguments);                                                             \
+    va_end(arguments);                                                                                       \
   } while (0)
 
 void cli_error(const char *format, ...) { SAY(CLI_LEVEL_ERRORS); }

@@ -63,9 +63,12 @@ static al_code look_at_lock(const run *self, int64_t now, const char **why) {
 
 static const char *consequence(const run *self) {
   switch (self->options->on_lost) {
-    case CLI_LOST_IGNORE: return "the command goes on";
-    case CLI_LOST_KILL: return "the command is killed";
-    default: return "the command is asked to end";
+    case CLI_LOST_IGNORE:
+      return "the command goes on";
+    case CLI_LOST_KILL:
+      return "the command is killed";
+    default:
+      return "the command is asked to end";
   }
 }
 
@@ -113,16 +116,19 @@ static void mind_revocation(run *self) {
  * signalled. Other children are orphans of the command, whose number nobody uses any more. */
 static void reap(run *self) {
   siginfo_t info = {0};
-  while (waitid(P_PID, (id_t)self->command.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+  while (waitid(P_PID, (id_t)self->command.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0) {
     self->has_ended = true;
     self->status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
     return;
   }
-  while (memset(&info, 0, sizeof info), waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+  while (memset(&info, 0, sizeof info),
+         waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
     if (info.si_pid == self->command.pid) continue;
     if (info.si_pid == self->guard.pid) {
       cli_guard_gone(&self->guard);
-      if (!cli_guard_has_acted(&self->guard)) cli_warn("the guard has ended: nobody ends the command if this process is killed");
+      if (!cli_guard_has_acted(&self->guard))
+        cli_warn("the guard has ended: nobody ends the command if this process is killed");
     }
     waitpid(info.si_pid, NULL, 0);
   }
@@ -239,8 +245,8 @@ static bool begin(run *self, cli_outcome *how) {
   return true;
 }
 
-cli_outcome cli_run(al_session *session, al_lock *lock, const cli_options *options, const cli_signals *signals,
-                    cli_news *news) {
+cli_outcome cli_run(al_session *session, al_lock *lock, const cli_options *options,
+                    const cli_signals *signals, cli_news *news) {
   run self = {.session = session, .lock = lock, .options = options, .signals = signals, .news = news};
   cli_outcome how;
   if (!begin(&self, &how)) return how;

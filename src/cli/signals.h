@@ -17,8 +17,8 @@
 #include <sys/signalfd.h>
 
 typedef struct cli_signals {
-  sigset_t mask;                 /* as the program found it */
-  struct sigaction pipe, child;  /* likewise */
+  sigset_t mask;                /* as the program found it */
+  struct sigaction pipe, child; /* likewise */
   struct sigaction tty_in, tty_out;
   int fd; /* of signalfd(); -1 while waiting */
 } cli_signals;

@@ -23,7 +23,8 @@ static void put_quoted(cli_status *line, const char *text) {
   for (const char *c = text; *c; c++) {
     char escaped[8] = {*c, '\0'};
     if (*c == '"' || *c == '\\') snprintf(escaped, sizeof escaped, "\\%c", *c);
-    if ((unsigned char)*c < ' ' || *c == 0x7f) snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned char)*c);
+    if ((unsigned char)*c < ' ' || *c == 0x7f)
+      snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned char)*c);
     put(line, escaped);
   }
   put(line, "\"");
