@@ -238,3 +238,16 @@ describe("a command that ends by itself", function()
     assert.is_true(jobs[1]:alive())
   end)
 end)
+
+describe("a crowd of amqp-locks, of which every third is killed", function()
+  local soaks = os.getenv "AMQPLOCKS_SOAK"
+  local count, runs = soaks and 200 or 24, soaks and 999 or 48
+
+  it("never has two commands inside", function()
+    local name = gate.name()
+    local crowd = command.start({ program = "python3" }, "spec/support/programs/crowd.py",
+      command.DIRECTORY .. "/amqp-lock", name, count, runs, command.place() .. "/witness")
+    assert.same({ "exit", 0 }, { crowd:wait(soaks and 3600 or 600) })
+    assert.matches(("overlaps 0, killed %d, ended %d\n"):format(runs / 3, runs - runs / 3), crowd:output(), 1, true)
+  end)
+end)
