@@ -173,7 +173,7 @@ uninstall: ## remove the files that install, install-lib and install-lib-lua ins
 
 OBJCOPY ?= objcopy
 LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
-VERSION := $(shell sed -n 's/^.define AL_VERSION "\(.*\)"/\1/p' src/amqplocks.h)
+VERSION := $(shell sed -n 's/^.define AL_VERSION "\([^"]*\)".*/\1/p' src/amqplocks.h)
 # While the major version is 0, a new minor version may break the ABI, so the soname has both.
 SONAME := libamqplocks.so.$(basename $(VERSION))
 SHARED := libamqplocks.so.$(VERSION)
