@@ -51,13 +51,13 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages)
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
 INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
-LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))
+LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
 # The order of these goals matters: run them one after the other, as given.
@@ -113,7 +113,7 @@ $(LOOKED):
 
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-fenced prove-breakages
+DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-fenced prove-breakages
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -170,7 +170,7 @@ uninstall: ## remove the files that install, install-lib, install-lib-lua and in
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
 	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" \
 	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc" \
-	  "$(BINDIR)/amqp-lock" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
+	  "$(BINDIR)/amqp-lock" "$(BINDIR)/amqp-lock-admin" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
 
 # ---- the library ----
 #
@@ -260,31 +260,38 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 
 # ---- the command ----
 #
-# amqp-lock, with the objects of the C library in it. It needs rabbitmq-c and OpenSSL, and no Lua. STATIC=1 links all of it
-# statically.
+# amqp-lock and amqp-lock-admin, with the objects of the C library in them. They need rabbitmq-c and OpenSSL, and no Lua;
+# amqp-lock-admin needs jansson as well. STATIC=1 links all of it statically.
 
 STATIC ?=
 CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)
 CLI_COMMON := arguments broker exits report
 CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
 CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
+CLI_ADMIN := descriptors $(patsubst src/cli/%.c,%,$(wildcard src/cli/admin*.c))
 CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
-	$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PACKAGES))
+	$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(1) $(PACKAGES))
 
-cli: $(CLI)/amqp-lock ## the command amqp-lock, in build/cli; STATIC=1
+cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1
 
 $(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(C_OBJECTS)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CLI_LINK)
+	$(Q)$(call CLI_LINK,)
+
+$(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(C_OBJECTS)
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(call CLI_LINK,jansson)
 
 -include $(wildcard $(BUILD)/objects/cli/*.d)
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
-install-cli: cli ## install the command and its manual page
+install-cli: cli ## install the commands and their manual pages
 	@echo "installing to $(DESTDIR)$(BINDIR) and $(DESTDIR)$(MANDIR)"
 	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock "$(BINDIR)/amqp-lock"
+	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock-admin "$(BINDIR)/amqp-lock-admin"
 	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
 
 # ---- running ----
