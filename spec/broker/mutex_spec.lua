@@ -132,7 +132,7 @@ describe("a mutex", function()
     assert.is_false(pcall(conn.mutex, conn, "x", { persist = true }))
     assert.is_false(pcall(conn.mutex, conn, "x", { persistent = 1 }))
     local mutex = conn:mutex "x"
-    for _, action in ipairs{ "create", "destroy", "revoke" } do
+    for _, action in ipairs{ "create", "destroy" } do
       local fine, problem = pcall(mutex[action], mutex)
       assert.is_false(fine)
       assert.matches("only a persistent mutex", problem, 1, true)

@@ -269,7 +269,10 @@ describe("a quorum semaphore whose clients are of two versions", function()
 
   old_it("has fencing tokens, which grow across holders of the old version, on permits of the new one", function()
     local name = stage.name()
-    local old, new = start("old", name), start("new", name)
+    local old, new = start "old", start "new"
+    for _, one in ipairs{ old, new } do
+      one:run("tokens = conn:token_semaphore(..., { queue_type = 'quorum' })", name)
+    end
     local function next_number()
       return new:run [[
         permit = assert(tokens:acquire{ timeout = 20 })

@@ -222,9 +222,10 @@ end
 function stage.alarm(resource)
   stage.undo(function() broker.suite:alarm(false, resource) end)
   broker.suite:alarm(true, resource)
-  local probing = stage.client()
+  local channel = stage.client():channel() -- opened once: a broker that blocks the connection reads no channel.open
+  local probing = channel.client
   until_true(function()
-    probing:channel():publish{ routing_key = "none" }
+    channel:publish{ routing_key = "none" }
     return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
   end)
   probing:abort() -- the broker would not read connection.close
