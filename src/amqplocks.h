@@ -64,7 +64,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define AL_VERSION "0.1.0"
+#define AL_VERSION "0.2.0" /* of this header */
 
 #define AL_SECOND INT64_C(1000000000)
 #define AL_MILLISECOND INT64_C(1000000)
