@@ -7,6 +7,8 @@ LUA ?= lua5.4
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 CFLAGS ?= -O2 -g
 CPPFLAGS ?=
 LDFLAGS ?=
@@ -51,10 +53,10 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
-	$(if $(filter prove-breakages,$(GOALS)),breakages)
+	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb)
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
+INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -89,6 +91,8 @@ help: ## this list
 #:   PREFIX            /usr/local
 #:   LIBDIR            C libraries, and pkgconfig/ ($PREFIX/lib)
 #:   INCLUDEDIR        amqplocks.h ($PREFIX/include)
+#:   MANDIR            manual pages ($PREFIX/share/man)
+#:   COMPLETIONDIR     completions for bash ($PREFIX/share/bash-completion/completions)
 #:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
 #:   LUA_CDIR          the C module ($LIBDIR/lua/5.4); $LUA_LDIR and $LUA_CDIR get amqplocks/ each
 #: Building and installing need no network and install no packages. `deps` and the targets above that run or check
@@ -108,7 +112,7 @@ $(LOOKED):
 
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages
+DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages deb
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -163,7 +167,7 @@ uninstall: ## remove the files that install, install-lib and install-lib-lua ins
 	@echo "removing the installed files from $(DESTDIR)$(PREFIX)"
 	$(Q)$(PLACE) away $(LUA_FILES:lua/%="$(LUA_LDIR)/%") "$(LUA_CDIR)/amqplocks/core.so" \
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
-	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" \
+	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" "$(MANDIR)/man3/amqplocks.3" \
 	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
 
 # ---- the library ----
@@ -173,7 +177,7 @@ uninstall: ## remove the files that install, install-lib and install-lib-lua ins
 
 OBJCOPY ?= objcopy
 LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
-VERSION := $(shell sed -n 's/^.define AL_VERSION "\(.*\)"/\1/p' src/amqplocks.h)
+VERSION := $(shell sed -n 's/^.define AL_VERSION "\([^"]*\)".*/\1/p' src/amqplocks.h)
 # While the major version is 0, a new minor version may break the ABI, so the soname has both.
 SONAME := libamqplocks.so.$(basename $(VERSION))
 SHARED := libamqplocks.so.$(VERSION)
@@ -244,6 +248,7 @@ install-lib: lib ## install the C library
 	$(Q)$(PLACE) file 755 $(LIB)/$(SHARED) "$(LIBDIR)/$(SHARED)"
 	$(Q)$(PLACE) link $(SHARED) "$(LIBDIR)/$(SONAME)"
 	$(Q)$(PLACE) link $(SONAME) "$(LIBDIR)/libamqplocks.so"
+	$(Q)$(PLACE) file 644 docs/man/amqplocks.3 "$(MANDIR)/man3/amqplocks.3"
 	$(Q)$(call PC,$(LIBDIR),$(INCLUDEDIR)) src/amqplocks.pc.in | $(PLACE) text 644 "$(LIBDIR)/pkgconfig/amqplocks.pc"
 
 install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
@@ -451,6 +456,26 @@ check-rockspec:
 	@echo "checking $(ROCKSPEC)"
 	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
 	  { echo "$(ROCKSPEC) does not list the files that exist: run make rockspec" >&2; exit 1; }
+
+# ---- packages and releases ----
+
+.PHONY: deb check-deb symbols release
+
+SYMBOLS := debian/libamqplocks$(basename $(VERSION)).symbols
+
+symbols: lib ## update the list of functions in debian/
+	@echo "writing $(SYMBOLS)"
+	$(Q)now=$$(tools/release/symbols $(LIB)/libamqplocks.so $(VERSION) $(SYMBOLS)) && printf '%s\n' "$$now" >$(SYMBOLS)
+
+deb: prepare ## build the Debian packages of the last commit, in build/deb, and check them with lintian
+	@tools/release/deb --sources build/deb
+	@tools/release/deb build/deb
+
+check-deb: ## build, install, use and purge the packages in clean chroots; as root; [DEB_SUITES="bookworm trixie"]
+	@tools/release/check-deb $(or $(DEB_SUITES),bookworm trixie)
+
+release: ## tarball, rockspec and tag of the last commit: VERSION=0.2.0 RELEASE_URL=https://... [TARBALL_URL=]
+	@tools/release/release "$(if $(filter command%,$(origin VERSION)),$(VERSION))" "$(RELEASE_URL)" "$(TARBALL_URL)"
 
 clean: ## remove build/
 	rm -rf build

@@ -63,9 +63,10 @@ describe("the module", function ()
 
   local function copy_tree(name_of_copy)
     local copy = place .. "/" .. name_of_copy
-    process.shell("mkdir", "-p", copy .. "/spec")
+    process.shell("mkdir", "-p", copy .. "/spec", copy .. "/docs")
     process.shell("cp", "-R", "Makefile", "amqp-locks-scm-1.rockspec", "LICENSE", "lua", "src", copy)
     process.shell("cp", "-R", "spec/support", copy .. "/spec")
+    process.shell("cp", "-R", "docs/man", copy .. "/docs")
   end
 
   setup(function ()
