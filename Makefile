@@ -172,6 +172,7 @@ uninstall: ## remove the files that install, install-lib, install-lib-lua and in
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
 	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" "$(MANDIR)/man3/amqplocks.3" \
 	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc" \
+	  "$(COMPLETIONDIR)/amqp-lock" "$(COMPLETIONDIR)/amqp-lock-admin" \
 	  "$(BINDIR)/amqp-lock" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
 
 # ---- the library ----
@@ -264,19 +265,21 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 # ---- the command ----
 #
 # amqp-lock, with the objects of the C library in it. It needs rabbitmq-c and OpenSSL, and no Lua. STATIC=1 links all of it
-# statically.
+# statically. DYNAMIC=1 links libamqplocks.so, for packages that have the library in another one.
 
 STATIC ?=
-CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)
+DYNAMIC ?=
+CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)
 CLI_COMMON := arguments broker exits report
 CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
 CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
+CLI_LIBRARY = $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_OBJECTS))
 CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
-	$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PACKAGES))
+	$(if $(DYNAMIC),-L$(LIB) -lamqplocks,$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PACKAGES)))
 
 cli: $(CLI)/amqp-lock ## the command amqp-lock, in build/cli; STATIC=1
 
-$(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(C_OBJECTS)
+$(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(CLI_LINK)
@@ -285,10 +288,12 @@ $(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(C_OBJECTS)
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
-install-cli: cli ## install the command and its manual page
+install-cli: cli ## install the command, its manual page and its completion for bash
 	@echo "installing to $(DESTDIR)$(BINDIR) and $(DESTDIR)$(MANDIR)"
 	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock "$(BINDIR)/amqp-lock"
 	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
+	$(Q)for command in amqp-lock amqp-lock-admin; do \
+	  $(PLACE) file 644 src/cli/completion.bash "$(COMPLETIONDIR)/$$command" || exit; done
 
 # ---- running ----
 
