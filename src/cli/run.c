@@ -50,12 +50,15 @@ static int64_t doubt_at(const run *self) {
 /* Returns AL_OK, or what has become of the lock, and why. */
 static al_code look_at_lock(const run *self, int64_t now, const char **why) {
   al_code code = al_lock_held(self->lock, now);
-  *why = code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(self->lock);
-  if (code != AL_OK) return code;
-  if (cli_guard_has_acted(&self->guard)) {
-    *why = "this process was stopped for too long, and its guard has ended the command";
-    return AL_SUSPECT;
+  *why = al_lock_reason(self->lock);
+  if (code == AL_OK || code == AL_SUSPECT) {
+    *why = "the broker has been silent for too long";
+    if (cli_guard_has_acted(&self->guard)) {
+      *why = "this process was stopped for too long, and its guard has ended the command";
+      return AL_SUSPECT;
+    }
   }
+  if (code != AL_OK) return code;
   if (!self->guard.pid || now < doubt_at(self)) return AL_OK;
   *why = "the broker has been silent for so long that the lock may be lost before the command has ended";
   return AL_SUSPECT;
