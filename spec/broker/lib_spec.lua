@@ -185,6 +185,17 @@ describe("the libraries, once they are installed", function()
   end)
 end)
 
+describe("the program in amqplocks(3)", function()
+  it("holds its mutex", function()
+    local path = program.place() .. "/page.c"
+    local text = read "docs/man/amqplocks.3":match "\n%.Bd %-literal[^\n]*\n(.-)%.Ed\n"
+    assert(io.open(path, "w")):write(text):close()
+    local status, output = program.run({ AMQP_URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB },
+      program.build(path, "amqplocks"))
+    assert.same({ 0, "alone with the database\n" }, { status, output })
+  end)
+end)
+
 describe("a session that is closed by its thread while the program connects for it", function()
   it("has no connection afterwards", function()
     local path, name = program.build("spec/support/programs/closing.c", "amqplocks"), stage.mutex()
