@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Completion for bash: what it offers for a command line. (It needs no broker; it is here because it needs the command.)
+-- Completion for bash: what it offers for a command line. (It needs no broker. It is here because it needs the
+-- command.)
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 

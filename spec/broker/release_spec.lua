@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- `make release`, in a repository of its own: what it refuses, what it makes, and that LuaRocks packs and installs the
--- result. (It needs no broker; it is here because it compiles the module.)
+-- result. (It needs no broker. It is here because it compiles the module.)
 local process = require "spec.support.process"
 local version = require "spec.support.header".version()
 
@@ -71,7 +71,8 @@ describe("make release", function()
 
   refuses({ "a changed file", "not committed:\n M LICENSE" }, function() run "echo >>LICENSE" end)
   refuses({ "a file that git does not know", "not committed:\n%?%? new" }, function() run "touch new" end)
-  refuses({ "a changelog that says unreleased, and asks for the date", 'write its date: "## [%d.]+, %d%d%d%d%-%d%d%-%d%d"' },
+  refuses({ "a changelog that says unreleased, and asks for the date",
+    'write its date: "## [%d.]+, %d%d%d%d%-%d%d%-%d%d"' },
     function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, unreleased/") end)
   refuses({ "a changelog without a section of this version", 'is "## 9.9.9, 2026%-12%-01"' },
     function() change("CHANGELOG.md", "0,/^## /s/^## [^,]*/## 9.9.9/") end)
