@@ -173,7 +173,7 @@ uninstall: ## remove the files that install, install-lib, install-lib-lua and in
 	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" "$(MANDIR)/man3/amqplocks.3" \
 	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc" \
 	  "$(COMPLETIONDIR)/amqp-lock" "$(COMPLETIONDIR)/amqp-lock-admin" \
-	  "$(BINDIR)/amqp-lock" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
+	  "$(BINDIR)/amqp-lock" "$(BINDIR)/amqp-lock-admin" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
 
 # ---- the library ----
 #
@@ -264,8 +264,9 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 
 # ---- the command ----
 #
-# amqp-lock, with the objects of the C library in it. It needs rabbitmq-c and OpenSSL, and no Lua. STATIC=1 links all of it
-# statically. DYNAMIC=1 links libamqplocks.so, for packages that have the library in another one.
+# amqp-lock and amqp-lock-admin, with the objects of the C library in them. They need rabbitmq-c and OpenSSL, and no Lua;
+# amqp-lock-admin needs jansson as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so, for
+# packages that have the library in another one.
 
 STATIC ?=
 DYNAMIC ?=
@@ -273,24 +274,33 @@ CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if 
 CLI_COMMON := arguments broker exits report
 CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
 CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
+CLI_ADMIN := descriptors $(patsubst src/cli/%.c,%,$(wildcard src/cli/admin*.c))
 CLI_LIBRARY = $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_OBJECTS))
+CLI_PACKAGES = $(1) $(if $(DYNAMIC),,$(PACKAGES))
 CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
-	$(if $(DYNAMIC),-L$(LIB) -lamqplocks,$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PACKAGES)))
+	$(if $(DYNAMIC),-L$(LIB) -lamqplocks) \
+	$(if $(strip $(CLI_PACKAGES)),$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(CLI_PACKAGES)))
 
-cli: $(CLI)/amqp-lock ## the command amqp-lock, in build/cli; STATIC=1
+cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1
 
 $(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(CLI_LINK)
+	$(Q)$(call CLI_LINK,)
+
+$(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(CLI_LIBRARY)
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(call CLI_LINK,jansson)
 
 -include $(wildcard $(BUILD)/objects/cli/*.d)
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
-install-cli: cli ## install the command, its manual page and its completion for bash
+install-cli: cli ## install the commands, their manual pages and their completion for bash
 	@echo "installing to $(DESTDIR)$(BINDIR) and $(DESTDIR)$(MANDIR)"
 	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock "$(BINDIR)/amqp-lock"
+	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock-admin "$(BINDIR)/amqp-lock-admin"
 	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
 	$(Q)for command in amqp-lock amqp-lock-admin; do \
 	  $(PLACE) file 644 src/cli/completion.bash "$(COMPLETIONDIR)/$$command" || exit; done

@@ -3,6 +3,8 @@
 
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local kinds = require "spec.support.kinds"
+local line = require "spec.support.line"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -123,6 +125,28 @@ describe("what an operator sees of a lock", function()
     local since = tonumber(line:match('"x%-amqplocks%-acquired%-at",(%d+)'))
     assert.is_true(math.abs(since - lock.acquired_at) <= 2)
   end)
+
+  for kind, queue in pairs{ slot = "-bell", mutex = "-mutexbell", read = "-rwbell", write = "-rwbell",
+    permit = ".semaphore" } do
+    operated_it("is each client that waits, its name and since when: " .. kind, function()
+      local name = kinds.all[kind].name()
+      stage.take(kinds.rival(kind, name))
+      local other, began = line.process(name, "{ name = 'who waits' }"), os.time()
+      other:run("of = require 'spec.support.kinds'.all[...].over", kind)
+      other:begin("return of(conn, ...):acquire{ timeout = 60, poll = 600 }", name)
+      local row
+      until_true(function()
+        for listed in broker.suite:ctl("list_consumers", "queue_name", "arguments"):gmatch "[^\n]+" do
+          if listed:match "^%S+" == name .. queue and listed:find('"who waits"', 1, true) then row = listed end
+        end
+        return row
+      end, 30)
+      assert.is_truthy(row:find('"x-amqplocks-holder","who waits"', 1, true))
+      local since = tonumber(row:match('"x%-amqplocks%-waiting%-since",(%d+)'))
+      assert.is_true(since >= began - 2 and since <= os.time() + 2)
+      other:kill()
+    end)
+  end
 
   it("is no message, however often somebody asked for slots that plain queues stand for", function()
     local name, plain = stage.name(), stage.name()

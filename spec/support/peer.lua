@@ -434,6 +434,24 @@ end
 --- Seconds since the epoch.
 function Peer:wall() return 1700000000 + self.now end
 
+local FIRST = 2147483647 -- the priority of a holder that consumes before all waiters, and waits for nobody
+
+--- The arguments of a consume tell people whose it is, and since when it waits. Returns that time, and the arguments
+-- besides.
+function Peer:signed(arguments)
+  local rest = {}
+  for key, value in pairs(arguments) do rest[key] = value end
+  local holder, since = rest["x-amqplocks-holder"], rest["x-amqplocks-waiting-since"]
+  rest["x-amqplocks-holder"], rest["x-amqplocks-waiting-since"] = nil, nil
+  assert.equal("spec", holder)
+  if rest["x-priority"] == FIRST then
+    assert.is_nil(since)
+  else
+    assert.is_true(since >= 1700000000 and since <= self:wall() and since % 1 == 0, tostring(since))
+  end
+  return since, rest
+end
+
 --- Lets everything go on without time passing. Returns in how many seconds the next turn is due.
 function Peer:tick()
   return self.session:tick(self.now, self:wall()) - self.now

@@ -17,6 +17,9 @@
 #define SECONDS_MOST 3.2e9 /* a hundred years: AL_NEVER, in nanoseconds, is three times as much */
 #define HELP_COLUMN 30
 
+/* The verbs that ask the broker themselves. */
+#define OF_BROKER "create add remove resize destroy repair slots status revoke forget-fence watch"
+
 const cli_option cli_options_all[] = {
     {CLI_SEMAPHORE, "semaphore", 'S', NULL, CLI_LOCK, NULL, "a slot of semaphore NAME",
      "Which lock (without: the mutex NAME)"},
@@ -30,6 +33,34 @@ const cli_option cli_options_all[] = {
     {CLI_WRITE, "write", 'W', NULL, CLI_LOCK, NULL, "the readers-writer lock NAME, as its only writer", NULL},
     {CLI_FENCED, "fenced", 0, NULL, CLI_LOCK, NULL, "with a fencing token for COMMAND: AMQP_LOCK_FENCE",
      NULL},
+
+    {CLI_PERMIT, "permits", 'P', NULL, CLI_ADMIN,
+     "create add remove resize destroy repair slots status watch", "NAME is a token semaphore, N are permits",
+     "Which lock (without: the semaphore NAME)"},
+    {CLI_MUTEX, "mutex", 'm', NULL, CLI_ADMIN, "revoke forget-fence", "the mutex NAME", NULL},
+    {CLI_READ, "read", 'r', NULL, CLI_ADMIN, "revoke forget-fence",
+     "the readers-writer lock NAME; revoke: its readers", NULL},
+    {CLI_WRITE, "write", 'W', NULL, CLI_ADMIN, "revoke forget-fence",
+     "the readers-writer lock NAME; revoke: its writer", NULL},
+    {CLI_QUORUM, "quorum", 0, NULL, CLI_ADMIN, "create add resize", "create quorum queues", "How"},
+    {CLI_WAIT, "wait", 0, "S", CLI_ADMIN, "add remove resize destroy repair revoke",
+     "wait for holders to release, for at most S seconds", "How"},
+    {CLI_REVOKE, "revoke", 0, NULL, CLI_ADMIN, "remove resize destroy",
+     "ask the holders of removed slots to release", NULL},
+    {CLI_FENCE, "fence", 0, NULL, CLI_ADMIN, "repair destroy",
+     "mend the fence, or delete it: the numbers start anew", NULL},
+    {CLI_TIMEOUT, "timeout", 'w', "S", CLI_ADMIN, "create add remove resize destroy repair slots status",
+     "seconds for the action, and for another administrator (30)", NULL},
+    {CLI_JSON, "json", 0, NULL, CLI_ADMIN, "ls holders", "the input is JSON of the management API",
+     "Input and output"},
+    {CLI_JSON, "json", 0, NULL, CLI_ADMIN, "create add remove resize repair slots status watch",
+     "print JSON, an object a line", "Input and output"},
+    {CLI_JSON_OUTPUT, "json-output", 0, NULL, CLI_ADMIN,
+     "ls create add remove resize repair slots status watch", "print JSON, an object a line",
+     "Input and output"},
+    {CLI_LOCK_NAME, "lock", 0, "NAME", CLI_ADMIN, "ls holders", "show locks of this name only", NULL},
+    {CLI_API, "api", 0, "URL", CLI_ADMIN, "holders",
+     "the management API, for curl (http://localhost:15672/api)", NULL},
 
     {CLI_TIMEOUT, "timeout", 'w', "S", CLI_LOCK, NULL, "wait for at most S seconds (for ever)",
      "Acquiring it"},
@@ -56,12 +87,12 @@ const cli_option cli_options_all[] = {
      "run no second process that ends COMMAND if this one is killed", NULL},
     {CLI_FOREGROUND, "foreground", 0, NULL, CLI_LOCK, NULL, "COMMAND stays in this process group", NULL},
 
-    {CLI_URL, "url", 0, "URL", BOTH, NULL, "amqp:// or amqps:// ($AMQP_URL, or guest at localhost)",
+    {CLI_URL, "url", 0, "URL", BOTH, OF_BROKER, "amqp:// or amqps:// ($AMQP_URL, or guest at localhost)",
      "The broker"},
-    {CLI_URL_FILE, "url-file", 0, "FILE", BOTH, NULL, "the URL is the first line of FILE", NULL},
-    {CLI_NAME, "name", 0, "TEXT", BOTH, NULL, "how the broker's tools show this holder (COMMAND[pid]@host)",
-     NULL},
-    {CLI_HEARTBEAT, "heartbeat", 0, "S", BOTH, NULL, "whole seconds (10, or what the URL says)", NULL},
+    {CLI_URL_FILE, "url-file", 0, "FILE", BOTH, OF_BROKER, "the URL is the first line of FILE", NULL},
+    {CLI_NAME, "name", 0, "TEXT", BOTH, OF_BROKER,
+     "how the broker's tools show this holder (COMMAND[pid]@host)", NULL},
+    {CLI_HEARTBEAT, "heartbeat", 0, "S", BOTH, OF_BROKER, "whole seconds (10, or what the URL says)", NULL},
 
     {CLI_VERBOSE, "verbose", 'v', NULL, BOTH, NULL, "tell the progress, at most once a second",
      "What is told"},
@@ -95,9 +126,10 @@ static void make_getopt(cli_getopt *made, const cli_program *program) {
   if (!program->mixes) *letter++ = '+';
   *letter++ = ':';
   for (const cli_option *option = cli_options_all; option->id; option++) {
+    bool is_again = count > 0 && option->name && strcmp(option->name, made->longs[count - 1].name) == 0;
     int has_argument = option->word ? required_argument : no_argument;
     if (!(option->programs & program->bit)) continue;
-    if (option->name)
+    if (option->name && !is_again)
       made->longs[count++] = (struct option){option->name, has_argument, NULL, (int)option->id};
     if (option->letter) *letter++ = option->letter;
     if (option->letter && option->word) *letter++ = ':';
@@ -164,11 +196,12 @@ static void print_option(const cli_option *option, FILE *out) {
   fprintf(out, "%-*s %s\n", HELP_COLUMN, left, option->help);
 }
 
-void cli_options_print(const cli_program *program, FILE *out) {
+void cli_options_print(const cli_program *program, const char *verb, FILE *out) {
   const char *group = NULL, *printed = NULL;
   for (const cli_option *option = cli_options_all; option->id; option++) {
     if (option->group) group = option->group;
     if (!(option->programs & program->bit) || !option->help) continue;
+    if (verb && !cli_option_has_verb(option, verb)) continue;
     if (group != printed) fprintf(out, "%s%s:\n", printed ? "\n" : "", group);
     printed = group;
     print_option(option, out);

@@ -54,6 +54,15 @@ typedef enum cli_option_id {
   CLI_NOTIFY,
   CLI_VERSION,
   CLI_HELP,
+  /* administration */
+  CLI_MUTEX,
+  CLI_WAIT,
+  CLI_REVOKE,
+  CLI_FENCE,
+  CLI_JSON,
+  CLI_JSON_OUTPUT,
+  CLI_LOCK_NAME,
+  CLI_API,
   /* options of flock(1) */
   CLI_CLOSE,
   CLI_SHARED,
@@ -97,8 +106,8 @@ int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_ta
 /* True if the option is for `verb`. */
 bool cli_option_has_verb(const cli_option *option, const char *verb);
 
-/* Prints the lines of --help about the options of a program. */
-void cli_options_print(const cli_program *program, FILE *out);
+/* Prints the lines of --help about the options of a program; `verb` not NULL: about those that the verb takes. */
+void cli_options_print(const cli_program *program, const char *verb, FILE *out);
 
 /* Writes how the option is named in a message, such as "-w (--timeout)". Returns `out`. */
 const char *cli_option_words(const cli_option *option, char out[64]);

@@ -32,7 +32,7 @@ static void print_help(void) {
         "Runs COMMAND while it holds a lock in RabbitMQ, and ends COMMAND when the lock is lost.\n"
         "\n",
         stdout);
-  cli_options_print(&program, stdout);
+  cli_options_print(&program, NULL, stdout);
   fputs("\n"
         "Exit status: that of COMMAND, 128 plus the signal that ended it, or\n"
         "  64 usage, URL or name   66 no such semaphore      69 no broker, or it cannot\n"

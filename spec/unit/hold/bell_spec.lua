@@ -31,9 +31,10 @@ for _, way in ipairs(Peer.all_ways) do
         if opened then assert.equal(opened, qos.channel) end
         peer.holder:send{ channel = qos.channel, method = "basic.qos-ok" }
       end
-      local consume = peer.holder:expect("basic.consume", { queue = "images-bell", no_ack = false, exclusive = false,
-        arguments = priority and { ["x-priority"] = priority } or {} })
-      return { channel = consume.channel, tag = consume.consumer_tag }
+      local consume = peer.holder:expect("basic.consume", { queue = "images-bell", no_ack = false, exclusive = false })
+      local since, arguments = peer:signed(consume.arguments)
+      assert.same(priority and { ["x-priority"] = priority } or {}, arguments)
+      return { channel = consume.channel, tag = consume.consumer_tag, since = since }
     end
 
     local function welcome(bell) peer.holder:consumed(bell) end
@@ -557,6 +558,20 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:look(ONE_HELD)
         peer.prober:look(ONE)
         gets_in_doubt(op)
+      end)
+
+      it("says since when it waits, and goes on saying so when it comes again", function ()
+        peer:pass(5)
+        local _, bell = wait(600, false, nil, 0.1)
+        assert.equal(math.floor(peer:wall()), bell.since)
+        local came = bell.since
+        for priority = 1, 2 do
+          peer:live(2, function () if peer.prober:next() == "basic.publish" then peer.prober:look(ONE_HELD) end end)
+          deliver(bell)
+          bell = throws_away(bell, priority)
+          assert.equal(came, bell.since)
+        end
+        assert.is_true(peer:wall() > came + 2)
       end)
 
       it("with anything but a token: it is acknowledged away, and nobody looks", function ()

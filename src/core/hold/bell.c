@@ -46,9 +46,10 @@ static bool is_news_to_op(const al_bell *bell, al_consumer_news news) {
          (news == AL_CONSUMER_SUBSCRIBED && bell->makes);
 }
 
-/* With a priority above that of all waiters. */
+/* With a priority above that of all waiters. It waits for nobody. */
 static void arrive_first(al_bell *bell) {
   bell->consumer.priority = KEEPER;
+  bell->consumer.waiting_since = 0;
   al_bell_arrive(bell);
 }
 

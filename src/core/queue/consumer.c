@@ -12,13 +12,23 @@ void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_se
                       const char *queue, int priority) {
   *consumer =
       (al_consumer){.kind = kind, .session = session, .owner = owner, .queue = queue, .priority = priority};
+  consumer->waiting_since = (int64_t)(session->wall + (double)session->now / (double)AL_SECOND);
 }
 
 /* ---- what is sent ----------------------------------------------------------------------------------------------- */
 
-static void consume(al_consumer *consumer) {
-  amqp_table_entry_t entries[1 + AL_CONSUMER_ARGUMENTS];
+/* Who consumes, and whether it waits: for people who inspect the broker. */
+static int signature(const al_consumer *consumer, amqp_table_entry_t *entries) {
   int count = 0;
+  entries[count++] = al_field_text("x-amqplocks-holder", consumer->session->settings.name);
+  if (consumer->waiting_since != 0)
+    entries[count++] = al_field_number("x-amqplocks-waiting-since", consumer->waiting_since);
+  return count;
+}
+
+static void consume(al_consumer *consumer) {
+  amqp_table_entry_t entries[3 + AL_CONSUMER_ARGUMENTS];
+  int count = signature(consumer, entries);
   if (consumer->priority != 0) entries[count++] = al_field_number("x-priority", consumer->priority);
   if (consumer->kind->arguments) count += consumer->kind->arguments(consumer, entries + count);
   al_session_ticket(consumer->session, consumer->tag);

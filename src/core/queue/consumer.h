@@ -36,6 +36,9 @@
  * to it. A kind may have its consumers close the channel in other states, too, if their queue may not be there to
  * answer a cancel.
  *
+ * Each consume names the session, and says since when its owner waits (x-amqplocks-holder,
+ * x-amqplocks-waiting-since): `rabbitmqctl list_consumers` shows both.
+ *
  * A consumer that has a message gets no second one. So no message can be under way that would have to be waited for,
  * and its cancel is sent without asking for an answer. */
 #ifndef AL_CORE_QUEUE_CONSUMER_H
@@ -57,12 +60,12 @@ typedef enum al_consumer_news {
   AL_CONSUMER_DOWN
 } al_consumer_news;
 
-#define AL_CONSUMER_ARGUMENTS 4
+#define AL_CONSUMER_ARGUMENTS 1
 
 typedef struct al_consumer_kind {
   /* Writes requests before the first consume on a channel. NULL: there are none. */
   void (*prepare)(const al_consumer *);
-  /* Writes the arguments of the consume, except the priority; returns how many. NULL: there are none. */
+  /* Writes further arguments of the consume; returns how many, at most AL_CONSUMER_ARGUMENTS. NULL: there are none. */
   int (*arguments)(const al_consumer *, amqp_table_entry_t *);
   /* False: the message is acknowledged, and so deleted. NULL: every message is wanted. */
   bool (*wants)(const al_content *);
@@ -78,6 +81,8 @@ struct al_consumer {
   void *owner;
   const char *queue; /* the owner's text, which must stay valid */
   int priority;
+  int64_t
+      waiting_since; /* seconds since the epoch, shown in the broker's tools; 0: its owner does not wait */
   enum {
     AL_CONSUMER_OUT,
     AL_CONSUMER_SUBSCRIBING,
@@ -93,7 +98,7 @@ struct al_consumer {
   bool had;                 /* OUT: it had a message when it became OUT */
 };
 
-/* The consumer is then OUT. */
+/* The consumer is then OUT. Its owner waits from now on. */
 void al_consumer_init(al_consumer *consumer, const al_consumer_kind *kind, al_session *session, void *owner,
                       const char *queue, int priority);
 

@@ -72,12 +72,10 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   al_claim_notify(claim);
 }
 
-/* `rabbitmqctl list_consumers` shows these. Only a quorum queue gets a consumer timeout: others may refuse the
- * argument. */
+/* Only a quorum queue gets a consumer timeout: others may refuse the argument. */
 static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   const al_permit *permit = consumer->owner;
   int count = 0;
-  entries[count++] = al_field_text("x-amqplocks-holder", consumer->session->settings.name);
   if (permit->is_quorum) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
   return count;
 }

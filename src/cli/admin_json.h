@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Reads what the management API returns for /api/queues, /api/consumers and /api/channels, one answer after another, also of
+ * one virtual host or one page. What rabbitmqctl prints with --formatter json is read as well. */
+#ifndef CLI_ADMIN_JSON_H
+#define CLI_ADMIN_JSON_H
+
+#include "cli/admin_rows.h"
+
+/* Adds the rows to `rows`. Returns false if the input is no JSON, or no such answer; `why` then says where. */
+bool admin_json_read(admin_rows *rows, const char *input, size_t length, char why[AL_MESSAGE_SIZE]);
+
+#endif

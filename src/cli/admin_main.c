@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * amqp-lock-admin: administers locks, and shows who holds them. docs/man/amqp-lock-admin.1 says all of what it does. */
+#include "cli/admin_input.h"
+#include "cli/admin_listing.h"
+#include "cli/admin_options.h"
+#include "cli/admin_print.h"
+#include "cli/admin_verbs.h"
+#include "cli/descriptors.h"
+#include "cli/exits.h"
+#include "cli/report.h"
+
+static int filter(const admin_options *options) {
+  admin_rows rows = {0};
+  if (!*options->files) {
+    admin_print_sources(options->verb->name);
+    return CLI_EXIT_USAGE;
+  }
+  for (char **file = options->files; *file; file++) admin_input_read(&rows, *file, options->json);
+  admin_listing listing = admin_listing_make(&rows, options->only);
+  if (options->verb->id == ADMIN_HOLDERS)
+    admin_print_holders(&listing, options->api);
+  else if (options->json_output)
+    admin_print_json(&listing);
+  else
+    admin_print_table(&listing);
+  admin_listing_drop(&listing);
+  admin_rows_drop(&rows);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  admin_options options;
+  cli_descriptors_begin();
+  cli_report_begin("amqp-lock-admin");
+  admin_options_read(&options, argc, argv);
+  bool is_filter = options.verb->id == ADMIN_LS || options.verb->id == ADMIN_HOLDERS;
+  admin_finish(is_filter ? filter(&options) : admin_verb_run(&options));
+}

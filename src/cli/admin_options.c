@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "cli/admin_options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/arguments.h"
+#include "cli/exits.h"
+#include "cli/report.h"
+
+#define GIVEN_MOST 64
+
+static const cli_program program = {.name = "amqp-lock-admin", .bit = CLI_ADMIN, .mixes = true};
+
+static const admin_verb verbs[] = {
+    {ADMIN_CREATE, "create", "NAME N", 2, 2, 1, "create a semaphore of N slots, or with -P of N permits",
+     "Fails with \"exists\" (status 78) if there is one. \"resize\" creates or changes."},
+    {ADMIN_ADD, "add", "NAME N", 2, 2, 1, "add N slots, or permits", NULL},
+    {ADMIN_REMOVE, "remove", "NAME N", 2, 2, 1, "remove N slots, or permits",
+     "Holders of removed slots keep them until they release. With --wait it returns when they have; with "
+     "--revoke\n"
+     "they are asked. Permits are taken when they are free; --wait gives their holders time."},
+    {ADMIN_RESIZE, "resize", "NAME N", 2, 2, 0, "make it N slots, or permits; create it if there is none",
+     "Holders of removed slots keep them until they release. With --wait it returns when they have; with "
+     "--revoke\n"
+     "they are asked. 0 deletes it."},
+    {ADMIN_DESTROY, "destroy", "NAME", 1, 1, 0, "delete a semaphore",
+     "Holders of slots keep them until they release. With -P and without --wait holders lose their permits. "
+     "The\n"
+     "fence stays unless --fence is given."},
+    {ADMIN_REPAIR, "repair", "NAME", 1, 1, 0, "mend slots, doorbell or permits",
+     "Makes the number of permits, and of tokens in the doorbell, what it should be. --fence mends the "
+     "fence, too."},
+    {ADMIN_SLOTS, "slots", "NAME", 1, 1, 0, "print the number of slots, or permits", NULL},
+    {ADMIN_STATUS, "status", "NAME", 1, 1, 0, "print which slots, or how many permits, are held",
+     "Who holds them: \"amqp-lock-admin ls\"."},
+    {ADMIN_REVOKE, "revoke", "NAME [N]", 1, 2, 1, "ask the holder of slot N to release; with -m, -r, -W no N",
+     "The holder decides: \"amqp-lock --on-revoke\", or revoked() of the library. With --wait it returns "
+     "when the\n"
+     "lock is released (status 75 if it is not). Without a holder it fails with \"not_held\" (status 70)."},
+    {ADMIN_FORGET_FENCE, "forget-fence", "NAME", 1, 1, 0,
+     "delete the fence of a lock that is not used any more",
+     "Fencing tokens begin anew, with the time in microseconds."},
+    {ADMIN_WATCH, "watch", "NAME", 1, 1, 0, "print the status when it changes, until a signal",
+     "Asks once a second. A broker that is away is waited for."},
+    {ADMIN_LS, "ls", "FILE...", 0, 0, 0, "show who holds and who waits, from lists of the broker",
+     "The files are what rabbitmqctl list_queues, list_consumers and list_channels print, or what the "
+     "management\n"
+     "API returns; \"-\" is standard input. Without files it prints the commands that make them."},
+    {ADMIN_HOLDERS, "holders", "FILE...", 0, 0, 0, "print the commands that close the holders' connections",
+     "Reads what \"ls\" reads. Nothing is closed until a shell runs a line. A holder whose connection is "
+     "closed\n"
+     "is told (\"lost\"), but may still be at work when the next one has the lock: see \"revoke\"."},
+};
+#define VERBS (sizeof verbs / sizeof *verbs)
+
+typedef struct reading {
+  admin_options *options;
+  const cli_option *given[GIVEN_MOST];
+  size_t count;
+  bool has_help, has_version;
+} reading;
+
+_Noreturn void admin_finish(int status) {
+  bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+  if (!is_written) cli_error("cannot write the output");
+  exit(status == 0 && !is_written ? CLI_EXIT_SOFTWARE : status);
+}
+
+/* ---- --help ----------------------------------------------------------------------------------------------------- */
+
+static _Noreturn void print_help(void) {
+  fputs("usage: amqp-lock-admin VERB [OPTION...] [NAME [N]]\n"
+        "\n"
+        "Administers locks in RabbitMQ, and shows who holds them.\n"
+        "\n"
+        "Verbs (amqp-lock-admin VERB --help):\n",
+        stdout);
+  for (size_t i = 0; i < VERBS; i++) {
+    char left[64];
+    snprintf(left, sizeof left, "  %s %s", verbs[i].name, verbs[i].operands);
+    printf("%-24s %s\n", left, verbs[i].line);
+  }
+  putchar('\n');
+  cli_options_print(&program, NULL, stdout);
+  fputs("\n"
+        "Exit status: 0, or\n"
+        "  64 usage, URL or name   66 no such semaphore      69 no broker, or it cannot\n"
+        "  70 not held, protocol   75 not in time, busy      76 lost meanwhile\n"
+        "  77 not allowed          78 exists, TLS, foreign or damaged queue\n",
+        stdout);
+  admin_finish(0);
+}
+
+static _Noreturn void print_verb_help(const admin_verb *verb) {
+  printf("usage: amqp-lock-admin %s [OPTION...] %s\n\n%s\n", verb->name, verb->operands, verb->line);
+  if (verb->text) printf("%s\n", verb->text);
+  putchar('\n');
+  cli_options_print(&program, verb->name, stdout);
+  admin_finish(0);
+}
+
+/* ---- options ---------------------------------------------------------------------------------------------------- */
+
+static void take_lock(admin_options *options, admin_lock lock) {
+  if (options->lock != ADMIN_SEMAPHORE && options->lock != lock)
+    cli_usage_error("options -P, -m, -r and -W name different locks: give one of them");
+  options->lock = lock;
+}
+
+static bool take_how(admin_options *options, const cli_option *option, char *value) {
+  switch (option->id) {
+    case CLI_PERMIT:
+      take_lock(options, ADMIN_PERMITS);
+      return true;
+    case CLI_MUTEX:
+      take_lock(options, ADMIN_MUTEX);
+      return true;
+    case CLI_READ:
+      take_lock(options, ADMIN_READERS);
+      return true;
+    case CLI_WRITE:
+      take_lock(options, ADMIN_WRITER);
+      return true;
+    case CLI_QUORUM:
+      return options->quorum = true;
+    case CLI_REVOKE:
+      return options->revoke = true;
+    case CLI_FENCE:
+      return options->fence = true;
+    case CLI_WAIT:
+      options->wait = cli_value_seconds(option, value);
+      return true;
+    case CLI_TIMEOUT:
+      options->timeout = cli_value_seconds(option, value);
+      return true;
+    default:
+      return false;
+  }
+}
+
+static void take_telling(reading *read, const cli_option *option, const char *value) {
+  switch (option->id) {
+    case CLI_JSON:
+      read->options->json = true;
+      break;
+    case CLI_JSON_OUTPUT:
+      read->options->json_output = true;
+      break;
+    case CLI_LOCK_NAME:
+      read->options->only = value;
+      break;
+    case CLI_API:
+      read->options->api = value;
+      break;
+    case CLI_VERBOSE:
+      cli_report_level(CLI_LEVEL_PROGRESS);
+      break;
+    case CLI_QUIET:
+      cli_report_level(CLI_LEVEL_ERRORS);
+      break;
+    case CLI_HELP:
+      read->has_help = true;
+      break;
+    default:
+      read->has_version = true;
+      break;
+  }
+}
+
+static void take(void *context, const cli_option *option, char *value) {
+  reading *read = context;
+  if (read->count < GIVEN_MOST) read->given[read->count++] = option;
+  if (take_how(read->options, option, value) || cli_broker_option(&read->options->broker, option, value))
+    return;
+  take_telling(read, option, value);
+}
+
+/* An option may stand in the table twice, with other words for other verbs. */
+static bool fits(const cli_option *option, const char *verb) {
+  for (const cli_option *other = cli_options_all; other->id; other++)
+    if (other->id == option->id && (other->programs & CLI_ADMIN) && cli_option_has_verb(other, verb))
+      return true;
+  return false;
+}
+
+static void check_options(const reading *read, const admin_verb *verb) {
+  const admin_options *options = read->options;
+  char words[64];
+  for (size_t i = 0; i < read->count; i++)
+    if (!fits(read->given[i], verb->name))
+      cli_usage_error("option %s is not for \"%s\"", cli_option_words(read->given[i], words), verb->name);
+  if (options->lock == ADMIN_PERMITS && options->revoke)
+    cli_usage_error("option --revoke: holders of permits cannot be asked; --wait waits for them");
+  if (options->lock == ADMIN_PERMITS && options->fence)
+    cli_usage_error("option --fence: a token semaphore has no fence");
+  if (options->lock != ADMIN_PERMITS && options->wait > 0 &&
+      (verb->id == ADMIN_ADD || verb->id == ADMIN_REPAIR))
+    cli_usage_error("option --wait of \"%s\" is for permits (-P)", verb->name);
+}
+
+/* ---- operands --------------------------------------------------------------------------------------------------- */
+
+static const admin_verb *find_verb(const char *name) {
+  for (size_t i = 0; i < VERBS; i++)
+    if (strcmp(name, verbs[i].name) == 0) return &verbs[i];
+  if (strcmp(name, "break") == 0)
+    cli_usage_error("there is no verb \"break\": \"revoke\" asks a holder, \"holders\" prints how to close "
+                    "its connection");
+  cli_usage_error("there is no verb \"%s\"", name);
+}
+
+static int read_number(const admin_verb *verb, const char *text) {
+  char *end;
+  long number = strtol(text, &end, 10);
+  bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0' && strlen(text) <= 9;
+  if (!is_number || number < verb->from || number > AL_SLOTS_MAX)
+    cli_usage_error("\"%s\": N is a whole number from %d to %d, not \"%s\"", verb->name, verb->from,
+                    AL_SLOTS_MAX, text);
+  return (int)number;
+}
+
+static void read_operands(admin_options *options, int count, char **operands) {
+  const admin_verb *verb = options->verb;
+  char why[AL_MESSAGE_SIZE];
+  bool is_alone =
+      options->lock == ADMIN_MUTEX || options->lock == ADMIN_READERS || options->lock == ADMIN_WRITER;
+  options->files = operands;
+  if (verb->most == 0) return;
+  if (count < verb->least || count > verb->most)
+    cli_usage_error("\"%s\" takes %s, not %d operands", verb->name, verb->operands, count);
+  options->name = operands[0];
+  if (!al_name_check(options->name, strlen(options->name), why)) cli_usage_error("%s", why);
+  if (count == 2) options->number = read_number(verb, operands[1]);
+  if (verb->id == ADMIN_REVOKE && is_alone && count == 2)
+    cli_usage_error("\"revoke\" with -m, -r or -W takes NAME alone");
+  if (verb->id == ADMIN_REVOKE && !is_alone && count == 1)
+    cli_usage_error("\"revoke\" takes the number of a slot, or -m, -r or -W");
+}
+
+void admin_options_read(admin_options *options, int argc, char **argv) {
+  reading read = {.options = options};
+  *options = (admin_options){.number = -1, .timeout = -1, .api = "http://localhost:15672/api"};
+  int first = cli_arguments_read(&program, argc, argv, take, &read);
+  if (read.has_version) {
+    printf("amqp-lock-admin %s\n", al_version());
+    admin_finish(0);
+  }
+  if (first == argc && read.has_help) print_help();
+  if (first == argc) cli_usage_error("there is no verb");
+  options->verb = find_verb(argv[first]);
+  if (read.has_help) print_verb_help(options->verb);
+  check_options(&read, options->verb);
+  read_operands(options, argc - first - 1, argv + first + 1);
+}
