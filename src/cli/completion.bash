@@ -5,77 +5,115 @@
 # Completion for bash, of amqp-lock and amqp-lock-admin. The options and verbs are those that the command's own --help
 # shows, so that they are never others.
 
-# Prints a line for each option of a command: its long name, its letter, and the word for its argument.
-_amqp_lock_options() { # COMMAND
-  "$1" --help 2>/dev/null | sed -nE 's/^  (-(.),|   ) --([a-z-]+)( ([A-Z]+))?( .*)?$/\3|\2|\5/p'
-}
+# ---- what --help shows ----
 
-# Prints the verbs: in the --help of amqp-lock-admin a line for each, and before it the word "Verbs".
-_amqp_lock_verbs() { # COMMAND
-  "$1" --help 2>/dev/null | sed -nE '/^Verbs/,/^$/s/^  ([a-z]+)( .*)?$/\1/p'
-}
-
-# The arguments of an option, by the word that stands for them.
-_amqp_lock_argument() { # OPTION WORD CURRENT
-  case $1:$2 in
-    --on-lost:*) mapfile -t COMPREPLY < <(compgen -W 'term kill ignore' -- "$3") ;;
-    --on-revoke:*) mapfile -t COMPREPLY < <(compgen -W "ignore $(compgen -A signal SIG | sed s/^SIG//)" -- "$3") ;;
-    *:FILE)
-      compopt -o filenames 2>/dev/null
-      mapfile -t COMPREPLY < <(compgen -f -- "$3")
-      ;;
-  esac
-}
-
-# What amqp-lock runs: completed as if it stood alone, where bash-completion can do that.
-_amqp_lock_command() { # INDEX CURRENT
-  local offset
-  for offset in _comp_command_offset _command_offset; do
-    declare -F "$offset" >/dev/null && { "$offset" "$1"; return; }
-  done
-  if [ "$1" = "$COMP_CWORD" ]; then mapfile -t COMPREPLY < <(compgen -c -- "$2"); else
-    compopt -o filenames 2>/dev/null
-    mapfile -t COMPREPLY < <(compgen -f -- "$2")
-  fi
-}
-
-_amqp_lock() { # COMMAND
-  local current=${COMP_WORDS[COMP_CWORD]} wanted='' options='' operands=() long letter word i
-  local -A name=() argument=()
-  COMPREPLY=()
+# Reads the options of a command into the caller's arrays: `name` has the long form of each form, `argument` the word
+# for its argument or "". `options` gets the long forms.
+_amqp_lock_read_options() { # COMMAND [VERB]
+  local long letter word
+  options=
   while IFS='|' read -r long letter word; do
     options+=" --$long"
     name["--$long"]=--$long argument["--$long"]=$word
     [ -z "$letter" ] || name["-$letter"]=--$long argument["-$letter"]=$word
-  done < <(_amqp_lock_options "$1")
+  done < <("$@" --help 2>/dev/null | sed -nE 's/^  (-(.),|   ) --([a-z-]+)( ([A-Z]+))?( .*)?$/\3|\2|\5/p')
+}
 
-  # The words before this one. `wanted` is an option that still needs its argument; bash makes "=" a word of its own.
-  for ((i = 1; i < COMP_CWORD; i++)); do
+# Prints the verbs of amqp-lock-admin.
+_amqp_lock_verbs() { # COMMAND
+  "$1" --help 2>/dev/null | sed -nE '/^Verbs/,/^$/s/^  ([a-z-]+)( .*)?$/\1/p'
+}
+
+# ---- the words before the one that is completed ----
+
+# `operand` gets the index of the first word that is no option, or "". `wanted` gets an option that still needs its
+# argument. bash makes "=" a word of its own.
+_amqp_lock_read_words() { # INDEX: of the word with which to begin
+  local i word
+  operand='' wanted=''
+  for ((i = $1; i < COMP_CWORD; i++)); do
     word=${COMP_WORDS[i]}
     if [ -n "$wanted" ]; then
       [ "$word" = = ] || wanted=
-    elif [ "${#operands[@]}" = 0 ] && [ "$word" = -- ]; then
-      continue
+    elif [[ $word != -* ]]; then
+      operand=$i
+      return
     elif [ -n "${argument[$word]:-}" ]; then
       wanted=$word
-    elif [[ $word != -* ]]; then
-      operands+=("$i")
-      # After its NAME amqp-lock reads no options: a command begins there.
-      [[ $1 == *-admin || ${#operands[@]} -lt 2 ]] || break
     fi
-    [ "$word" != -c ] || [ "${#operands[@]}" = 0 ] || return 0
   done
-  [ "$current" != = ] || current=
+}
 
+# ---- what is offered ----
+
+_amqp_lock_offer() { mapfile -t COMPREPLY < <(compgen "$@"); } # ARGUMENTS OF compgen
+
+_amqp_lock_files() { # CURRENT
+  compopt -o filenames 2>/dev/null
+  _amqp_lock_offer -f -- "$1"
+}
+
+_amqp_lock_argument() { # OPTION WORD-FOR-ITS-ARGUMENT CURRENT
+  local current=$3
+  [ "$current" != = ] || current=
+  case $1:$2 in
+    --on-lost:*) _amqp_lock_offer -W 'term kill ignore' -- "$current" ;;
+    --on-revoke:*) _amqp_lock_offer -W "ignore $(compgen -A signal SIG | sed s/^SIG//)" -- "$current" ;;
+    *:FILE) _amqp_lock_files "$current" ;;
+  esac
+}
+
+# What amqp-lock runs. With bash-completion it is completed as if it stood alone.
+_amqp_lock_command() { # INDEX CURRENT
+  local offset
+  for offset in _comp_command_offset _command_offset; do
+    ! declare -F "$offset" >/dev/null || { "$offset" "$1"; return; }
+  done
+  if [ "$1" = "$COMP_CWORD" ]; then _amqp_lock_offer -c -- "$2"; else _amqp_lock_files "$2"; fi
+}
+
+# Behind NAME stands a command, unless there is -c or --hold.
+_amqp_lock() { # COMMAND
+  local current=${COMP_WORDS[COMP_CWORD]} options operand wanted
+  local -A name=() argument=()
+  COMPREPLY=()
+  _amqp_lock_read_options "$1"
+  _amqp_lock_read_words 1
   if [ -n "$wanted" ]; then
     _amqp_lock_argument "${name[$wanted]}" "${argument[$wanted]}" "$current"
-  elif [[ $1 == *-admin && ${#operands[@]} = 0 && $current != -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$(_amqp_lock_verbs "$1")" -- "$current")
-  elif [[ $1 != *-admin && ${#operands[@]} -gt 0 ]]; then
-    [[ " ${COMP_WORDS[*]:1:operands[0]} " == *" --hold "* ]] || _amqp_lock_command $((operands[0] + 1)) "$current"
-  elif [[ $current == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$current")
+  elif [ -z "$operand" ]; then
+    [[ $current != -* ]] || _amqp_lock_offer -W "$options" -- "$current"
+  elif [[ " ${COMP_WORDS[*]:1:operand} " != *" --hold "* && ${COMP_WORDS[operand + 1]} != -c ]]; then
+    _amqp_lock_command $((operand + 1)) "$current"
   fi
 }
 
-complete -F _amqp_lock amqp-lock amqp-lock-admin
+# The first operand is a verb, which has options of its own. ls and holders read files.
+_amqp_lock_admin() { # COMMAND
+  local current=${COMP_WORDS[COMP_CWORD]} options operand wanted verb
+  local -A name=() argument=()
+  COMPREPLY=()
+  _amqp_lock_read_options "$1"
+  _amqp_lock_read_words 1
+  verb=${operand:+${COMP_WORDS[operand]}}
+  if [ -n "$verb" ]; then
+    name=() argument=()
+    _amqp_lock_read_options "$1" "$verb"
+    # Options stand between operands here, so only the last word can want something.
+    wanted=${COMP_WORDS[COMP_CWORD - 1]}
+    [ "$wanted" != = ] || wanted=${COMP_WORDS[COMP_CWORD - 2]}
+    [ -n "${argument[$wanted]:-}" ] || wanted=
+  fi
+  if [ -n "$wanted" ]; then
+    _amqp_lock_argument "${name[$wanted]}" "${argument[$wanted]}" "$current"
+  elif [[ $current == -* ]]; then
+    _amqp_lock_offer -W "$options" -- "$current"
+  elif [ -z "$verb" ]; then
+    _amqp_lock_offer -W "$(_amqp_lock_verbs "$1")" -- "$current"
+  elif [ "$verb" = ls ] || [ "$verb" = holders ]; then
+    _amqp_lock_files "$current"
+  fi
+}
+
+complete -F _amqp_lock amqp-lock
+complete -F _amqp_lock_admin amqp-lock-admin
