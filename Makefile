@@ -52,13 +52,13 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb)
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
 INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
-LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))
+LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
 # The order of these goals matters: run them one after the other, as given.
@@ -115,7 +115,8 @@ $(LOOKED):
 
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages deb
+DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory \
+	prove-cluster prove-breakages deb
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))

@@ -34,6 +34,7 @@ end
 local function refresh(self)
   local env = read_env(self.directory)
   self.url, self.port = env.AMQP_URL, tonumber(env.BROKER_PORT)
+  self.api = ("http://guest:guest@127.0.0.1:%s/api"):format(env.BROKER_MANAGEMENT_PORT or "")
   return self
 end
 
@@ -46,11 +47,13 @@ local function keep(self)
   ]], "sh", tostring(process.id()), SCRIPT, self.directory)
 end
 
---- Starts a node of its own. `config`: more lines for rabbitmq.conf.
-function broker.start(config)
+--- Starts a node of its own. `config`: more lines for rabbitmq.conf. `plugins`: names with commas between. The management
+-- plugin's API is at node.api.
+function broker.start(config, plugins)
   local self = setmetatable({ directory = process.directory() }, node)
   keep(self)
-  process.shell("env", "BROKER_CONFIG=" .. (config or ""), SCRIPT, "start", self.directory)
+  process.shell("env", "BROKER_CONFIG=" .. (config or ""), "BROKER_PLUGINS=" .. (plugins or ""), SCRIPT, "start",
+    self.directory)
   return refresh(self)
 end
 

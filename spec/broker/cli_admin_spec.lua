@@ -1,0 +1,310 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock-admin: its verbs, their exit statuses, and that other clients see what they do.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+local function start(...) return command.start({ program = ADMIN }, ...) end
+
+-- Runs it with options of command.start; it must end with this status. Returns its output.
+local function ends_with(how, status, ...)
+  how.program = ADMIN
+  local kind, number, output = command.run(how, ...)
+  assert.same({ "exit", status }, { kind, number }, output)
+  return output
+end
+
+local function ends(status, ...) return ends_with({}, status, ...) end
+
+-- A name whose semaphore, token semaphore and fences are deleted at the end of the test.
+local function fresh()
+  local name = stage.name()
+  stage.undo(function()
+    local conn = assert(amqplocks.connect())
+    conn:admin(name):destroy { fence = true }
+    conn:token_semaphore(name):destroy()
+    conn:mutex(name):forget_fence()
+    conn:rwlock(name):forget_fence()
+    conn:close()
+  end)
+  return name
+end
+
+local function slots_of(name) return stage.connect():admin(name):slots() end
+
+describe("amqp-lock-admin", function()
+  describe("administers a semaphore:", function()
+    it("creates, adds, removes, resizes, destroys it, and tells how many slots there are then", function()
+      local name = fresh()
+      assert.equal(name .. ": 2 slots\n", ends(0, "create", name, "2"))
+      assert.equal(2, slots_of(name))
+      assert.equal(name .. ": 5 slots\n", ends(0, "add", name, "3"))
+      assert.equal(5, slots_of(name))
+      assert.equal(name .. ": 4 slots\n", ends(0, "remove", name, "1"))
+      assert.equal(4, slots_of(name))
+      assert.equal(name .. ": 1 slot\n", ends(0, "resize", name, "1"))
+      assert.equal(1, slots_of(name))
+      assert.equal("1\n", ends(0, "slots", name))
+      assert.equal("", ends(0, "destroy", name))
+      assert.equal(0, slots_of(name))
+    end)
+
+    it("creates it by resize, and deletes it so", function()
+      local name = fresh()
+      ends(0, "resize", name, "3")
+      assert.equal(3, slots_of(name))
+      ends(0, "resize", name, "0")
+      assert.equal(0, slots_of(name))
+    end)
+
+    it("shows which slots are held, for people and as JSON", function()
+      local name = fresh()
+      ends(0, "create", name, "3")
+      assert.equal(name .. ": 3 slots, 0 held\n", ends(0, "status", name))
+      local sem = stage.connect():semaphore(name)
+      stage.take(sem)
+      stage.take(sem)
+      assert.equal(name .. ": 3 slots, 2 held: 1, 2\n", ends(0, "status", name))
+      assert.equal(('{"name":"%s","slots":3,"held":[1,2],"missing":[]}\n'):format(name), ends(0, "status", "--json", name))
+      assert.equal(('{"name":"%s","slots":3}\n'):format(name), ends(0, "slots", "--json-output", name))
+      stage.remove(name, 2)
+      assert.equal(name .. ": 1 slot, 2 held: 1, 2; missing: 2\n", ends(0, "status", name))
+      assert.equal(name .. ": 3 slots\n", ends(0, "repair", name) and ends(0, "resize", name, "3"))
+    end)
+
+    it("creates quorum queues with --quorum", function()
+      local name = fresh()
+      ends(0, "create", "--quorum", name, "1")
+      local channel = stage.client():channel()
+      local _, reason = channel:call { method = "queue.declare", queue = stage.slot(name, 1), durable = true,
+        arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } }
+      assert.equal(406, reason.code)
+    end)
+
+    it("asks the holders of removed slots, and waits for them", function()
+      local name = fresh()
+      ends(0, "create", name, "1")
+      local lock = stage.take(stage.connect():semaphore(name))
+      local one = start("resize", "--revoke", "--wait", "60", name, "0")
+      until_true(function() return lock:revoked() end, 30)
+      assert.is_nil(one:status())
+      assert(lock:release())
+      assert.same({ "exit", 0 }, { one:wait() })
+    end)
+
+    it("tells that holders have not released in time", function()
+      local name = fresh()
+      ends(0, "create", name, "1")
+      local lock = stage.take(stage.connect():semaphore(name))
+      assert.matches("^amqp%-lock%-admin: timeout: ", ends(75, "remove", "--wait", "0.2", name, "1"))
+      assert.is_true(lock:held())
+      assert.equal(0, slots_of(name))
+    end)
+  end)
+
+  it("administers a token semaphore with -P", function()
+    local name = fresh()
+    local permits = stage.connect():token_semaphore(name)
+    assert.equal(name .. ": 2 permits\n", ends(0, "create", "-P", name, "2"))
+    assert.equal(name .. ": 4 permits\n", ends(0, "add", "--permits", name, "2"))
+    local lock = stage.take(permits)
+    assert.equal(name .. ": 4 permits, 1 held, 3 free\n", ends(0, "status", "-P", name))
+    assert.equal(('{"name":"%s","permits":4,"free":3,"held":1}\n'):format(name), ends(0, "status", "-P", "--json", name))
+    assert.matches("busy: ", ends(75, "resize", "-P", name, "0"))
+    assert.equal(name .. ": 1 permit\n", ends(0, "remove", "-P", name, "3"))
+    assert.same({ 1, 0, 1 }, { permits:slots() })
+    assert(lock:release())
+    ends(0, "destroy", "--wait", "20", "-P", name)
+    assert.same({ 0, 0, 0 }, { permits:slots() })
+  end)
+
+  describe("asks a holder to release:", function()
+    local function is_asked(lock) until_true(function() return lock:revoked() end, 30) end
+
+    it("of a slot", function()
+      local name = fresh()
+      ends(0, "create", name, "1")
+      assert.matches("not_held: ", ends(70, "revoke", name, "1"))
+      local lock = stage.take(stage.connect():semaphore(name))
+      ends(0, "revoke", name, "1")
+      is_asked(lock)
+      assert.matches("timeout: ", ends(75, "revoke", "--wait", "0.2", name, "1"))
+    end)
+
+    for option, kind in pairs { ["-m"] = "mutex", ["-r"] = "read", ["-W"] = "write" } do
+      it("of a lock, with " .. option .. ", and waits for it", function()
+        local name = gate.name()
+        local lock = gate.take(kind, name)
+        local one = start("revoke", option, "--wait", "60", name)
+        is_asked(lock)
+        assert(lock:release())
+        assert.same({ "exit", 0 }, { one:wait() }, one:output())
+      end)
+    end
+  end)
+
+  it("forgets the fence of a semaphore, a mutex and a readers-writer lock", function()
+    local name = fresh()
+    ends(0, "create", name, "1")
+    local conn = stage.connect()
+    local locks = { [""] = conn:semaphore(name, { fenced = true }), ["-m"] = conn:mutex(name, { fenced = true }) }
+    for option, kind in pairs { [""] = "-fence", ["-m"] = "-mutexfence" } do
+      assert(assert(locks[option]:acquire { timeout = 20 }):release())
+      assert.is_true(client.shared():exists(name .. kind))
+      if option == "" then ends(0, "forget-fence", name) else ends(0, "forget-fence", option, name) end
+      assert.is_false(client.shared():exists(name .. kind))
+    end
+    assert(assert(conn:rwlock(name, { fenced = true }):write { timeout = 20 }):release())
+    ends(0, "forget-fence", "-W", name)
+    assert.is_false(client.shared():exists(name .. "-rwfence"))
+  end)
+
+  it("destroys the fence of a semaphore with --fence, and keeps it without", function()
+    local name = fresh()
+    local sem = stage.connect():semaphore(name, { fenced = true })
+    ends(0, "create", name, "1")
+    assert(assert(sem:acquire { timeout = 20 }):release())
+    ends(0, "destroy", name)
+    assert.is_true(client.shared():exists(name .. "-fence"))
+    ends(0, "create", name, "1")
+    assert.equal(name .. ": 1 slot\n", ends(0, "repair", "--fence", name))
+    ends(0, "destroy", "--fence", name)
+    assert.is_false(client.shared():exists(name .. "-fence"))
+  end)
+
+  it("watches: prints the status when it changes, until a signal", function()
+    local name = fresh()
+    local one = start("watch", name)
+    one:await(name .. ": 0 slots, 0 held\n")
+    ends(0, "create", name, "2")
+    one:await(name .. ": 2 slots, 0 held\n")
+    local lock = stage.take(stage.connect():semaphore(name))
+    one:await(name .. ": 2 slots, 1 held: 1\n")
+    assert(lock:release())
+    one:await("1 held: 1\n" .. name .. ": 2 slots, 0 held\n")
+    assert.equal(4, select(2, one:output():gsub("\n", "")))
+    one:signal "INT"
+    assert.same({ "signal", 2 }, { one:wait() })
+  end)
+
+  describe("ends with the status of what went wrong:", function()
+    it("exists, not_found, timeout", function()
+      local name = fresh()
+      for _, verb in ipairs { "slots", "status", "repair", "destroy" } do
+        assert.matches("^amqp%-lock%-admin: not_found: ", ends(66, verb, name))
+        if verb ~= "repair" then assert.matches("not_found: ", ends(66, verb, "-P", name)) end
+      end
+      ends(66, "add", name, "1")
+      ends(0, "create", name, "1")
+      assert.matches("^amqp%-lock%-admin: exists: ", ends(78, "create", name, "1"))
+      stage.take(stage.connect():mutex(name)) -- another lock of that name
+      local other = client.shared():channel()
+      assert(other:call { method = "queue.declare", queue = name .. "-admin", exclusive = true, auto_delete = true })
+      assert.matches("^amqp%-lock%-admin: timeout: ", ends(75, "resize", "-w", "0.3", name, "2"))
+      assert(other:call { method = "queue.delete", queue = name .. "-admin" })
+      other:close()
+    end)
+
+    it("unreachable, auth, vhost, url", function()
+      local far = { env = { AMQP_URL = "amqp://guest:secret@127.0.0.1:1" } }
+      local output = ends_with(far, 69, "slots", "x")
+      assert.matches("^amqp%-lock%-admin: unreachable: ", output)
+      assert.is_nil(output:find("secret", 1, true))
+      local url = os.getenv "AMQP_URL"
+      assert.matches("auth: ", ends(77, "slots", "--url", (url:gsub("//.-@", "//nobody:nothing@")), "x"))
+      assert.matches("vhost: ", ends(77, "slots", "--url", url .. "/nowhere", "x"))
+      assert.matches("url: ", ends(64, "slots", "--url", "http://x", "x"))
+    end)
+
+    it("usage", function()
+      for _, case in ipairs {
+        { "there is no verb" }, { 'no verb "lock"', "lock", "x" }, { '"revoke" asks a holder', "break", "x" },
+        { "takes NAME N, not 1", "resize", "x" }, { "takes NAME, not 2", "status", "x", "1" },
+        { "N is a whole number from 1 to 65535, not \"0\"", "create", "x", "0" },
+        { "not \"%-1\"", "create", "--", "x", "-1" }, { "not \"1x\"", "add", "x", "1x" }, { "not \"65536\"", "add", "x", "65536" },
+        { "takes the number of a slot", "revoke", "x" }, { "takes NAME alone", "revoke", "-m", "x", "1" },
+        { "different locks", "revoke", "-m", "-r", "x" }, { "%-m %(%-%-mutex%) is not for \"create\"", "create", "-m", "x", "1" },
+        { "is not for \"ls\"", "ls", "--url", "amqp://x", "-" }, { "holders of permits cannot be asked", "resize", "-P", "--revoke", "x", "1" },
+        { "is for permits", "add", "--wait", "1", "x", "1" }, { "is empty", "slots", "" }, { "control character", "slots", "a\27b" },
+        { "seconds", "slots", "-w", "soon", "x" }, { "unknown", "slots", "--no-such", "x" },
+      } do
+        local output = ends(64, select(2, (table.unpack or unpack)(case)))
+        assert.matches(case[1], output)
+        assert.is_nil(output:find("\27", 1, true))
+      end
+    end)
+  end)
+
+  it("tells what each verb takes with --help, and its version", function()
+    local all = ends(0, "--help")
+    for verb in ("create add remove resize destroy repair slots status revoke forget-fence watch ls holders"):gmatch "%S+" do
+      assert.matches("\n  " .. verb:gsub("%-", "%%-") .. " ", all)
+      local text = ends(0, verb, "--help")
+      assert.matches("^usage: amqp%-lock%-admin " .. verb:gsub("%-", "%%-") .. " ", text)
+      assert.equal(verb == "revoke", text:find("--mutex", 1, true) ~= nil and verb ~= "forget-fence")
+    end
+    assert.equal("amqp-lock-admin " .. amqplocks._VERSION:match "[%d.]+" .. "\n", ends(0, "--version"))
+  end)
+
+  for signal, number in pairs { INT = 2, TERM = 15, HUP = 1 } do
+    it("gives up at " .. signal .. ", and leaves nothing", function()
+      local name = fresh()
+      ends(0, "create", name, "1")
+      local lock = stage.take(stage.connect():semaphore(name))
+      local one = start("revoke", "--wait", "600", name, "1")
+      until_true(function() return lock:revoked() end, 30)
+      one:signal(signal)
+      assert.same({ "signal", number }, { one:wait() })
+      ends(0, "resize", name, "2")
+    end)
+  end
+
+  it("gives permits back at a signal while it waits for more", function()
+    local name = fresh()
+    ends(0, "create", "-P", name, "3")
+    local permits = stage.connect():token_semaphore(name)
+    stage.take(permits)
+    local one = start("remove", "-P", "--wait", "600", name, "3")
+    until_true(function() return select(2, permits:slots()) == 0 end, 30)
+    one:signal "TERM"
+    assert.same({ "signal", 15 }, { one:wait() })
+    until_true(function() return select(2, permits:slots()) == 2 end, 30)
+    ends(0, "resize", "-P", name, "1")
+  end)
+
+  it("goes on without a terminal: a signal that was ignored stays so", function()
+    local name = fresh()
+    ends(0, "create", name, "1")
+    local lock = stage.take(stage.connect():semaphore(name))
+    local one = command.start({ program = ADMIN, ignore = { "HUP" } }, "revoke", "--wait", "600", name, "1")
+    until_true(function() return lock:revoked() end, 30)
+    one:signal "HUP"
+    assert(lock:release())
+    assert.same({ "exit", 0 }, { one:wait() })
+  end)
+end)
+
+if broker.suite then
+  describe("amqp-lock-admin, where a permission is missing,", function()
+    it("ends with 77", function()
+      local user = client.unique "user"
+      local url = broker.suite:add_user(user, "^$", "^$", "^$")
+      stage.undo(function() broker.suite:delete_user(user) end)
+      assert.matches("refused: ", ends(77, "create", "--url", url, stage.name(), "1"))
+    end)
+  end)
+end

@@ -1,0 +1,174 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock-admin ls and holders, from what real brokers list: who holds, who waits, and that the printed line closes the
+-- holder's connection.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local line = require "spec.support.line"
+local process = require "spec.support.process"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+local SECONDS = 120 -- rabbitmqctl takes half a second, or half a minute on a busy machine
+
+-- A directory with the command, and a rabbitmqctl for a node.
+local function tools(node)
+  local place = command.place()
+  local here = process.shell("pwd"):match "^[^\n]+"
+  local file = assert(io.open(place .. "/rabbitmqctl", "w"))
+  file:write(("#!/bin/sh\ncd '%s' && exec spec/support/broker ctl '%s' \"$@\"\n"):format(here, node.directory))
+  file:close()
+  process.shell("chmod", "+x", place .. "/rabbitmqctl")
+  process.shell("sh", "-c", 'ln -sf "$(realpath "$1")" "$2"', "sh", command.DIRECTORY .. "/amqp-lock-admin", place)
+  return place
+end
+
+-- Runs a line of a shell, which finds these tools; returns its output.
+local function shell(place, text)
+  return process.shell("env", "PATH=" .. place .. ":" .. os.getenv "PATH", "bash", "-c", "set -e -o pipefail\n" .. text)
+end
+
+-- The line that `amqp-lock-admin VERB` prints when it has no input, with more options for the filter.
+local function printed(place, verb, options)
+  local text = process.shell("sh", "-c", '"$1"/amqp-lock-admin "$2" 2>&1; test $? = 64', "sh", place, verb)
+  local pipeline = text:match "\n%s+({ rabbitmqctl.-%-)\n"
+  return (pipeline:gsub("amqp%-lock%-admin %l+", "%0 " .. (options or "")))
+end
+
+-- The process waits for a lock of this kind.
+local function waiter(name, kind, label)
+  local one = line.process(name, ("{ name = '%s' }"):format(label))
+  one:run("of = require 'spec.support.kinds'.all[...].over", kind)
+  one:begin("lock = assert(of(conn, ...):acquire{ timeout = 600, poll = 600 }) return true", name)
+  return one
+end
+
+-- Runs `list` until its output has all the texts, and none of `not_there`; returns the output.
+local function until_listed(list, there, not_there)
+  local output
+  until_true(function()
+    output = list()
+    for _, text in ipairs(there) do
+      if not output:find(text, 1, true) then return nil, text .. " is not in\n" .. output end
+    end
+    return true
+  end, SECONDS)
+  for _, text in ipairs(not_there or {}) do assert.is_nil(output:find(text, 1, true), output) end
+  return output
+end
+
+-- What a line of JSON has for this, in the order in which it is printed.
+local function item(name, kind, state, what, holder)
+  return ('"name":"%s","kind":"%s","state":"%s",%s"what":"%s","holder":"%s","since":'):format(name, kind, state,
+    what:match "^slot" and ('"slot":%s,'):format(what:match "%d+") or "", what, holder)
+end
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+describe("amqp-lock-admin ls, by the line that it prints,", function()
+  operated_it("shows who holds and who waits, of every kind", function()
+    local name, place = stage.mutex(), tools(broker.suite)
+    scene.name(name, true)
+    stage.undo(function() stage.delete(gate.bell("read", name)) end)
+    stage.hang(name, 2)
+    stage.add(name, 1, 2)
+    local conn = stage.connect(nil, { name = "the holder" })
+    stage.take(conn:semaphore(name))
+    stage.take(conn:semaphore(name))
+    local mutex = stage.take(conn:mutex(name))
+    gate.take("read", name, nil, conn)
+    assert(conn:token_semaphore(name):resize(1))
+    local permit = stage.take(conn:token_semaphore(name))
+    local expected = {
+      item(name, "slot", "holds", "slot 1", "the holder"), item(name, "slot", "holds", "slot 2", "the holder"),
+      item(name, "slot", "waits", "waits", "waits for a slot"),
+      item(name, "mutex", "holds", "mutex", "the holder"), item(name, "mutex", "waits", "waits", "waits for it"),
+      item(name, "read", "holds", "reader", "the holder"),
+      item(name, "write", "holds", "writer, waits for readers", "waits to write"),
+      item(name, "rwlock", "waits", "waits", "waits to read"),
+      item(name, "permit", "holds", "permit", "the holder"),
+      item(name, "permit", "waits", "waits for a permit", "waits for a permit"),
+      ('"name":"%s","kind":"semaphore","total":2,"free":0'):format(name),
+      ('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name),
+    }
+    waiter(name, "slot", "waits for a slot")
+    waiter(name, "mutex", "waits for it")
+    waiter(name, "permit", "waits for a permit")
+    waiter(name, "write", "waits to write")
+    gate.until_held("write", name)
+    waiter(name, "read", "waits to read")
+    local list = printed(place, "ls", "--json-output --lock " .. name)
+    local output = until_listed(function() return shell(place, list) end, expected)
+    assert.equal(#expected, select(2, output:gsub("\n", "\n")), output)
+    assert.is_truthy(output:find(('"ticket":"%s","connection":"<'):format(mutex.ticket), 1, true))
+    assert.is_truthy(output:find(('"ticket":"%s","connection":"<'):format(permit.ticket), 1, true))
+    for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 600) end
+    local shown = shell(place, printed(place, "ls"))
+    assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", shown)
+    assert.matches("\n" .. name:gsub("%p", "%%%0") .. " +mutex +the holder +%d+%-%d+%-%d+T%d+:%d+:%d+Z +" .. mutex.ticket,
+      shown)
+  end)
+end)
+
+describe("amqp-lock-admin holders, by the line that it prints,", function()
+  operated_it("prints the command that closes the connection of a holder, and the next one has the lock", function()
+    local name, place = gate.name(), tools(broker.suite)
+    local conn = stage.connect(nil, { name = "it's hung" })
+    local lock = gate.take("mutex", name, nil, conn)
+    local next_one = waiter(name, "mutex", "next")
+    local list = printed(place, "holders", "--lock " .. name)
+    local output = until_listed(function() return shell(place, list) end, { lock.ticket })
+    assert.is_truthy(output:find(("# %s, mutex: held by it's hung, since "):format(name), 1, true), output)
+    assert.equal(1, select(2, output:gsub("rabbitmqctl", "")))
+    shell(place, output)
+    assert.is_true(next_one:finish(SECONDS))
+    until_true(function() return not lock:held() end, SECONDS)
+    stage.fails("lost", lock:held())
+  end)
+end)
+
+local PLUGIN = pcall(process.shell, "sh", "-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/rabbitmq_management-[0-9]*")
+local managed_it = PLUGIN and broker.suite and it or pending
+
+describe("amqp-lock-admin, from the management API,", function()
+  managed_it("shows who holds and who waits, and prints what closes a holder's connection", function()
+    local node = broker.start("collect_statistics_interval = 500", "rabbitmq_management")
+    stage.undo(function() node:remove() end)
+    local place, name = tools(node), client.unique "lock"
+    local conn = stage.connect(node.url, { name = 'hold"er ☃' })
+    local lock = stage.take(conn:mutex(name))
+    assert(conn:token_semaphore(name):resize(3))
+    local permit = stage.take(conn:token_semaphore(name))
+    local other = stage.process(name, "{ name = 'waits for it' }", node.url)
+    other:begin("lock = assert(conn:mutex(...):acquire{ timeout = 600 }) return true", name)
+    local lists = ("curl -sf %s/queues/%%2F %s/consumers/%%2F %s/channels | amqp-lock-admin "):format(node.api, node.api,
+      node.api)
+    local output = until_listed(function() return shell(place, lists .. "ls --json --json-output -") end, {
+      item(name, "mutex", "holds", "mutex", 'hold\\"er ☃'), item(name, "mutex", "waits", "waits", "waits for it"),
+      item(name, "permit", "holds", "permit", 'hold\\"er ☃'),
+      ('"name":"%s","kind":"token_semaphore","total":3,"free":2'):format(name),
+      ('"ticket":"%s","connection":"127.0.0.1:'):format(lock.ticket),
+      ('"ticket":"%s","connection":"127.0.0.1:'):format(permit.ticket),
+    })
+    assert.matches('"vhost":"/"', output)
+    local close = shell(place, lists .. ("holders --api '%s' --lock '%s' --json - | grep -A 1 ' mutex:'"):format(node.api,
+      name))
+    assert.matches("^# [^\n]+\ncurl [^\n]+\n$", close)
+    shell(place, close)
+    assert.is_true(other:finish(SECONDS))
+    until_true(function() return not lock:held() end, SECONDS)
+    stage.fails("lost", lock:held())
+    other:kill()
+    conn:close()
+  end)
+end)
