@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- What amqplocks.h has for programs that do something else as well: waiting for a descriptor, a guard in a child, notes.
+-- What amqplocks.h has for programs that do something else as well: waiting for a descriptor, a guard in a child,
+-- notes.
 local broker = require "spec.support.broker"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"

@@ -332,7 +332,9 @@ describe("a queue's name is read as", function ()
         add("bolt", names.bolt(names.holder(name, slot)), slot)
       end
       for _, part in ipairs{ "scratch", "reader" } do add(part, names[part](name, hex)) end
-      for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do add(part, names[part](name)) end
+      for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do
+        add(part, names[part](name))
+      end
       for _, part in ipairs{ "admin", "token_admin", "mutex", "door" } do
         add(part, names[part](name))
         add("bolt", names.bolt(names[part](name)))
