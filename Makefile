@@ -9,6 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
 INCLUDEDIR ?= $(PREFIX)/include
+COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 CFLAGS ?= -O2 -g
 CPPFLAGS ?=
 LDFLAGS ?=
@@ -53,10 +54,10 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
-	$(if $(filter prove-breakages,$(GOALS)),breakages)
+	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb)
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-%
+INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -90,10 +91,11 @@ help: ## this list
 #:   CC CPPFLAGS CFLAGS LDFLAGS AR LD OBJCOPY PKG_CONFIG INSTALL
 #:   DESTDIR           prefix of every installed path (none)
 #:   PREFIX            /usr/local
-#:   BINDIR            amqp-lock ($PREFIX/bin)
-#:   MANDIR            its manual page ($PREFIX/share/man)
+#:   BINDIR            amqp-lock, amqp-lock-admin ($PREFIX/bin)
 #:   LIBDIR            C libraries, and pkgconfig/ ($PREFIX/lib)
 #:   INCLUDEDIR        amqplocks.h ($PREFIX/include)
+#:   MANDIR            manual pages ($PREFIX/share/man)
+#:   COMPLETIONDIR     completions for bash ($PREFIX/share/bash-completion/completions)
 #:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
 #:   LUA_CDIR          the C module ($LIBDIR/lua/5.4); $LUA_LDIR and $LUA_CDIR get amqplocks/ each
 #: Building and installing need no network and install no packages. `deps` and the targets above that run or check
@@ -113,7 +115,8 @@ $(LOOKED):
 
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-fenced prove-breakages
+DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory \
+	prove-cluster prove-fenced prove-breakages deb
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -168,8 +171,9 @@ uninstall: ## remove the files that install, install-lib, install-lib-lua and in
 	@echo "removing the installed files from $(DESTDIR)$(PREFIX)"
 	$(Q)$(PLACE) away $(LUA_FILES:lua/%="$(LUA_LDIR)/%") "$(LUA_CDIR)/amqplocks/core.so" \
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
-	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" \
+	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" "$(MANDIR)/man3/amqplocks.3" \
 	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc" \
+	  "$(COMPLETIONDIR)/amqp-lock" "$(COMPLETIONDIR)/amqp-lock-admin" \
 	  "$(BINDIR)/amqp-lock" "$(BINDIR)/amqp-lock-admin" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
 
 # ---- the library ----
@@ -250,6 +254,7 @@ install-lib: lib ## install the C library
 	$(Q)$(PLACE) file 755 $(LIB)/$(SHARED) "$(LIBDIR)/$(SHARED)"
 	$(Q)$(PLACE) link $(SHARED) "$(LIBDIR)/$(SONAME)"
 	$(Q)$(PLACE) link $(SONAME) "$(LIBDIR)/libamqplocks.so"
+	$(Q)$(PLACE) file 644 docs/man/amqplocks.3 "$(MANDIR)/man3/amqplocks.3"
 	$(Q)$(call PC,$(LIBDIR),$(INCLUDEDIR)) src/amqplocks.pc.in | $(PLACE) text 644 "$(LIBDIR)/pkgconfig/amqplocks.pc"
 
 install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
@@ -261,25 +266,30 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 # ---- the command ----
 #
 # amqp-lock and amqp-lock-admin, with the objects of the C library in them. They need rabbitmq-c and OpenSSL, and no Lua;
-# amqp-lock-admin needs jansson as well. STATIC=1 links all of it statically.
+# amqp-lock-admin needs jansson as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so, for
+# packages that have the library in another one.
 
 STATIC ?=
-CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)
+DYNAMIC ?=
+CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)
 CLI_COMMON := arguments broker exits report
 CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
 CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
 CLI_ADMIN := descriptors $(patsubst src/cli/%.c,%,$(wildcard src/cli/admin*.c))
+CLI_LIBRARY = $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_OBJECTS))
+CLI_PACKAGES = $(1) $(if $(DYNAMIC),,$(PACKAGES))
 CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
-	$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(1) $(PACKAGES))
+	$(if $(DYNAMIC),-L$(LIB) -lamqplocks) \
+	$(if $(strip $(CLI_PACKAGES)),$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(CLI_PACKAGES)))
 
 cli: $(CLI)/amqp-lock $(CLI)/amqp-lock-admin ## the commands amqp-lock and amqp-lock-admin, in build/cli; STATIC=1
 
-$(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(C_OBJECTS)
+$(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(call CLI_LINK,)
 
-$(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(C_OBJECTS)
+$(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
 	$(Q)$(call CLI_LINK,jansson)
@@ -288,11 +298,13 @@ $(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(C_OBJEC
 
 MAN_PAGES := $(wildcard docs/man/*.1)
 
-install-cli: cli ## install the commands and their manual pages
+install-cli: cli ## install the commands, their manual pages and their completion for bash
 	@echo "installing to $(DESTDIR)$(BINDIR) and $(DESTDIR)$(MANDIR)"
 	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock "$(BINDIR)/amqp-lock"
 	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock-admin "$(BINDIR)/amqp-lock-admin"
 	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
+	$(Q)for command in amqp-lock amqp-lock-admin; do \
+	  $(PLACE) file 644 src/cli/completion.bash "$(COMPLETIONDIR)/$$command" || exit; done
 
 # ---- running ----
 
@@ -517,6 +529,26 @@ check-rockspec:
 	@echo "checking $(ROCKSPEC)"
 	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
 	  { echo "$(ROCKSPEC) does not list the files that exist: run make rockspec" >&2; exit 1; }
+
+# ---- packages and releases ----
+
+.PHONY: deb check-deb symbols release
+
+SYMBOLS := debian/libamqplocks$(basename $(VERSION)).symbols
+
+symbols: lib ## update the list of functions in debian/
+	@echo "writing $(SYMBOLS)"
+	$(Q)now=$$(tools/release/symbols $(LIB)/libamqplocks.so $(VERSION) $(SYMBOLS)) && printf '%s\n' "$$now" >$(SYMBOLS)
+
+deb: prepare ## build the Debian packages of the last commit, in build/deb, and check them with lintian
+	@tools/release/deb --sources build/deb
+	@tools/release/deb build/deb
+
+check-deb: ## build, install, use and purge the packages in clean chroots; as root; [DEB_SUITES="bookworm trixie"]
+	@tools/release/check-deb $(or $(DEB_SUITES),bookworm trixie)
+
+release: ## tarball, rockspec and tag of the last commit: VERSION=0.2.0 RELEASE_URL=https://... [TARBALL_URL=]
+	@tools/release/release "$(if $(filter command%,$(origin VERSION)),$(VERSION))" "$(RELEASE_URL)" "$(TARBALL_URL)"
 
 clean: ## remove build/
 	rm -rf build

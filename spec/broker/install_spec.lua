@@ -63,9 +63,10 @@ describe("the module", function ()
 
   local function copy_tree(name_of_copy)
     local copy = place .. "/" .. name_of_copy
-    process.shell("mkdir", "-p", copy .. "/spec")
+    process.shell("mkdir", "-p", copy .. "/spec", copy .. "/docs")
     process.shell("cp", "-R", "Makefile", "amqp-locks-scm-1.rockspec", "LICENSE", "lua", "src", copy)
     process.shell("cp", "-R", "spec/support", copy .. "/spec")
+    process.shell("cp", "-R", "docs/man", copy .. "/docs")
   end
 
   setup(function ()
@@ -257,12 +258,13 @@ describe("the module", function ()
 
   local function list(path) return process.shell("sh", "-c", 'cd "$1" && find . | LC_ALL=C sort', "sh", path) end
 
-  local ALL = "install install-lib install-lib-lua"
+  local ALL = "install install-lib install-lib-lua install-cli"
 
   it("goes away by make uninstall, all of it, with the directories that were made for it", function ()
     local where = "PREFIX=/usr LIBDIR=/usr/lib/multi DESTDIR='../to go/away'"
     make("-j4 " .. ALL .. " " .. where)
     assert.matches("libamqplocks%.a", list(place .. "/to go"))
+    assert.matches("share/bash%-completion/completions/amqp%-lock%-admin\n", list(place .. "/to go"))
     make("uninstall " .. where)
     assert.is_false((pcall(list, place .. "/to go")))
     make("uninstall " .. where)  -- there is nothing to be removed, and that is no error

@@ -3,6 +3,7 @@
 
 -- The results of `make lib` and `make lib-lua`: their exported symbols, their header, and that they are found after
 -- installation.
+local header = require "spec.support.header"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
@@ -18,15 +19,6 @@ teardown(stage.check)
 
 local function read(path) return assert(process.contents(path)) end
 
--- The names of the functions that the header declares, in order.
-local function declared()
-  local names = {}
-  local text = read(HEADER):gsub("/%*.-%*/", ""):gsub("#[^\n]*", "")
-  for name in text:gmatch "([%w_]+)%s*%([^()]*%)%s*;" do table.insert(names, name) end
-  table.sort(names)
-  return names
-end
-
 -- What nm lists, as sorted names; without what a sanitizer adds.
 local function names(...)
   local found = {}
@@ -39,7 +31,7 @@ end
 
 describe("the C library", function()
   it("shows the functions that amqplocks.h declares, all of them and nothing else", function()
-    local functions = declared()
+    local functions = header.functions()
     assert.is_true(#functions > 50)
     assert.same(functions, names("-D", "--defined-only", program.LIB .. "/libamqplocks.so"))
     assert.same(functions, names("-g", "--defined-only", program.LIB .. "/libamqplocks.a"))
@@ -65,7 +57,7 @@ describe("the C library", function()
   end)
 
   it("has its version in its names", function()
-    local version = read(HEADER):match '#define AL_VERSION "(%d+%.%d+%.%d+)"'
+    local version = header.version()
     local dynamic = process.shell("readelf", "-d", program.LIB .. "/libamqplocks.so")
     assert.equal("libamqplocks.so." .. version:match "^%d+%.%d+", dynamic:match "soname: %[(.-)%]")
     assert.equal("libamqplocks.so." .. version,
@@ -123,7 +115,7 @@ describe("amqplocks.h", function()
         if not name:find "_drop$" then assert.matches("/%*.-%*/", paragraph, name) end
       end
     end
-    assert.equal(#declared(), functions)
+    assert.equal(#header.functions(), functions)
   end)
 end)
 
@@ -141,7 +133,7 @@ describe("the libraries, once they are installed", function()
   end)
 
   it("are there, all of them and nothing else", function()
-    local version = read(HEADER):match '#define AL_VERSION "(%d+%.%d+%.%d+)"'
+    local version = header.version()
     local found = {}
     for path in process.shell("sh", "-c", 'cd "$1" && find . ! -type d', "sh", root):gmatch "%./(%S+)" do
       table.insert(found, path)
@@ -149,7 +141,7 @@ describe("the libraries, once they are installed", function()
     local expected = { "opt/include/amqplocks.h", "opt/lib/libamqplocks-" .. program.LUA .. ".a",
       "opt/lib/libamqplocks.a", "opt/lib/libamqplocks.so", "opt/lib/libamqplocks.so." .. version:match "^%d+%.%d+",
       "opt/lib/libamqplocks.so." .. version, "opt/lib/pkgconfig/amqplocks-" .. program.LUA .. ".pc",
-      "opt/lib/pkgconfig/amqplocks.pc" }
+      "opt/lib/pkgconfig/amqplocks.pc", "opt/share/man/man3/amqplocks.3" }
     table.sort(found)
     table.sort(expected)
     assert.same(expected, found)
@@ -197,6 +189,19 @@ describe("the libraries, once they are installed", function()
     local status, output = program.run({ LD_LIBRARY_PATH = root .. "/opt/lib" }, uses)
     assert.same({ 0, "not_found\n" }, { status, output })
     assert.not_equal(0, (program.run({}, uses)))
+  end)
+end)
+
+describe("the program in amqplocks(3)", function()
+  it("holds its mutex", function()
+    local path = program.place() .. "/page.c"
+    local text = read "docs/man/amqplocks.3":match "\n%.Bd %-literal[^\n]*\n(.-)%.Ed\n"
+    local file = assert(io.open(path, "w"))
+    file:write(text)
+    file:close()
+    local status, output = program.run({ AMQP_URL = os.getenv "AMQP_URL", LD_LIBRARY_PATH = program.LIB },
+      program.build(path, "amqplocks"))
+    assert.same({ 0, "alone with the database\n" }, { status, output })
   end)
 end)
 

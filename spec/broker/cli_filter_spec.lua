@@ -1,0 +1,266 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock-admin ls and holders, with inputs of every sort: what is read of them, and that hostile ones do no harm. No
+-- broker is asked.
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+
+local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
+
+local QUEUES = "name\targuments\towner_pid\tconsumers\tmessages\tmessages_ready\n"
+local CONSUMERS = "queue_name\tchannel_pid\tconsumer_tag\targuments\n"
+local CHANNELS = "pid\tconnection\tmessages_unacknowledged\n"
+
+local count = 0
+
+local function file(text)
+  count = count + 1
+  local path = command.place() .. "/input" .. count
+  local out = assert(io.open(path, "wb"))
+  out:write(text)
+  out:close()
+  return path
+end
+
+-- Runs `amqp-lock-admin VERB ARGUMENTS` with this text as standard input; it must end with this status. Returns its output
+-- and what it tells.
+local function run(status, text, ...)
+  local path = file(text)
+  local ended, told = process.shell("sh", "-c", 'in=$1; shift; "$@" <"$in" >"$in.out" 2>"$in.err"; echo $?', "sh", path,
+    ADMIN, ...), process.contents(path .. ".err")
+  assert.equal(status .. "\n", ended, told)
+  return process.contents(path .. ".out"), told
+end
+
+-- A queue's line.
+local function queue(name, arguments, owner, messages, ready)
+  return ("%s\t[%s]\t%s\t1\t%s\t%s\n"):format(name, arguments or "", owner or "", messages or 0, ready or 0)
+end
+
+local function held(holder) return ('{"x-amqplocks-ticket","0123456789abcdef"},{"x-amqplocks-holder",%s},'
+  .. '{"x-amqplocks-acquired-at",1700000000}'):format(holder) end
+
+-- What ls shows of a text, without the heading.
+local function lines(text, ...) return (run(0, text, "ls", ...):gsub("^[^\n]*\n", "")) end
+
+-- The HOLDER that ls shows, as JSON has it.
+local function holder_of(term)
+  return run(0, QUEUES .. queue("db-mutex", held(term), "<a.1.2.0>"), "ls", "--json-output", "-"):match '"holder":"(.-)","since"'
+end
+
+after_each(command.clear)
+
+describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
+  for _, case in ipairs {
+    { "a text", '"press 4"', "press 4" }, { "escaped quotes", [["a\"b\\c"]], [[a\"b\\c]] }, { "UTF-8", '"ü"', "ü" },
+    { "characters by number", "[119,32,9731,128512]", "w ☃😀" }, { "a binary", '<<"bin">>', "bin" },
+    { "a binary in UTF-8", '<<"ü"/utf8>>', "ü" }, { "octal and hexadecimal escapes", [["\101\x{2603}\x41"]], "A☃A" },
+    { "a text with brackets and commas", '"{[,]}\\"},{"', [[{[,]}\"},{]] },
+    { "control characters", [["a\n\e[31m\tb\x{85}c\0"]], "a??[31m?b?c?" }, { "bytes that are no UTF-8", '"a\255\192\128b"', "a???b" },
+    { "a wrong character number", [["\x{d800}\x{110000}"]], nil },
+    { "a text with its type", 'longstr,"typed"', "typed" },
+    { "nothing", '""', nil }, { "an empty list", "[]", nil }, { "a list of numbers that are no characters", "[1,-2]", nil },
+    { "an atom", "undefined", nil }, { "a tuple", '{"a",{1,[2]}}', nil }, { "a number", "12", nil },
+  } do
+    it("reads a holder that is " .. case[1], function()
+      if case[3] then
+        assert.equal(case[3], holder_of(case[2]))
+      else
+        assert.matches('"kind":"mutex","state":"holds"',
+          run(0, QUEUES .. queue("db-mutex", held(case[2]), "<a.1.2.0>"), "ls", "--json-output", "-"))
+      end
+    end)
+  end
+
+  it("cuts a holder's name that is too long for a broker of this library", function()
+    local name = holder_of('"' .. ("☃"):rep(5000) .. '"')
+    assert.is_true(#name < 1100 and name:sub(1, 30) == ("☃"):rep(10))
+  end)
+
+  it("shows one line for each holder, and how many slots and permits are free", function()
+    local text = QUEUES .. queue("s-2-A") .. queue("s-10-A") .. queue("s-1-A") .. queue("s-2-B", held '"h"', "<a.1.2.0>")
+      .. queue("s-11-B", held '"old"', "<a.1.3.0>") .. queue("p.semaphore", "", "", 5, 2) .. queue("p.semaphore-count", "", "", 5, 5)
+      .. queue("other", "", "") .. queue("s-2-B-bolt") .. queue("s-bell") .. queue("s-admin", held '"adm"', "<a.1.4.0>")
+    assert.equal([[
+p  2 of 5 permits free - - - -
+s  2 of 3 slots free - - - -
+s  slot 2 h 2023-11-14T22:13:20Z 0123456789abcdef <a.1.2.0>
+s  slot 11 (removed) old 2023-11-14T22:13:20Z 0123456789abcdef <a.1.3.0>
+s  administrator adm 2023-11-14T22:13:20Z 0123456789abcdef <a.1.4.0>
+]], (lines(text, "-"):gsub("(%S)  +", "%1 "):gsub("\n(%S+) ", "\n%1  "):gsub("^(%S+) ", "%1  ")))
+    assert.equal("", lines(text, "--lock", "none", "-"))
+  end)
+
+  local BELL = QUEUES .. queue("db-mutex", held '"h"', "<a.1.2.0>") .. queue("db-mutexbell")
+  local function at_bell(channel, holder, priority)
+    return ('db-mutexbell\t%s\ttag\t[{"x-amqplocks-holder","%s"},{"x-amqplocks-waiting-since",1700000001}%s]\n'):format(channel,
+      holder, priority or "")
+  end
+
+  for _, case in ipairs {
+    { "waits, by its channel", at_bell("<c.1>", "w") .. CHANNELS .. "<c.1>\t<a.9>\t0\n", "waits" },
+    { "was woken, by its channel", at_bell("<c.1>", "w") .. CHANNELS .. "<c.1>\t<a.9>\t1\n", "waits, was woken" },
+    { "is the holder with its token", at_bell("<c.1>", "h") .. CHANNELS .. "<c.1>\t<a.1.2.0>\t1\n", nil },
+    { "waits, of the holder's connection", at_bell("<c.1>", "h") .. CHANNELS .. "<c.1>\t<a.1.2.0>\t0\n", "waits" },
+    { "waits, without channels", at_bell("<c.1>", "w"), "waits" },
+    { "has the holder's name, without channels", at_bell("<c.1>", "h"), "waits or holds" },
+    { "is the holder before all others", at_bell("<c.1>", "w", ',{"x-priority",2147483647}'), nil },
+    { "is of version 0.1.0", "db-mutexbell\t<c.1>\ttag\t[]\n", "waits" },
+  } do
+    it("shows a consumer at a bell that " .. case[1], function()
+      local what = run(0, BELL .. CONSUMERS .. case[2], "ls", "--json-output", "-"):match '\n.-"what":"(.-)"'
+      assert.equal(case[3], what)
+    end)
+  end
+
+  it("reads several files, tables one after another, CR LF, and lines for people before them", function()
+    local queues = "Timeout: 60.0 seconds ...\r\nListing queues for vhost / ...\r\n" .. (BELL:gsub("\n", "\r\n"))
+    local consumers = file(CONSUMERS .. at_bell("<c.1>", "w"))
+    local channels = file(CHANNELS .. "<c.1>\t<a.9>\t0")
+    local apart = run(0, queues, "ls", "-", consumers, channels)
+    assert.matches("\ndb +waits +w +2023%-11%-14T22:13:21Z +tag +<a.9>\n$", apart)
+    assert.equal(apart, run(0, BELL .. CONSUMERS .. at_bell("<c.1>", "w") .. CHANNELS .. "<c.1>\t<a.9>\t0", "ls", "-"))
+  end)
+
+  it("takes no row for the names of columns, and no name for one with other characters", function()
+    local text = QUEUES .. queue("name") .. queue("queue_name") .. queue("a\27[31m-mutex", held '"h"', "<a.1.2.0>")
+      .. queue("a\194\133b-mutex", held '"h"', "<a.1.2.0>") .. queue("a\255-mutex", held '"h"', "<a.1.2.0>")
+      .. queue(("x"):rep(300) .. "-mutex", held '"h"', "<a.1.2.0>") .. queue("db-mutex", held '"h"', "<a.1.2.0>")
+    assert.matches("^db  ", lines(text, "-"))
+    assert.equal(1, select(2, lines(text, "-"):gsub("\n", "")))
+  end)
+
+  it("counts the lines that it does not understand", function()
+    local output, told = run(0, QUEUES .. "a\tb-mutex\t[]\t\t1\t0\t0\n" .. queue("db-mutex", '{"x', "<a.1.2.0>") .. "short\n", "ls", "-")
+    assert.matches("\ndb +mutex +%- +%- +%- +<a.1.2.0>\n$", output)
+    assert.matches("3 lines were not understood, the first is line 2", told)
+  end)
+end)
+
+describe("amqp-lock-admin ls, of JSON,", function()
+  it("reads answers one after another, of pages and of one object, and cleans them", function()
+    local text = [[{"items":[{"name":"db-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"a\u001b\u0000b\u0085☃",
+      "x-amqplocks-acquired-at":1700000000,"x-amqplocks-ticket":"t"}},{"name":"x\u0000-mutex","vhost":"/","arguments":{}}]}
+      [{"consumer_tag":"t","queue":{"name":"db-mutex","vhost":"/"},"arguments":{},"channel_details":{"name":"c (1)",
+      "connection_name":"c"}}]
+      {"name":"one-mutex","vhost":"v","arguments":[]} []
+    ]]
+    assert.equal([[
+{"vhost":"/","name":"db","kind":"mutex","state":"holds","what":"mutex","holder":"a??b?☃","since":1700000000,"ticket":"t","connection":"c"}
+{"vhost":"v","name":"one","kind":"mutex","state":"holds","what":"mutex"}
+]], run(0, text, "ls", "--json-output", "-"))
+    assert.matches("^VHOST +NAME", run(0, text, "ls", "--json", "-"))
+  end)
+
+  it("keeps virtual hosts apart", function()
+    local one = '{"name":"s-1-%s","vhost":"%s","arguments":{}}'
+    assert.equal("a 0 of 1\nb 1 of 1\n", (lines(("[" .. one .. "," .. one .. "," .. one .. "]"):format("A", "a", "A", "b", "B",
+      "a"), "-"):gsub("(%S+) +s +(%d of %d)[^\n]*", "%1 %2"):gsub("[^\n]* slot 1[^\n]*\n", "")))
+  end)
+
+  it("reads what rabbitmqctl --formatter json prints, and tells that it has no connection to close", function()
+    local text = '[\n{"name":"db-mutex","arguments":[["x-amqplocks-holder","longstr","h"],["x-amqplocks-acquired-at","long",'
+      .. '1700000000]],"owner_pid":"#PID<1.2.3>"}\n,{"name":"q","arguments":[],"owner_pid":""}\n]\n'
+    assert.matches("^db +mutex +h +2023", lines(text, "-"))
+    assert.matches("leave the formatter out", run(0, text, "holders", "-"))
+  end)
+end)
+
+describe("amqp-lock-admin holders", function()
+  it("quotes every text for the shell, and prints what is hostile in comments of one line", function()
+    local text = QUEUES .. queue("it's;$(x)`x`-mutex", held [["h\n'rm -rf'\nx"]], "<a'b\27.1.2.0>")
+    local output = run(0, text, "holders", "-")
+    assert.equal(2, select(2, output:gsub("\n", "")))
+    assert.matches("^# [^\n]*h%?'rm %-rf'%?x", output)
+    local words = process.shell("sh", "-c", 'rabbitmqctl() { printf "<%s>" "$@"; }; . "$1"', "sh", file(output))
+    assert.equal("<close_connection><<a'b?.1.2.0>><closed by an operator for it's;$(x)`x`: mutex>", words)
+  end)
+
+  it("says what is missing where the connection is not told", function()
+    assert.matches("\n# its connection is not told", run(0, QUEUES .. queue("db-mutex", held '"h"'), "holders", "-"))
+  end)
+end)
+
+describe("amqp-lock-admin, as a filter,", function()
+  for _, case in ipairs {
+    { "nothing", "", "is empty" }, { "a blank line", "\n", "names of the columns" },
+    { "a table without names of columns", (queue("db-mutex")), "names of the columns" },
+    { "a table of something else", "user\ttags\nguest\t[administrator]\n", "names of the columns" },
+    { "broken JSON", '[{"name":', "no JSON at byte" }, { "JSON of something else", '[{"user":"guest"}]', "lists neither" },
+    { "an error of the API", '{"error":"not_authorised","reason":"Login \\u001bfailed"}', "not_authorised, Login %?failed" },
+    { "JSON that is no object", "[1]", "lists neither" }, { "NUL bytes", ("\0"):rep(100), "names of the columns" },
+    { "deep JSON", ("["):rep(100000), "no JSON at byte" },
+  } do
+    it("refuses " .. case[1], function()
+      local output, told = run(64, case[2], "ls", "-")
+      assert.equal("", output)
+      assert.matches(case[3], told)
+    end)
+  end
+
+  it("without files prints the commands that make them, and fails", function()
+    for _, verb in ipairs { "ls", "holders" } do
+      local output, told = run(64, "", verb)
+      assert.equal("", output)
+      assert.matches("rabbitmqctl %-q list_queues name arguments owner_pid .*| amqp%-lock%-admin " .. verb .. " %-\n", told)
+      assert.matches("/api/queues/.*| amqp%-lock%-admin " .. verb .. " %-%-json %-\n", told)
+    end
+    local _, told = run(64, "", "ls", "/no/such/file")
+    assert.matches("/no/such/file: No such file", told)
+  end)
+
+  it("skips terms that are nested deep", function()
+    local deep = ('{"x-deep",%s},'):format(("[{"):rep(200000) .. ("}]"):rep(200000))
+    assert.matches("^db +mutex +h ", lines(QUEUES .. queue("db-mutex", deep .. held '"h"', "<a.1.2.0>"), "-"))
+  end)
+
+  it("reads megabytes", function()
+    local rows = { QUEUES }
+    for i = 1, 60000 do rows[#rows + 1] = queue(("lock%d-mutex"):format(i), held '"h"', "<a.1.2.0>") end
+    rows[#rows + 1] = CONSUMERS
+    for i = 1, 40000 do rows[#rows + 1] = ('same-bell\t<c.%d>\ttag\t[{"x-amqplocks-holder","w%d"}]\n'):format(i, i) end
+    local text = table.concat(rows)
+    assert.is_true(#text > 9e6, #text)
+    assert.equal(100001, select(2, run(0, text, "ls", "-"):gsub("\n", "")))
+  end)
+
+  -- The same inputs in each run.
+  it("survives inputs with random changes: prints no control character, and ends with 0 or 64", function()
+    local seed = 20240229
+    local function random(most)
+      seed = seed * 16807 % 2147483647
+      return math.floor(seed / 256) % most + 1
+    end
+    local table_text = QUEUES .. queue("s-1-A") .. queue("s-1-B", held [["a\"b\x{2603}\n"]], "<a.1.2.0>")
+      .. queue("db-mutex", held "[119,9731]", "<a.1.2.0>") .. queue("p.semaphore", '{"b",<<"x">>}', "", 5, 2)
+      .. CONSUMERS .. 'db-mutexbell\t<c.1>\ttag\t[{"x-amqplocks-holder","w"},{"x-priority",-1}]\n' .. CHANNELS .. "<c.1>\t<a.9>\t0\n"
+    local json_text = '[{"name":"db-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"a\\u001b","x":[1,{"a":null}]},'
+      .. '"messages":1}] [{"consumer_tag":"t","queue":{"name":"db-mutexbell","vhost":"/"},"channel_details":{"name":"c"}}]'
+    local parts = { '"', "\\", "[", "{", "]", "}", ",", "\t", "\n", "\r", "\0", "\27", "\255", "<<", ">>", "\\x{", "99999999999999999999",
+      "-", "\194\133", "name", '{"x-amqplocks-holder","', "\\u0000", "null" }
+    local place = command.place() .. "/fuzz"
+    process.shell("mkdir", place)
+    for i = 1, 200 do
+      local text = i % 2 == 0 and table_text or json_text
+      for _ = 1, random(6) do
+        local at, cut = random(#text), random(4) == 1 and random(30) or random(2) - 1
+        text = text:sub(1, at - 1) .. parts[random(#parts)] .. text:sub(at + cut)
+      end
+      local out = assert(io.open(("%s/%d"):format(place, i), "wb"))
+      out:write(text)
+      out:close()
+    end
+    assert.equal("", process.shell("bash", "-c", [==[
+      for file in "$1"/*; do
+        for verb in ls holders "ls --json-output"; do
+          status=0
+          "$2" $verb "$file" >"$file.out" 2>"$file.err" || status=$?
+          [ $status = 0 ] || [ $status = 64 ] || echo "$verb $file: status $status"
+          ! tr -d '\n' <"$file.out" | LC_ALL=C grep -aq '[[:cntrl:]]' || echo "$verb $file: a control character"
+          ! tr -d '\n' <"$file.err" | LC_ALL=C grep -aq '[[:cntrl:]]' || echo "$verb $file: a control character is told"
+        done
+        rm -f "$file.out" "$file.err"
+      done]==], "bash", place, ADMIN))
+  end)
+end)

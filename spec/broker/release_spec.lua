@@ -1,0 +1,116 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- `make release`, in a repository of its own: what it refuses, what it makes, and that LuaRocks packs and installs the
+-- result. (It needs no broker. It is here because it compiles the module.)
+local process = require "spec.support.process"
+local version = require "spec.support.header".version()
+
+local LUA = (os.getenv "LUA" or "lua5.4"):match "[^/]+$"
+local SERIES = _VERSION:match "%d+%.%d+"
+local TAG, ROCK = "v" .. version, "amqp-locks-" .. version .. "-1"
+local TARBALL = "amqp-locks-" .. version .. ".tar.gz"
+
+local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
+
+describe("make release", function()
+  local place -- a directory with the repository, and where the tarball is downloaded from
+
+  -- Runs a command in the repository, in an environment of its own. Returns whether it succeeded, and its output.
+  local function try(command)
+    return pcall(process.shell, "sh", "-c", ("cd %s && exec env -i PATH=\"$PATH\" HOME=%s sh -c %s 2>&1"):format(
+      quote(place .. "/tree"), quote(place), quote(command)))
+  end
+
+  local function run(command)
+    local fine, output = try(command)
+    if not fine then error(command .. ":\n" .. output, 2) end
+    return output
+  end
+
+  local function release(settings)
+    return try(("make -s release VERSION=%s RELEASE_URL=file://%s/page/ %s"):format(version, place, settings or ""))
+  end
+
+  local function commit() run "git add -A && git commit -q --allow-empty -m 'A commit'" end
+
+  -- Replaces a line of a file, by sed, and commits that.
+  local function change(path, script)
+    run(("sed -i %s %s && ! git diff --quiet"):format(quote(script), path))
+    commit()
+  end
+
+  setup(function()
+    place = process.directory()
+    process.shell("mkdir", "-p", place .. "/tree/spec", place .. "/tree/docs", place .. "/tree/tools")
+    process.shell("cp", "-R", "Makefile", "amqp-locks-scm-1.rockspec", "LICENSE", "CHANGELOG.md", ".gitignore", "lua",
+      "src", "debian", place .. "/tree")
+    process.shell("cp", "-R", "spec/support", place .. "/tree/spec")
+    process.shell("cp", "-R", "docs/man", place .. "/tree/docs")
+    process.shell("cp", "-R", "tools/release", place .. "/tree/tools")
+    run "git init -q && git config user.name Somebody && git config user.email somebody@example.org"
+    run "git config commit.gpgSign false && git config tag.gpgSign false && git config core.autocrlf false"
+    run(("sed -i '0,/^## /s/^## .*/## %s, 2026-12-01/' CHANGELOG.md"):format(version))
+    run "sed -i '1s/UNRELEASED/unstable/' debian/changelog"
+    commit()
+  end)
+  teardown(function() process.shell("rm", "-rf", place) end)
+
+  -- Makes a state in which there must be no release, and makes it undone.
+  local function refuses(words, spoil, settings)
+    it("refuses " .. words[1] .. ", and leaves no tag", function()
+      local before = run "git rev-parse HEAD && git tag --list"
+      spoil()
+      local fine, output = release(settings)
+      run(("git reset -q --hard %s && git clean -qfd"):format(before:match "^%x+"))
+      assert.is_false(fine)
+      assert.matches(words[2], output)
+      assert.equal(before, run "git rev-parse HEAD && git tag --list")
+    end)
+  end
+
+  refuses({ "a changed file", "not committed:\n M LICENSE" }, function() run "echo >>LICENSE" end)
+  refuses({ "a file that git does not know", "not committed:\n%?%? new" }, function() run "touch new" end)
+  refuses({ "a changelog that says unreleased, and asks for the date",
+    'write its date: "## [%d.]+, %d%d%d%d%-%d%d%-%d%d"' },
+    function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, unreleased/") end)
+  refuses({ "a changelog without a section of this version", 'is "## 9.9.9, 2026%-12%-01"' },
+    function() change("CHANGELOG.md", "0,/^## /s/^## [^,]*/## 9.9.9/") end)
+  refuses({ "a date that there is not", "it should be " },
+    function() change("CHANGELOG.md", "0,/^## /s/^\\(## [^,]*\\).*/\\1, 2026-13-41/") end)
+  refuses({ "a Debian changelog that says unreleased", "UNRELEASED" },
+    function() change("debian/changelog", "1s/unstable/UNRELEASED/") end)
+  refuses({ "a Debian changelog of another version", "begins with version %(9.9.9%-1%)" },
+    function() change("debian/changelog", "1s/(.*)/(9.9.9-1)/") end)
+  refuses({ "a version that is not the source's", "AL_VERSION in src/amqplocks.h is 9.9.9" },
+    function() change("src/amqplocks.h", 's/\\(AL_VERSION "\\)[^"]*/\\19.9.9/') end)
+  refuses({ "a rockspec that does not list the files that exist", "run make rockspec" },
+    function() change("amqp-locks-scm-1.rockspec", "/core\\/base\\/code.c/d") end)
+  refuses({ "a release without a page", "RELEASE_URL=: " }, function() end, "RELEASE_URL=")
+  refuses({ "a version that is none", "VERSION=1.0: " }, function() end, "VERSION=1.0")
+
+  it("makes a tarball, a rockspec that names it, and the tag, of which LuaRocks installs the module", function()
+    assert.is_true(release(), "release")
+    assert.equal(run "git rev-parse HEAD", run(("git rev-parse %s^{commit}"):format(TAG)))
+    assert.equal(run "git ls-files", run(("tar -tzf build/release/%s | sed 's|^[^/]*/||' | grep -v '/$' | sed /^$/d")
+      :format(TARBALL)))
+    run(("tools/release/archive build/again && cmp build/again build/release/%s"):format(TARBALL))
+    local spec = run(("cat build/release/%s.rockspec"):format(ROCK))
+    assert.matches(('\n  tag = "%s",\n'):format(TAG), spec, 1, true)
+    assert.matches(('\n  homepage = "file://%s/page",\n  issues_url = "file://%s/page/issues",\n'):format(place, place),
+      spec, 1, true)
+
+    local from = ("../page/releases/download/%s"):format(TAG)
+    run(("mkdir -p %s && cp build/release/%s %s"):format(from, TARBALL, from))
+    run(("cd .. && luarocks --lua-version %s pack tree/build/release/%s.rockspec"):format(SERIES, ROCK))
+    run(("cd .. && luarocks --lua-version %s install --tree %s CFLAGS='-O0 -fPIC' %s.src.rock"):format(SERIES,
+      quote(place .. "/rocks"), ROCK))
+    local paths = run(("luarocks --lua-version %s --tree %s path"):format(SERIES, quote(place .. "/rocks")))
+    local program = [[print(require "amqplocks"._VERSION)]]
+    assert.equal(("amqplocks %s\n"):format(version), run(("%s\ncd / && %s -e %s"):format(paths, LUA, quote(program))))
+
+    local fine, output = release()
+    assert.is_false(fine)
+    assert.matches("there is a tag " .. TAG .. " already", output, 1, true)
+  end)
+end)

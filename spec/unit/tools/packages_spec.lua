@@ -1,0 +1,57 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- What stands in more than one place because of the packages: the version, the functions of the C library, their
+-- manual page. Further: the manual pages have no mistakes of syntax.
+local header = require "spec.support.header"
+local process = require "spec.support.process"
+
+local VERSION = header.version()
+local SERIES = VERSION:match "^%d+%.%d+"
+
+local function read(path) return assert(process.contents(path)) end
+
+-- What a pattern finds in a text, sorted.
+local function all(text, pattern)
+  local found = {}
+  for match in text:gmatch(pattern) do table.insert(found, match) end
+  table.sort(found)
+  return found
+end
+
+describe("the functions of amqplocks.h are all in, and are all that is in,", function()
+  local functions = header.functions()
+
+  it("the symbols file of the Debian package (make symbols writes it)", function()
+    assert.same(functions, all(read("debian/libamqplocks" .. SERIES .. ".symbols"), "\n (al_[%w_]+)@Base %d"))
+  end)
+
+  it("the manual page amqplocks(3), with a line for each", function()
+    assert.same(functions, all(read "docs/man/amqplocks.3", "\n%.It Fn (al_[%w_]+)\n%w"))
+  end)
+end)
+
+describe("the version of amqplocks.h", function()
+  it("is that of the newest section of CHANGELOG.md", function()
+    local version, date = read "CHANGELOG.md":match "\n## (%d+%.%d+%.%d+), ([^\n]+)\n"
+    assert.equal(VERSION, version)
+    assert.is_truthy(date == "unreleased" or date:match "^%d%d%d%d%-%d%d%-%d%d$", date)
+  end)
+
+  it("is that of the Debian packages, one of which has the name of the library's series", function()
+    assert.equal(VERSION, read "debian/changelog":match "^amqp%-locks %((%d+%.%d+%.%d+)%-%d+%) ")
+    local packages = all(read "debian/control", "\nPackage: (%S+)")
+    assert.same({ "amqp-lock", "libamqplocks-dev", "libamqplocks" .. SERIES, "lua-amqplocks" }, packages)
+    assert.equal(("libamqplocks.so.%s libamqplocks%s "):format(SERIES, SERIES),
+      read("debian/libamqplocks" .. SERIES .. ".symbols"):match "^%S+ %S+ ")
+  end)
+end)
+
+describe("each manual page", function()
+  for path in process.shell("sh", "-c", "ls docs/man/*.[1-9]"):gmatch "%S+" do
+    it("is without a warning of mandoc and groff: " .. path, function()
+      assert.equal("", process.shell("sh", "-c", 'mandoc -T lint -W warning "$1" 2>&1 || true', "sh", path))
+      assert.equal("", process.shell("sh", "-c", 'groff -ww -K utf8 -mandoc -T utf8 "$1" 2>&1 >/dev/null', "sh", path))
+    end)
+  end
+end)
