@@ -19,6 +19,7 @@ static al_op *begin_slots(al_session *session, const admin_options *options) {
   how.quorum = options->quorum;
   how.revoke = options->revoke;
   how.wait = options->wait;
+  how.fenced = options->fence && options->verb->id == ADMIN_REPAIR;
   if (options->timeout >= 0) how.timeout = options->timeout;
   switch (options->verb->id) {
     case ADMIN_CREATE:
@@ -45,6 +46,7 @@ static al_op *begin_permits(al_session *session, const admin_options *options) {
   al_token_admin_options_init(&how);
   how.quorum = options->quorum;
   how.wait = options->wait;
+  how.fenced = options->fence && options->verb->id == ADMIN_REPAIR;
   if (options->timeout >= 0) how.timeout = options->timeout;
   switch (options->verb->id) {
     case ADMIN_CREATE:
@@ -68,6 +70,7 @@ static al_op *begin_revoke(al_session *session, const admin_options *options) {
   al_admin_options how;
   al_admin_options_init(&how);
   how.wait = options->wait;
+  how.fenced = options->fence && options->verb->id == ADMIN_REPAIR;
   switch (options->lock) {
     case ADMIN_MUTEX:
       return al_mutex_revoke(session, options->name, &how);
@@ -98,12 +101,10 @@ static al_op *begin(al_session *session, const admin_options *options) {
   return options->lock == ADMIN_PERMITS ? begin_permits(session, options) : begin_slots(session, options);
 }
 
-/* With --fence, what follows once the rest is done; NULL: nothing does. */
+/* With --fence, what follows once the semaphore is destroyed; NULL: nothing does. */
 static al_op *begin_fence(al_session *session, const admin_options *options, bool *is_any) {
-  *is_any = options->fence;
-  if (!options->fence) return NULL;
-  return options->verb->id == ADMIN_REPAIR ? al_admin_mend_fence(session, options->name)
-                                           : al_admin_forget_fence(session, options->name);
+  *is_any = options->fence && options->verb->id == ADMIN_DESTROY;
+  return *is_any ? al_admin_forget_fence(session, options->name) : NULL;
 }
 
 /* ---- ending ----------------------------------------------------------------------------------------------------- */
