@@ -46,7 +46,6 @@ static al_op *begin_permits(al_session *session, const admin_options *options) {
   al_token_admin_options_init(&how);
   how.quorum = options->quorum;
   how.wait = options->wait;
-  how.fenced = options->fence && options->verb->id == ADMIN_REPAIR;
   if (options->timeout >= 0) how.timeout = options->timeout;
   switch (options->verb->id) {
     case ADMIN_CREATE:
@@ -70,7 +69,6 @@ static al_op *begin_revoke(al_session *session, const admin_options *options) {
   al_admin_options how;
   al_admin_options_init(&how);
   how.wait = options->wait;
-  how.fenced = options->fence && options->verb->id == ADMIN_REPAIR;
   switch (options->lock) {
     case ADMIN_MUTEX:
       return al_mutex_revoke(session, options->name, &how);
