@@ -201,10 +201,10 @@ void al_native_wait(al_session *session, al_op *op);
  * `op` NULL: only moves the session along. The call then also returns when a lock was lost or revoked since such a call
  * before. (al_session_alerts() need not be called for that.)
  *
- * A signal ends the wait if it arrives during the wait. For a signal that may arrive just before, pass a descriptor that
- * becomes readable by it: of signalfd(), or a pipe that the handler writes to. While a connection is being opened,
- * neither `fd` nor `until` is noticed; al_native_wait() tells how long that may take. In a child of the process that
- * made the session, `op` fails with AL_FORKED, and the call returns at once. */
+ * A signal ends the wait if it arrives during the wait. For a signal that may arrive just before, pass a descriptor
+ * that becomes readable by it: of signalfd(), or a pipe that the handler writes to. While a connection is being
+ * opened, neither `fd` nor `until` is noticed; al_native_wait() tells how long that may take. In a child of the
+ * process that made the session, `op` fails with AL_FORKED, and the call returns at once. */
 bool al_native_wait_fd(al_session *session, al_op *op, int fd, int64_t until);
 
 /* Wait until the operation is done, and give it back by al_op_drop(). A signal does not end the wait. `op` NULL is
@@ -411,11 +411,11 @@ al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name
                                            const al_token_semaphore_options *options);
 void al_token_semaphore_drop(al_token_semaphore *semaphore);
 
-/* Takes a permit: any message of the queue. `options` NULL: as al_acquire_options_init() sets them. `fair` and `poll`
- * have no effect: waiters are always served in order, by priority, and make no rechecks. Fails with AL_TIMEOUT,
- * AL_BUSY (timeout 0), AL_NOT_FOUND (also if the queue is deleted while the operation waits), AL_REFUSED,
- * AL_UNREACHABLE, AL_UNAVAILABLE, AL_SQUATTED, AL_CONFLICT (`options.quorum` is true, and the queue is not a quorum queue),
- * AL_LIMIT, AL_CLOSED. However it fails, no permit stays taken, and no message is consumed. */
+/* Takes a permit: any message of the queue. `options` NULL: as al_acquire_options_init() sets them. `fair` and
+ * `poll` have no effect: waiters are always served in order, by priority, and make no rechecks. Fails with
+ * AL_TIMEOUT, AL_BUSY (timeout 0), AL_NOT_FOUND (also if the queue is deleted while the operation waits),
+ * AL_REFUSED, AL_UNREACHABLE, AL_UNAVAILABLE, AL_SQUATTED, AL_CONFLICT (`options.quorum` is true, and the queue is
+ * not a quorum queue), AL_LIMIT, AL_CLOSED. However it fails, no permit stays taken, and no message is consumed. */
 al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquire_options *options);
 
 /* ---- the mutex ------------------------------------------------------------------------------------------------- */
@@ -461,10 +461,10 @@ al_op *al_rwlock_write(al_rwlock *rwlock, const al_acquire_options *options);
 al_op *al_rwlock_forget_fence(al_session *session, const char *name);
 
 /* Turns a write lock into a read lock, with no gap in which another writer could enter. The lock then has another
- * ticket, and nobody has asked for it back yet. A read lock is not changed. `lock` must be a read or a write lock. Fails with AL_LOST and AL_NOT_HELD. It
- * may also fail with AL_UNREACHABLE, AL_REFUSED, AL_LIMIT or AL_NO_MEMORY. Then the lock is still a write lock; or it
- * is a read lock, if only the answer to the deletion of the writer's queue (the door) is missing. al_lock_kind_of()
- * tells which. */
+ * ticket, and nobody has asked for it back yet. A read lock is not changed. `lock` must be a read or a write lock.
+ * Fails with AL_LOST and AL_NOT_HELD. It may also fail with AL_UNREACHABLE, AL_REFUSED, AL_LIMIT or AL_NO_MEMORY.
+ * Then the lock is still a write lock; or it is a read lock, if only the answer to the deletion of the writer's
+ * queue (the door) is missing. al_lock_kind_of() tells which. */
 al_op *al_lock_downgrade(al_lock *lock);
 
 /* ---- locks ------------------------------------------------------------------------------------------------------ */
@@ -484,18 +484,20 @@ const char *al_lock_name(const al_lock *lock);   /* the name of the semaphore, t
 const char *al_lock_ticket(const al_lock *lock); /* random, another one for every claim */
 double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
 
-/* The lock's fencing token: a number from 1 to 2^53 - 1, larger than that of every earlier holder of the same mutex, or of
- * the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's is, too. It is
- * there from the moment the lock is there, and never changes. 0: the lock was not acquired with `fenced`.
+/* The lock's fencing token: a number from 1 to 2^53 - 1, larger than that of every earlier holder of the same
+ * mutex, or of the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's
+ * is, too. It is there from the moment the lock is there, and never changes. 0: the lock was not acquired with
+ * `fenced`.
  *
  * A permit of a token semaphore with `quorum` has a token without the option, and without a further request:
  * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by version 0.1.0 or by other
  * software, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that a failure.)
  *
- * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
- * from which tokens are drawn, gives no answer within twice the session's timeout), AL_CONFLICT (its message was
- * removed, the token is not larger than one that this session has seen, or the tokens are used up), AL_BLOCKED (an alarm, and there is no fence
- * yet), AL_SQUATTED (the queue of its name is no fence), AL_REFUSED, and the codes of al_session_open().
+ * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with
+ * AL_UNAVAILABLE (the fence, from which tokens are drawn, gives no answer within twice the session's timeout),
+ * AL_CONFLICT (its message was removed, the token is not larger than one that this session has seen, or the tokens
+ * are used up), AL_BLOCKED (an alarm, and there is no fence yet), AL_SQUATTED (the queue of its name is no fence),
+ * AL_REFUSED, and the codes of al_session_open().
  *
  * A program passes it with each write, and the resource refuses numbers smaller than the largest that it has seen. So
  * a holder that was stopped, and does not know that its lock was lost, overwrites nothing. All clients of a name must
@@ -513,8 +515,8 @@ const char *al_lock_permit(const al_lock *lock);
  * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Does no I/O: what has not been
  * read from the connection yet is not known here. */
 al_code al_lock_held(const al_lock *lock, int64_t now);
-/* Returns until when al_lock_held() returns AL_OK if no more answer of the broker arrives, by al_system_now()'s clock. A
- * time in the past: AL_SUSPECT. 0: the lock is not held any more. Does no I/O. */
+/* Returns until when al_lock_held() returns AL_OK if no more answer of the broker arrives, by al_system_now()'s
+ * clock. A time in the past: AL_SUSPECT. 0: the lock is not held any more. Does no I/O. */
 int64_t al_lock_certain_until(const al_lock *lock);
 
 const char *al_lock_reason(const al_lock *lock); /* why the lock was lost; "" if it was not */
@@ -612,10 +614,10 @@ al_op *al_admin_wait_released(al_session *session, const char *name, const int *
  * Both also fail with AL_REFUSED (no permission to publish), AL_UNREACHABLE, AL_LIMIT, AL_CLOSED. */
 al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al_admin_options *options);
 
-/* As al_admin_revoke(), for the holder of a mutex, all readers of a readers–writer lock, and its writer. A writer that
- * waits for readers to leave is asked as well: its al_lock_revoked() is true as soon as it writes. With `options->wait`,
- * al_rwlock_revoke_readers() is done when nobody reads. It also fails with AL_BLOCKED where `wait` is not 0, and with
- * AL_CONFLICT where an alternate exchange hides the readers. */
+/* As al_admin_revoke(), for the holder of a mutex, all readers of a readers–writer lock, and its writer. A writer
+ * that waits for readers to leave is asked as well: its al_lock_revoked() is true as soon as it writes. With
+ * `options->wait`, al_rwlock_revoke_readers() is done when nobody reads. It also fails with AL_BLOCKED where `wait`
+ * is not 0, and with AL_CONFLICT where an alternate exchange hides the readers. */
 al_op *al_mutex_revoke(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_rwlock_revoke_readers(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_rwlock_revoke_writer(al_session *session, const char *name, const al_admin_options *options);
