@@ -66,6 +66,8 @@ describe("the module", function ()
     process.shell("mkdir", "-p", copy .. "/spec")
     process.shell("cp", "-R", "Makefile", "amqp-locks-scm-1.rockspec", "LICENSE", "lua", "src", copy)
     process.shell("cp", "-R", "spec/support", copy .. "/spec")
+    process.shell("mkdir", copy .. "/docs")
+    process.shell("cp", "-R", "docs/man", copy .. "/docs")
   end
 
   setup(function ()
@@ -172,8 +174,9 @@ describe("the module", function ()
     return output
   end
 
-  for _, goal in ipairs { "", "build", "lib", "lib-lua", "install DESTDIR=../none", "install-lib DESTDIR=../none",
-    "install-lib-lua DESTDIR=../none", "-j4 install install-lib DESTDIR=../none", "-s env" } do
+  for _, goal in ipairs { "", "build", "lib", "lib-lua", "cli", "install DESTDIR=../none",
+    "install-lib DESTDIR=../none", "install-cli DESTDIR=../none", "install-lib-lua DESTDIR=../none",
+    "-j4 install install-lib DESTDIR=../none", "-s env" } do
     it(("names what make %s lacks and the line that installs it, and installs nothing"):format(goal), function ()
       local said = make_fails(goal, bare_system())
       assert.matches("\n  rabbitmq%-c %(", said)
@@ -257,12 +260,15 @@ describe("the module", function ()
 
   local function list(path) return process.shell("sh", "-c", 'cd "$1" && find . | LC_ALL=C sort', "sh", path) end
 
-  local ALL = "install install-lib install-lib-lua"
+  local ALL = "install install-lib install-lib-lua install-cli"
 
   it("goes away by make uninstall, all of it, with the directories that were made for it", function ()
     local where = "PREFIX=/usr LIBDIR=/usr/lib/multi DESTDIR='../to go/away'"
     make("-j4 " .. ALL .. " " .. where)
-    assert.matches("libamqplocks%.a", list(place .. "/to go"))
+    local listed = list(place .. "/to go")
+    for _, file in ipairs { "/multi/libamqplocks.a", "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1" } do
+      assert.is_truthy(listed:find(file .. "\n", 1, true), file)
+    end
     make("uninstall " .. where)
     assert.is_false((pcall(list, place .. "/to go")))
     make("uninstall " .. where)  -- there is nothing to be removed, and that is no error
