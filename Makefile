@@ -75,13 +75,13 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
 
 help: ## this list
-	@echo "make [TARGET] [LUA=lua5.4|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
+	@echo "make [TARGET] [LUA=lua5.4|lua5.5|lua5.3|lua5.1|luajit] [SANITIZE=1|thread] [GC=1] [V=1]"
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1	\2/p' Makefile | expand -t 20
 	@sed -n 's/^#: \{0,1\}//p' Makefile
 
@@ -113,7 +113,7 @@ $(LOOKED):
 
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
-DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-breakages
+DEPS_FOR := all lib install-lib demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory prove-cluster prove-fenced prove-breakages
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -320,7 +320,7 @@ test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
-# The versions of Lua that the module supports.
+# The versions of Lua that the module supports, but for lua5.5, of which Debian has packages only in sid: see SUITES.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 
 matrix: ## all specs, or SPEC=path, under every Lua, one after the other
@@ -337,6 +337,17 @@ soak: test ## the long form of the specs
 
 prove: prepare build ## clients on a real broker, with injected faults: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
 	@$(WITH_ENV) $(RUN_LUA) tools/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
+
+# SUITE: in a chroot (spec/support/room), with the RabbitMQ of another Debian release. It takes root.
+prove-fenced: prepare ## fenced locks, while processes get SIGKILL and SIGSTOP: [SECONDS=60] [SEED=] [LEAST=locks] [SUITE=sid]
+ifneq ($(filter-out host,$(SUITE)),)
+	@mkdir -p build/prove
+	@spec/support/room -b build/prove $(SUITE) make prove-fenced SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) \
+	  PROVE=$(CURDIR)/build/prove
+else
+	@$(MAKE) --no-print-directory build
+	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) PROVE=$(or $(PROVE),build/prove) $(RUN_LUA) tools/prove/fenced.lua
+endif
 
 # Lua modules that only the bench uses, for comparison; only the bench finds them.
 BENCH_MODULES := $(patsubst tools/bench/%.c,$(BUILD)/bench/%.so,$(wildcard tools/bench/*.c))
@@ -473,6 +484,19 @@ check-warnings: prepare
 check-fuzz: prepare
 	@if command -v $(FUZZ_CC) >/dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=30; \
 	  else echo "there is no $(FUZZ_CC): fuzzing is SKIPPED"; fi
+
+# emmylua_check reads the annotations of the Lua module as editors do. It is a program in Rust that takes minutes to
+# build, so `make check` does without. spec/unit/lua/annotations_spec.lua compares them with the code, and needs nothing.
+CHECKER_PLACE := build/annotations-checker
+
+.PHONY: check-annotations annotations-checker
+check-annotations: ## the types in the annotations of the Lua module, by emmylua_check if there is one
+	@checker=$$(PATH="$(CURDIR)/$(CHECKER_PLACE)/bin:$$PATH" command -v emmylua_check) || { \
+	  echo "there is no emmylua_check, nothing was checked: \`make annotations-checker\` builds it with cargo"; exit 0; }; \
+	echo "checking the annotations of lua with $$checker"; "$$checker" lua
+
+annotations-checker:
+	cargo install emmylua_check --version 0.25.1 --locked --root $(CHECKER_PLACE)
 
 format: prepare ## clang-format C files in place
 	@echo "formatting C files"

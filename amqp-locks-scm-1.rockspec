@@ -12,7 +12,7 @@ description = {
   license = "MIT",
 }
 dependencies = {
-  "lua >= 5.1, < 5.5",
+  "lua >= 5.1",
 }
 external_dependencies = {
   RABBITMQ = { header = "amqp.h", library = "rabbitmq" },
@@ -25,8 +25,8 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/acquire/acquire.c",
-        "src/core/acquire/fence_care.c",
         "src/core/acquire/fencing.c",
+        "src/core/acquire/forget_fence.c",
         "src/core/acquire/line.c",
         "src/core/acquire/patience.c",
         "src/core/acquire/race.c",

@@ -3,8 +3,10 @@
  *
  * Distributed semaphores, mutexes and readers–writer locks held in RabbitMQ: the C interface.
  *
- * A session is two AMQP connections to one broker, and two more for fencing tokens. The holder is the connection on which locks are held; nothing is
- * ever published on it. The prober is opened when first needed; it asks whether queues exist.
+ * A session is two AMQP connections to one broker, and two more for fencing tokens. The holder is the connection on
+ * which locks are held; nothing is ever published on it. The prober is opened when first needed; it asks whether queues
+ * exist. The connection that draws fencing tokens is opened by the first fenced acquire, and closed when it was not
+ * used for a minute. The one that makes a fence is closed when it is made.
  *
  * All communication with the broker is done by operations. One call begins an operation. al_native_wait() moves it
  * along. It is finished when al_op_done() returns true. al_op_drop() gives it back. al_op_drop() may be called before
@@ -398,6 +400,9 @@ typedef struct al_token_semaphore_options {
    * of a client that takes a permit, with every lock on it. So a session that takes quorum permits should hold nothing
    * else. */
   bool quorum;
+  /* The same, for callers that cannot do without a fencing token (al_lock_fence()): an acquire that gets a permit
+   * without one gives it back, and fails with AL_CONFLICT. Implies `quorum`. */
+  bool fenced;
 } al_token_semaphore_options;
 
 /* Makes a token semaphore as seen by this session. Its permits are messages in a queue. Sends nothing to the broker.
@@ -432,8 +437,8 @@ void al_mutex_drop(al_mutex *mutex);
  * mutex. */
 al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
 
-/* Deletes the fence of a mutex, the queue that fencing tokens are drawn from. The next fenced acquire makes another. Its
- * numbers begin with the time in microseconds: they are larger than those before if the clocks of the machines that
+/* Deletes the fence of a mutex, the queue that fencing tokens are drawn from. The next fenced acquire makes another.
+ * Its numbers begin with the time in microseconds: they are larger than those before if the clocks of the machines that
  * acquire agree. If they do not, a resource refuses the new holders until time has caught up. So delete a fence only
  * when its name is not used any more, or when its message is lost (AL_CONFLICT). Fails with AL_REFUSED, AL_SQUATTED,
  * AL_UNREACHABLE, AL_UNAVAILABLE, and the codes of al_session_open(). */
@@ -479,19 +484,30 @@ const char *al_lock_name(const al_lock *lock);   /* the name of the semaphore, t
 const char *al_lock_ticket(const al_lock *lock); /* random, another one for every claim */
 double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by this machine's wall clock */
 
-/* The lock's fencing token: a number from 1 to 2^53, larger than that of every earlier holder of the same mutex, or of
+/* The lock's fencing token: a number from 1 to 2^53 - 1, larger than that of every earlier holder of the same mutex, or of
  * the same slot. A readers–writer lock's is larger than that of every earlier writer, and a reader's is, too. It is
  * there from the moment the lock is there, and never changes. 0: the lock was not acquired with `fenced`.
  *
- * Where no token can be had, an acquire with `fenced` fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
+ * A permit of a token semaphore with `quorum` has a token without the option, and without a further request:
+ * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by version 0.1.0 or by other
+ * software, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that a failure.)
+ *
+ * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with AL_UNAVAILABLE (the fence,
  * from which tokens are drawn, gives no answer within twice the session's timeout), AL_CONFLICT (its message was
- * removed, or the token is not larger than one that this session has seen), AL_BLOCKED (an alarm, and there is no fence
+ * removed, the token is not larger than one that this session has seen, or the tokens are used up), AL_BLOCKED (an alarm, and there is no fence
  * yet), AL_SQUATTED (the queue of its name is no fence), AL_REFUSED, and the codes of al_session_open().
  *
  * A program passes it with each write, and the resource refuses numbers smaller than the largest that it has seen. So
  * a holder that was stopped, and does not know that its lock was lost, overwrites nothing. All clients of a name must
  * use `fenced`, or none. docs/guarantees.md has what the order of the numbers rests on. */
 int64_t al_lock_fence(const al_lock *lock);
+
+/* Of a permit with a fencing token: the id of the permit, 16 lower-case hexadecimal digits. Otherwise "". The token is
+ * larger than those of all earlier holders of the permit with this id. Tokens of different permits that were made
+ * together have no order. A permit that is made later, by al_token_admin_repair() or for a new semaphore of the name,
+ * has another id; its tokens are larger than all that were given before, if the clocks of the administrators' machines
+ * agree. So a resource of a semaphore of one permit compares the tokens alone. */
+const char *al_lock_permit(const al_lock *lock);
 
 /* Returns AL_OK if the lock is held, and the broker's last answer is recent enough to be sure of that at `now` (of
  * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Does no I/O: what has not been
@@ -533,9 +549,10 @@ typedef struct al_admin_options {
   int64_t timeout; /* nanoseconds; for the whole action, waiting for another administrator included */
   int64_t wait; /* nanoseconds; after a removal, to wait for holders of the removed slots; 0: do not wait */
   bool revoke;  /* after a removal, and while waiting for holders: ask the holders to release */
+  bool fenced;  /* create, resize and repair: first see that the fence is there, and works */
 } al_admin_options;
 
-/* Sets: classic, no overshoot, descending, timeout 30 s, no wait, no revoke. */
+/* Sets: classic, no overshoot, descending, timeout 30 s, no wait, no revoke, not fenced. */
 void al_admin_options_init(al_admin_options *options);
 
 /* Each of these acquires the administration mutex, acts, and releases the mutex. al_op_count() is then the number of
@@ -551,6 +568,11 @@ void al_admin_options_init(al_admin_options *options);
  *
  * If an action was cut short, its message names the count with which al_admin_resize() completes it.
  *
+ * With `fenced`, create, resize and repair first draw a fencing token, and make the fence (al_lock_fence()) if there is
+ * none. Clients of the semaphore then need no permission to make it. A repair also makes anew a fence that is damaged,
+ * or has lost its message; its numbers go on upwards, as the comment of al_mutex_forget_fence() says. Without a token
+ * the action fails, with the codes of al_lock_fence(), and has changed nothing else.
+ *
  * With `revoke`, those that remove slots then ask the holders of these slots to release: once, or with `wait` again
  * and again until all have released (AL_TIMEOUT). If this part fails, the slots stay removed, and the message says
  * so. It may also fail with AL_REFUSED (no permission to publish); without `wait` also with AL_BLOCKED (because of an
@@ -562,13 +584,9 @@ al_op *al_admin_resize(al_session *session, const char *name, int slots, const a
 al_op *al_admin_destroy(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_admin_repair(al_session *session, const char *name, const al_admin_options *options);
 
-/* As al_mutex_forget_fence(), for a semaphore. al_admin_destroy() keeps the fence. */
+/* As al_mutex_forget_fence(), for a semaphore. al_admin_destroy() keeps the fence: a semaphore of this name that is
+ * created later goes on with larger numbers. */
 al_op *al_admin_forget_fence(al_session *session, const char *name);
-
-/* Makes the fence of a semaphore anew if it is damaged or has lost its message. Its numbers go on upwards, as the
- * comment of al_mutex_forget_fence() says. Does nothing if there is no fence. Fails as an acquire of a fenced semaphore
- * does; with AL_CONFLICT only while a policy goes on to remove the message. */
-al_op *al_admin_mend_fence(al_session *session, const char *name);
 
 /* Count the slots without the mutex. al_op_count() is the number of slots, 0 if there is no semaphore.
  * al_admin_slots() fails with AL_CONFLICT if a slot is missing in the row. al_admin_status() does not: al_op_slot()

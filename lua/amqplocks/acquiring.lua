@@ -69,24 +69,35 @@ acquiring.resource_schema = {
   fenced = checks.boolean,
 }
 
+---@alias amqplocks.Work fun(lock: amqplocks.Lock, ...: any): ...any
+
 --- Acquires without waiting.
+---@param self table
+---@param method string
 ---@param opts? {} there are none: any option raises an error
----@return amqplocks.Lock|nil, string? message, string? code
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
 function acquiring.try(self, method, opts)
   if opts ~= nil then options.check(opts, NONE, "try_" .. method) end
   return acquire(self, method, ONCE)
 end
 
 --- Acquires, and waits for that. `where` is the name of the public method, for errors; nil: `method`.
+---@param self table
+---@param method string
 ---@param opts? amqplocks.AcquireOptions
----@return amqplocks.Lock|nil, string? message, string? code
+---@param where? string
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
 function acquiring.acquire(self, method, opts, where)
   if opts ~= nil then opts = options.check(opts, schema, where or method) end
   return acquire(self, method, opts or NONE)
 end
 
 --- Acquires, calls the function and releases. `where` is the name of the public method, for errors.
+---@param self table
+---@param method string
+---@param where string
 ---@param ... any an optional table of options, the function, and further arguments for it
+---@return true|nil had, any ... as scope.with
 function acquiring.with(self, method, where, ...)
   return scope.with(where, acquiring.acquire, self, method, ...)
 end

@@ -17,6 +17,7 @@ local schema = {
   wait = checks.seconds,
   revoke = checks.boolean,
   ascending = checks.boolean,
+  fenced = checks.boolean,
   fence = checks.boolean,
 }
 
@@ -26,7 +27,9 @@ local schema = {
 ---@field timeout? number seconds for the whole action, including the wait for another administrator (30)
 ---@field wait? number seconds to wait, after a removal or in revoke, for the holders (0: do not wait)
 ---@field revoke? boolean after a removal, and in wait_released: ask the holders to release (false)
----@field fence? boolean destroy: delete the fence, too; repair: make a damaged fence anew (false)
+---@field fenced? boolean create, resize and repair: first see that the fence, from which fencing tokens are drawn, is
+---  there and works (false)
+---@field fence? boolean destroy, in its own options only: delete the fence, too (false)
 ---@field ascending? boolean delete from the lowest slot upwards (false; "Swiss Cheese Semaphores")
 
 ---@class amqplocks.Admin
@@ -46,16 +49,19 @@ local function administer(self, action, opts, slots)
   return begin(self, "administer", action, self.name, options.merge(self._options, opts), slots)
 end
 
---- "Creating the Semaphore".
+--- "Creating the Semaphore". With `fenced = true` it also makes the fence, unless there is one, before the first slot:
+-- then clients of the semaphore need no permission to make it. The same holds for resize.
 ---@param slots integer at least 1
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, string? code "exists", "conflict", "timeout", "refused", "lost", …
+---@return integer|nil slots, string? message, amqplocks.Code? code "exists", "conflict", "timeout", "refused", "lost",
+---  …;
+---  with `fenced` also "blocked" (an alarm, and there is no fence yet), "unavailable", and nothing is changed
 function Admin:create(slots, opts) return administer(self, "create", opts, options.slots(slots, 1, "create")) end
 
 --- "Adding Slots".
 ---@param slots integer how many more, at least 1
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", …
+---@return integer|nil slots, string? message, amqplocks.Code? code the new number; "not_found", "conflict", …
 function Admin:add(slots, opts) return administer(self, "add", opts, options.slots(slots, 1, "add")) end
 
 --- "Removing Slots", down to none. Holders keep their locks. With `revoke = true` the holders are asked once to
@@ -66,58 +72,55 @@ function Admin:add(slots, opts) return administer(self, "add", opts, options.slo
 --     assert(admin:remove(2, { revoke = true, wait = 60 }))
 ---@param slots integer how many fewer, at least 1
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots the new number, string? message, string? code "not_found", "conflict", "squatted", …
+---@return integer|nil slots, string? message, amqplocks.Code? code the new number; "not_found", "conflict",
+---  "squatted", …
 function Admin:remove(slots, opts) return administer(self, "remove", opts, options.slots(slots, 1, "remove")) end
 
 --- Sets the number of slots, whatever exists: creates, adds, removes, fills gaps, deletes strays.
 ---@param slots integer 0 or more
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, string? code
+---@return integer|nil slots, string? message, amqplocks.Code? code
 function Admin:resize(slots, opts) return administer(self, "resize", opts, options.slots(slots, 0, "resize")) end
 
--- Does something with the fence after an action that succeeded, or had nothing to do. Returns what the action returned.
-local function and_fence(self, opts, method, done, problem, kind)
-  local is_fine = done or kind == "not_found" and method == "forget_fence" or kind == "busy" and method == "mend_fence"
-  if not is_fine or not (opts and opts.fence) then return done, problem, kind end
-  local fine, message, code
-  if method == "forget_fence" then
-    fine, message, code = begin(self, method, "semaphore", self.name)
-  else
-    fine, message, code = begin(self, method, self.name)
-  end
-  if fine then return done, problem, kind end
-  return nil, message, code
-end
-
 --- "Destroying the Semaphore", including strays. The fence, from which fencing tokens are drawn, is kept unless
--- `fence = true`: a semaphore of this name that is created later goes on with larger tokens.
+-- `fence = true`: a semaphore of this name that is created later goes on with larger tokens. Without the fence its
+-- tokens begin with the time in microseconds, and are larger only if the clocks of all machines agree; see
+-- mutex:forget_fence.
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "not_found", …
-function Admin:destroy(opts) return and_fence(self, opts, "forget_fence", administer(self, "destroy", opts)) end
+---@return true|nil, string? message, amqplocks.Code? code "not_found" (a fence is deleted all the same), …
+function Admin:destroy(opts)
+  local done, message, code = administer(self, "destroy", opts)
+  if not (opts and opts.fence) or not done and code ~= "not_found" then return done, message, code end
+  local forgotten, problem, why = begin(self, "forget_fence", "semaphore", self.name)
+  if not forgotten then return nil, problem, why end
+  return done, message, code
+end
 
 --- Declares the slots that are missing between the first and the last. Replaces tokens that the doorbell (the queue
 -- whose messages, the tokens, wake waiters) has lost. Replaces a doorbell that version 0.1.0 made as a quorum queue,
--- while no slot is held. With `fence = true` it also makes the fence anew if it is damaged.
+-- while no slot is held. With `fenced = true` it first makes the fence if there is none, and makes it anew if it is
+-- damaged or has lost its message, also where a policy has removed it.
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots, string? message, string? code "not_found", "busy" (the slots are in order, but the
+---@return integer|nil slots, string? message, amqplocks.Code? code "not_found", "busy" (the slots are in order, but the
 ---  doorbell is a quorum queue, and a slot is held or a client waits: repair again when none is), …
-function Admin:repair(opts) return and_fence(self, opts, "mend_fence", administer(self, "repair", opts)) end
+function Admin:repair(opts) return administer(self, "repair", opts) end
 
 --- "Determining the Maximum Number of Slots".
 ---@param opts? amqplocks.AdminOptions
----@return integer|nil slots 0 if there is no semaphore, string? message, string? code "conflict" (one is missing), …
+---@return integer|nil slots, string? message, amqplocks.Code? code 0 if there is no semaphore; "conflict" (one is
+---  missing), …
 function Admin:slots(opts) return administer(self, "slots", opts) end
 
 --- Returns every slot up to the last that exists or is held: { { exists = true, held = false }, … }
 ---@param opts? amqplocks.AdminOptions
----@return { exists: boolean, held: boolean }[]|nil, string? message, string? code
+---@return { exists: boolean, held: boolean }[]|nil, string? message, amqplocks.Code? code
 function Admin:status(opts) return administer(self, "status", opts) end
 
 --- "Waiting on Lock Holders": waits until none of these slots is held. With `revoke = true` every check asks the
 -- holders to release.
 ---@param slots integer[]
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "timeout" (the message names the slots still held), …
+---@return true|nil, string? message, amqplocks.Code? code "timeout" (the message names the slots still held), …
 function Admin:wait_released(slots, opts)
   slots = options.argument(slots, checks.list, "slots", "wait_released")
   for _, slot in ipairs(slots) do
@@ -138,8 +141,9 @@ end
 --     local free, err, code = admin:revoke(3, { wait = 60 })
 ---@param slot integer
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code without `wait`: "not_held", "blocked" (held, and an alarm keeps the
---- holder from being asked), "unavailable"; with it "timeout"; "refused" (no permission to publish), "unreachable", …
+---@return true|nil, string? message, amqplocks.Code? code without `wait`: "not_held", "blocked" (held, and an alarm
+---  keeps the holder from being asked), "unavailable"; with it "timeout"; "refused" (no permission to publish),
+---  "unreachable", …
 function Admin:revoke(slot, opts)
   options.argument(slot, checks.whole(1, core.slots_max), "the slot", "revoke")
   if opts ~= nil then opts = options.check(opts, schema, "revoke") end
@@ -157,8 +161,12 @@ local revoke_schema = { timeout = checks.timeout, wait = checks.seconds }
 ---@field timeout? number seconds for asking once, or until there is a connection (30)
 
 --- Asks the holder of a lock that is no slot to release. `where` is the name of the public method, for errors.
+---@param connection amqplocks.Connection
 ---@param kind "mutex"|"readers"|"writer"
+---@param name string
 ---@param opts? amqplocks.RevokeOptions
+---@param where string
+---@return true|nil, string? message, amqplocks.Code? code
 function admin.revoke(connection, kind, name, opts, where)
   if opts ~= nil then opts = options.check(opts, revoke_schema, where) end
   local session = connection._session

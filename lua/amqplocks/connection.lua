@@ -15,6 +15,8 @@ local rwlock = require "amqplocks.rwlock"
 local semaphore = require "amqplocks.semaphore"
 local token_semaphore = require "amqplocks.token_semaphore"
 
+---@alias amqplocks.OnLost fun(lock: amqplocks.Lock, code: "lost", message: string)
+
 ---@class amqplocks.Connection
 local Connection = {}
 local metatable = { __index = Connection, __name = "amqplocks.connection" }
@@ -49,7 +51,7 @@ function metatable.__close(self) self:close() end
 --
 -- An error in fn ends the call that called it; that call then leaves nothing held. The end of a block and close ignore
 -- the error.
----@param fn (fun(lock: amqplocks.Lock, code: "lost", message: string))|nil|false nil or false: losses are not reported
+---@param fn? amqplocks.OnLost|false nil or false: losses are not reported
 function Connection:on_lost(fn)
   if fn then options.argument(fn, options.checks.callable, "the callback", "on_lost") end
   self._driver.losses:on(fn or nil)
@@ -71,7 +73,7 @@ function Connection:timeout() return self._session:timeout() end
 
 --- A semaphore that an administrator has created ("Lock Clients"). Does not ask the broker.
 ---@param name string up to 230 bytes of UTF-8, no control characters, not starting with "amq."
----@param opts? { strategy?: "ascending"|"random"|"last", max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
+---@param opts? amqplocks.SemaphoreOptions
 ---@return amqplocks.Semaphore
 function Connection:semaphore(name, opts) return semaphore.new(self, options.name(name, "semaphore"), opts) end
 
@@ -83,7 +85,7 @@ function Connection:admin(name, opts) return admin.new(self, options.name(name, 
 
 --- A token semaphore: the messages of a queue are its permits. Does not ask the broker.
 ---@param name string as for conn:semaphore
----@param opts? { queue_type?: "classic"|"quorum" } the type of its queue, which is created with it ("classic")
+---@param opts? amqplocks.TokenSemaphoreOptions
 ---@return amqplocks.TokenSemaphore
 function Connection:token_semaphore(name, opts)
   return token_semaphore.new(self, options.name(name, "token_semaphore"), opts)
@@ -91,14 +93,13 @@ end
 
 --- A mutex. Does not ask the broker.
 ---@param name string as for conn:semaphore
----@param opts? { persistent?: boolean, max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
----  `persistent` (false): the mutex must be created, and can be destroyed and revoked
+---@param opts? amqplocks.MutexOptions
 ---@return amqplocks.Mutex
 function Connection:mutex(name, opts) return mutex.new(self, options.name(name, "mutex"), opts) end
 
 --- A readers–writer lock. Does not ask the broker.
 ---@param name string as for conn:semaphore
----@param opts? { max_attempts?: integer, probe?: "auto"|"publish"|"passive" }
+---@param opts? amqplocks.RWLockOptions
 ---@return amqplocks.RWLock
 function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name, "rwlock"), opts) end
 
@@ -124,7 +125,7 @@ local function open(session, driver)
 end
 
 --- Opens a session's holder connection, unless the driver opens it at its first use.
----@return amqplocks.Connection|nil, string? message, string? code
+---@return amqplocks.Connection|nil, string? message, amqplocks.Code? code
 function connection.open(session, driver) return memory.results(pcall(open, session, driver)) end
 
 return connection

@@ -69,22 +69,63 @@ local function new(url, opts)
   return session, driver
 end
 
+---@alias amqplocks.Code
+---| "timeout"      # the time that the caller gave is over
+---| "busy"         # every slot is held
+---| "contended"    # other clients were faster, max_attempts times
+---| "deadlock"     # every slot is held by this connection itself
+---| "not_found"    # the semaphore does not exist
+---| "exists"       # the semaphore exists already
+---| "lost"         # the lock is no longer held, and was not released by its holder
+---| "suspect"      # the lock may be lost: the broker was silent for too long
+---| "removed"      # an administrator has removed the slot
+---| "not_held"     # the lock was released before
+---| "closed"       # the connection was closed
+---| "refused"      # the broker denies a permission
+---| "auth"         # wrong user or password
+---| "vhost"        # the virtual host does not exist, or the user has no access to it
+---| "unreachable"  # there is no broker, or it does not answer
+---| "unavailable"  # a queue exists but its node is down, or the queue refuses messages
+---| "tls"          # no TLS with the broker
+---| "blocked"      # the broker has a memory or disk alarm
+---| "conflict"     # a queue is in the way, a slot is missing in the row, or a broker of another cluster
+---| "squatted"     # a queue has a name of this library, but not the kind that belongs to it
+---| "limit"        # a limit of channels, queues or connections is reached
+---| "phase"        # not allowed here, in an event loop or in nginx
+---| "forked"       # this process is a child of the one that opened the connection
+---| "protocol"     # the peer does not speak AMQP, or broke it
+---| "no_memory"    # this process has no memory left
+---| "url"          # the URL is malformed
+
+--- amqp:// or amqps://, by RabbitMQ's URI specification and query parameters. A list, or commas between hosts, names
+-- nodes of one cluster. A function is called before each connection, and returns a URL or a list, or nil and the
+-- reason.
+---@alias amqplocks.Url string|string[]|(fun(): string|string[]|nil, string?)
+
+---@class amqplocks.ConnectOptions
+---@field name? string of the connection and the holder in the broker's tools (program, process and host)
+---@field heartbeat? integer seconds, 1 to 65535 (10; in nginx 60)
+---@field timeout? number seconds for each exchange with the broker (5)
+---@field tls? amqplocks.TlsOptions for amqps:// only
+---@field order? "listed"|"random" in which the nodes of a list are tried ("listed")
+---@field driver? "native"|"cqueues"|"luv"|"resty"|amqplocks.Loop the sockets to use ("resty" in nginx, else "native")
+---@field shared? boolean in nginx: over the connection of the worker (false)
+---@field log? fun(level: "info"|"warning", message: string) called for connections opened and lost, locks lost and
+---  alarms, inside calls that may wait
+---@field on_lost? amqplocks.OnLost|false see conn:on_lost
+
+---@class amqplocks.TlsOptions
+---@field ca? string path of a PEM file (the system's certificates)
+---@field cert? string path of a PEM file
+---@field key? string path of a PEM file
+---@field verify? boolean check the broker's certificate and the name in it (true)
+---@field server_name? string the name that the certificate must have (the host of the URL)
+
 --- Connects to a broker.
----@param url? string|string[]|fun(): string|string[]|nil, string? amqp:// or amqps://, by RabbitMQ's URI specification
----  and query parameters; by default the environment's AMQP_URL if that is not empty, else
----  amqp://guest:guest@localhost:5672. A list, or commas between hosts, names nodes of one cluster. A function is
----  called before each connection, and returns a URL or a list, or nil and the reason
----@param opts? { name?: string, heartbeat?: integer, timeout?: number, order?: "listed"|"random",
----  driver?: "native"|"cqueues"|"luv"|"resty"|table, shared?: boolean,
----  log?: fun(level: "info"|"warning", message: string), tls?: { ca?: string, cert?: string, key?: string,
----  verify?: boolean, server_name?: string },
----  on_lost?: false|fun(lock: amqplocks.Lock, code: "lost", message: string) }
----  `driver`: the sockets to use; by default resty in nginx, native elsewhere; a table: see docs/drivers.md
----  `order` ("listed"): the order in which the nodes of a list are tried
----  `shared`: in nginx, over the connection of the worker
----  `log` is called for connections opened and lost, locks lost and alarms, inside calls that may wait;
----  `on_lost`: see conn:on_lost
----@return amqplocks.Connection|nil, string? message, string? code "url", "auth", "vhost", "unreachable", "tls",
+---@param url? amqplocks.Url by default the environment's AMQP_URL if that is not empty, else
+---  amqp://guest:guest@localhost:5672
+---@param opts? amqplocks.ConnectOptions
+---@return amqplocks.Connection|nil, string? message, amqplocks.Code? code "url", "auth", "vhost", "unreachable", "tls",
 ---  "protocol", "limit", "conflict"
 function amqplocks.connect(url, opts)
   if url == amqplocks then

@@ -14,7 +14,10 @@ local type = type -- held(), revoked() and certain_for() are called very often
 ---@field name string of the semaphore, mutex or readers–writer lock
 ---@field slot integer|nil the slot of a persistent semaphore
 ---@field ticket string 16 hexadecimal digits, different for every lock ever taken
----@field fence integer|nil the fencing token, of a lock that was acquired with `fenced`: larger than every earlier one
+---@field fence integer|nil the fencing token, of a lock that was acquired with `fenced`: larger than every earlier one;
+---  of every permit of a quorum queue, unless version 0.1.0 or other software made the permit
+---@field permit string|nil of a permit with a fencing token: its id. The token is larger than those of the permit's
+---  earlier holders; with one permit, larger than every earlier one
 ---@field acquired_at number seconds since the epoch, by this machine's clock
 local Lock = {}
 local metatable = { __index = Lock, __name = "amqplocks.lock" }
@@ -26,7 +29,7 @@ function metatable.__tostring(self)
 end
 
 --- Returns whether the lock is still held, as far as this process knows without asking the broker. No I/O.
----@return boolean held, string? message, string? code "suspect", "lost", "not_held" or "forked"
+---@return boolean held, string? message, amqplocks.Code? code "suspect", "lost", "not_held" or "forked"
 function Lock:held()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "held") end
   return self._core:held()
@@ -62,7 +65,7 @@ local ROUNDS = 3
 
 --- Asks the broker whether the lock is held ("Verifying a Held Lock"). It takes one round trip, or some more if an
 -- answer is so late that it proves nothing. It also asks again if this coroutine gets the answer late, after others.
----@return true|nil, string? message, string? code "lost", "removed" (still held: release it), "not_held",
+---@return true|nil, string? message, amqplocks.Code? code "lost", "removed" (still held: release it), "not_held",
 ---  "unreachable", "suspect" (late each time)
 function Lock:verify()
   local held, message, code
@@ -78,7 +81,7 @@ end
 --- Releases the lock ("Relinquishing a Lock") and waits for the broker's confirmation. If the lock is found lost,
 -- conn:on_lost's function is called before this returns, unless the loss was reported before. If a call of that
 -- function yields in another coroutine, this returns first, and the function is called after that call has returned.
----@return true|nil, string? message, string? code "not_held" (the second time), "lost", "unreachable"
+---@return true|nil, string? message, amqplocks.Code? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
   local driver = self._connection._driver
   if driver.catch_up then driver.catch_up() end
@@ -112,8 +115,8 @@ end
 
 --- Turns a write lock into a read lock. No other writer gets the lock in between. Does nothing to a read lock. The lock
 -- has another ticket afterwards.
----@return true|nil, string? message, string? code "lost", "not_held"; "unreachable", "refused", "limit", "suspect"
----  (every answer was handled too late): `lock.kind` tells whether it is still a write lock
+---@return true|nil, string? message, amqplocks.Code? code "lost", "not_held"; "unreachable", "refused", "limit",
+---  "suspect" (every answer was handled too late): `lock.kind` tells whether it is still a write lock
 function Lock:downgrade()
   if self.kind ~= "write" and self.kind ~= "read" then
     error("downgrade: only a lock that writes can be turned into one that reads, not a " .. self.kind, 0)
@@ -144,6 +147,7 @@ function lock.new(connection, core_lock)
   local slot, name, ticket, acquired_at, kind = core_lock:info()
   local self = setmetatable({
     kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at, fence = core_lock:fence(),
+    permit = core_lock:permit(),
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
     _is_released = false,
   }, metatable)
@@ -154,7 +158,7 @@ end
 --- Makes sure that the lock is held when its caller gets it. It was held when it was acquired, but the caller runs
 -- later, after `on_wait` or other coroutines, and the lock may be lost by then. A lock that is held is handed over even
 -- if its slot was removed meanwhile. If the coroutine is closed during the question, the lock is released.
----@return true|nil, string? message, string? code
+---@return true|nil, string? message, amqplocks.Code? code
 function lock.hand_over(self)
   local held, message, code = self:held()
   if not held then

@@ -12,6 +12,12 @@ local options = require "amqplocks.options"
 
 local schema = options.merge(acquiring.resource_schema, { persistent = options.checks.boolean })
 
+---@class amqplocks.MutexOptions
+---@field persistent? boolean the mutex must be created, and can be destroyed and revoked (false)
+---@field max_attempts? integer as for conn:semaphore (8)
+---@field probe? "auto"|"publish"|"passive" as for conn:semaphore ("auto")
+---@field fenced? boolean as for conn:semaphore (false)
+
 ---@class amqplocks.Mutex
 ---@field name string
 ---@field persistent boolean
@@ -24,26 +30,30 @@ end
 
 --- Takes the mutex, without waiting for it.
 ---@param opts? {} there are none: any option raises an error
----@return amqplocks.Lock|nil, string? message, string? code "busy", "contended", "refused", "unreachable", "squatted",
----  "limit", "closed", "lost" or "suspect" (before the caller got it); persistent: "not_found", "unavailable"
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "busy", "contended", "refused", "unreachable",
+---  "squatted", "limit", "closed", "lost" or "suspect" (before the caller got it); persistent: "not_found",
+---  "unavailable"
 function Mutex:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes the mutex, and waits for it as semaphore:acquire does.
 ---@param opts? amqplocks.AcquireOptions
----@return amqplocks.Lock|nil, string? message, string? code "timeout", "deadlock" (this connection holds it), and
----  those of try_acquire but "busy"
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", "deadlock" (this connection holds it),
+---  and those of try_acquire but "busy"
 function Mutex:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
 --- Calls fn(lock, …) while holding the mutex, and returns true and then its results; see semaphore:with.
+---@overload fun(self: amqplocks.Mutex, opts: amqplocks.AcquireOptions, fn: amqplocks.Work, ...): true?, ...any
+---@overload fun(self: amqplocks.Mutex, fn: amqplocks.Work, ...): true?, ...any
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
----@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
+---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
+---  of acquire
 function Mutex:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
 local function administer(self, action, ...)
   if not self.persistent then
     error(action .. ": only a persistent mutex can be administered; this one exists only while it is held", 0)
   end
-  local administration = admin.new(self._connection, self.name)
+  local administration = admin.new(self._connection, self.name, { fenced = self._fenced })
   return administration[action](administration, ...)
 end
 
@@ -52,22 +62,23 @@ local function one(...)
   return ...
 end
 
---- Creates a persistent mutex.
+--- Creates a persistent mutex. If it is fenced, its fence is made first, unless there is one; see admin:create.
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "exists", and those of admin:create
+---@return true|nil, string? message, amqplocks.Code? code "exists", and those of admin:create
 function Mutex:create(opts) return one(administer(self, "create", 1, opts)) end
 
---- Destroys a persistent mutex. Its holder keeps it until the release.
+--- Destroys a persistent mutex. Its holder keeps it until the release. The fence stays, unless `fence = true`; see
+-- admin:destroy.
 ---@param opts? amqplocks.AdminOptions
----@return true|nil, string? message, string? code "not_found", and those of admin:destroy
+---@return true|nil, string? message, amqplocks.Code? code "not_found", and those of admin:destroy
 function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 
 --- Asks the holder to release; see admin:revoke.
 --
 --     local asked, err, code = mutex:revoke()      -- true: the holder was asked. code "not_held": there is none
 --     local free, err, code = mutex:revoke{ wait = 60 }
----@param opts? amqplocks.RevokeOptions of a persistent mutex, amqplocks.AdminOptions
----@return true|nil, string? message, string? code "not_held", and those of admin:revoke
+---@param opts? amqplocks.AdminOptions of a mutex that is not persistent, `wait` and `timeout` alone
+---@return true|nil, string? message, amqplocks.Code? code "not_held", and those of admin:revoke
 function Mutex:revoke(opts)
   if self.persistent then return administer(self, "revoke", 1, opts) end
   return admin.revoke(self._connection, "mutex", self.name, opts, "revoke")
@@ -76,7 +87,7 @@ end
 --- Deletes the fence, from which fencing tokens are drawn. The next fenced acquire makes another. Its tokens begin with
 -- the time in microseconds: they are larger than those before if the clocks of all machines agree. So delete a fence
 -- only when its name is not used any more, or after "conflict" because its message is lost.
----@return true|nil, string? message, string? code "refused", "unreachable", "unavailable"
+---@return true|nil, string? message, amqplocks.Code? code "refused", "unreachable", "unavailable"
 function Mutex:forget_fence()
   local driver, session = self._connection._driver, self._connection._session
   return await(driver, nil, session.forget_fence, session, self.persistent and "semaphore" or "mutex", self.name)
@@ -92,6 +103,7 @@ function mutex.new(connection, name, opts)
   return setmetatable({
     name = name,
     persistent = opts.persistent or false,
+    _fenced = opts.fenced or false,
     _connection = connection,
     _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1, opts.fenced)
       or session:mutex(name, attempts, probe, opts.fenced),

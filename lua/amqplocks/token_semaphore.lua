@@ -13,6 +13,7 @@ local checks = options.checks
 
 local schema = {
   queue_type = checks.one_of("classic", "quorum"),
+  fenced = checks.boolean,
 }
 
 local admin_schema = {
@@ -20,6 +21,11 @@ local admin_schema = {
   timeout = checks.timeout,
   wait = checks.seconds,
 }
+
+---@class amqplocks.TokenSemaphoreOptions
+---@field queue_type? "classic"|"quorum" of its queue, which is created with it ("classic"). A permit of a quorum
+--- queue has `lock.fence` and `lock.permit`
+---@field fenced? boolean an acquire fails with "conflict" where a permit has no fencing token; needs "quorum" (false)
 
 ---@class amqplocks.TokenAdminOptions
 ---@field queue_type? "classic"|"quorum" of queues that are created (that of conn:token_semaphore, "classic")
@@ -38,20 +44,24 @@ function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):
 
 --- Takes a permit, without waiting for one.
 ---@param opts? {} there are none: any option raises an error
----@return amqplocks.Lock|nil, string? message, string? code "busy", "not_found", "refused", "unreachable",
----  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`), "limit", "closed",
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "busy", "not_found", "refused", "unreachable",
+---  "unavailable", "squatted", "conflict" (its queue is not of the `queue_type`; with `fenced`: the permit has no
+---  fencing token), "limit", "closed",
 ---  "lost" or "suspect" (before the caller got it)
 function TokenSemaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
 --- Takes a permit, and waits for one. Waiters are served in the order of arrival, those with a higher priority first.
 -- No client can overtake them and no client rechecks, so the options `fair` and `poll` have no effect.
 ---@param opts? amqplocks.AcquireOptions
----@return amqplocks.Lock|nil, string? message, string? code "timeout", and those of try_acquire but "busy"
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", and those of try_acquire but "busy"
 function TokenSemaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
 --- Calls fn(lock, …) while holding a permit, and returns true and then its results; see semaphore:with.
+---@overload fun(self: amqplocks.TokenSemaphore, opts: amqplocks.AcquireOptions, fn: amqplocks.Work, ...): true?, ...any
+---@overload fun(self: amqplocks.TokenSemaphore, fn: amqplocks.Work, ...): true?, ...any
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
----@return true|nil had, any ... true: fn's results; nil: string message, string code "lost", and those of acquire
+---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
+---  of acquire
 function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end
 
 -- For administrators -------------------------------------------------------------------------------------------------
@@ -70,14 +80,15 @@ end
 --- Creates the semaphore.
 ---@param permits integer at least 1
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil permits, string? message, string? code "exists", "conflict" (the queue exists, made by other
----  software), "timeout", "refused", "blocked" (an alarm), "lost" (the administration mutex), "limit", …
+---@return integer|nil permits, string? message, amqplocks.Code? code "exists", "conflict" (the queue exists, made by
+---  other software), "timeout", "refused", "blocked" (an alarm), "lost" (the administration mutex), "limit", …
 function TokenSemaphore:create(permits, opts) return administer(self, "create", opts, whole(permits, 1, "create")) end
 
 --- Makes more permits.
 ---@param permits integer how many more, at least 1
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil permits the new number, string? message, string? code "not_found", "conflict", "blocked", …
+---@return integer|nil permits, string? message, amqplocks.Code? code the new number; "not_found", "conflict",
+---  "blocked", …
 function TokenSemaphore:add(permits, opts) return administer(self, "add", opts, whole(permits, 1, "add")) end
 
 --- Removes permits: all of the number, or none. It takes permits that are free, or come free within `wait`, before all
@@ -86,8 +97,8 @@ function TokenSemaphore:add(permits, opts) return administer(self, "add", opts, 
 --     assert(images:remove(2, { wait = 60 }))
 ---@param permits integer how many fewer, at least 1
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil permits the new number, string? message, string? code "busy" (without `wait`), "timeout",
----  "not_found", "conflict", …
+---@return integer|nil permits, string? message, amqplocks.Code? code the new number; "busy" (without `wait`),
+---  "timeout", "not_found", "conflict", …
 function TokenSemaphore:remove(permits, opts) return administer(self, "remove", opts, whole(permits, 1, "remove")) end
 
 --- Sets the number of permits: creates, adds, removes. A queue that other software has made becomes a semaphore of this
@@ -95,14 +106,14 @@ function TokenSemaphore:remove(permits, opts) return administer(self, "remove", 
 -- basic.get is not seen.
 ---@param permits integer 0 or more
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil permits, string? message, string? code as for add and remove
+---@return integer|nil permits, string? message, amqplocks.Code? code as for add and remove
 function TokenSemaphore:resize(permits, opts) return administer(self, "resize", opts, whole(permits, 0, "resize")) end
 
 --- Returns the number of permits, how many of them are free, and how many are not: held by clients, held by an
 -- administrator at work, or lost.
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil count 0 if there is no semaphore, integer|string free_or_message, integer|string held_or_code
----  "conflict" (made by other software: its permits are not counted), …
+---@return integer|nil count, integer|string free_or_message, integer|amqplocks.Code held_or_code 0 if there is no
+---  semaphore; "conflict" (made by other software: its permits are not counted), …
 function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
 
 --- Restores the number of permits. It takes all free permits and throws away the surplus: those beyond the number, and
@@ -110,15 +121,30 @@ function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
 -- then they may be held. It waits for that for `wait` seconds. A client that holds a permit by basic.get, as some other
 -- software does, is not seen: stop such software while a semaphore is repaired.
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil permits, string? message, string? code "busy" (permits are missing, and others consume; without
----  `wait`), "timeout", "not_found", "conflict", "blocked", …
+---@return integer|nil permits, string? message, amqplocks.Code? code "busy" (permits are missing, and others consume;
+---  without `wait`), "timeout", "not_found", "conflict", "blocked", …
 function TokenSemaphore:repair(opts) return administer(self, "repair", opts) end
 
 --- Deletes the semaphore. With `wait` it waits until all permits are back; "timeout": they were not, and nothing was
 -- deleted. Without `wait` the holders' permits are lost, and the holders are notified.
 ---@param opts? amqplocks.TokenAdminOptions
----@return true|nil, string? message, string? code "not_found", "timeout", …
+---@return true|nil, string? message, amqplocks.Code? code "not_found", "timeout", …
 function TokenSemaphore:destroy(opts) return administer(self, "destroy", opts) end
+
+-- What other kinds of locks have -------------------------------------------------------------------------------------
+
+--- Raises an error: no message of this library reaches the holder of a permit.
+---@return nil
+function TokenSemaphore:revoke()
+  error(('revoke: the holder of a permit of "%s" cannot be asked to release; those of slots and persistent mutexes can')
+    :format(self.name), 0)
+end
+
+--- Raises an error: permits have no fencing tokens.
+---@return nil
+function TokenSemaphore:forget_fence()
+  error(('forget_fence: the permits of "%s" have no fencing tokens; other kinds of locks have'):format(self.name), 0)
+end
 
 methods.check(TokenSemaphore, "token_semaphore")
 
@@ -126,11 +152,15 @@ local token_semaphore = {}
 
 function token_semaphore.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "token_semaphore")
+  local is_quorum = opts.queue_type == "quorum"
+  if opts.fenced and not is_quorum then
+    error('token_semaphore: option "fenced" needs queue_type = "quorum": only a quorum queue counts holders', 0)
+  end
   return setmetatable({
     name = name,
     _connection = connection,
-    _options = options.merge(opts),
-    _core = connection._session:token_semaphore(name, opts.queue_type == "quorum"),
+    _options = { queue_type = opts.queue_type },
+    _core = connection._session:token_semaphore(name, is_quorum, opts.fenced),
   }, metatable)
 end
 

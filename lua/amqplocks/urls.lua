@@ -39,7 +39,7 @@ local function text_of(problem)
 end
 
 --- Calls the function. Never raises an error.
----@return string|string[]|nil url, string? why, string? code
+---@return string|string[]|nil url, string? why, amqplocks.Code? code
 function urls.ask(fn)
   local fine, url, why = pcall(fn)
   if fine and is_url(url) then return url end
@@ -59,7 +59,7 @@ end
 
 --- Calls the function, if there is one and it was not called yet. The session is made with the URL that it returns, and
 -- connects to that first.
----@return true|nil, string? message, string? code
+---@return true|nil, string? message, amqplocks.Code? code
 function urls.begin(settings)
   if not settings.ask or settings.url then return true end
   local url, why, code = urls.ask(settings.ask)

@@ -10,9 +10,10 @@ local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
--- Starts one; gives its output, line by line, which ends with it. One that hangs is ended.
-local function start(words)
-  local pipe = assert(io.popen(("exec timeout 60 %s examples/%s 2>&1"):format(os.getenv "LUA" or "lua5.4", words)))
+-- Starts one; gives its output, line by line, which ends with it. One that hangs is ended, after a minute unless told.
+local function start(words, seconds)
+  local command = "exec timeout %d %s examples/%s 2>&1"
+  local pipe = assert(io.popen(command:format(seconds or 60, os.getenv "LUA" or "lua5.4", words)))
   stage.undo(function() pipe:close() end)
   return pipe:lines()
 end
@@ -49,6 +50,8 @@ teardown(function() -- what the examples leave; the bells would go by themselves
   local looking = assert(client.connect())
   assert(looking:delete "producer-mutexbell")
   assert(looking:delete "catalogue-rwbell")
+  assert(looking:delete "edition-mutexbell")
+  assert(looking:delete "edition-mutexfence")
   assert(looking:delete "image-link.semaphore")
   assert(looking:delete "image-link.semaphore-count")
   looking:close()
@@ -94,7 +97,7 @@ end)
 
 describe("the examples that start several processes", function()
   it("fail with a message where there is no broker", function()
-    for _, example in ipairs { "catalogue", "images", "producer" } do
+    for _, example in ipairs { "catalogue", "fencing/run", "images", "producer" } do
       local command = ("AMQP_URL=amqp://127.0.0.1:1 timeout 60 %s examples/%s.lua 2>&1; echo $?")
       local pipe = assert(io.popen(command:format(os.getenv "LUA" or "lua5.4", example)))
       local output = pipe:read "*a"
@@ -139,5 +142,29 @@ describe("the image workers", function()
     assert.is_true(second:release())
     all = read_to_end(start "images.lua")
     assert.matches("^15 images sent, at most [12] at a time, with 2 permits$", table.remove(all))
+  end)
+end)
+
+describe("the example of fencing tokens", function()
+  it("has a writer that was stopped overwrite the next one's file, and refused by its token", function()
+    local lines = start("fencing/run.lua", 300)
+    local function reads(pattern) return (read_until(lines, pattern)) end
+
+    reads "^without fencing tokens:$"
+    reads "^  A holds the lock, token none, and is stopped before it writes$"
+    reads "^  the store accepts B's edition, token none$"
+    reads "^  A continues$"
+    reads "^  the store accepts A's edition, token none$"
+    assert.not_equal("released", reads "^  A ends: (.*)$")
+    assert.equal("A", reads "^  the file has (%u)'s edition$")
+
+    reads "^with fencing tokens:$"
+    local first = reads "^  A holds the lock, token (%d+), and is stopped before it writes$"
+    local second = reads "^  the store accepts B's edition, token (%d+)$"
+    reads "^  A continues$"
+    reads("^  the store refuses A's edition: token " .. first .. " is smaller than " .. second .. "$")
+    assert.not_equal("released", reads "^  A ends: (.*)$")
+    assert.equal("B", reads "^  the file has (%u)'s edition$")
+    assert.same({}, read_to_end(lines))
   end)
 end)

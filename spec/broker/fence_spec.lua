@@ -147,6 +147,15 @@ for kind in pairs(FENCES) do
       assert(take(kind, name, conn))
     end)
 
+    it("is not had where a queue of other software has the name of the maker's: squatted", function ()
+      local name, fence = named(kind)
+      local maker = fence .. "-maker"
+      stage.undo(function () client.shared():delete(maker) end)
+      assert(client.shared():declare(maker, { durable = true }))
+      assert.matches("not exclusive", fails(kind, name, "squatted", stage.connect()))
+      assert.is_true(client.shared():exists(maker))
+    end)
+
     it("cannot be had where another client keeps the message; is had when that client has gone", function ()
       local name, fence = named(kind)
       local conn = stage.connect(nil, { timeout = 5 })
@@ -159,6 +168,14 @@ for kind in pairs(FENCES) do
       until_true(function () return free(kind, name) end)
       keeper.client:abort()
       assert(take(kind, name, conn))
+    end)
+
+    operated_it("is had, and its fence made, without permission to write to the fence", function ()
+      local name = named(kind)
+      local user = client.unique "user"
+      local url = broker.suite:add_user(user, ".*", "^(?!.*fence)", ".*")
+      stage.undo(function () broker.suite:delete_user(user) end)
+      assert(take(kind, name, stage.connect(url)))
     end)
 
     operated_it("cannot be had without permission for the fence: refused", function ()
@@ -177,6 +194,16 @@ for kind in pairs(FENCES) do
       broker.suite:set_policy("/", policy, "^" .. fence:gsub("%p", "[%0]") .. "$", '{"delivery-limit":5}')
       assert.matches("delivery%-limit", fails(kind, name, "conflict", stage.connect(nil, { timeout = 1 })))
     end)
+
+    for key, value in pairs{ ["message-ttl"] = 1, ["max-length"] = 0 } do
+      operated_it("cannot be had where a policy removes the message: conflict, " .. key, function ()
+        local name, fence = named(kind)
+        local policy = client.unique "policy"
+        stage.undo(function () broker.suite:clear_policy("/", policy) end)
+        broker.suite:set_policy("/", policy, "^" .. fence:gsub("%p", "[%0]") .. "$", ('{"%s":%d}'):format(key, value))
+        assert.matches("a policy may remove it", fails(kind, name, "conflict", stage.connect(nil, { timeout = 1 })))
+      end)
+    end
 
     operated_it("is had during an alarm, from a fence that exists; otherwise: blocked", function ()
       local name, other = named(kind), named(kind)
@@ -219,29 +246,103 @@ describe("a fence", function ()
     assert.is_false(client.shared():exists(fence))
   end)
 
-  it("of a semaphore that has lost its message is made anew by repair{ fence = true }, upwards", function ()
+  it("of a semaphore that has lost its message is made anew by repair{ fenced = true }, upwards", function ()
     local name, fence = named "slot"
     local conn = stage.connect(nil, { timeout = 1 })
     local last = assert(take("slot", name, conn))
     assert(last:release())
     assert(client.shared():channel():call{ method = "queue.purge", queue = fence })
     fails("slot", name, "conflict", conn)
-    assert.equal(1, conn:admin(name):repair{ fence = true })
+    assert.equal(1, conn:admin(name):repair())
+    fails("slot", name, "conflict", conn)
+    assert.equal(1, conn:admin(name):repair(FENCED))
     local lock = assert(take("slot", name, conn))
     assert.is_true(lock.fence > last.fence)
     assert(lock:release())
-    assert.equal(1, conn:admin(name):repair{ fence = true }) -- it is in order
+    assert.equal(1, conn:admin(name):repair(FENCED)) -- it is in order
     assert.is_true(assert(take("slot", name, conn)).fence > lock.fence)
   end)
 
-  it("is not made by a repair where there is none", function ()
+  it("of a semaphore is made by create and resize, if it is fenced, and by nothing else", function ()
     local name, fence = named "slot"
-    assert.equal(1, stage.connect():admin(name):repair{ fence = true })
+    local conn = stage.connect()
+    local admin, fenced = conn:admin(name), conn:admin(name, FENCED)
+    assert.equal(1, admin:repair())
+    assert.equal(2, admin:resize(2))
+    assert.equal(3, fenced:add(1))
     assert.is_false(client.shared():exists(fence))
+    assert.equal(3, fenced:resize(3))
+    assert.is_true(client.shared():exists(fence))
+    assert.is_true(fenced:destroy{ fence = true })
+    assert.is_false(client.shared():exists(fence))
+    stage.fails("not_found", fenced:repair())
+    assert.is_false(client.shared():exists(fence))
+    assert.equal(1, fenced:create(1))
+    assert.is_true(client.shared():exists(fence))
+    local lock = assert(take("slot", name))
+    assert.equal(1, fenced:resize(1)) -- it is there: not made anew
+    assert(lock:release())
+    local later = assert(take("slot", name))
+    assert.is_true(later.fence > lock.fence and later.fence < lock.fence + 10)
+  end)
+
+  it("of a persistent mutex is made by its create, and deleted by destroy{ fence = true }", function ()
+    local name = gate.name()
+    local fence = name .. "-fence"
+    stage.undo(function () client.shared():delete(fence) end)
+    local mutex = stage.connect():mutex(name, { persistent = true, fenced = true })
+    assert.is_true(mutex:create())
+    assert.is_true(client.shared():exists(fence))
+    assert(assert(mutex:try_acquire()):release())
+    assert.is_true(mutex:destroy())
+    assert.is_true(client.shared():exists(fence))
+    stage.fails("not_found", mutex:destroy{ fence = true })
+    assert.is_false(client.shared():exists(fence))
+  end)
+
+  operated_it("that an administrator has made is drawn from without permission to make it", function ()
+    local name, fence = named "slot"
+    local user = client.unique "user"
+    local url = broker.suite:add_user(user, "^(?!.*fence)", "^(?!.*fence)", ".*")
+    stage.undo(function () broker.suite:delete_user(user) end)
+    fails("slot", name, "refused", stage.connect(url))
+    assert.is_false(client.shared():exists(fence))
+    local conn = stage.connect()
+    assert.equal(1, conn:admin(name, FENCED):resize(1))
+    local lock = assert(take("slot", name, stage.connect(url)))
+    assert(lock:release())
+    assert.is_true(assert(take("slot", name, conn)).fence > lock.fence)
+  end)
+
+  operated_it("is not made during an alarm: blocked, and the semaphore is not made either", function ()
+    local name = gate.name()
+    local admin = stage.connect():admin(name, FENCED)
+    stage.undo(function () broker.suite:alarm(false) end)
+    broker.suite:alarm(true)
+    stage.fails("blocked", admin:create(1))
+    broker.suite:alarm(false)
+    assert.equal(0, admin:slots())
+    stage.undo(function () stage.connect():admin(name):destroy{ fence = true } end)
+    until_true(function () return admin:create(1) end)
   end)
 end)
 
 describe("fencing tokens", function ()
+  operated_it("of all locks of a connection are drawn on one connection more, opened by the first of them", function ()
+    local label, names = client.unique "session", {}
+    for kind in pairs(FENCES) do names[kind] = named(kind) end
+    local conn = stage.connect(nil, { name = label })
+    assert(assert(conn:mutex(names.mutex):acquire{ timeout = 20 }):release())
+    stage.until_connected(label .. " prober", 1)
+    stage.until_connected(label .. " fence", 0)
+    for kind, name in pairs(names) do
+      for _ = 1, 2 do assert(assert(take(kind, name, conn)):release()) end
+      stage.until_connected(label .. " fence", 1)
+      stage.until_connected(label .. " maker", 0)
+    end
+    stage.until_connected(label .. " holder", 1)
+  end)
+
   it("of the slots of a semaphore come from one fence", function ()
     local name = named("slot", 3)
     local last, conn = 0, stage.connect()
@@ -271,15 +372,21 @@ describe("fencing tokens", function ()
     assert.equal(fence, next_one.fence)
   end)
 
-  -- Why all clients of a name must be fenced, or none.
+  -- Why all clients of a name must be fenced, or none: a client that is not excludes the others as ever, but the fence
+  -- does not count it, so a resource cannot refuse what an earlier holder writes after it.
   it("do not count the holders in between that are not fenced", function ()
     local name = named "mutex"
     local conn = stage.connect()
     local first = assert(take("mutex", name, conn))
+    local plain = stage.connect():mutex(name)
+    stage.fails("busy", plain:try_acquire())
+    local largest = first.fence -- that the resource has seen
     assert(first:release())
-    local unfenced = assert(stage.connect():mutex(name):acquire{ timeout = 20 })
-    assert.is_nil(unfenced.fence)
-    assert(unfenced:release())
+    local between = assert(plain:acquire{ timeout = 20 })
+    assert.is_nil(between.fence) -- it writes without a number
+    stage.fails("busy", lockable(conn, "mutex", name):try_acquire())
+    assert.is_false(first.fence < largest) -- so this, which comes late, would not be refused
+    assert(between:release())
     assert.equal(first.fence + 1, assert(take("mutex", name, conn)).fence)
   end)
 

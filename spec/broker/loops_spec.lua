@@ -11,6 +11,7 @@ local pcall = require "amqplocks.compat.pcall".pcall
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
+local token_scene = require "spec.broker.token_scene"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
@@ -180,6 +181,22 @@ local function specs(loop)
     until_true(function() return lock:revoked() end)
     assert.is_true(lock:release())
     assert.equal(2, admin:resize(2))
+    conn:close()
+  end)
+
+  loop_it("has the fencing tokens of quorum permits, in turn with a process without a loop", function()
+    local name, conn = token_scene.name(), connect()
+    local here = conn:token_semaphore(name, { queue_type = "quorum", fenced = true })
+    local elsewhere = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
+    assert.equal(1, here:create(1))
+    local last, id = 0, nil
+    for i = 1, 8 do
+      local lock = assert((i % 2 == 0 and elsewhere or here):acquire{ timeout = 20 })
+      assert.is_true(lock.fence > last)
+      assert.equal(id or lock.permit, lock.permit)
+      last, id = lock.fence, lock.permit
+      assert(lock:release())
+    end
     conn:close()
   end)
 

@@ -13,7 +13,7 @@ local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
-local scopes_it = _VERSION == "Lua 5.4" and it or pending
+local scopes_it = coroutine.close and it or pending
 
 local HOLDER_QUEUE = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
 
@@ -132,7 +132,7 @@ describe("a mutex", function()
     assert.is_false(pcall(conn.mutex, conn, "x", { persist = true }))
     assert.is_false(pcall(conn.mutex, conn, "x", { persistent = 1 }))
     local mutex = conn:mutex "x"
-    for _, action in ipairs{ "create", "destroy", "revoke" } do
+    for _, action in ipairs{ "create", "destroy" } do
       local fine, problem = pcall(mutex[action], mutex)
       assert.is_false(fine)
       assert.matches("only a persistent mutex", problem, 1, true)
@@ -378,7 +378,7 @@ describe("nobody can release a mutex that is not theirs:", function()
       { method = "queue.declare", exclusive = true, auto_delete = true, arguments = HOLDER_QUEUE },
       { method = "queue.bind", exchange = "amq.direct", routing_key = "x" } } do
       request.queue = queue(name)
-      _, refusal = other:channel():call(request)
+      refusal = select(2, other:channel():call(request))
       assert.equal(405, refusal.code)
     end
     for _, kind in ipairs{ "amqplocks.revoke", "amqplocks.token", "any" } do

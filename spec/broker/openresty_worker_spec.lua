@@ -8,6 +8,7 @@ local line = require "spec.support.line"
 local scene = require "spec.broker.openresty_scene"
 local socket = require "socket"
 local stage = require "spec.support.stage"
+local token_scene = require "spec.broker.token_scene"
 local until_true = require "spec.support.until"
 
 local unpack = table.unpack or unpack -- luacheck: ignore
@@ -16,15 +17,6 @@ local operated_it = broker.operated_it(it, pending)
 
 after_each(scene.clear)
 teardown(stage.check)
-
--- Waits until there are so many connections of this name at the broker.
-local function until_connected(name, number)
-  local ask = [[
-    All = [P || [{client_properties, P}] <- rabbit_networking:connection_info_all([client_properties])],
-    Ours = [P || P <- All, lists:keyfind(<<"connection_name">>, 1, P) =:= {<<"connection_name">>, longstr, $1}],
-    case integer_to_binary(length(Ours)) of $2 -> ok; Other -> Other end.]]
-  until_true(function() return pcall(broker.suite.tell, broker.suite, ask, name, tostring(number)) end, 20)
-end
 
 local function body(server, path) return (select(2, server:get(path)):gsub("\n$", "")) end
 
@@ -105,7 +97,7 @@ for _, shared in ipairs{ false, true } do
         "true true closed", body(server, "/all?name=" .. name))
     end)
 
-    it("fenced locks have numbers that grow, drawn on the worker's connection, and made there", function()
+    operated_it("fenced locks have numbers that grow, drawn on one connection of the worker", function()
       local name, label = stage.mutex(), client.unique "worker"
       stage.undo(function() client.shared():delete(name .. "-mutexfence") end)
       local server = scene.start(shared, { connect = ("name = %q"):format(label), locations = { ["= /fenced"] = [[
@@ -120,9 +112,39 @@ for _, shared in ipairs{ false, true } do
         local fence = tonumber(body(server, "/fenced?name=" .. name))
         assert.is_true(fence > last)
         last = fence
+        local worker_has = { fence = 1, prober = 1, holder = shared and 1 or 0, maker = 0 }
+        for role, number in pairs(worker_has) do stage.until_connected(label .. " " .. role, number) end
       end
       local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())
       assert.is_true(outside.fence > last)
+    end)
+
+    it("quorum permits have numbers that grow, and their permit's id", function()
+      local name = token_scene.name()
+      local outside = stage.connect():token_semaphore(name, { queue_type = "quorum", fenced = true })
+      assert(outside:create(1))
+      local server = scene.start(shared, { locations = { ["= /permit"] = [[
+        local conn = connect()
+        local tokens = conn:token_semaphore(var.arg_name, { queue_type = "quorum", fenced = true })
+        local _, fence, permit = assert(tokens:with({ timeout = 10 }, function(lock)
+          return lock.fence, lock.permit
+        end))
+        ngx.say(("%.0f %s"):format(fence, permit))
+        conn:close()]] } })
+      local last, id = 0, nil
+      for i = 1, 6 do
+        local fence, permit
+        if i % 2 == 0 then
+          local lock = assert(outside:acquire{ timeout = 20 })
+          fence, permit = lock.fence, lock.permit
+          assert(lock:release())
+        else
+          fence, permit = body(server, "/permit?name=" .. name):match "^(%d+) (%x+)"
+        end
+        assert.is_true(tonumber(fence) > last)
+        assert.equal(id or permit, permit)
+        last, id = tonumber(fence), permit
+      end
     end)
 
     it("a timer holds as a request does", function()
@@ -272,11 +294,11 @@ for _, shared in ipairs{ false, true } do
       local label, name = client.unique("worker"), stage.semaphore(1)
       local server = scene.start(shared, { connect = ("name = %q"):format(label) })
       assert.equal("1", body(server, "/try?name=" .. name))
-      until_connected(label .. " prober", 1)
+      stage.until_connected(label .. " prober", 1)
       for _ = 1, 3 do
         broker.suite:close_connection(label .. " prober")
         until_true(function() return body(server, "/try?name=" .. name) == "1" end)
-        until_connected(label .. " prober", 1)
+        stage.until_connected(label .. " prober", 1)
       end
       scene.assert_all_there(name, 1)
     end)
@@ -398,16 +420,16 @@ for _, shared in ipairs{ false, true } do
       for i = 1, 60 do requests[i] = server:begin("/hold?gate=go&timeout=60&name=" .. name) end -- both are busy
       scene.open(server, "go")
       for i = 1, 60 do assert.equal("200 1 true\n", scene.answer(requests[i], 60)) end
-      until_connected(label .. " prober", 2)
-      until_connected(label .. " holder", shared and 2 or 0)
+      stage.until_connected(label .. " prober", 2)
+      stage.until_connected(label .. " holder", shared and 2 or 0)
       for _, pid in ipairs(server:reload()) do server:await_end(pid) end
-      until_connected(label .. " prober", 0)
+      stage.until_connected(label .. " prober", 0)
       assert.equal("1", body(server, "/try?name=" .. name))
-      until_connected(label .. " prober", 1)
+      stage.until_connected(label .. " prober", 1)
       server:quit()
       until_true(function() return not server:alive() end)
-      until_connected(label .. " prober", 0)
-      until_connected(label .. " holder", 0)
+      stage.until_connected(label .. " prober", 0)
+      stage.until_connected(label .. " holder", 0)
       scene.assert_all_there(name, 1)
     end)
 

@@ -108,6 +108,29 @@ describe("the README", function()
     assert.matches("\nticket %x+\n$", output)
   end)
 
+  it("shows a mutex with a fencing token, which the next holder's is larger than", function()
+    finally(function()
+      local raw = assert(client.connect())
+      assert(raw:delete "ledger-mutexfence")
+      raw:close()
+    end)
+    local output, fine = process.run_lua(([[
+      local amqplocks = require "amqplocks"
+      local conn = assert(amqplocks.connect())
+      for _ = 1, 2 do
+        %s
+      end
+      conn:close()
+    ]]):format(blocks[4]))
+    assert.is_true(fine, output)
+    local tokens = {}
+    for set, where in output:gmatch "update ledger set total = 7, fence = (%d+) where fence <= (%d+)\n" do
+      assert.equal(set, where)
+      table.insert(tokens, tonumber(set))
+    end
+    assert.is_true(#tokens == 2 and tokens[1] < tokens[2], output)
+  end)
+
   local cqueues_it = pcall(require, "cqueues") and it or pending
 
   -- A program that the README points at, in the checkout.

@@ -12,7 +12,7 @@ local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
-local scopes_it = _VERSION == "Lua 5.4" and it or pending
+local scopes_it = coroutine.close and it or pending
 
 local function read(name, options, conn) return gate.take("read", name, options, conn) end
 

@@ -6,7 +6,8 @@ local Socket = require "spec.support.model.socket"
 local frames = require "spec.support.frames"
 local scene = require "spec.broker.facts.scene"
 
-local FACTS = { "claim", "exclusive", "fence", "permits", "probing", "queue", "readers", "routing", "waiting" }
+local FACTS = { "claim", "exclusive", "fence", "permit_numbers", "permits", "probing", "queue", "readers", "routing",
+  "waiting" }
 local ROUNDS = os.getenv "AMQPLOCKS_SOAK" and 20 or 1
 
 local environment = getfenv and getfenv() or _ENV

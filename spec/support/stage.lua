@@ -209,13 +209,23 @@ function stage.is_since(before, time) return before <= time and time <= socket.g
 --- Runs fn at the end of the test, also if the test fails; the last one first.
 function stage.undo(fn) table.insert(undone, fn) end
 
+--- Waits until there are so many connections of this name at the broker. Needs an operator.
+function stage.until_connected(name, number)
+  local ask = [[
+    All = [P || [{client_properties, P}] <- rabbit_networking:connection_info_all([client_properties])],
+    Ours = [P || P <- All, lists:keyfind(<<"connection_name">>, 1, P) =:= {<<"connection_name">>, longstr, $1}],
+    case integer_to_binary(length(Ours)) of $2 -> ok; Other -> Other end.]]
+  until_true(function() return pcall(broker.suite.tell, broker.suite, ask, name, tostring(number)) end, 20)
+end
+
 --- Raises an alarm (memory by default) until the end of the test. Waits until the connections are notified.
 function stage.alarm(resource)
   stage.undo(function() broker.suite:alarm(false, resource) end)
   broker.suite:alarm(true, resource)
-  local probing = stage.client()
+  local channel = stage.client():channel() -- opened once: a broker that blocks the connection reads no channel.open
+  local probing = channel.client
   until_true(function()
-    probing:channel():publish{ routing_key = "none" }
+    channel:publish{ routing_key = "none" }
     return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
   end)
   probing:abort() -- the broker would not read connection.close

@@ -41,7 +41,9 @@ static void read_options(lua_State *L, int table, al_admin_options *options) {
   options->quorum = lua_isstring(L, -1) && strcmp(lua_tostring(L, -1), "quorum") == 0;
   lua_getfield(L, table, "revoke");
   options->revoke = lua_toboolean(L, -1);
-  lua_pop(L, 4);
+  lua_getfield(L, table, "fenced");
+  options->fenced = lua_toboolean(L, -1);
+  lua_pop(L, 5);
 }
 
 /* session:forget_fence("mutex" | "rwlock" | "semaphore", name) -> operation */
@@ -54,15 +56,6 @@ static int forget_fence(lua_State *L) {
   const char *name = luaL_checkstring(L, 3);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
   if (op) *op = forgets[kind](session, name);
-  return al_lua_begun(L, op);
-}
-
-/* session:mend_fence(name): of a semaphore -> operation */
-static int mend_fence(lua_State *L) {
-  al_session *session = al_lua_check_session(L, 1)->session;
-  const char *name = luaL_checkstring(L, 2);
-  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
-  if (op) *op = al_admin_mend_fence(session, name);
   return al_lua_begun(L, op);
 }
 
@@ -132,12 +125,8 @@ static int revoke_lock(lua_State *L) {
 }
 
 void al_lua_open_admin(lua_State *L) {
-  static const luaL_Reg methods[] = {{"administer", administer},
-                                     {"forget_fence", forget_fence},
-                                     {"mend_fence", mend_fence},
-                                     {"wait_released", wait_released},
-                                     {"revoke", revoke},
-                                     {"revoke_lock", revoke_lock},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"administer", administer},       {"forget_fence", forget_fence},
+                                     {"wait_released", wait_released}, {"revoke", revoke},
+                                     {"revoke_lock", revoke_lock},     {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }

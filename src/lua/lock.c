@@ -92,6 +92,16 @@ static int lock_fence(lua_State *L) {
   return 1;
 }
 
+/* lock:permit() -> the id of the permit whose holders its fencing token counts; nil: it is no permit, or has no token */
+static int lock_permit(lua_State *L) {
+  const char *permit = al_lock_permit(check_box(L)->lock);
+  if (permit[0])
+    lua_pushstring(L, permit);
+  else
+    lua_pushnil(L);
+  return 1;
+}
+
 /* lock:info() -> slot or nil, name, ticket, acquired_at, kind */
 static int lock_info(lua_State *L) {
   static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write"};
@@ -155,11 +165,20 @@ static int lock_gc(lua_State *L) {
 }
 
 void al_lua_open_lock(lua_State *L) {
-  static const luaL_Reg methods[] = {{"held", lock_held},       {"loss", lock_loss},
-                                     {"revoked", lock_revoked}, {"certain_for", lock_certain_for},
-                                     {"info", lock_info},       {"fence", lock_fence},
-                                     {"verify", lock_verify},   {"release", lock_release},
-                                     {"let_go", lock_let_go},   {"downgrade", lock_downgrade},
-                                     {"drop", lock_gc},         {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"held", lock_held},
+      {"loss", lock_loss},
+      {"revoked", lock_revoked},
+      {"certain_for", lock_certain_for},
+      {"info", lock_info},
+      {"fence", lock_fence},
+      {"permit", lock_permit},
+      {"verify", lock_verify},
+      {"release", lock_release},
+      {"let_go", lock_let_go},
+      {"downgrade", lock_downgrade},
+      {"drop", lock_gc},
+      {NULL, NULL},
+  };
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }

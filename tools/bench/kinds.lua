@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the broker's part.
--- Fenced locks, as ratios to those that are not.
+-- Fenced locks, as ratios to those that are not. A semaphore of one quorum permit, as a ratio to a fenced mutex.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -36,6 +36,16 @@ row("fenced mutex: acquire + release / the same, not fenced", 1.75, function() r
   function()
     for _ = 1, TIMES do assert(assert(mutex:try_acquire()):release()) end
   end)
+-- On a connection of its own, as the guide has it.
+local beside = assert(amqplocks.connect(nil, { name = "bench permits" }))
+local tokens = beside:token_semaphore(name, { queue_type = "quorum", fenced = true })
+assert(tokens:create(1))
+row("one quorum permit: acquire + release / a fenced mutex", 0.75, function() return tokens:acquire{ timeout = 20 } end,
+  function()
+    for _ = 1, TIMES do assert(assert(fenced:try_acquire()):release()) end
+  end)
+assert(tokens:destroy())
 assert(fenced:forget_fence())
+beside:close()
 conn:close()
 raw:close()

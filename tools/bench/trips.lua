@@ -51,6 +51,10 @@ assert(assert(rwlock:read()):release())
 local fenced = conn:mutex(name, { fenced = true })
 assert(assert(fenced:acquire()):release()) -- makes the fence
 
+local near_quorum = near:token_semaphore(name .. "-quorum", { queue_type = "quorum" })
+assert(near_quorum:create(1))
+local quorum = conn:token_semaphore(name .. "-quorum", { queue_type = "quorum", fenced = true })
+
 row("uncontended acquire, try", 2, function() return semaphore:try_acquire() end)
 row("the same, ready to wait", 2, function() return semaphore:acquire() end)
 
@@ -63,6 +67,7 @@ row("mutex", nil, function() return mutex:acquire() end)
 row("reader", nil, function() return rwlock:read() end)
 row("writer", nil, function() return rwlock:write() end)
 row("fenced mutex", nil, function() return fenced:acquire() end)
+row("fenced permit", nil, function() return quorum:acquire() end)
 row("permit", nil, function() return conn:token_semaphore(name):acquire() end)
 
 assert(fenced:forget_fence())
@@ -71,5 +76,6 @@ raw:close()
 assert(near:admin(many):destroy{ timeout = 120 })
 assert(admin:destroy())
 assert(permits:destroy())
+assert(near_quorum:destroy())
 near:close()
 process.clear()

@@ -183,6 +183,7 @@ static size_t settle(peer *self, int connection, int channel, uint64_t tag, bool
     peer_consumer *consumer = consumer_by(self, connection, channel, d->consumer);
     if (consumer) consumer->unacked--;
     *at = d->next;
+    d->message.returns++;
     if (queue && requeue) put_message(queue, 0, d->message);
     free(d);
     count++;
@@ -364,14 +365,18 @@ static size_t consumers_of(const peer *self, const char *queue) {
 }
 
 /* The number with this key in a table; `otherwise` if there is none. */
-static uint32_t number_of(wire_value table, const char *key, uint32_t otherwise) {
-  const uint8_t *at = memmem(table.bytes, table.length, key, strlen(key));
+static uint64_t long_of(wire_value table, const char *key, uint64_t otherwise) {
+  const uint8_t *at = table.length > 0 ? memmem(table.bytes, table.length, key, strlen(key)) : NULL;
   if (!at) return otherwise;
   at += strlen(key);
   size_t digits = *at == 'l' ? 8 : 4;
-  uint32_t value = 0;
-  for (size_t i = digits - 3; i <= digits; i++) value = value << 8 | at[i];
+  uint64_t value = 0;
+  for (size_t i = 1; i <= digits; i++) value = value << 8 | at[i];
   return value;
+}
+
+static uint32_t number_of(wire_value table, const char *key, uint32_t otherwise) {
+  return (uint32_t)long_of(table, key, otherwise);
 }
 
 static void declare_ok(const question *q, const peer_queue *queue) {
@@ -462,6 +467,48 @@ static void on_consume(const question *q) {
   hand_out(q->self, queue);
 }
 
+/* The headers of a fence's message, as RabbitMQ 4.3 counts; other messages are got as they are delivered. */
+static void say_got(const question *q, const peer_message *message) {
+  wire_buffer *out = &q->self->connections[q->connection].out, headers = {0};
+  if (message->base == 0) {
+    wire_header(out, q->channel, 60, 0, WIRE_TEXT(message->id), WIRE_TEXT(message->correlation),
+                WIRE_TEXT(message->kind));
+    return;
+  }
+  wire_number_field(&headers, "x-amqplocks-base", message->base);
+  if (message->returns > 0) wire_number_field(&headers, "x-acquired-count", message->returns);
+  wire_fence_header(out, q->channel, (wire_value){.bytes = headers.bytes, .length = headers.length});
+  wire_free(&headers);
+}
+
+static void on_get(const question *q) {
+  char name[NAME_SIZE];
+  peer_queue *queue = queue_of(q, name);
+  if (!queue || is_locked(q, queue)) {
+    refuse(q, queue ? 405 : 404, queue ? NOBODYS_NOW : NO_QUEUE, name);
+    return;
+  }
+  if (queue->count == 0) {
+    reply(q, WIRE_GET_EMPTY, (wire_value[]){WIRE_TEXT("")});
+    return;
+  }
+  uint64_t tag = ++q->state->delivered;
+  peer_delivery *delivery = calloc(1, sizeof *delivery);
+  CHECK(delivery, "no memory");
+  *delivery = (peer_delivery){.next = q->self->deliveries,
+                              .connection = q->connection,
+                              .channel = q->channel,
+                              .tag = tag,
+                              .message = queue->messages[0]};
+  snprintf(delivery->queue, sizeof delivery->queue, "%s", name);
+  q->self->deliveries = delivery;
+  memmove(queue->messages, queue->messages + 1, --queue->count * sizeof *queue->messages);
+  wire_value fields[] = {WIRE_NUMBER(tag), WIRE_NUMBER(delivery->message.returns > 0), WIRE_TEXT(""),
+                         WIRE_TEXT(name), WIRE_NUMBER(q->lie == PEER_COUNTS ? q->argument : queue->count)};
+  reply(q, WIRE_GET_OK, fields);
+  if (q->lie != PEER_MUTE) say_got(q, &delivery->message);
+}
+
 static void on_cancel(const question *q) {
   char tag[256];
   text_of(q->frame.fields[0], tag, sizeof tag);
@@ -511,6 +558,8 @@ static void on_publish(const question *q) {
   text_of(q->header.id, message.id, sizeof message.id);
   text_of(q->header.correlation, message.correlation, sizeof message.correlation);
   text_of(q->header.kind, message.kind, sizeof message.kind);
+  message.base = (int64_t)long_of(q->header.headers, "x-amqplocks-base", 0);
+  message.returns = 0;
   CHECK(q->frame.fields[3].number, "a publish that is not mandatory");
   wire_value fields[] = {WIRE_NUMBER(++q->state->published), WIRE_NUMBER(q->lie == PEER_MULTIPLE),
                          WIRE_NUMBER(0)};
@@ -561,6 +610,9 @@ static void on_queue_or_basic(const question *q) {
       return;
     case WIRE_CONSUME:
       on_consume(q);
+      return;
+    case WIRE_GET:
+      on_get(q);
       return;
     case WIRE_CANCEL:
       on_cancel(q);

@@ -9,11 +9,13 @@
 
 #include "wire.h"
 
-#define PEER_CONNECTIONS 3
+#define PEER_CONNECTIONS 5
 #define PEER_FRAME_MAX 8192
 
 typedef struct peer_message {
   char id[40], correlation[40], kind[40];
+  int64_t base;     /* of the message of a fence; otherwise 0 */
+  unsigned returns; /* how often it came back from a client */
 } peer_message;
 
 typedef enum peer_owner { PEER_NOBODY = -1, PEER_FOREIGNER = PEER_CONNECTIONS } peer_owner;
@@ -89,7 +91,7 @@ typedef enum peer_lie {
   PEER_RETURNS,  /* a publish is returned, also if the queue exists */
   PEER_TAKES,    /* a publish counts as routed, also if the queue does not exist */
   PEER_MULTIPLE, /* a publish: this and all before it are confirmed */
-  PEER_COUNTS    /* a declare reports `argument` messages and consumers */
+  PEER_COUNTS    /* a declare reports `argument` messages and consumers; a get, messages that are left */
 } peer_lie;
 
 void peer_connect(peer *self, int connection);

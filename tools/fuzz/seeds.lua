@@ -14,7 +14,8 @@ local BEGIN, ANSWER, LOCK, TIME, WORLD, OP, LIE, SAY, MODE, RAW, CONTENT, CORRUP
 -- The operations that can be begun, by number.
 local KINDS = { semaphore = 0, token = 1, mutex = 2, read = 3, write = 4, create = 5, add = 6, remove = 7, resize = 8,
   destroy = 9, repair = 10, slots = 11, status = 12, wait_released = 13, revoke = 14, token_create = 15, token_add = 16,
-  token_remove = 17, token_resize = 18, token_destroy = 19, token_repair = 20, token_slots = 21, open = 22, close = 23 }
+  token_remove = 17, token_resize = 18, token_destroy = 19, token_repair = 20, token_slots = 21, open = 22, close = 23,
+  forget_mutex_fence = 24, forget_rwlock_fence = 25, forget_fence = 26, mend_fence = 27 } -- the last four: if fenced
 local ACQUIRES = { "semaphore", "token", "mutex", "read", "write" }
 local ADMIN = { "add", "remove", "resize", "destroy", "repair", "slots", "status", "wait_released", "revoke" }
 local TOKEN_ADMIN = { "token_add", "token_remove", "token_resize", "token_destroy", "token_repair", "token_slots" }
@@ -112,6 +113,43 @@ for _, action in ipairs(TOKEN_ADMIN) do
     write(name .. "-foreign", head, world(DECLARE, 8), world(PUBLISH, 8, 64 + 3), begin(action, WAITS), pass(5),
       world(PURGE, 8), begin(action, 2), pass(5))
   end)
+end
+
+-- Fenced locks: the fourth setting's highest bit. Connections 3 and 4 are those of the fence and of its maker.
+local FENCED, FENCE, MAKER = 128 + 7, 3, 4
+local FENCES = { semaphore = 17, mutex = 18, read = 19, write = 19 } -- numbers of world()
+local FORGETS = { semaphore = "forget_fence", mutex = "forget_mutex_fence", read = "forget_rwlock_fence",
+  write = "forget_rwlock_fence" }
+
+for kind, fence in pairs(FENCES) do
+  for ending = 0, 3 do
+    for lends = 0, 1 do
+      local head, name = { ending * 64 + lends * 2, 0, 0, FENCED }, ("%s-fenced-%d%d-"):format(kind, ending, lends)
+      local first, again = begin(kind, FOR_EVER), begin(kind, FIVE_SECONDS, lends)
+      write(name .. "one", head, begin "create", all(), first, all(), lock(0, VERIFY), all(), lock(0, RELEASE), all(),
+        again, all(), lock(1, RELEASE), all(), again, all(), pass(7))
+      write(name .. "anew", head, begin "create", all(), first, all(), lock(0, RELEASE), all(), world(PURGE, fence),
+        again, pass(5), pass(5), pass(5), world(DELETE, fence), again, all(), pass(5), begin(FORGETS[kind]), all(),
+        again, all(), begin "mend_fence", all(), pass(5))
+      write(name .. "foreign", head, begin "create", all(), world(DECLARE, fence), first, pass(5), pass(5), pass(5),
+        world(PUBLISH, fence, 5), again, all(), world(DELETE, fence), again, all(), world(HOLD, 20), again, pass(5),
+        world(LET_GO, 20), pass(5))
+      write(name .. "lost", head, begin "create", all(), first, { ANSWER, 0, 0, 64 }, world(RESET, FENCE), all(),
+        again, world(RESET, MAKER), all(), world(CLOSE, FENCE, 5), again, all(), pass(6), world(BLOCK, MAKER, 1),
+        again, all())
+    end
+  end
+  for connection = FENCE, MAKER do
+    for answered = 0, 12 do
+      for lie = 0, 8 do
+        write(("%s-fenced-lie-%d-%d-%d"):format(kind, connection, answered, lie), { lie % 4 * 64, 0, 0, FENCED },
+          begin "create", all(), begin(kind, FIVE_SECONDS), { ANSWER, 0, 0, 64 }, { ANSWER, 1, 0, 64 },
+          { ANSWER, 0, 0, 64 }, { ANSWER, FENCE, 0, connection == FENCE and answered or 64 },
+          { ANSWER, MAKER, 0, answered }, { LIE, connection, lie, answered }, pass(4), all(),
+          begin(kind, ONCE), all(), pass(5))
+      end
+    end
+  end
 end
 
 -- Permits of a quorum queue (which the second name selects), which is asked itself; and its possible answers.

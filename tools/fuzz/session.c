@@ -15,6 +15,7 @@
  *   - everything written is valid AMQP by the specification (wire.c), and by the broker's state (peer.c);
  *   - no session spins: a session that was pumped wants to be pumped again later, not now;
  *   - no operation is past its deadline, and finished operations are in no list;
+ *   - no fencing token is handed out twice;
  *   - no lock reports that it is held if its channel was closed, or its consumer was cancelled;
  *   - as long as the broker has told only the truth, a lock that reports that it is held is held there.
  * At the end, of which there are four kinds, everything ends: operations end by themselves, and their claims with them.
@@ -26,6 +27,7 @@
 #include "core/hold/exclusive_queue.h"
 #include "core/hold/lock.h"
 #include "core/session/claim.h"
+#include "core/session/fencer.h"
 #include "core/session/loop.h"
 #include "core/session/session.h"
 #include "core/tokens/permit.h"
@@ -35,7 +37,9 @@
 
 #define LATE INT64_C(2000000000000000000) /* a time of this clock, which ends at 9.2e18 */
 #define SESSIONS 2
-#define LINKS 3 /* holder and prober of the first session, holder of the second */
+#define LINKS                                                                                                \
+  5 /* holder and prober of the first session, holder of the second; fence and maker of the first */
+#define LINKS_WITHOUT_FENCES 3
 #define NAMES 3
 #define OPS 12
 #define LOCKS 16
@@ -62,6 +66,7 @@ typedef struct world {
   al_lock *locks[LOCKS];
   size_t next_op, next_lock;
   int answers_left;
+  unsigned links;     /* from which a program can choose: programs from before fences had three */
   bool is_raw[LINKS]; /* bytes arrived that may not be frames */
   bool holds_back;    /* the broker's bytes do not arrive */
   bool refuses;       /* no connection can be opened */
@@ -83,8 +88,10 @@ static int64_t pick(const int64_t *values, size_t count, unsigned index) { retur
 
 static al_link *link_of(world *w, int index) {
   if (index == 2) return w->sessions[1] ? &w->sessions[1]->holder : NULL;
+  al_link *links[AL_LINKS];
   if (!w->sessions[0]) return NULL;
-  return index == 0 ? &w->sessions[0]->holder : w->sessions[0]->prober;
+  al_session_links(w->sessions[0], links);
+  return links[index < 2 ? index : index - 1];
 }
 
 static int holder_index(const world *w, const al_session *session) {
@@ -94,8 +101,7 @@ static int holder_index(const world *w, const al_session *session) {
 static bool connect(world *w, int index) {
   al_link *link = link_of(w, index);
   if (!link || link->port || !al_link_is_due(link)) return false;
-  CHECK(index != 1 || !w->sessions[0]->prober->is_orphan,
-        "a connection is wanted for a session that is gone");
+  CHECK(!link->is_orphan, "a connection is wanted for a session that is gone");
   if (w->refuses) {
     al_connection_fail(link, w->now % 2 ? AL_UNREACHABLE : AL_TLS, "nobody is there");
     return true;
@@ -316,17 +322,21 @@ static al_token_admin_options token_admin_options(unsigned b) {
   return options;
 }
 
+static al_token_semaphore *new_tokens(world *w, int s, int n) {
+  al_token_semaphore_options options = {.quorum = n == 1, .fenced = n == 1 && s == 1 && w->slots.fenced};
+  return al_token_semaphore_new(w->sessions[s], names[n], &options);
+}
+
 static al_op *acquire(world *w, int s, int n, unsigned kind, const al_acquire_options *o) {
   al_session *session = w->sessions[s];
   al_lock_options locks = {
       .max_attempts = w->slots.max_attempts, .probing = w->probing, .fenced = w->slots.fenced};
-  al_token_semaphore_options permits = {.quorum = n == 1};
   switch (kind) {
     case 0:
       if (!w->semaphores[s][n]) w->semaphores[s][n] = al_semaphore_new(session, names[n], &w->slots);
       return al_semaphore_acquire(w->semaphores[s][n], o);
     case 1:
-      if (!w->tokens[s][n]) w->tokens[s][n] = al_token_semaphore_new(session, names[n], &permits);
+      if (!w->tokens[s][n]) w->tokens[s][n] = new_tokens(w, s, n);
       return al_token_semaphore_acquire(w->tokens[s][n], o);
     case 2:
       if (!w->mutexes[s][n]) w->mutexes[s][n] = al_mutex_new(session, names[n], &locks);
@@ -392,6 +402,23 @@ static al_op *administer_tokens(al_session *s, const char *name, unsigned kind, 
   }
 }
 
+static al_op *care_for_fence(al_session *s, const char *name, unsigned kind) {
+  switch (kind) {
+    case 0:
+      return al_mutex_forget_fence(s, name);
+    case 1:
+      return al_rwlock_forget_fence(s, name);
+    case 2:
+      return al_admin_forget_fence(s, name);
+    default: {
+      al_admin_options options;
+      al_admin_options_init(&options);
+      options.fenced = true;
+      return al_admin_repair(s, name, &options);
+    }
+  }
+}
+
 static void keep_op(world *w, al_op *op, int64_t ends_by) {
   begun *slot = &w->ops[w->next_op++ % OPS];
   CHECK(op, "no memory");
@@ -401,7 +428,7 @@ static void keep_op(world *w, al_op *op, int64_t ends_by) {
 
 /* a: which operation; b: session and name; c: options. */
 static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
-  unsigned kind = a % 24;
+  unsigned kind = a % (w->slots.fenced ? 28 : 24);
   int n = (int)(b % NAMES), s = b >> 2 & 1;
   if (!w->sessions[s]) s = 0;
   al_session *session = w->sessions[s];
@@ -420,6 +447,8 @@ static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
     op = administer_tokens(session, names[n], kind - 15, c);
   } else if (kind == 22) {
     op = al_session_open(session);
+  } else if (kind > 23) {
+    op = care_for_fence(session, names[n], kind - 24);
   } else {
     op = al_session_close(session);
   }
@@ -429,11 +458,28 @@ static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
 
 /* ---- existing locks and operations ------------------------------------------------------------------------------- */
 
+static bool is_of_same_fence(const al_lock *a, const al_lock *b) {
+  bool are_alike = a->kind == b->kind && (a->kind == AL_LOCK_SLOT || a->kind == AL_LOCK_MUTEX);
+  return are_alike && strcmp(a->name, b->name) == 0;
+}
+
+/* Whatever the broker said, no session hands out a number twice; the second one draws by the fencer of the first. */
+static void check_fence(const world *w, const al_lock *lock) {
+  CHECK((al_lock_fence(lock) > 0) == w->slots.fenced || lock->kind == AL_LOCK_PERMIT,
+        "a lock has the number %lld", (long long)al_lock_fence(lock));
+  for (int i = 0; i < LOCKS && w->slots.fenced; i++) {
+    const al_lock *other = w->locks[i];
+    if (!other || other == lock || !is_of_same_fence(lock, other)) continue;
+    CHECK(other->fence != lock->fence, "the number %lld was given twice", (long long)lock->fence);
+  }
+}
+
 static void harvest(world *w) {
   for (int i = 0; i < OPS; i++) {
     al_op *op = w->ops[i].op;
     al_lock *lock = op && al_op_done(op) ? al_op_lock(op) : NULL;
     if (!lock) continue;
+    check_fence(w, lock);
     al_lock **slot = &w->locks[w->next_lock++ % LOCKS];
     al_lock_drop(*slot);
     *slot = lock;
@@ -500,9 +546,9 @@ static void do_op(world *w, unsigned a, unsigned b, unsigned c) {
 
 /* a: connection; b: order of channels; c: how many, 0 for all that there are and will be. */
 static void do_answer(world *w, unsigned a, unsigned b, unsigned c) {
-  TRACE("answer %u: %u of %u\n", a % LINKS, c, b);
+  TRACE("answer %u: %u of %u\n", a % w->links, c, b);
   if (c == 0) answer_all(w);
-  for (unsigned i = 0; i < c && peer_answer(&w->broker, (int)(a % LINKS), b, PEER_TRUTH, 0); i++) {
+  for (unsigned i = 0; i < c && peer_answer(&w->broker, (int)(a % w->links), b, PEER_TRUTH, 0); i++) {
   }
   settle(w);
 }
@@ -514,9 +560,9 @@ static const int64_t counts[] = {0, 1, 2, 70000, 0x7fffffff, 0x80000000, 0xfffff
 static void do_lie(world *w, unsigned a, unsigned b, unsigned c) {
   peer_lie lie = (peer_lie)(PEER_REFUSES + b % (PEER_COUNTS - PEER_REFUSES + 1));
   int64_t argument = lie == PEER_COUNTS ? PICK(counts, c) : PICK(codes, c);
-  TRACE("lie %d to %u, %lld\n", lie, a % LINKS, (long long)argument);
+  TRACE("lie %d to %u, %lld\n", lie, a % w->links, (long long)argument);
   w->broker.is_truthful = false;
-  peer_answer(&w->broker, (int)(a % LINKS), a / LINKS, lie, (unsigned)argument);
+  peer_answer(&w->broker, (int)(a % w->links), a / w->links, lie, (unsigned)argument);
   settle(w);
 }
 
@@ -524,7 +570,7 @@ static void note_victim(world *w, const wire_method *method, int index, int chan
   bool closes = WIRE_ID(method->class_id, method->id) == WIRE_CHANNEL_CLOSE,
        cancels = WIRE_ID(method->class_id, method->id) == WIRE_CANCEL;
   w->closing = 0;
-  if (w->is_raw[index] || index == 1 || w->broker.connections[index].out.length > 0) return;
+  if (w->is_raw[index] || (index != 0 && index != 2) || w->broker.connections[index].out.length > 0) return;
   for (int i = 0; i < LOCKS; i++) {
     const al_lock *lock = w->locks[i];
     if (!lock || holder_index(w, lock->session) != index || channel_of(lock) != channel) continue;
@@ -592,7 +638,7 @@ static void align(world *w, const uint8_t *begin) {
 static void do_say(world *w, unsigned a, unsigned b, unsigned c) {
   const wire_method *method = wire_method_at(b);
   const uint8_t *begin = w->at;
-  int index = (int)(a % LINKS), channel = c < 192 ? (int)(c % 12) : (int)c * 256;
+  int index = (int)(a % w->links), channel = c < 192 ? (int)(c % 12) : (int)c * 256;
   wire_value fields[WIRE_FIELDS + 4] = {{0}};
   harvest(w);
   for (int i = 0; method->fields[i]; i++) fields[i] = any_field(w, method->fields[i]);
@@ -612,11 +658,13 @@ static void do_content(world *w, unsigned a, unsigned b, unsigned c) {
   static const unsigned methods[] = {WIRE_DELIVER, WIRE_RETURN, WIRE_GET_OK};
   const wire_method *method = wire_method_by(methods[b % 3]);
   const uint8_t *begin = w->at;
-  int index = (int)(a % LINKS), channel = (int)(c % 12);
+  int index = (int)(a % w->links), channel = (int)(c % 12);
   wire_value fields[WIRE_FIELDS] = {{0}};
   for (int i = 0; method->fields[i]; i++) fields[i] = any_field(w, method->fields[i]);
   wire_value id = any_text(w, byte(w)), correlation = any_text(w, byte(w)), kind = any_text(w, byte(w));
   unsigned shape = byte(w), size = shape >> 3 & 7;
+  bool has_headers = w->slots.fenced && shape & 8;
+  wire_value headers = has_headers ? any_field(w, 't') : WIRE_TEXT("");
   align(w, begin);
   TRACE("%s to %d on channel %d, shape %02x\n", method->name, index, channel, shape);
   w->broker.is_truthful = false;
@@ -624,7 +672,9 @@ static void do_content(world *w, unsigned a, unsigned b, unsigned c) {
   wire_buffer *out = &w->broker.connections[index].out;
   static const uint8_t body[] = "a message's body";
   wire_say(out, channel, method, fields);
-  if (!(shape & 1))
+  if (has_headers)
+    wire_fence_header(out, channel, headers);
+  else if (!(shape & 1))
     wire_header(out, channel, shape & 2 ? 50 : 60, shape & 4 ? UINT64_MAX : size, id, correlation, kind);
   if (size > 0 && !(shape & 128)) wire_frame_of(out, WIRE_BODY, channel, body, shape & 64 ? size + 1 : size);
   settle(w);
@@ -633,7 +683,7 @@ static void do_content(world *w, unsigned a, unsigned b, unsigned c) {
 /* a: connection; b: how many bytes of the program. */
 static void do_raw(world *w, unsigned a, unsigned b, unsigned c) {
   size_t left = (size_t)(w->end - w->at), length = (b + 1) * 4 < left ? (b + 1) * 4 : left;
-  int index = (int)(a % LINKS);
+  int index = (int)(a % w->links);
   (void)c;
   TRACE("%zu raw bytes to %d\n", length, index);
   w->broker.is_truthful = false;
@@ -645,7 +695,7 @@ static void do_raw(world *w, unsigned a, unsigned b, unsigned c) {
 
 /* Changes bytes that are under way. a: connection; b: position; c: change. */
 static void do_corrupt(world *w, unsigned a, unsigned b, unsigned c) {
-  int index = (int)(a % LINKS);
+  int index = (int)(a % w->links);
   wire_buffer *out = &w->broker.connections[index].out;
   if (out->length == 0) return;
   TRACE("corrupt what %d is told, at %u of %zu, with %02x\n", index, b, out->length, c);
@@ -684,18 +734,35 @@ static void do_time(world *w, unsigned a, unsigned b, unsigned c) {
 
 /* Names of queues that were mentioned, or are likely to be. */
 static void any_name(world *w, unsigned b, char out[AL_NAME_SIZE]) {
-  static const char *const forms[] = {
-      "%s-1-A",        "%s-1-B",   "%s-2-A",       "%s-2-B",       "%s-3-A",
-      "%s-3-B",        "%s-admin", "%s-bell",      "%s.semaphore", "%s.semaphore-count",
-      "%s-tokenadmin", "%s-mutex", "%s-mutexbell", "%s-writer",    "%s-rwbell",
-      "%s-5-A",        "%s-20-A"};
+  static const char *const forms[] = {"%s-1-A",
+                                      "%s-1-B",
+                                      "%s-2-A",
+                                      "%s-2-B",
+                                      "%s-3-A",
+                                      "%s-3-B",
+                                      "%s-admin",
+                                      "%s-bell",
+                                      "%s.semaphore",
+                                      "%s.semaphore-count",
+                                      "%s-tokenadmin",
+                                      "%s-mutex",
+                                      "%s-mutexbell",
+                                      "%s-writer",
+                                      "%s-rwbell",
+                                      "%s-5-A",
+                                      "%s-20-A",
+                                      "%s-fence",
+                                      "%s-mutexfence",
+                                      "%s-rwfence",
+                                      "%s-mutexfence-maker",
+                                      "%s-mutexfence-unfinished"};
   const peer_queue *queue = w->broker.queues;
-  unsigned which = b & 127;
+  unsigned which = b & 127, count = w->slots.fenced ? sizeof forms / sizeof *forms : 17;
   for (unsigned i = 0; queue && queue->next && i < which; i++) queue = queue->next;
   if (b & 128 && queue)
     snprintf(out, AL_NAME_SIZE, "%s", queue->name);
   else
-    snprintf(out, AL_NAME_SIZE, forms[which % 17], names[which / 17 % NAMES]);
+    snprintf(out, AL_NAME_SIZE, forms[which % count], names[which / count % NAMES]);
 }
 
 static peer_message any_message(unsigned c) {
@@ -710,7 +777,7 @@ static peer_message any_message(unsigned c) {
 /* Other clients at the same broker, and the broker itself. a: what; b: which queue or connection; c: how. */
 static void do_world(world *w, unsigned a, unsigned b, unsigned c) {
   char name[AL_NAME_SIZE];
-  int index = (int)(b % LINKS);
+  int index = (int)(b % w->links);
   any_name(w, b, name);
   peer_queue *queue = peer_find(&w->broker, name);
   TRACE("world %u: %s, %d, %u\n", a % 10, name, index, c);
@@ -853,7 +920,9 @@ static void begin(world *w) {
                                     .max_attempts = c & 16 ? 1 : 8,
                                     .probing = w->probing,
                                     .silent = c >> 5 & 1,
-                                    .most = c >> 6 == 3};
+                                    .most = c >> 6 == 3,
+                                    .fenced = d >> 7};
+  w->links = d >> 7 ? LINKS : LINKS_WITHOUT_FENCES;
   w->sessions[0] = new_session(b, d, NULL);
   if (a & 2) w->sessions[1] = new_session(b, d + 1, w->sessions[0]);
   w->heartbeat = w->sessions[0]->settings.heartbeat * AL_SECOND;

@@ -56,7 +56,10 @@ static const wire_method methods[] = {{10, 10, "connection.start", "ootSS"},
                                       {60, 111, "basic.recover-ok", ""},
                                       {60, 120, "basic.nack", "qbb"},
                                       {85, 10, "confirm.select", "b"},
-                                      {85, 11, "confirm.select-ok", ""}};
+                                      {85, 11, "confirm.select-ok", ""},
+                                      {60, 70, "basic.get", "hsb"}};
+#define LATER                                                                                                \
+  1 /* methods at the end that programs cannot choose: their numbers of methods would all change */
 
 void wire_fail(const char *file, int line, const char *format, ...) {
   va_list arguments;
@@ -68,7 +71,7 @@ void wire_fail(const char *file, int line, const char *format, ...) {
   abort();
 }
 
-size_t wire_method_count(void) { return sizeof methods / sizeof *methods; }
+size_t wire_method_count(void) { return sizeof methods / sizeof *methods - LATER; }
 
 const wire_method *wire_method_at(size_t index) { return &methods[index % wire_method_count()]; }
 
@@ -76,7 +79,8 @@ const wire_method *wire_method_at(size_t index) { return &methods[index % wire_m
 static const wire_method *method_of(unsigned class_id, unsigned id) {
   static const wire_method *by[90][128];
   if (!by[10][10])
-    for (size_t i = 0; i < wire_method_count(); i++) by[methods[i].class_id][methods[i].id] = &methods[i];
+    for (size_t i = 0; i < wire_method_count() + LATER; i++)
+      by[methods[i].class_id][methods[i].id] = &methods[i];
   return class_id < 90 && id < 128 ? by[class_id][id] : NULL;
 }
 
@@ -200,9 +204,11 @@ static void read_method(reader *in, wire_frame *frame) {
 static void read_header(reader *in, wire_frame *frame) {
   CHECK(number(in, 2) == 60 && number(in, 2) == 0, "a header of a class that has none");
   frame->body_size = number(in, 8);
-  unsigned flags = (unsigned)number(in, 2), delivery_mode = 1 << 12, correlation = 1 << 10,
+  unsigned flags = (unsigned)number(in, 2), headers = 1 << 13, delivery_mode = 1 << 12, correlation = 1 << 10,
            expiration = 1 << 8, id = 1 << 7, kind = 1 << 5;
-  CHECK(!(flags & ~(delivery_mode | correlation | expiration | id | kind)), "a header with flags %x", flags);
+  CHECK(!(flags & ~(headers | delivery_mode | correlation | expiration | id | kind)),
+        "a header with flags %x", flags);
+  if (flags & headers) frame->headers = read_field(in, 't');
   if (flags & delivery_mode) number(in, 1);
   if (flags & correlation) frame->correlation = text(in, 1);
   if (flags & expiration) text(in, 1);
@@ -296,6 +302,23 @@ void wire_say(wire_buffer *out, int channel, const wire_method *method, const wi
     if (is_last) bits = bit = 0;
   }
   wire_frame_of(out, WIRE_METHOD, channel, payload.bytes, payload.length);
+  wire_free(&payload);
+}
+
+void wire_number_field(wire_buffer *table, const char *key, int64_t value) {
+  put_text(table, WIRE_TEXT(key), 1);
+  put(table, 'l', 1);
+  put(table, (uint64_t)value, 8);
+}
+
+void wire_fence_header(wire_buffer *out, int channel, wire_value headers) {
+  wire_buffer payload = {0};
+  put(&payload, 60, 2);
+  put(&payload, 0, 2);
+  put(&payload, 0, 8);
+  put(&payload, 1u << 13, 2);
+  put_text(&payload, headers, 4);
+  wire_frame_of(out, WIRE_HEADER, channel, payload.bytes, payload.length);
   wire_free(&payload);
 }
 

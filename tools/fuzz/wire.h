@@ -49,7 +49,9 @@ enum {
   WIRE_PUBLISH = WIRE_ID(60, 40),
   WIRE_RETURN = WIRE_ID(60, 50),
   WIRE_DELIVER = WIRE_ID(60, 60),
+  WIRE_GET = WIRE_ID(60, 70),
   WIRE_GET_OK = WIRE_ID(60, 71),
+  WIRE_GET_EMPTY = WIRE_ID(60, 72),
   WIRE_ACK = WIRE_ID(60, 80),
   WIRE_NACK = WIRE_ID(60, 120),
   WIRE_SELECT = WIRE_ID(85, 10),
@@ -81,6 +83,7 @@ typedef struct wire_frame {
   wire_value fields[WIRE_FIELDS];
   uint64_t body_size;               /* of a header */
   wire_value id, correlation, kind; /* message_id, correlation_id, type */
+  wire_value headers;
 } wire_frame;
 
 typedef struct wire_buffer {
@@ -100,6 +103,12 @@ void wire_consume(wire_buffer *out, size_t length);
 void wire_free(wire_buffer *out);
 void wire_frame_of(wire_buffer *out, int type, int channel, const void *payload, size_t length);
 void wire_say(wire_buffer *out, int channel, const wire_method *method, const wire_value *fields);
+
+/* Appends a number to the bytes of a table. */
+void wire_number_field(wire_buffer *table, const char *key, int64_t value);
+
+/* A content header with nothing but headers, the bytes of a table. */
+void wire_fence_header(wire_buffer *out, int channel, wire_value headers);
 
 /* A content header with message_id, correlation_id and type, each left out if it is empty. */
 void wire_header(wire_buffer *out, int channel, int class_id, uint64_t body_size, wire_value id,

@@ -111,6 +111,20 @@ local function fenced(findings, pool, holds)
   end
 end
 
+-- The same for the permits of a quorum queue: each permit has numbers of its own.
+local function fenced_permits(findings, pool, holds)
+  local ids, of_permit = {}, {}
+  for _, hold in ipairs(holds) do
+    local id = hold.permit
+    if id and not of_permit[id] then
+      of_permit[id] = {}
+      table.insert(ids, id)
+    end
+    if id then table.insert(of_permit[id], hold) end
+  end
+  for _, id in ipairs(ids) do fenced(findings, pool, of_permit[id]) end
+end
+
 -- The items of a list that are wanted, sorted by one of their times.
 local function sorted(list, time, is_wanted)
   local copy = {}
@@ -194,7 +208,12 @@ end
 local function find_overlaps(book, findings)
   for _, holds in pairs(certain_holds(book)) do
     local pool = book.pools[holds[1].pool]
-    if pools.is_token(pool) then counted(book, findings, pool, holds) else exclusive(book, findings, holds) end
+    if pools.is_token(pool) then
+      counted(book, findings, pool, holds)
+      fenced_permits(findings, pool, holds)
+    else
+      exclusive(book, findings, holds)
+    end
     if pools.fence(pool) then fenced(findings, pool, holds) end
   end
 end

@@ -4,7 +4,7 @@
 --- Clients, each in a process of its own. They acquire locks at random, check again and again whether they hold them,
 -- and record everything (see journal.lua):
 --
---     ask op pool way within probe…     got op slot kind ticket fence | none op code message
+--     ask op pool way within probe…     got op slot kind ticket fence permit | none op code message
 --     held op from                checked, not before `from`: it was held. Recorded are the first check, the last one
 --                                 before one with another result, and one each 10 ms in between
 --     gone op from code           checked: it was not held; recorded once, until it is held again
@@ -169,7 +169,7 @@ function caller:take(pool, is_holding)
     return nil, code
   end
   self.journal:note("got", { op = op, slot = lock.slot, kind = lock.kind, ticket = lock.ticket,
-    fence = lock.fence })
+    fence = lock.fence, permit = lock.permit })
   return hold_new(self, op, pool, lock)
 end
 

@@ -67,6 +67,7 @@ end
 local function judge(kind, result, tolerated)
   if not result.fine then fail("%s cannot be acquired any more: %s", kind, result.after) end
   note_ghosts(kind, result.ghosts)
+  for _, words in ipairs(result.falls) do fail("%s: a fencing token falls: %s", kind, words) end
   if result.count and result.count > 1 then fail("%d hold it at once, without a fault", result.count) end
   if not kinds.is_exclusive(kind) or not cluster.has_khepri() then return end
   if result.overlap > tolerated then fail("two processes held the %s lock at once", kind) end

@@ -14,7 +14,8 @@
 -- which verify() said that another one held it. `after`: seconds from the end of all processes until it could be
 -- acquired through every node, one after the other. `ghosts`: the queues that had to be deleted for that, which the
 -- cluster kept for a connection that was gone. `over`: by how much an acquire exceeded its timeout, at most. `none`:
--- failed acquires of the others, by code. `let`: the result of the holder's release.
+-- failed acquires of the others, by code. `let`: the result of the holder's release. `falls`: fencing tokens that
+-- are smaller than that of an earlier holder, as text.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "spec.support.cluster"
@@ -55,7 +56,8 @@ local function read(text)
     local words = {}
     for word in line:gmatch "%S+" do table.insert(words, word) end
     if words[1] == "held" then
-      table.insert(said.held, { from = tonumber(words[2]), to = tonumber(words[3]), slot = words[4], why = words[5] })
+      table.insert(said.held, { from = tonumber(words[2]), to = tonumber(words[3]), slot = words[4], why = words[5],
+        fence = tonumber(words[6]) })
     elseif words[1] == "none" then
       said.none[words[2]] = tonumber(words[3])
     elseif words[1] == "asked" then
@@ -122,6 +124,24 @@ local function misled(all)
   return most
 end
 
+-- The fencing tokens that are smaller than that of an earlier holder, as text; both may hold the lock at once.
+local function falling(said)
+  local all, numbers, largest = {}, {}, nil
+  for _, one in ipairs(said) do
+    local last
+    for _, held in ipairs(one.held) do
+      if held.fence ~= last then table.insert(all, held) end -- the same lock may be held again after a doubt
+      last = held.fence
+    end
+  end
+  table.sort(all, function(a, b) return a.from < b.from end)
+  for _, held in ipairs(all) do
+    if largest and held.fence < largest then table.insert(numbers, ("%.0f after %.0f"):format(held.fence, largest)) end
+    if not largest or held.fence > largest then largest = held.fence end
+  end
+  return numbers
+end
+
 -- A contest ---------------------------------------------------------------------------------------------------------
 
 local function crew(about, kind, name)
@@ -159,6 +179,7 @@ local function sum_up(said, struck)
   local holder = said[1]
   local let = holder.let[1] or {}
   local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = contest.none(said),
+    falls = falling(said),
     asked = holder.asked, let = let.code, let_seconds = let.seconds }
   local kept = holder.held[#holder.held]
   if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end

@@ -11,13 +11,14 @@ local ALL = {
   classic = { queue = "classic", exclusive = true },
   quorum = { queue = "quorum", exclusive = true },
   mutex = { exclusive = true },
+  fenced = { exclusive = true }, -- a mutex with fencing tokens
   write = { exclusive = true, others = { "read", "write", "read" } },
   read = { exclusive = true, others = { "write", "write", "write" } },
   token = { queue = "classic", is_token = true },
   ["token-quorum"] = { queue = "quorum", is_token = true },
 }
 
-kinds.names = { "classic", "quorum", "mutex", "write", "read", "token", "token-quorum" }
+kinds.names = { "classic", "quorum", "mutex", "fenced", "write", "read", "token", "token-quorum" }
 
 kinds.all = ALL
 
@@ -55,8 +56,8 @@ function kinds.lock(conn, kind, name)
     return function(timeout, poll) return rwlock[kind](rwlock, { timeout = timeout, poll = poll }) end
   end
   local lock
-  if kind == "mutex" then
-    lock = conn:mutex(name)
+  if kind == "mutex" or kind == "fenced" then
+    lock = conn:mutex(name, { fenced = kind == "fenced" })
   elseif about.is_token then
     lock = conn:token_semaphore(name, { queue_type = about.queue })
   else

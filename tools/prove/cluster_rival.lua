@@ -6,7 +6,9 @@
 -- overlap, the locks did overlap, by their common clock.
 --
 -- Its report to the runner is lines of words, in the order of events:
---     held FROM TO SLOT WHY      from when to when held() was true; then its code WHY, or the lock was released
+--     held FROM TO SLOT WHY TOKEN
+--                                from when to when held() was true; then its code WHY, or the lock was released; its
+--                                fencing token, or 0
 --     none CODE COUNT            failed acquires
 --     over SECONDS               by how much an acquire exceeded its timeout, at most
 --     asked CODE FROM TO SLOT    the result of verify() before the release: "held", or a code; when the lock was
@@ -36,6 +38,10 @@ function rival:is_over() return socket.select({ self.spec }, nil, 0)[self.spec] 
 
 function rival:write(...) table.insert(self.lines, (...):format(select(2, ...))) end
 
+function rival:held(from, to, lock, why)
+  self:write("held %.6f %.6f %s %s %.0f", from, to, lock.slot or 1, why, lock.fence or 0)
+end
+
 function rival:connect()
   while not self.conn and not self:is_over() do
     local conn, _, code = amqplocks.connect(self.url, { heartbeat = self.heartbeat, timeout = rival.TIMEOUT })
@@ -62,7 +68,7 @@ function rival:keep(lock)
   local began = self.clock.now()
   local from, to = began, nil
   local function write(why)
-    if to then self:write("held %.6f %.6f %s %s", from, to, lock.slot or 1, why) end
+    if to then self:held(from, to, lock, why) end
     from, to = nil, nil
   end
   while not self:is_over() do
@@ -126,7 +132,7 @@ function rival:hand_on()
       socket.sleep(math.random() * 0.01)
       local to = self.clock.now()
       local held, _, code = lock:held()
-      self:write("held %.6f %.6f %s %s", from, held and to or from, lock.slot or 1, held and "released" or code)
+      self:held(from, held and to or from, lock, held and "released" or code)
       self:let(lock)
     end
   end

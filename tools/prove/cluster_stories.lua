@@ -396,6 +396,10 @@ table.insert(stories, {
 
 for _, story in ipairs(require "tools.prove.cluster_majority") do table.insert(stories, story) end
 
+-- Fencing tokens ----------------------------------------------------------------------------------------------------
+
+for _, story in ipairs(require "tools.prove.cluster_fences") do table.insert(stories, story) end
+
 -- Random locking and random faults ----------------------------------------------------------------------------------
 
 -- The processes of `make prove`, through three nodes, with their checker. A cluster that may give a lock to two clients

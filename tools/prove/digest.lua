@@ -107,7 +107,8 @@ function read.got(book, record)
   local one = thing(book, record)
   end_deadline(book, one, record)
   end_wait(book, one, record.at)
-  hold(book, one, { got = record.at, slot = record.slot, kind = record.kind, fence = record.fence })
+  hold(book, one, { got = record.at, slot = record.slot, kind = record.kind, fence = record.fence,
+    permit = record.permit })
 end
 
 function read.none(book, record)

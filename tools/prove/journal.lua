@@ -56,7 +56,7 @@ function journal:close() self.file:close() end
 
 -- Reading -----------------------------------------------------------------------------------------------------------
 
-local TEXTS = { ticket = true, about = true, message = true, pool = true }
+local TEXTS = { ticket = true, permit = true, about = true, message = true, pool = true }
 
 local function record(lane, line)
   local at, act, rest = line:match "^([%d.]+)\t(%S+)(.*)$"

@@ -7,7 +7,7 @@ local memory = {}
 --- The error that Lua raises then. It is a text of Lua.
 memory.ERROR = "not enough memory"
 
----@return nil, string message, string code
+---@return nil, string message, amqplocks.Code code
 function memory.none() return nil, "no_memory: there is not enough memory", "no_memory" end
 
 --- Takes the results of pcall. Returns those of the function. If Lua had no memory, returns that; `require` puts a text

@@ -5,6 +5,31 @@
 -- default the one for the place.
 local drivers = {}
 
+--- What docs/drivers.md asks of the table of a program's own event loop. Times are seconds; nil: for ever.
+---@class amqplocks.Loop
+---@field connect fun(host: string, port: integer, tls: amqplocks.LoopTls?, seconds: number): amqplocks.LoopSocket?,
+---  string?, ("unreachable"|"tls")?
+---@field condition fun(): amqplocks.LoopCondition
+---@field spawn fun(fn: fun()): any, string?
+---@field check? fun(): string?, amqplocks.Code?
+---@field here? fun(): amqplocks.Loop
+
+---@class amqplocks.LoopTls
+---@field server_name string
+---@field verify boolean
+---@field ca? string
+---@field cert? string
+---@field key? string
+
+---@class amqplocks.LoopSocket
+---@field read fun(self: amqplocks.LoopSocket, seconds: number?): string?, string?
+---@field write fun(self: amqplocks.LoopSocket, bytes: string, seconds: number?): true?, string?
+---@field close fun(self: amqplocks.LoopSocket)
+
+---@class amqplocks.LoopCondition
+---@field wait fun(self: amqplocks.LoopCondition, seconds: number?)
+---@field signal fun(self: amqplocks.LoopCondition)
+
 local LOOPS = { cqueues = "amqplocks.drivers.cqueues", luv = "amqplocks.drivers.luv" }
 local OFFERS = { "connect", "condition", "spawn" }
 

@@ -92,7 +92,7 @@ local function new(key, settings)
 end
 
 --- Returns the worker session for a broker.
----@return table|nil, string? message, string? code
+---@return table|nil, string? message, amqplocks.Code? code
 function worker.of(settings)
   local key = key_of(settings)
   local old = current[key]

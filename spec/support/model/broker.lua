@@ -159,6 +159,16 @@ function Broker:leveled(queue)
   if self.level_watcher and queue.is_alive then self.level_watcher(queue) end
 end
 
+--- Calls fn(queue, consumer, message) whenever a queue gives a message to a consumer.
+function Broker:watch_deliveries(fn)
+  self.delivery_watcher = fn
+end
+
+--- For queues.
+function Broker:delivered(queue, consumer, message)
+  if self.delivery_watcher then self.delivery_watcher(queue, consumer, message) end
+end
+
 --- For queues.
 function Broker:consumed(queue, consumer)
   if self.line_watcher then self.line_watcher.arrived(queue, consumer) end

@@ -253,6 +253,7 @@ local function method(self, frame, sent_at)
   elseif self.partial[frame.channel] then
     error(self.name .. " interrupts a message", 0)
   elseif frame.method == "basic.publish" then
+    frame.sent_at = sent_at
     self.partial[frame.channel] = frame
     self:publishes()
   else

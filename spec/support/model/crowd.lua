@@ -61,7 +61,9 @@ function Crowd:patience()
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
-  if self.options.fenced then pause = pause + 3 * TIMEOUT end -- it may have one, and draw its number, or make the fence
+  if self.options.fenced and self.kind.fence then
+    pause = pause + 3 * TIMEOUT -- it may have one, and draw its number, or make the fence
+  end
   return pause + 4 * look + grace + ring + 8 * (look + claim + skew) + squatters
 end
 
@@ -73,17 +75,18 @@ local LETTING_GO = { "release", "release", "release", "drop", "verify" }
 -- code is a defect.
 local CODES = {
   timeout = true, busy = true, contended = true, deadlock = true,
-  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stall", "restart", "stopping", "death",
-    "dies claiming" },
-  lost = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed", "robbed drawing", "too long",
-    "destroy", "death", "dies claiming", "requests" }, -- the last three: before 4.3, through the end of another queue
-  suspect = { "lost holder", "cut off", "stopped", "stall", "restart", "stopping", "robbed drawing" },
+  unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
+    "death", "dies claiming" },
+  lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
+    "robbed drawing", "too long", "destroy", "death", "dies claiming", "requests" },
+    -- the last three: before 4.3, through the end of another queue
+  suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
   removed = { "resize" },
   conflict = { "resize", "surplus", "rubbish", "no fence" },
   unavailable = { "slot down", "resize", "destroy", "restart", "stopping", "lost fence", "cut fence",
-    "no fence", "stopped" },
+    "no fence", "stopped", "stopped making" },
   refused = { "denied" },
   blocked = { "alarm" },
   closed = { "requests" },
@@ -415,6 +418,28 @@ troubles["dies making"] = function (self)
     if not bytes:find("-unfinished", 1, true) then return end
     process.on_sent = nil
     self.world:after(0, kill, self, process, self.random:chance(0.5))
+  end
+end
+
+local PUBLISH, HEAD = "\0\60\0\40", 7 -- class and method of basic.publish; the bytes of a frame before them
+
+-- The maker of a fence is stopped when it has written the declares, and before it has written the message, which it
+-- writes when it goes on. By then the broker may have given it up, and another client may have made the fence.
+troubles["stopped making"] = function (self)
+  local process = anybody(self).process
+  local worker = process.lender or process
+  worker.on_send = function (bytes, role)
+    local at = role == "maker" and bytes:find(PUBLISH, 1, true)
+    if not at then return bytes end
+    worker.on_send = nil
+    local socket, seconds = worker.sockets.maker, self.random:between(0, self.random:pick{ 0.1, 4 * self.heartbeat })
+    local rest = bytes:sub(at - HEAD)
+    excuse(self, worker)
+    self.world:after(0, worker.stop, worker, seconds)
+    self.world:after(seconds, function ()
+      if not worker.is_dead then socket:send(rest) end
+    end)
+    return bytes:sub(1, at - HEAD - 1)
   end
 end
 

@@ -91,6 +91,7 @@ local function move(self, role)
   local state, wanted = core:state(role)
   if socket then
     local bytes = core:output(role)
+    if self.on_send then bytes = self.on_send(bytes, role) end
     socket:send(bytes)
     if self.on_sent then self.on_sent(bytes) end
     if state == "down" or state == "idle" then

@@ -45,6 +45,8 @@ local function properties_of(message)
   return message.properties
 end
 
+Queue.properties_of = properties_of
+
 local function expires(message) return properties_of(message).expiration == "0" end
 
 local function put_in_place(self, message)
@@ -120,6 +122,7 @@ local function serve(self)
         consumer.unacked = consumer.unacked + 1
         hand_out(self, message)
       end
+      self.broker:delivered(self, consumer, message)
       consumer.channel:deliver(consumer, message)
     end
   end
@@ -139,7 +142,8 @@ function Queue:publish(message)
   if self.rejects or self.is_down or self.is_dead then return false end
   self.places = self.places + 1
   local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
-    header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key }
+    header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key,
+    sent_at = message.sent_at }
   table.insert(self.messages, own)
   serve(self)
   drop_head(self)

@@ -24,6 +24,8 @@
 --   changed(queue)       a queue was created, or is gone
 --   refuses(belief)      nil, or what is wrong with having got this lock
 --   held_by(connection)  nil, or the name of something that it holds
+--   given(belief)        if not nil: { birth =, … }, what the broker gave to this holder, and the how manieth of all;
+--                        may_equal(one, other) and has_order(one, other) are then about two of these
 --   news                 if not nil: for so long a holder may not know that the queue is gone; that is no violation
 local Watch = {}
 Watch.__index = Watch
@@ -234,21 +236,36 @@ local function birth_of(self, belief)
   return births and births[belief.queue]
 end
 
+-- What a holder was given: the number that it was told, and the truth about it.
+local function given_to(self, belief)
+  local given = self.kind.given and self.kind:given(belief) or { birth = birth_of(self, belief) }
+  given.number, given.process, given.group = belief.lock:fence(), belief.process, belief.group
+  given.queue, given.wish = belief.queue, belief.wish
+  return given
+end
+
+local function may_equal(self, one, other) return self.kind.given and self.kind:may_equal(one, other) end
+
+local function has_order(self, one, other)
+  if self.kind.given then return self.kind:has_order(one, other) end
+  return one.group == other.group and self.kind:clash{ other, one }
+end
+
 -- Fencing tokens grow in the order in which the broker gave the lock to its holders, whenever they are told. Two
 -- holders that may hold at one time may have them in any order, but never the same.
 local function look_at_number(self, belief)
-  local number, birth = belief.lock:fence(), birth_of(self, belief)
+  local given = given_to(self, belief)
+  local number = given.number
   if not number then breach("%s got %s without a number", belief.process.name, belief.queue) end
   for _, other in ipairs(self.numbers) do
-    local excludes = other.group == belief.group and self.kind:clash{ other, belief }
-    local is_after = birth > other.birth
-    if number == other.number or excludes and is_after ~= (number > other.number) then
+    local is_after = given.birth > other.birth
+    if number == other.number and not may_equal(self, given, other)
+      or has_order(self, given, other) and is_after ~= (number > other.number) then
       breach("%s got %s with the number %d, %s %s with %d", belief.process.name, belief.queue, number,
         is_after and "after" or "before", other.process.name, other.number)
     end
   end
-  table.insert(self.numbers, { number = number, birth = birth, process = belief.process, group = belief.group,
-    queue = belief.queue, wish = belief.wish })
+  table.insert(self.numbers, given)
 end
 
 --- A process got a lock, and may have lost it again before it asked.

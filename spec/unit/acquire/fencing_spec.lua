@@ -4,20 +4,22 @@
 -- The fencing token of a mutex: drawn from the fence while the mutex is held, and handed over only if it still is. How
 -- a fence is made, and how failures of the connections for this end.
 
-local frames = require "spec.support.frames"
+local fences = require "spec.unit.acquire.fence_scene"
 local Peer = require "spec.support.peer"
 local scene = require "spec.unit.locks.rwlock_scene"
 
 local MUTEX, FENCE, MAKER, UNFINISHED = "db-mutex", "db-mutexfence", "db-mutexfence-maker", "db-mutexfence-unfinished"
-local NO_FENCE = "NOT_FOUND - no queue 'db-mutexfence' in vhost '/'"
 local NO_UNFINISHED = "NOT_FOUND - no queue 'db-mutexfence-unfinished' in vhost '/'"
-local BASE = 1000000
+local BASE, TRIES = fences.BASE, fences.TRIES
 
 for _, way in ipairs(Peer.all_ways) do
   describe("the fencing token of a mutex, fed " .. way, function ()
-    local peer, mutex
+    local peer, mutex, fence
 
-    before_each(function () peer, mutex = scene.open(way, "mutex", nil, { fenced = true }) end)
+    before_each(function ()
+      peer, mutex = scene.open(way, "mutex", nil, { fenced = true })
+      fence = fences.of(peer, FENCE)
+    end)
 
     -- The core claims the mutex, and the broker grants it. Returns the claim.
     local function claims()
@@ -26,41 +28,12 @@ for _, way in ipairs(Peer.all_ways) do
       return claim
     end
 
-    -- A connection of the fence, or of its maker, is wanted, and opened.
-    local function connects(link, limits)
-      assert.is_true(link:due())
-      link:handshake(limits)
-    end
-
     -- An acquire that has the mutex, and whose connection for drawing is open. Returns operation and claim.
     local function begins(timeout)
       local op = mutex:acquire(timeout or 0)
       local claim = claims()
-      connects(peer.fence)
+      fence.connects(peer.fence)
       return op, claim
-    end
-
-    -- The core gets the message of the fence and gives it back, in one write. Returns the channel.
-    local function peeks(link)
-      if link:next() == "channel.open" then link:opened() end
-      local get = link:expect("basic.get", { queue = FENCE, no_ack = false })
-      link:expect("basic.nack", { channel = get.channel, delivery_tag = 0, multiple = true, requeue = true })
-      link:silent()
-      return get.channel
-    end
-
-    local function message(link, channel, headers, others)
-      link:send(frames.encode_content({ channel = channel, method = "basic.get-ok", delivery_tag = 1,
-        redelivered = false, exchange = "", routing_key = FENCE, message_count = others or 0 },
-        { delivery_mode = 2, headers = headers }, ""))
-    end
-
-    local function empty(link, channel) link:send{ channel = channel, method = "basic.get-empty" } end
-
-    -- The message is there, and has come back so many times.
-    local function draws(returns, link)
-      message(link or peer.fence, peeks(link or peer.fence),
-        { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = returns })
     end
 
     -- The core asks whether the mutex is still its own: it is.
@@ -71,10 +44,10 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     -- Has the mutex. Returns the operation's lock.
-    local function has(op, claim, fence)
+    local function has(op, claim, number)
       verifies(claim)
       local lock = peer:result(op)
-      assert.equal(fence, lock:fence())
+      assert.equal(number, lock:fence())
       assert.is_true(lock:held())
       return lock
     end
@@ -87,85 +60,12 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:expect("queue.delete", { channel = claim.channel, queue = MUTEX })
     end
 
-    -- The maker declares its queue, which it gets.
-    local function enters()
-      connects(peer.maker)
-      local channel = peer.maker:opened()
-      peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, exclusive = true, auto_delete = true })
-      peer.maker:silent()
-      peer.maker:declared(channel, MAKER)
-      return channel
-    end
-
-    local function looks(is_there)
-      if peer.maker:next() == "channel.open" then peer.maker:opened() end
-      local look = peer.maker:expect("queue.declare", { queue = FENCE, passive = true })
-      if is_there then peer.maker:declared(look.channel, FENCE) end
-      if not is_there then peer.maker:refuse(look.channel, 404, NO_FENCE, "queue.declare") end
-    end
-
-    local SHAPE = { ["x-queue-type"] = "quorum", ["x-delivery-limit"] = -1, ["x-max-length"] = 1,
-      ["x-overflow"] = "drop-head", ["x-consumer-disconnected-timeout"] = 1000 }
-
-    -- Declares the fence, and publishes its message, which is not confirmed yet. Returns the channel, and the base.
-    local function publishes()
-      if peer.maker:next() == "channel.open" then peer.maker:opened() end
-      local declare = peer.maker:expect("queue.declare", { queue = UNFINISHED, durable = true, exclusive = false })
-      local channel = declare.channel
-      peer.maker:expect("queue.declare", { channel = channel, queue = FENCE, durable = true, arguments = SHAPE })
-      peer.maker:expect("confirm.select", { channel = channel })
-      peer.maker:expect("basic.publish", { channel = channel, routing_key = FENCE, exchange = "", mandatory = true })
-      local header = peer.maker:expect("header", { channel = channel, size = 0 })
-      assert.equal(2, header.properties.delivery_mode)
-      peer.maker:silent()
-      return channel, header.properties.headers["x-amqplocks-base"]
-    end
-
-    local function confirm(channel)
-      peer.maker:declared(channel, UNFINISHED)
-      peer.maker:declared(channel, FENCE)
-      peer.maker:send{ channel = channel, method = "confirm.select-ok" }
-      peer.maker:send{ channel = channel, method = "basic.ack", delivery_tag = 1 }
-    end
-
-    local TRIES = 22
-
-    -- One of the numbers that the maker draws at once.
-    local function is_tried(returns)
-      local get = peer.maker:expect("basic.get", { queue = FENCE })
-      peer.maker:expect("basic.nack", { channel = get.channel, delivery_tag = 0, multiple = true, requeue = true })
-      if returns then
-        message(peer.maker, get.channel, { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = returns })
-      else
-        empty(peer.maker, get.channel)
-      end
-    end
-
-    -- Tries whether the message lasts, and takes its leave.
-    local function finishes()
-      for i = 0, TRIES - 1 do is_tried(i) end
-      local delete = peer.maker:expect("queue.delete", { queue = UNFINISHED })
-      peer.maker:deleted(delete.channel)
-      peer.maker:expect("connection.close")
-      peer.maker:send{ channel = 0, method = "connection.close-ok" }
-    end
-
-    -- The fence is absent, and made.
-    local function is_made()
-      enters()
-      looks(false)
-      confirm((publishes()))
-      finishes()
-    end
-
-    local function is_absent() peer.fence:refuse(peeks(peer.fence), 404, NO_FENCE) end
-
     it("is drawn when the mutex is held, and there when it is certain that it still is", function ()
       local op = mutex:acquire(0)
       local claim = claims()
       pending(op)
-      connects(peer.fence)
-      draws(4)
+      fence.connects(peer.fence)
+      fence.draws(4)
       pending(op)
       has(op, claim, BASE + 5)
       assert.equal("idle", peer.maker:state())
@@ -173,21 +73,21 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("is drawn on the same connection and channel again", function ()
       local op, claim = begins()
-      draws(0)
+      fence.draws(0)
       local lock = has(op, claim, BASE + 1)
       op = lock:release()
       scene.goes(peer, claim, "db-mutexbell")
       assert.is_true(peer:result(op))
       op = mutex:acquire(0)
       claim = scene.shuts(peer, MUTEX)
-      assert.equal(1, peeks(peer.fence))
-      message(peer.fence, 1, { ["x-amqplocks-base"] = BASE, ["x-acquired-count"] = 1, ["x-delivery-count"] = 0 })
+      assert.equal(1, fence.peeks(peer.fence))
+      fence.message(peer.fence, 1, { ["x-amqplocks-base"] = BASE, ["x-acquired-count"] = 1, ["x-delivery-count"] = 0 })
       has(op, claim, BASE + 2)
     end)
 
     it("is not handed over if the mutex was lost meanwhile: another is drawn with the next claim", function ()
       local op, claim = begins()
-      draws(4)
+      fence.draws(4)
       peer.holder:expect("queue.declare", { channel = claim.channel, queue = MUTEX, passive = true })
       peer.holder:cancelled(claim)
       peer.holder:closes(claim.channel)
@@ -195,13 +95,12 @@ for _, way in ipairs(Peer.all_ways) do
       peer:pass(1)
       peer.prober:answer(peer.prober:probes(), {}) -- the mutex is free, and waiters are woken
       claim = scene.is_granted(peer, MUTEX)
-      draws(6)
+      fence.draws(6)
       has(op, claim, BASE + 7)
     end)
 
     local UNUSABLE = {
       ["with a base of 0"] = { { ["x-amqplocks-base"] = 0 } },
-      ["with a base beyond 2^53"] = { { ["x-amqplocks-base"] = 9007199254740992 } },
       ["that has returned a negative number of times"] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = -2 } },
       ["beside another"] = { { ["x-amqplocks-base"] = BASE }, 1 },
     }
@@ -209,16 +108,16 @@ for _, way in ipairs(Peer.all_ways) do
     for what, how in pairs(UNUSABLE) do
       it("is not read from a message " .. what .. ": the fence is made anew", function ()
         local op, claim = begins()
-        message(peer.fence, peeks(peer.fence), how[1], how[2])
-        enters()
-        looks(true)
-        message(peer.maker, peeks(peer.maker), how[1], how[2])
+        fence.message(peer.fence, fence.peeks(peer.fence), how[1], how[2])
+        fence.enters()
+        fence.looks(true)
+        fence.message(peer.maker, fence.peeks(peer.maker), how[1], how[2])
         peer.maker:delete(FENCE)
-        local channel, base = publishes()
+        local channel, base = fence.publishes()
         assert.equal(peer:wall() * 1e6, base)
-        confirm(channel)
-        finishes()
-        draws(TRIES)
+        fence.confirm(channel)
+        fence.finishes()
+        fence.draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
       end)
     end
@@ -226,75 +125,115 @@ for _, way in ipairs(Peer.all_ways) do
     for what, headers in pairs{ ["no base"] = {}, ["a base that is a text"] = { ["x-amqplocks-base"] = "1000000" } } do
       it("is not had from a queue whose message has " .. what .. ": squatted", function ()
         local op, claim = begins()
-        message(peer.fence, peeks(peer.fence), headers)
-        enters()
-        looks(true)
-        message(peer.maker, peeks(peer.maker), headers)
+        fence.message(peer.fence, fence.peeks(peer.fence), headers)
+        fence.enters()
+        fence.looks(true)
+        fence.message(peer.maker, fence.peeks(peer.maker), headers)
         fails(op, claim, "squatted", FENCE)
       end)
     end
 
+    local MOST = 9007199254740992 -- 2^53
+    local USED_UP = { ["x-amqplocks-base"] = MOST - 10, ["x-delivery-count"] = 9 }
+
+    it("is less than 2^53, and there is none after the last: conflict, and no smaller one instead", function ()
+      local op, claim = begins()
+      fence.message(peer.fence, fence.peeks(peer.fence), { ["x-amqplocks-base"] = MOST - 10, ["x-delivery-count"] = 8 })
+      has(op, claim, MOST - 1):release()
+      scene.goes(peer, claim, "db-mutexbell")
+      op = mutex:acquire(0)
+      claim = scene.shuts(peer, MUTEX)
+      fence.message(peer.fence, fence.peeks(peer.fence), USED_UP)
+      fails(op, claim, "conflict", "2^53", FENCE)
+      assert.is_false(peer.maker:wanted())
+    end)
+
+    it("is not had where another client has made a fence whose numbers are used up: conflict", function ()
+      local op, claim = begins()
+      fence.is_absent()
+      fence.enters()
+      fence.looks(true)
+      fence.message(peer.maker, fence.peeks(peer.maker), USED_UP)
+      fails(op, claim, "conflict", "2^53", FENCE)
+    end)
+
     describe("where there is no fence", function ()
       it("is drawn from one that is made, with the time as its base", function ()
         local op, claim = begins()
-        is_absent()
-        is_made()
+        fence.is_absent()
+        fence.is_made()
         pending(op)
-        draws(TRIES)
+        fence.draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
       end)
 
       it("is drawn from one that another client has made meanwhile", function ()
         local op, claim = begins()
-        is_absent()
-        enters()
-        looks(true)
-        draws(3, peer.maker)
+        fence.is_absent()
+        fence.enters()
+        fence.looks(true)
+        fence.draws(3, peer.maker)
         peer.maker:expect("connection.close")
-        draws(4)
+        fence.draws(4)
         has(op, claim, BASE + 5)
       end)
 
       it("waits while another client makes it", function ()
         local op, claim = begins()
-        is_absent()
-        connects(peer.maker)
+        fence.is_absent()
+        fence.connects(peer.maker)
         local channel = peer.maker:opened()
         peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
+        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+        channel = peer.maker:opened()
+        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
         peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
         peer.maker:silent()
         peer:pass(0.1)
         channel = peer.maker:opened()
         peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
         peer.maker:declared(channel, MAKER)
-        looks(true)
-        draws(3, peer.maker)
-        draws(4)
+        fence.looks(true)
+        fence.draws(3, peer.maker)
+        fence.draws(4)
         has(op, claim, BASE + 5)
+      end)
+
+      it("is not had where a queue of other software has the name of the maker's: squatted", function ()
+        local op, claim = begins()
+        fence.is_absent()
+        fence.connects(peer.maker)
+        local channel = peer.maker:opened()
+        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
+        peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
+        channel = peer.maker:opened()
+        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
+        peer.maker:declared(channel, MAKER)
+        fails(op, claim, "squatted", MAKER, "not exclusive")
       end)
 
       it("begins anew, on another connection, if that of the maker is lost", function ()
         local op, claim = begins()
-        is_absent()
-        enters()
-        looks(false)
-        publishes()
+        fence.is_absent()
+        fence.enters()
+        fence.looks(false)
+        fence.publishes()
         peer.maker:down()
         peer:pass(0.2)
-        enters()
-        looks(true)
-        draws(0, peer.maker) -- it was published: the rest of the work follows
-        finishes()
-        draws(TRIES)
+        fence.enters()
+        fence.looks(true)
+        fence.draws(0, peer.maker) -- it was published: the rest of the work follows
+        fence.finishes()
+        fence.draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
       end)
 
       it("gives up during an alarm: blocked", function ()
         local op, claim = begins()
-        is_absent()
-        enters()
-        looks(false)
-        publishes()
+        fence.is_absent()
+        fence.enters()
+        fence.looks(false)
+        fence.publishes()
         peer.maker:send{ channel = 0, method = "connection.blocked", reason = "memory" }
         fails(op, claim, "blocked", FENCE)
         assert.equal("down", peer.maker:state())
@@ -302,13 +241,13 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("is not had if the message does not last: conflict", function ()
         local op, claim = begins()
-        is_absent()
-        enters()
-        looks(false)
-        confirm((publishes()))
-        for i = 1, TRIES do is_tried(i <= 5 and i - 1 or nil) end
+        fence.is_absent()
+        fence.enters()
+        fence.looks(false)
+        fence.confirm((fence.publishes()))
+        for i = 1, TRIES do fence.is_tried(i <= 5 and i - 1 or nil) end
         peer:live(4, function ()
-          while peer.maker:next() == "basic.get" do is_tried() end
+          while peer.maker:next() == "basic.get" do fence.is_tried() end
           return op:done()
         end)
         fails(op, claim, "conflict", "policy")
@@ -317,22 +256,22 @@ for _, way in ipairs(Peer.all_ways) do
       it("is not had where a fence is deleted again and again: conflict", function ()
         local op, claim = begins()
         for _ = 1, 2 do
-          is_absent()
+          fence.is_absent()
           peer:pass(0.2)
-          is_made()
+          fence.is_made()
         end
-        is_absent()
+        fence.is_absent()
         fails(op, claim, "conflict", "expires")
       end)
 
       it("ends with the caller's time, and the maker's connection at once", function ()
         local op, claim = begins(1)
-        is_absent()
-        enters()
-        looks(false)
-        publishes()
+        fence.is_absent()
+        fence.enters()
+        fence.looks(false)
+        fence.publishes()
         peer:pass(1)
-        fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s")
+        fails(op, claim, "timeout", "was granted, and no number could be drawn within 1 s: the broker did not answer")
         assert.equal("down", peer.maker:state())
       end)
     end)
@@ -343,7 +282,7 @@ for _, way in ipairs(Peer.all_ways) do
         local began = peer.now
         peer:live(10, function ()
           if peer.fence:next() == "basic.get" or peer.fence:next() == "channel.open" then
-            empty(peer.fence, peeks(peer.fence))
+            fence.empty(peer.fence, fence.peeks(peer.fence))
           end
           return op:done() or peer.maker:wanted()
         end)
@@ -353,20 +292,29 @@ for _, way in ipairs(Peer.all_ways) do
       it("is drawn when the message is back", function ()
         local op, claim = begins()
         for _ = 1, 5 do
-          empty(peer.fence, peeks(peer.fence))
+          fence.empty(peer.fence, fence.peeks(peer.fence))
           peer.fence:silent()
           peer:pass(0.1)
         end
-        draws(9)
+        fence.draws(9)
         has(op, claim, BASE + 10)
+      end)
+
+      it("until the caller's time is over, is not had: the message says so", function ()
+        local op, claim = begins(1)
+        peer:live(2, function ()
+          if peer.fence:next() ~= "nothing" then fence.empty(peer.fence, fence.peeks(peer.fence)) end
+          return op:done()
+        end)
+        fails(op, claim, "timeout", "within 1 s: its message is in the hand of another client")
       end)
 
       it("for long, is not had: conflict, as a policy may remove the message", function ()
         local op, claim = begins()
         is_empty_for_long(op)
-        enters()
-        looks(true)
-        empty(peer.maker, peeks(peer.maker))
+        fence.enters()
+        fence.looks(true)
+        fence.empty(peer.maker, fence.peeks(peer.maker))
         local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
         peer.maker:refuse(ask.channel, 404, NO_UNFINISHED, "queue.declare")
         fails(op, claim, "conflict", "policy", FENCE)
@@ -376,15 +324,15 @@ for _, way in ipairs(Peer.all_ways) do
       it("for long, and its maker did not come to its end: it is made anew", function ()
         local op, claim = begins()
         is_empty_for_long(op)
-        enters()
-        looks(true)
-        empty(peer.maker, peeks(peer.maker))
+        fence.enters()
+        fence.looks(true)
+        fence.empty(peer.maker, fence.peeks(peer.maker))
         local ask = peer.maker:expect("queue.declare", { queue = UNFINISHED, passive = true })
         peer.maker:declared(ask.channel, UNFINISHED)
         peer.maker:delete(FENCE)
-        confirm((publishes()))
-        finishes()
-        draws(TRIES)
+        fence.confirm((fence.publishes()))
+        fence.finishes()
+        fence.draws(TRIES)
         has(op, claim, BASE + TRIES + 1)
       end)
     end)
@@ -392,8 +340,8 @@ for _, way in ipairs(Peer.all_ways) do
     it("is not had by any acquire that waits for a connection that stays silent", function ()
       local ops = { mutex:acquire(0) }
       claims()
-      connects(peer.fence)
-      peeks(peer.fence)
+      fence.connects(peer.fence)
+      fence.peeks(peer.fence)
       for i = 2, 4 do
         ops[i] = peer:mutex("other" .. i, { fenced = true }):acquire(0)
         peer.prober:answer(peer.prober:probes(), {})
@@ -407,25 +355,25 @@ for _, way in ipairs(Peer.all_ways) do
     describe("on a connection that fails", function ()
       it("is drawn on the next one", function ()
         local op, claim = begins()
-        peeks(peer.fence)
+        fence.peeks(peer.fence)
         peer.fence:send{ channel = 0, method = "connection.close", reply_code = 541, reply_text = "INTERNAL_ERROR",
           class_id = 60, method_id = 70 }
         pending(op)
         peer:pass(0.2)
-        connects(peer.fence)
-        draws(7)
+        fence.connects(peer.fence)
+        fence.draws(7)
         has(op, claim, BASE + 8)
       end)
 
       it("or that is silent: the same", function ()
         local op, claim = begins()
-        peeks(peer.fence)
+        fence.peeks(peer.fence)
         peer:pass(2.5)
         pending(op)
         assert.is_true(peer.fence:wanted())
         peer:pass(0.2)
-        connects(peer.fence)
-        draws(7)
+        fence.connects(peer.fence)
+        fence.draws(7)
         has(op, claim, BASE + 8)
       end)
 
@@ -442,8 +390,8 @@ for _, way in ipairs(Peer.all_ways) do
       it("with the holder's, is not had: unreachable", function ()
         local op = mutex:acquire(60)
         claims()
-        connects(peer.fence)
-        peeks(peer.fence)
+        fence.connects(peer.fence)
+        fence.peeks(peer.fence)
         peer.holder:down()
         peer:failed(op, "unreachable")
       end)
@@ -455,25 +403,25 @@ for _, way in ipairs(Peer.all_ways) do
     } do
       it("is not had from a queue that refuses: " .. code, function ()
         local op, claim = begins()
-        peer.fence:refuse(peeks(peer.fence), how[1], how[2])
+        peer.fence:refuse(fence.peeks(peer.fence), how[1], how[2])
         fails(op, claim, code, FENCE)
       end)
     end
 
     it("is not had if it is not larger than one seen before: conflict", function ()
       local op, claim = begins()
-      draws(7)
+      fence.draws(7)
       has(op, claim, BASE + 8):release()
       scene.goes(peer, claim, "db-mutexbell")
       op = mutex:acquire(0)
       claim = scene.shuts(peer, MUTEX)
-      draws(7)
+      fence.draws(7)
       fails(op, claim, "conflict", tostring(BASE + 8))
     end)
 
     it("costs no connection when it was not drawn for a minute", function ()
       local op, claim = begins()
-      draws(0)
+      fence.draws(0)
       has(op, claim, BASE + 1)
       peer:pass(59)
       assert.equal("open", peer.fence:state())

@@ -3,12 +3,9 @@
 
 -- All public methods: called with a dot instead of a colon they raise an error that says so, and each of their
 -- parameters and results is annotated. The list of methods is read from the sources, so that none is left out.
-local Peer = require "spec.support.peer"
 local amqplocks = require "amqplocks"
-local connection = require "amqplocks.connection"
 local lfs = require "lfs"
-local lock = require "amqplocks.lock"
-local losses = require "amqplocks.waiting.losses"
+local objects = require "spec.unit.lua.objects_scene"
 
 -- Sources -----------------------------------------------------------------------------------------------------------
 
@@ -50,23 +47,6 @@ for file in lfs.dir "lua/amqplocks" do
   end
 end
 table.sort(CLASSES)
-
--- Objects -----------------------------------------------------------------------------------------------------------
-
--- One of each class, over a broker that says nothing.
-local function objects()
-  local peer = Peer.open "whole"
-  local session = peer.session
-  local conn = assert(connection.open(session, {
-    wait = function() error "waits" end,
-    news = function() return session:news() end,
-    losses = losses.new(function() return session:alerts() end),
-  }))
-  return {
-    Connection = conn, Semaphore = conn:semaphore "a", Admin = conn:admin "a", Mutex = conn:mutex "a",
-    RWLock = conn:rwlock "a", TokenSemaphore = conn:token_semaphore "a", Lock = lock.new(conn, (peer:acquire "a")),
-  }
-end
 
 describe("public methods", function()
   it("are those of these classes", function()
@@ -121,6 +101,15 @@ describe("public methods", function()
       end
     end
     assert.equal(5, count)
+  end)
+
+  it("of other kinds of locks say of a token semaphore that it has none", function()
+    local permits = objects().TokenSemaphore
+    for name, why in pairs{ revoke = "cannot be asked to release", forget_fence = "have no fencing tokens" } do
+      local fine, problem = pcall(permits[name], permits, 1)
+      assert.is_false(fine)
+      assert.matches("^" .. name .. ": .*" .. why, problem)
+    end
   end)
 
   it("take for an object what passes calls on to one", function()

@@ -555,7 +555,7 @@ describe("the pcall that may be yielded across", function()
       local fine, what = protected.pcall(error, problem, 0)
       assert.is_false(fine)
       assert.equal(problem, what)
-      assert.same({ false }, { protected.pcall(error) })
+      assert.same({ pcall(error) }, { protected.pcall(error) }) -- Lua 5.5 puts a text in place of nil
       return true
     end
     assert.is_true(try(1, nil, 3))

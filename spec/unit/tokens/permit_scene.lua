@@ -44,10 +44,10 @@ function scene.welcome(peer, taker) peer.holder:consumed(taker) end
 local deliveries = 0
 
 --- A message as it comes from the queue, and its delivery tag. Anything is a permit, also what has no type and no id.
-function scene.message(taker, properties)
+function scene.message(taker, properties, redelivered)
   deliveries = deliveries + 1
   return frames.encode_content({ channel = taker.channel, method = "basic.deliver", consumer_tag = taker.tag,
-    delivery_tag = deliveries, redelivered = false, exchange = "", routing_key = scene.QUEUE },
+    delivery_tag = deliveries, redelivered = redelivered or false, exchange = "", routing_key = scene.QUEUE },
     properties or { delivery_mode = 2 }, ""), deliveries
 end
 

@@ -83,14 +83,15 @@ end
 
 local ids = {}
 
---- Every permit has an id of its own.
-function scene.publishes_permits(peer, count)
+--- Every permit has an id of its own, and a base: the time in microseconds, or this number.
+function scene.publishes_permits(peer, count, base)
   local permits = published(peer, scene.PERMITS, count, "amqplocks.permit")
   for _, permit in ipairs(permits) do
     assert.matches("^%x+$", permit.id)
     assert.equal(16, #permit.id)
     assert.is_nil(ids[permit.id])
     ids[permit.id] = true
+    assert.is_true(math.abs(permit.properties.headers["x-amqplocks-base"] - (base or peer:wall() * 1e6)) < 2)
   end
   ids = {}
   return function () peer.prober:answer(permits, { scene.PERMITS }) end, permits
@@ -136,11 +137,11 @@ function scene.makes(peer, mutex, count)
   scene.publishes_permits(peer, count)()
 end
 
---- The core asks whether it may publish, and makes a permit that is missing.
-function scene.makes_another(peer)
+--- The core asks whether it may publish, and makes a permit that is missing, with this base.
+function scene.makes_another(peer, base)
   scene.tries(peer)
   peer.prober:barrier()
-  scene.publishes_permits(peer, 1)()
+  scene.publishes_permits(peer, 1, base)()
 end
 
 -- Collecting --------------------------------------------------------------------------------------------------------
@@ -192,8 +193,8 @@ function collector:deliver(properties)
     consumer_tag = self.tag, delivery_tag = self.delivered, routing_key = self.queue }, properties or {}, ""))
 end
 
-function scene.permit(number)
-  return { message_id = ("%016x"):format(number), type = "amqplocks.permit", delivery_mode = 2 }
+function scene.permit(number, headers)
+  return { message_id = ("%016x"):format(number), type = "amqplocks.permit", delivery_mode = 2, headers = headers }
 end
 
 --- The broker delivers so many different ones.

@@ -557,6 +557,17 @@ for _, way in ipairs(Peer.all_ways) do
         ends(peer, op, mutex, permits, 3)
       end)
 
+      it("makes one whose numbers are larger than those it has seen, though a clock went back", function ()
+        local peer, op, mutex, permits = repair{ permits = 2, marks = 3 }
+        local base = 2251799813685248 -- in the year 2041
+        permits:deliver(scene.permit(1, { ["x-amqplocks-base"] = base, ["x-delivery-count"] = 7 }))
+        permits:deliver(scene.permit(2, { ["x-amqplocks-base"] = base - 1 }))
+        permits:looks(0, 0)
+        permits:keeps_looking(3, 0, 0)
+        scene.makes_another(peer, base + 8)
+        ends(peer, op, mutex, permits, 3)
+      end)
+
       it("makes none as long as others consume, and waits for them if told to", function ()
         local peer, op, mutex, permits = repair({ permits = 1, marks = 2, consumers = 1 }, { wait = 10 })
         permits:deliver_some(1)

@@ -79,6 +79,25 @@ describe("the checker of journals", function()
     end)
   end)
 
+  describe("finds fencing tokens of permits", function()
+    local function permit(lane, from, to, id, fence)
+      return held(lane, "permits", from, to, ("kind=permit permit=%s fence=%d"):format(id, fence))
+    end
+
+    it("that grow for each permit: nothing wrong, also where two have the same", function()
+      assert_violations("", permit("a", 1, 4, "aa", 7) .. permit("b", 2, 3, "bb", 7) .. permit("c", 5, 6, "aa", 8)
+        .. permit("d", 5, 6, "bb", 9))
+      assert_violations("", permit("a", 1, 2, "aa", 7) .. held("b", "permits", 3, 4, "kind=permit")
+        .. permit("c", 5, 6, "bb", 3))
+      assert_violations("", permit("a", 1, 2, "1e5", 7) .. permit("b", 3, 4, "100000", 3)) -- ids are no numbers
+    end)
+
+    it("that were given twice, or fall", function()
+      assert_violations("fence", permit("a", 1, 2, "aa", 7) .. permit("b", 3, 4, "bb", 5) .. permit("c", 5, 6, "aa", 6))
+      assert_violations("fence fence", permit("a", 1, 2, "aa", 7) .. permit("b", 3, 4, "aa", 7))
+    end)
+  end)
+
   describe("finds two who hold the same at once:", function()
     it("for a microsecond", function()
       local found = assert_violations("overlap", held("a", "mutex", 1, "2.000001") .. held("b", "mutex", 2, 3))

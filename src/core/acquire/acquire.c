@@ -427,8 +427,8 @@ static void timeout_text(al_op *op, char out[AL_MESSAGE_SIZE]) {
   double seconds = (double)self->options.timeout / (double)AL_SECOND;
   char standing[AL_MESSAGE_SIZE];
   if (op->step == fencing) {
-    snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted, and no number could be drawn within %g s",
-             self->own->claim.queue, seconds);
+    snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was granted, and no number could be drawn within %g s: %s",
+             self->own->claim.queue, seconds, al_fencing_why(&self->fencing));
     return;
   }
   if (op->step == handing_over) {

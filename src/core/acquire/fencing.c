@@ -37,12 +37,16 @@ static void make(al_fencing *fencing) {
   fencing->is_making = true;
   al_fence_maker_begin(&fencing->maker, fencing->op, fencing->fence, seen(fencing),
                        fencing->draw.empty_since);
+  fencing->maker.mends = fencing->mends;
   fencing->maker.until = al_earlier(fencing->maker.until, fencing->until);
 }
 
+/* A smaller number than before: the fence was made anew since. */
+static bool has_fallen(const al_fencing *fencing) { return fencing->draw.number <= fencing->before; }
+
 static int64_t drawn(al_fencing *fencing) {
   int64_t number = fencing->draw.number;
-  if (number <= fencing->before) {
+  if (has_fallen(fencing)) {
     al_op_fail(fencing->op, AL_CONFLICT,
                "the number %" PRId64 " was drawn from \"%s\" after %" PRId64
                ": the fence was made anew by a machine whose clock is behind",
@@ -60,11 +64,15 @@ int64_t al_fencing_poll(al_fencing *fencing) {
       draw(fencing);
     }
     al_draw_state state = al_draw_poll(&fencing->draw);
-    if (state == AL_DRAW_DRAWN) return drawn(fencing);
     if (state == AL_DRAW_PENDING) return 0;
+    if (state == AL_DRAW_DRAWN && !(fencing->mends && has_fallen(fencing))) return drawn(fencing);
     make(fencing);
   }
   return 0;
+}
+
+const char *al_fencing_why(const al_fencing *fencing) {
+  return fencing->is_making ? fencing->maker.why : fencing->draw.why;
 }
 
 void al_fencing_cancel(al_fencing *fencing) {

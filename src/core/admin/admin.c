@@ -10,6 +10,9 @@
  *                                                                    │
  *                                                      done <────────┴──────> waiting for holders
  *
+ * With `fenced`, an action that makes slots draws a number from the fence (acquire/fencing.h) between counting and
+ * checking: the fence is there before the first slot, so clients of the semaphore need no permission to make it.
+ *
  * The administrator declares and deletes queues on the channel of the administration mutex. So an administrator
  * that loses the mutex cannot change anything any more. A channel error there would end the mutex too, so errors
  * are avoided: only absent queues are declared, and each queue to delete is checked on another channel first.
@@ -28,6 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/acquire/fencing.h"
 #include "core/admin/admin_bell.h"
 #include "core/admin/admin_mutex.h"
 #include "core/admin/holder_wait.h"
@@ -50,6 +54,9 @@ typedef struct admin {
   char name[AL_NAME_SIZE];
   al_admin_options options;
   al_slot_plan change;
+
+  char fence[AL_NAME_SIZE];
+  al_fencing fencing;
 
   al_admin_mutex mutex;
   al_barrier barrier;
@@ -77,10 +84,15 @@ static int64_t patience(const admin *self) {
   return self->options.wait > 0 ? self->options.wait : self->options.timeout;
 }
 
+static void fencing(al_op *op);
+
 static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
   const admin *self = (const admin *)op;
   if (self->holders.count > 0)
     al_holder_wait_explain(&self->holders, patience(self), out); /* the slots are removed by then */
+  else if (op->step == fencing)
+    snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was not ready within %g s: %s", self->fence,
+             (double)self->options.timeout / (double)AL_SECOND, al_fencing_why(&self->fencing));
   else if (!al_admin_mutex_explain(&self->mutex, self->options.timeout, out))
     snprintf(out, AL_MESSAGE_SIZE, "%s of \"%s\" took longer than %g s", al_action_verb(self->change.action),
              self->name, (double)self->options.timeout / (double)AL_SECOND);
@@ -89,7 +101,7 @@ static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
 static void admin_stop(al_op *op) {
   admin *self = (admin *)op;
   size_t used = strlen(op->message);
-  bool halfway = self->change.target >= 0 && self->holders.count == 0;
+  bool halfway = self->change.target >= 0 && self->holders.count == 0 && op->step != fencing;
   if (halfway)
     snprintf(op->message + used, sizeof op->message - used, "; resize(%d) finishes what was begun",
              self->change.target);
@@ -97,6 +109,7 @@ static void admin_stop(al_op *op) {
     snprintf(op->message + used, sizeof op->message - used, "; the slots to remove are removed");
   al_probes_cancel(&self->row.probes);
   al_barrier_cancel(&self->barrier);
+  al_fencing_cancel(&self->fencing);
   al_admin_bell_cancel(&self->bell);
   al_holder_wait_cancel(&self->holders);
   if (self->check) al_channel_close(self->check);
@@ -386,16 +399,37 @@ static void check(admin *self) {
   }
 }
 
+/* ---- the fence -------------------------------------------------------------------------------------------------- */
+
+static void fencing(al_op *op) {
+  admin *self = (admin *)op;
+  if (al_admin_mutex_held(&self->mutex) && al_fencing_poll(&self->fencing) > 0) check(self);
+}
+
+static void begin_fencing(admin *self) {
+  al_op_answered(&self->op);
+  al_fencing_begin(&self->fencing, &self->op, self->fence);
+  self->fencing.mends = self->change.action == AL_REPAIR;
+  al_op_next(&self->op, fencing);
+}
+
 /* ---- deciding --------------------------------------------------------------------------------------------------- */
+
+static bool is_fenced(const admin *self) {
+  bool makes = al_action_makes(self->change.action) || self->change.action == AL_REPAIR;
+  return self->options.fenced && makes && self->change.target > 0;
+}
 
 static void counting(al_op *op) {
   admin *self = (admin *)op;
   if (!al_admin_mutex_held(&self->mutex) || !al_slot_count_poll(&self->row)) return;
   self->verdict = al_slot_plan_plan(&self->change, &self->row, self->words);
-  if (self->verdict == AL_OK)
-    check(self);
-  else
+  if (self->verdict != AL_OK)
     leave(self);
+  else if (is_fenced(self))
+    begin_fencing(self);
+  else
+    check(self);
 }
 
 static void passing_barrier(al_op *op) {
@@ -441,6 +475,7 @@ static al_op *admin_begin(al_session *session, al_action action, const char *nam
   al_admin_options_init(&self->options);
   if (options) self->options = *options;
   snprintf(self->name, sizeof self->name, "%s", name);
+  al_name_fence(self->fence, name);
   self->change = (al_slot_plan){.action = action,
                                 .amount = amount,
                                 .overshoot = self->options.overshoot,

@@ -83,6 +83,7 @@ void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {
 al_lock_kind al_lock_kind_of(const al_lock *lock) { return lock->kind; }
 int al_lock_slot(const al_lock *lock) { return lock->slot; }
 int64_t al_lock_fence(const al_lock *lock) { return lock->fence; }
+const char *al_lock_permit(const al_lock *lock) { return lock->permit; }
 const char *al_lock_name(const al_lock *lock) { return lock->name; }
 const char *al_lock_ticket(const al_lock *lock) { return lock->claim->ticket; }
 double al_lock_acquired_at(const al_lock *lock) { return lock->claim->acquired_at; }

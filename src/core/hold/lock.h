@@ -17,7 +17,8 @@ struct al_lock {
   _Atomic al_lock_kind kind;
   char name[AL_NAME_SIZE];
   int slot;
-  int64_t fence; /* its fencing token; 0: it has none */
+  int64_t fence;               /* its fencing token; 0: it has none */
+  char permit[AL_TICKET_SIZE]; /* the id of the permit that the token counts the holders of; "" */
   al_probing probing;
   bool released; /* the owner released it: from then on it answers nothing else */
 };

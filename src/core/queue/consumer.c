@@ -129,6 +129,7 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
     give_back(consumer, content->delivery_tag);
   } else {
     consumer->delivery = content->delivery_tag;
+    if (consumer->kind->took) consumer->kind->took(consumer, content);
     if (consumer->state != AL_CONSUMER_WAITING) return; /* notified when consume-ok has come */
     consumer->state = AL_CONSUMER_HAS;
     tell(consumer, AL_CONSUMER_RECEIVED, event);

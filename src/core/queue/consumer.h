@@ -49,7 +49,7 @@ typedef struct al_consumer al_consumer;
 typedef enum al_consumer_news {
   AL_CONSUMER_PREPARED, /* the event answers a declare that `prepare` wrote before the consume */
   AL_CONSUMER_SUBSCRIBED,
-  AL_CONSUMER_RECEIVED, /* a message; the event has its content, unless the message came before consume-ok */
+  AL_CONSUMER_RECEIVED, /* a message; `took` has had its content */
   AL_CONSUMER_EMPTY,
   AL_CONSUMER_ENDED,     /* nothing can arrive any more; this holds for all that follow, too */
   AL_CONSUMER_CANCELLED, /* the queue was deleted or its node went down, and the message taken is lost with it */
@@ -66,6 +66,9 @@ typedef struct al_consumer_kind {
   int (*arguments)(const al_consumer *, amqp_table_entry_t *);
   /* False: the message is acknowledged, and so deleted. NULL: every message is wanted. */
   bool (*wants)(const al_content *);
+  /* The consumer has taken this message. RECEIVED is notified after that, perhaps later. NULL: its content is not
+   * needed. */
+  void (*took)(al_consumer *, const al_content *);
   /* WAITING, HAS: true if al_consumer_cancel() must close the channel instead of sending a cancel. NULL: never. */
   bool (*closes)(const al_consumer *);
   /* Notifies the owner. If the consumer is OUT now, it is not used after this call, so the owner may free it. */

@@ -8,10 +8,26 @@
 #include "core/session/fencer.h"
 #include "core/session/session.h"
 
+static bool is_sane(const al_content *content) {
+  return content->others == 0 && content->base > 0 && content->returns >= 0;
+}
+
+static bool is_used_up(const al_content *content) {
+  return is_sane(content) && content->base >= AL_FENCE_MOST - 1 - content->returns;
+}
+
 int64_t al_fence_number(const al_content *content) {
-  bool is_sane = content->others == 0 && content->base > 0 && content->returns >= 0;
-  if (!is_sane || content->base >= AL_FENCE_MOST - 1 - content->returns) return 0;
-  return content->base + content->returns + 1;
+  return is_sane(content) && !is_used_up(content) ? content->base + content->returns + 1 : 0;
+}
+
+bool al_fence_fail_used_up(al_op *op, const char *fence, const al_content *content) {
+  if (!is_used_up(content)) return false;
+  al_op_fail(
+      op, AL_CONFLICT,
+      "the numbers of \"%s\" have reached 2^53, and end there: a fence that is made after forget_fence() "
+      "begins with smaller ones",
+      fence);
+  return true;
 }
 
 int64_t al_fence_patience(const al_session *session) { return session->settings.timeout / 2; }
@@ -32,6 +48,7 @@ static void wait_because(al_draw *draw, const char *why) {
 /* ---- answers ---------------------------------------------------------------------------------------------------- */
 
 static void got(al_draw *draw, const al_content *content) {
+  if (al_fence_fail_used_up(draw->op, draw->fence, content)) return;
   draw->number = al_fence_number(content);
   draw->state = draw->number > 0 ? AL_DRAW_DRAWN : AL_DRAW_DAMAGED;
 }

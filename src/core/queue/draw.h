@@ -57,6 +57,10 @@ void al_draw_cancel(al_draw *draw);
 /* The number that this message stands for, as the only one in its queue; 0: it is not a fence's message. */
 int64_t al_fence_number(const al_content *content);
 
+/* True if the message is a fence's, and has no number left below 2^53. The operation has then failed with CONFLICT: a
+ * fence that were made anew would begin with smaller numbers. */
+bool al_fence_fail_used_up(al_op *op, const char *fence, const al_content *content);
+
 /* How long a fence may be empty before its message counts as missing: half the session's timeout. */
 int64_t al_fence_patience(const al_session *session);
 

@@ -17,6 +17,7 @@
 
 /* The states, in the order of their first answer. */
 static void entering(al_fence_maker *maker, const al_event *event);
+static void doubting(al_fence_maker *maker, const al_event *event);
 static void looking(al_fence_maker *maker, const al_event *event);
 static void peeking(al_fence_maker *maker, const al_event *event);
 static void asking(al_fence_maker *maker, const al_event *event);
@@ -92,6 +93,14 @@ static void enter(al_fence_maker *maker) {
   al_declare_scratch(channel, queue);
 }
 
+static void doubt(al_fence_maker *maker) {
+  char queue[AL_NAME_SIZE];
+  al_channel *channel = begin(maker, doubting);
+  if (!channel) return;
+  al_name_fence_maker(queue, maker->fence);
+  al_channel_declare_passive(channel, queue);
+}
+
 static void look(al_fence_maker *maker) {
   al_channel *channel = begin(maker, looking);
   if (!channel) return;
@@ -121,9 +130,8 @@ static void delete_fence(al_fence_maker *maker) {
 /* The message's base is the time in microseconds: larger than all numbers of an earlier fence, unless a clock went
  * back, or more numbers than microseconds were drawn. */
 static int64_t base_of(const al_fence_maker *maker) {
-  const al_session *session = maker->op->session;
-  double now = (session->wall + (double)session->now / (double)AL_SECOND) * 1e6;
-  return now > (double)maker->least ? (int64_t)now : maker->least;
+  int64_t now = al_session_microseconds(maker->op->session);
+  return now > maker->least ? now : maker->least;
 }
 
 static void publish(al_fence_maker *maker, al_channel *channel) {
@@ -171,9 +179,18 @@ static void entering(al_fence_maker *maker, const al_event *event) {
   if (is_method(event, AMQP_QUEUE_DECLARE_OK_METHOD))
     look(maker);
   else if (event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_RESOURCE_LOCKED)
-    again_after_pause(maker, enter, "another client is making it");
+    doubt(maker);
   else if (event->kind == AL_EVENT_CLOSED)
     refused(maker, event);
+}
+
+/* The broker also refuses the name of a queue that is not exclusive; but such a queue can be declared passively. */
+static void doubting(al_fence_maker *maker, const al_event *event) {
+  if (is_method(event, AMQP_QUEUE_DECLARE_OK_METHOD))
+    al_op_fail(maker->op, AL_SQUATTED, "\"%s-maker\" is in the way: a queue that is not exclusive",
+               maker->fence);
+  else if (event->kind == AL_EVENT_CLOSED)
+    again_after_pause(maker, enter, "another client is making it");
 }
 
 static void looking(al_fence_maker *maker, const al_event *event) {
@@ -217,6 +234,7 @@ static void is_empty(al_fence_maker *maker, void (*again)(al_fence_maker *),
 /* The fence has a message. It may be our own, from a connection that was lost before the fence was tried. A message
  * without a base is of other software, and so may the queue be. */
 static void found(al_fence_maker *maker, const al_content *content) {
+  if (al_fence_fail_used_up(maker->op, maker->fence, content)) return;
   bool is_good = al_fence_number(content) > maker->least;
   if (is_good && maker->has_published)
     try_out(maker);

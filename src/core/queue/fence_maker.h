@@ -9,15 +9,18 @@
  * it the maker first declares an exclusive queue, F-maker. The broker removes that queue with the connection, and
  * refuses it to the next maker before.
  *
- *   entering    declares F-maker; if another has it: again, after a pause
+ *   entering    declares F-maker; if it is refused: doubting
+ *   doubting    is F-maker a queue that is not exclusive? SQUATTED. Otherwise another client has it: entering, after a
+ *               pause
  *   looking     does the fence exist? If not: making
  *   peeking     is its message there, and the only one? If so: done. If there are others: removing; but a message
  *               without a base is of other software: SQUATTED. If there is none for long: asking
- *   asking      (not if it `mends`) does F-unfinished exist? If so, an earlier maker did not come to its end: removing. If not, a policy
- *               of the broker removes the message: CONFLICT
+ *   asking      (not if it `mends`) does F-unfinished exist? If so, an earlier maker did not come to its end: removing.
+ *               If not, a policy of the broker removes the message: CONFLICT
  *   removing    deletes the fence
  *   making      declares F-unfinished and the fence, publishes the message, and awaits the confirm
- *   trying      draws 22 numbers, all in one write: a limit of deliveries that a policy sets ends the fence at once: CONFLICT
+ *   trying      draws 22 numbers, all in one write: a limit of deliveries that a policy sets ends the fence at once:
+ *               CONFLICT
  *   finishing   deletes F-unfinished, and closes the connection
  *
  * If the connection is lost, all of it begins anew, until twice the session's timeout is over. */
@@ -35,8 +38,8 @@ struct al_fence_maker {
   int64_t least;     /* the base is at least this */
   int64_t until;     /* when it fails */
   bool is_made;
-  bool mends;     /* set by the caller: a message that is gone is replaced, also one that a policy removed */
-  bool is_asking; /* it counts in op->asks */
+  bool mends; /* set by the caller: any other message is replaced, and one that is gone, also by a policy */
+  bool is_asking;     /* it counts in op->asks */
   bool has_published; /* on this connection, or one that was lost */
 
   al_channel *channel;                              /* NULL: nothing is under way */
@@ -50,7 +53,8 @@ struct al_fence_maker {
 };
 
 /* `least`: no number of the fence will be smaller. `empty_since`: when the fence was first seen without its message;
- * AL_NEVER. The operation fails with UNAVAILABLE when the time is over, and with CONFLICT, BLOCKED, REFUSED, SQUATTED. */
+ * AL_NEVER. The operation fails with UNAVAILABLE when the time is over, and with CONFLICT, BLOCKED, REFUSED,
+ * SQUATTED. */
 void al_fence_maker_begin(al_fence_maker *maker, al_op *op, const char *fence, int64_t least,
                           int64_t empty_since);
 bool al_fence_maker_poll(al_fence_maker *maker);

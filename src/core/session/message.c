@@ -23,9 +23,9 @@ static bool stays(al_message message) {
 }
 
 /* A message that does not stay is useless a moment later. So it expires at once. */
-amqp_basic_properties_t al_message_properties(al_message message, const char *id, const char *life_id) {
+amqp_basic_properties_t al_message_properties(al_message message, const char *id, al_life *life) {
   amqp_basic_properties_t properties = {._flags = AMQP_BASIC_MESSAGE_ID_FLAG | AMQP_BASIC_DELIVERY_MODE_FLAG,
-                                        .message_id = amqp_cstring_bytes(life_id ? life_id : id),
+                                        .message_id = amqp_cstring_bytes(life ? life->id : id),
                                         .expiration = amqp_cstring_bytes("0"),
                                         .delivery_mode = AMQP_DELIVERY_NONPERSISTENT};
   if (stays(message))
@@ -36,9 +36,10 @@ amqp_basic_properties_t al_message_properties(al_message message, const char *id
     properties._flags |= AMQP_BASIC_TYPE_FLAG;
     properties.type = amqp_cstring_bytes(types[message]);
   }
-  if (life_id) {
-    properties._flags |= AMQP_BASIC_CORRELATION_ID_FLAG;
+  if (life) {
+    properties._flags |= AMQP_BASIC_CORRELATION_ID_FLAG | AMQP_BASIC_HEADERS_FLAG;
     properties.correlation_id = amqp_cstring_bytes(id);
+    properties.headers = (amqp_table_t){.num_entries = 1, .entries = &life->base};
   }
   return properties;
 }

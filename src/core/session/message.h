@@ -43,9 +43,15 @@ bool al_message_is_question(al_message message);
 /* True if the message goes to AL_READERS_EXCHANGE. All others go to the default exchange. */
 bool al_message_is_to_readers(al_message message);
 
+/* What a permit has for life. */
+typedef struct al_life {
+  char id[AL_TICKET_SIZE];
+  amqp_table_entry_t base; /* a header: what the numbers of its holders are counted from */
+} al_life;
+
 /* Returns the properties of a message that is published as the question `id` (prober.h). They hold `id` as the
- * message id. A permit has an id for life, `life_id`, as its message id, and `id` as its correlation id. For all
- * other messages `life_id` is NULL. The result points to the arguments. */
-amqp_basic_properties_t al_message_properties(al_message message, const char *id, const char *life_id);
+ * message id. A permit has the id of its `life` as its message id, and `id` as its correlation id. For all other
+ * messages `life` is NULL. The result points to the arguments. */
+amqp_basic_properties_t al_message_properties(al_message message, const char *id, al_life *life);
 
 #endif

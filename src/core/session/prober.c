@@ -141,7 +141,7 @@ bool al_prober_is_ready(al_prober *prober) {
   return true;
 }
 
-void al_prober_publish(al_prober *prober, al_message message, const char *queue, const char *life_id,
+void al_prober_publish(al_prober *prober, al_message message, const char *queue, al_life *life,
                        al_question question) {
   char id[24];
   snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
@@ -150,7 +150,7 @@ void al_prober_publish(al_prober *prober, al_message message, const char *queue,
                                       is_key ? amqp_cstring_bytes(AL_READERS_EXCHANGE) : amqp_empty_bytes,
                                   .routing_key = amqp_cstring_bytes(queue),
                                   .mandatory = 1};
-  amqp_basic_properties_t properties = al_message_properties(message, id, life_id);
+  amqp_basic_properties_t properties = al_message_properties(message, id, life);
   amqp_frame_t header = {.frame_type = AMQP_FRAME_HEADER, .channel = (amqp_channel_t)prober->channel->number};
   header.payload.properties.class_id = AMQP_BASIC_CLASS;
   header.payload.properties.decoded = &properties;

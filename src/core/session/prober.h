@@ -98,9 +98,9 @@ int64_t al_prober_wake(const al_prober *prober);
 bool al_prober_is_ready(al_prober *prober);
 /* Makes room for so many more questions. Returns false if there is no memory. */
 bool al_prober_reserve(al_prober *prober, size_t more);
-/* Publishes a message. The prober must be ready and have room. `life_id`: see al_message_properties(). `question`
- * tells the asker, its index, and when it was first asked. */
-void al_prober_publish(al_prober *prober, al_message message, const char *queue, const char *life_id,
+/* Publishes a message. The prober must be ready and have room. `life`: see al_message_properties(). `question` tells
+ * the asker, its index, and when it was first asked. */
+void al_prober_publish(al_prober *prober, al_message message, const char *queue, al_life *life,
                        al_question question);
 /* The asker is not notified of its questions any more. */
 void al_prober_forget(al_prober *prober, const al_asker *asker);

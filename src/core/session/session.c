@@ -52,6 +52,10 @@ void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]) {
   out[16] = '\0';
 }
 
+int64_t al_session_microseconds(const al_session *session) {
+  return (int64_t)((session->wall + (double)session->now / (double)AL_SECOND) * 1e6);
+}
+
 void al_session_set_now(al_session *session, int64_t now) {
   session->now = session->holder.now = session->prober->now = now;
   al_fencer_set_now(session->fencer, now);

@@ -95,6 +95,9 @@ void al_session_note_change(al_session *session, al_link *link, al_link_change c
  * notified. */
 void al_session_alert(al_session *session);
 
+/* Microseconds since the epoch, by this machine's wall clock. */
+int64_t al_session_microseconds(const al_session *session);
+
 /* Makes a new ticket: 16 lower-case hexadecimal digits at random. */
 void al_session_ticket(al_session *session, char out[AL_TICKET_SIZE]);
 

@@ -9,6 +9,7 @@
 #include "core/queue/inspect.h"
 #include "core/session/probe.h"
 #include "core/session/session.h"
+#include "core/tokens/permit.h"
 
 #define HIGHEST_PRIORITY INT32_MAX
 
@@ -172,6 +173,7 @@ static void late_arrived(al_drain *drain) {
 
 static void message_arrived(al_drain *drain, const al_content *content) {
   bool is_ours = strcmp(content->consumer_tag, drain->tag) == 0; /* or for the channel's last owner */
+  int64_t number = al_permit_number(content);
   if (!is_ours) return;
   if (drain->state >= AL_DRAIN_LEAVING) {
     late_arrived(drain);
@@ -184,6 +186,7 @@ static void message_arrived(al_drain *drain, const al_content *content) {
     drain->last = content->delivery_tag;
     drain->count++;
   }
+  if (number > 0) al_fencer_see(drain->op->session->fencer, drain->queue, number);
   if (drain->look == AL_DRAIN_RESTS) drain->op->wake = AL_NEVER;
   drain->op->step(drain->op);
 }

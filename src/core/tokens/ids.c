@@ -20,6 +20,8 @@ static uint64_t parse(const char *id) {
   return strtoull(id, NULL, 16);
 }
 
+bool al_id_is_ours(const char *id) { return parse(id) != 0; }
+
 bool al_ids_add(al_ids *ids, const char *id) {
   uint64_t number = parse(id);
   if (number == 0) return true;

@@ -8,6 +8,9 @@
 
 #include "amqplocks.h"
 
+/* True if the id has the form of those that this library makes. */
+bool al_id_is_ours(const char *id);
+
 typedef struct al_ids {
   uint64_t *slots; /* 0: free */
   size_t size;

@@ -2,14 +2,18 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/tokens/permit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/field.h"
 #include "core/hold/exclusive_queue.h"
 #include "core/hold/origin.h"
+#include "core/queue/draw.h"
+#include "core/session/message.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
+#include "core/tokens/ids.h"
 #include "core/wire/link.h"
 
 /* Milliseconds: ten years. Some brokers cannot handle a much larger number. */
@@ -26,6 +30,18 @@ static void lose(al_permit *permit, const char *why) {
 static void refused(al_permit *permit, const al_event *event) {
   al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, AL_NOT_FOUND), event->text);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+}
+
+int64_t al_permit_number(const al_content *content) {
+  bool is_ours = strcmp(content->type, AL_TYPE_PERMIT) == 0 && al_id_is_ours(content->message_id);
+  bool is_counted = content->returns > 0 || !content->redelivered;
+  return is_ours && is_counted ? al_fence_number(content) : 0;
+}
+
+static void took(al_consumer *consumer, const al_content *content) {
+  al_permit *permit = consumer->owner;
+  permit->number = permit->is_quorum ? al_permit_number(content) : 0;
+  if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
 
 /* Keeps the origin of the queue (origin.h) up to date: the form of the release depends on it. */
@@ -164,7 +180,8 @@ static void permit_free(al_claim *claim) { free(claim); }
 al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum) {
   static const al_claim_kind kind = {
       .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
-  static const al_consumer_kind permit_kind = {.arguments = arguments, .closes = closes, .told = permit_told};
+  static const al_consumer_kind permit_kind = {
+      .arguments = arguments, .took = took, .closes = closes, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {

@@ -32,6 +32,12 @@
  * cases: the queue is of other software, its origin is not known (origin.h), or the connection has only permits to
  * lose.
  *
+ * The fencing token of a permit. A permit that this library made has an id for life, and a base. A quorum queue tells
+ * with each delivery how often the message was delivered before. Base and count make a number that grows from one
+ * holder of this permit to the next. No frame is sent for it. The message may be on its way to a client that is
+ * stopped; when that client reads it, it must ask whether it still holds the permit, before it uses the number
+ * (al_claim_ascertain_for()).
+ *
  * The release of a permit does not wait for the broker. The broker reads it before whatever is written next. If
  * the connection is lost before that, the effect is the same. */
 #ifndef AL_CORE_TOKENS_PERMIT_H
@@ -43,11 +49,13 @@
 typedef struct al_permit {
   al_claim claim; /* first */
   al_consumer consumer;
-  bool is_quorum;    /* the queue's type */
-  bool is_none;      /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
-  al_channel *check; /* asks whether the queue exists; NULL: no question is under way */
-  bool is_deciding;  /* al_permit_ask() waits for the answer on `check` */
-  bool is_blind;     /* the broker denies that question */
+  bool is_quorum;          /* the queue's type */
+  int64_t number;          /* HELD: its fencing token (al_permit_number()); 0: it has none */
+  char id[AL_TICKET_SIZE]; /* of the permit that has this number; "" */
+  bool is_none;            /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
+  al_channel *check;       /* asks whether the queue exists; NULL: no question is under way */
+  bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
+  bool is_blind;           /* the broker denies that question */
 } al_permit;
 
 /* Begins a claim for `op`, which watches the claim from now on and is its first user. The holder must be open.
@@ -61,5 +69,9 @@ bool al_permit_waits(const al_permit *permit);
  * consume-ok before it has delivered its ready messages. With `checks_first`, a passive declare goes to the queue
  * before: the queue answers it after those deliveries. */
 void al_permit_ask(al_permit *permit, bool checks_first);
+
+/* The number of this delivery of a permit; 0: it has none. It has none if the message is not of this library or of
+ * version 0.1.0, or if its queue does not count: it was delivered before, and no count says so. */
+int64_t al_permit_number(const al_content *content);
 
 #endif

@@ -35,7 +35,8 @@ al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name
   if (!semaphore) return NULL;
   semaphore->refs = 1;
   semaphore->session = session;
-  semaphore->is_quorum = options && options->quorum;
+  semaphore->is_fenced = options && options->fenced;
+  semaphore->is_quorum = semaphore->is_fenced || (options && options->quorum);
   snprintf(semaphore->name, sizeof semaphore->name, "%s", name);
   al_name_permits(semaphore->queue, name);
   al_session_ref(session);
@@ -85,11 +86,22 @@ static void acquire_free(al_op *op) {
 
 static void got(token_acquire *self) {
   const char *name = self->semaphore->name;
+  const al_permit *permit = self->permit;
+  if (self->semaphore->is_fenced && permit->number == 0) {
+    al_op_fail(
+        &self->op, AL_CONFLICT,
+        "the permit that came from \"%s\" has no number: version 0.1.0 or other software made it, or the "
+        "queue is not a quorum queue; resize(0) and then resize(n) make permits that have one",
+        self->semaphore->queue);
+    return;
+  }
   self->op.lock = al_lock_new(&self->permit->claim, AL_LOCK_PERMIT, name, 0, AL_PROBE_AUTO);
   if (!self->op.lock) {
     al_op_fail(&self->op, AL_NO_MEMORY, "a permit of \"%s\" was released again", name);
     return;
   }
+  self->op.lock->fence = permit->number;
+  memcpy(self->op.lock->permit, permit->id, sizeof permit->id);
   leave_permit(self);
   al_op_finish(&self->op);
 }

@@ -25,7 +25,8 @@ struct al_token_semaphore {
   al_session *session;
   char name[AL_NAME_SIZE], queue[AL_NAME_SIZE];
   bool is_quorum;
-  bool is_blind; /* the broker denies asking whether the queue exists */
+  bool is_fenced; /* a permit without a fencing token is not handed over */
+  bool is_blind;  /* the broker denies asking whether the queue exists */
 };
 
 #endif

@@ -250,6 +250,7 @@ static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deli
   al_content *content = &channel->content;
   content_begin(channel, AMQP_BASIC_DELIVER_METHOD);
   content->delivery_tag = deliver->delivery_tag;
+  content->redelivered = deliver->redelivered;
   if (deliver->consumer_tag.len < sizeof content->consumer_tag)
     memcpy(content->consumer_tag, deliver->consumer_tag.bytes, deliver->consumer_tag.len);
 }

@@ -38,9 +38,10 @@ typedef struct al_content {
   char message_id[40]; /* "" if there is none or it is too long for this array; ours never are */
   char correlation_id[40];
   char type[40];
-  uint32_t others; /* GET_OK: the number of messages that the queue has beside this one */
-  int64_t base;    /* the header AL_HEADER_BASE; -1: there is none */
-  int64_t returns; /* how often a quorum queue has had this message back, by its headers */
+  uint32_t others;  /* GET_OK: the number of messages that the queue has beside this one */
+  bool redelivered; /* DELIVER: the broker has delivered it before */
+  int64_t base;     /* the header AL_HEADER_BASE; -1: there is none */
+  int64_t returns;  /* how often a quorum queue has had this message back, by its headers */
 } al_content;
 
 /* What numbers drawn from this message are counted from. */

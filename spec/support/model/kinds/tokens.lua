@@ -4,6 +4,7 @@
 --- Stories about the permits of a token semaphore: messages that are with whoever holds one. The queue is its own bell:
 -- who waits is in line there.
 local History = require "spec.support.model.history"
+local Queue = require "spec.support.model.queue"
 local Wire = require "spec.support.model.wire"
 
 local Tokens = {}
@@ -18,6 +19,7 @@ function Tokens.new(crowd)
     queue_type = crowd.random:pick(crowd.options.queue_types or { "classic", "quorum" }) }, Tokens)
   self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end } }
   broker:watch_level(function (queue) self:leveled(queue) end)
+  if crowd.options.fenced then self:mind_deliveries() end
   -- Who holds one when the queue goes is told a moment later.
   self.news = broker.laws.notice + broker.laws.inner + Wire.longest(crowd.pace) + 1e-6
   return self
@@ -67,7 +69,8 @@ function Tokens:undone(permits)
 end
 
 function Tokens:ask(process, _, ...)
-  return process:keep(process.session:token_semaphore(NAME, self.queue_type == "quorum")):acquire(...)
+  local is_quorum = self.queue_type == "quorum"
+  return process:keep(process.session:token_semaphore(NAME, is_quorum, self.crowd.options.fenced)):acquire(...)
 end
 
 function Tokens.wish() return "permit" end
@@ -158,6 +161,36 @@ function Tokens:clash(beliefs)
     local ticket = select(3, belief.lock:info())
     if not tickets[ticket] then return belief.process.name .. " holds a permit that is not given out to it" end
   end
+end
+
+-- Remembers what the queue gave to each consumer: which permit, when it was published, and when it was given.
+function Tokens:mind_deliveries()
+  local count, by_tag = 0, {}
+  self.deliveries = by_tag
+  self.broker:watch_deliveries(function (queue, consumer, message)
+    count = count + 1
+    if queue.name ~= QUEUE or by_tag[consumer.tag] then return end
+    by_tag[consumer.tag] = { birth = count, permit = Queue.properties_of(message).message_id,
+      published_at = message.sent_at, at = self.broker.world.now }
+  end)
+end
+
+--- What the broker gave to this holder. The holder is told which permit it has.
+function Tokens:given(belief)
+  local given, told = self.deliveries[select(3, belief.lock:info())], belief.lock:permit()
+  if told ~= given.permit then
+    error({ breach = ("%s was told that it has permit %s, and has %s"):format(belief.process.name, told or "none",
+      given.permit) }, 0)
+  end
+  return given
+end
+
+--- Permits that were made together may have the same numbers.
+function Tokens.may_equal(_, one, other) return one.permit ~= other.permit end
+
+--- The numbers of one permit grow. Those of a permit that was made later are larger than all that were given before.
+function Tokens.has_order(_, one, other)
+  return one.permit == other.permit or one.published_at > other.at or other.published_at > one.at
 end
 
 function Tokens.held_by() return nil end

@@ -1,0 +1,260 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Permits of quorum token semaphores carry a fencing token: see spec/broker/facts/permit_numbers_spec.lua for what the
+-- broker counts.
+local client = require "spec.support.client"
+local process = require "spec.support.process"
+local scene = require "spec.broker.token_scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+after_each(process.clear)
+after_each(stage.clear)
+teardown(stage.check)
+
+local QUORUM, FENCED = { queue_type = "quorum" }, { queue_type = "quorum", fenced = true }
+
+local function tokens(name, options, conn) return (conn or stage.connect()):token_semaphore(name, options or FENCED) end
+
+-- A quorum semaphore of so many permits. Its name.
+local function semaphore(permits)
+  local name = scene.name()
+  assert.equal(permits, tokens(name, QUORUM):create(permits))
+  return name
+end
+
+-- A quorum queue of other software, with these messages. Its name.
+local function foreign(messages)
+  local name, raw = scene.name(), stage.client()
+  assert(raw:declare(scene.permits(name), { durable = true, arguments = { ["x-queue-type"] = "quorum" } }))
+  for _, properties in ipairs(messages) do scene.publish(raw, scene.permits(name), properties) end
+  return name
+end
+
+local function take(from) return assert(from:acquire{ timeout = 20 }) end
+
+-- The number is larger than the last. Returns it.
+local function grows(number, last)
+  assert.is_true(number > last and number < 2 ^ 53, ("%s after %s"):format(number, last))
+  return number
+end
+
+-- Takes a permit on a connection of its own, and gives it back. Its number is larger than the last. Returns it, and the
+-- permit's id.
+local function next_number(name, last)
+  local conn = stage.connect()
+  local lock = take(tokens(name, FENCED, conn))
+  grows(lock.fence, last)
+  assert(lock:release())
+  conn:close()
+  return lock.fence, lock.permit
+end
+
+local function until_ready(name, count)
+  until_true(function ()
+    local ready = client.shared():message_count(scene.permits(name))
+    return ready == count, ready .. " are ready"
+  end)
+end
+
+describe("the fencing token of a permit", function ()
+  it("is an integer, there without an option, and larger for each later holder, on any connection", function ()
+    local name, conns, last, id = semaphore(1), {}, 0, nil
+    for i = 1, 3 do conns[i] = tokens(name, QUORUM) end
+    for i = 1, 30 do
+      local lock = take(conns[i % 3 + 1])
+      assert.equal(0, lock.fence % 1)
+      if math.type then assert.equal("integer", math.type(lock.fence)) end
+      assert.matches("^%x+$", lock.permit)
+      assert.equal(16, #lock.permit)
+      id = id or lock.permit
+      assert.equal(id, lock.permit)
+      last = grows(lock.fence, last)
+      assert(lock:release())
+    end
+  end)
+
+  it("is counted for each permit alone, whose id tells them apart", function ()
+    local name, last, count = semaphore(3), {}, 0
+    local from = tokens(name)
+    for _ = 1, 20 do
+      local held = { take(from), take(from), take(from) }
+      for _, lock in ipairs(held) do
+        if not last[lock.permit] then count = count + 1 end
+        last[lock.permit] = grows(lock.fence, last[lock.permit] or 0)
+      end
+      for _, lock in ipairs(held) do assert(lock:release()) end
+    end
+    assert.equal(3, count)
+  end)
+
+  it("is larger in a second process, which waits for it, and in this one again", function ()
+    local name, other = semaphore(1), process.start()
+    other:run([[
+      sem = assert(require("amqplocks").connect()):token_semaphore((...), { queue_type = "quorum", fenced = true })
+    ]], name)
+    local here, last = tokens(name), 0
+    for _ = 1, 5 do
+      local lock = take(here)
+      last = grows(lock.fence, last)
+      other:begin "lock = assert(sem:acquire{ timeout = 20 }) return lock.fence, lock.permit"
+      scene.until_consumers(client.shared(), name, 2)
+      assert(lock:release())
+      local fence, permit = other:finish()
+      assert.equal(lock.permit, permit)
+      last = grows(fence, last)
+      assert.is_true(other:run "return lock:release()")
+    end
+  end)
+
+  it("is larger after a holder was killed", function ()
+    local name, last = semaphore(1), 0
+    for _ = 1, 4 do
+      local holder = process.start()
+      local fence = holder:run([[
+        lock = assert(require("amqplocks").connect():token_semaphore((...), { queue_type = "quorum" }):acquire())
+        return lock.fence
+      ]], name)
+      last = grows(fence, last)
+      holder:kill()
+      last = next_number(name, last)
+    end
+  end)
+
+  it("is larger after a permit went back with its channel, beside other locks", function ()
+    local name, conn, last = semaphore(1), stage.connect(), 0
+    assert(conn:mutex(stage.mutex()):try_acquire())
+    local beside = tokens(name, FENCED, conn)
+    for _ = 1, 10 do
+      local lock = take(beside)
+      last = grows(lock.fence, last)
+      assert(lock:verify() and lock:release())
+      last = next_number(name, last)
+    end
+  end)
+
+  it("is larger after an administrator has taken the permits, and given them back", function ()
+    local name = semaphore(1)
+    local last, id = next_number(name, 0)
+    assert.equal(1, tokens(name):repair())
+    local _, same = next_number(name, last + 1) -- the repair was a holder, too
+    assert.equal(id, same)
+  end)
+
+  it("is larger after a lost permit was made anew, which has another id", function ()
+    local name = semaphore(1)
+    local last, id = next_number(name, 0)
+    scene.taker(name):served():acknowledge()
+    assert.equal(1, tokens(name, {}):repair{ wait = 20 }) -- not told that the queue is a quorum queue
+    local _, other = next_number(name, last)
+    assert.are_not.equal(id, other)
+  end)
+
+  it("is larger after the semaphore was destroyed and made again", function ()
+    local name, last = scene.name(), 0
+    for _ = 1, 3 do
+      assert.equal(1, tokens(name):create(1))
+      for _ = 1, 5 do last = next_number(name, last) end
+      assert(tokens(name):destroy())
+    end
+  end)
+
+  it("is there for permits that were added, by an administrator who was not told the queue's type", function ()
+    local name, ids = semaphore(1), {}
+    assert.equal(2, tokens(name, {}):add(1))
+    for _ = 1, 2 do ids[take(tokens(name)).permit] = true end
+    assert.is_true(next(ids) ~= nil and next(ids, (next(ids))) ~= nil)
+  end)
+
+  it("is nil on a classic queue, and may not be required there", function ()
+    local name = scene.name()
+    assert.equal(1, tokens(name, {}):create(1))
+    local lock = take(tokens(name, {}))
+    assert.same({}, { lock.fence, lock.permit })
+    for _, options in ipairs{ { fenced = true }, { fenced = true, queue_type = "classic" } } do
+      assert.error_matches(function () tokens(name, options) end, 'token_semaphore: .*fenced.*queue_type = "quorum"')
+    end
+    assert.error_matches(function () tokens(name, { fenced = 1 }) end, "fenced")
+  end)
+
+  it("of a mutex or a slot is not beside a permit's id", function ()
+    local lock = assert(stage.connect():mutex(stage.mutex()):try_acquire())
+    assert.is_nil(lock.permit)
+  end)
+
+  -- Before 4.3 a classic queue serves a client that takes it for a quorum queue.
+  it("is never given twice by a queue that does not count", function ()
+    local name, seen = scene.name(), {}
+    if client.shared():since(4, 3) then pending "of brokers before 4.3" end
+    assert.equal(1, tokens(name, {}):create(1))
+    for _ = 1, 5 do
+      local lock = take(tokens(name, QUORUM))
+      assert.is_true(lock.fence == nil or not seen[lock.fence])
+      if lock.fence then seen[lock.fence] = true end
+      assert(lock:release())
+    end
+    stage.fails("conflict", tokens(name):acquire{ timeout = 20 })
+    until_ready(name, 1)
+  end)
+end)
+
+describe("a permit without a fencing token", function ()
+  local OLD = { type = "amqplocks.permit", message_id = "00000000000000ff", delivery_mode = 2 } -- of 0.1.0
+  local NONE = {
+    ["of version 0.1.0"] = OLD,
+    ["of other software"] = { delivery_mode = 2, message_id = "mine" },
+    ["of other software, with headers of ours"] = { delivery_mode = 2, message_id = ("f"):rep(16),
+      headers = { ["x-amqplocks-base"] = 1, ["x-acquired-count"] = 5 } },
+  }
+
+  for what, properties in pairs(NONE) do
+    it(what .. " is held as ever, and refused where a token is required: conflict, and it is free again", function ()
+      local name = foreign{ properties }
+      local lock = take(tokens(name, QUORUM))
+      assert.same({ "permit" }, { lock.kind, lock.fence, lock.permit })
+      assert(lock:release())
+      local fenced = tokens(name)
+      for _, options in ipairs{ { timeout = 0 }, { timeout = 20 } } do
+        until_ready(name, 1)
+        assert.matches("has no number", stage.fails("conflict", fenced:acquire(options)))
+      end
+      until_ready(name, 1)
+      scene.until_consumers(client.shared(), name, 0)
+    end)
+  end
+
+  it("is had by a waiter that does not require one, when one that does has refused it", function ()
+    local name = foreign{ OLD }
+    local raw, other = scene.taker(name):served(), process.start()
+    other:run("sem = assert(require('amqplocks').connect()):token_semaphore((...), { queue_type = 'quorum' })", name)
+    local fenced = process.start()
+    fenced:run([[
+      sem = assert(require("amqplocks").connect()):token_semaphore((...), { queue_type = "quorum", fenced = true })
+    ]], name)
+    fenced:begin "return select(3, sem:acquire{ timeout = 20 })"
+    scene.until_consumers(client.shared(), name, 2)
+    other:begin "lock = assert(sem:acquire{ timeout = 20 }) return lock.fence == nil and lock:held()"
+    scene.until_consumers(client.shared(), name, 3)
+    raw:release()
+    assert.equal("conflict", fenced:finish())
+    assert.is_true(other:finish())
+  end)
+
+  it("of version 0.1.0 is replaced by resize to none and back, and not by repair", function ()
+    local name, raw = semaphore(2), client.shared()
+    assert(raw:channel():call{ method = "queue.purge", queue = scene.permits(name) })
+    for i = 1, 2 do
+      scene.publish(raw, scene.permits(name), { type = OLD.type, message_id = ("%016x"):format(i), delivery_mode = 2 })
+    end
+    local admin, lock = tokens(name), take(tokens(name, QUORUM))
+    assert.is_nil(lock.fence)
+    assert(lock:release())
+    assert.equal(2, admin:repair())
+    stage.fails("conflict", tokens(name):acquire{ timeout = 20 })
+    until_ready(name, 2)
+    assert.equal(0, admin:resize(0))
+    assert.equal(2, admin:resize(2))
+    for _ = 1, 2 do assert.is_true(take(tokens(name)).fence > 0) end
+  end)
+end)

@@ -1,0 +1,22 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- One object of each public class, over a broker that says nothing. A call that would wait raises "waits".
+local Peer = require "spec.support.peer"
+local connection = require "amqplocks.connection"
+local lock = require "amqplocks.lock"
+local losses = require "amqplocks.waiting.losses"
+
+return function()
+  local peer = Peer.open "whole"
+  local session = peer.session
+  local conn = assert(connection.open(session, {
+    wait = function() error("waits", 0) end,
+    news = function() return session:news() end,
+    losses = losses.new(function() return session:alerts() end),
+  }))
+  return {
+    Connection = conn, Semaphore = conn:semaphore "a", Admin = conn:admin "a", Mutex = conn:mutex "a",
+    RWLock = conn:rwlock "a", TokenSemaphore = conn:token_semaphore "a", Lock = lock.new(conn, (peer:acquire "a")),
+  }
+end

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Deletes a fence (queue/draw.h), without holding its lock. */
+#include <stdio.h>
+
+#include "core/base/backoff.h"
+#include "core/base/name.h"
+#include "core/session/fencer.h"
+#include "core/session/op.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+#include "core/wire/channel.h"
+
+typedef struct forgetter {
+  al_op op;
+  char fence[AL_NAME_SIZE];
+  al_channel *channel; /* of the fencer's connection: a deletion is under way; NULL */
+} forgetter;
+
+static void stop(al_op *op) {
+  forgetter *self = (forgetter *)op;
+  if (self->channel) al_channel_close(self->channel);
+  self->channel = NULL;
+}
+
+static void forget_event(void *owner, al_channel *channel, const al_event *event) {
+  forgetter *self = owner;
+  bool is_deleted = event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DELETE_OK_METHOD;
+  bool is_over = event->kind == AL_EVENT_CLOSED || event->kind == AL_EVENT_DOWN;
+  if (is_over) self->channel = NULL;
+  if (event->kind == AL_EVENT_CLOSED)
+    al_op_fail(&self->op, al_event_code(event, AL_SQUATTED, AL_UNAVAILABLE), "deleting \"%s\": %s",
+               self->fence, event->text);
+  if (event->kind == AL_EVENT_DOWN) al_op_fail_link(&self->op, channel->link);
+  if (!is_deleted || channel->unanswered > 0) return;
+  self->channel = NULL;
+  al_channel_give(channel);
+  al_op_finish(&self->op);
+}
+
+static void forgetting(al_op *op) {
+  forgetter *self = (forgetter *)op;
+  al_link *link = &op->session->fencer->fence;
+  char unfinished[AL_NAME_SIZE];
+  if (link->code == AL_CLOSED) al_fencer_renew(link); /* it was just being closed as it was not used */
+  if (self->channel || !al_op_needs(op, link)) return;
+  self->channel = al_channel_take(link, forget_event, self);
+  if (!self->channel) {
+    al_op_fail_channel(op, link, "no channel is left on the connection that draws numbers");
+    return;
+  }
+  op->session->fencer->used_at = op->session->now;
+  al_name_fence_unfinished(unfinished, self->fence);
+  al_op_ask(op);
+  al_channel_delete(self->channel, self->fence);
+  al_channel_delete(self->channel, unfinished);
+}
+
+static al_op *forget(al_session *session, const char *name, void fence_of(char[AL_NAME_SIZE], const char *)) {
+  AL_TURN(session);
+  forgetter *self = (forgetter *)al_op_new(session, sizeof *self);
+  if (!self) return NULL;
+  fence_of(self->fence, name);
+  self->op.stop = stop;
+  al_fencer_forget(&session->fencer->fence);
+  return al_op_start(&self->op, forgetting, AL_NEVER);
+}
+
+al_op *al_mutex_forget_fence(al_session *session, const char *name) {
+  return forget(session, name, al_name_mutex_fence);
+}
+
+al_op *al_rwlock_forget_fence(al_session *session, const char *name) {
+  return forget(session, name, al_name_rw_fence);
+}
+
+al_op *al_admin_forget_fence(al_session *session, const char *name) {
+  return forget(session, name, al_name_fence);
+}

@@ -1,0 +1,193 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- The hammer: many processes take fenced locks of all kinds, while some of them get SIGKILL, or SIGSTOP and SIGCONT.
+-- They write down their numbers in files that the judge reads (ledger.lua).
+--
+--     local result = hammer.run{ urls = { url }, directory = "build/prove/fenced-7", seconds = 60, seed = 7 }
+--     result.violations             -- a list of texts
+--     result.got, result.held       -- locks; answers of verify() that they are held
+--     result.kills, result.stops, result.long_stops, result.codes
+--
+-- Other settings: clients (12); every, the mean time in seconds between strikes (0.12); at_once, see ledger.lua;
+-- during(seconds since the beginning), which is called all the time, and may strike the brokers; forgets, seconds after
+-- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never).
+local amqplocks = require "amqplocks"
+local client = require "spec.support.client"
+local ledger = require "tools.prove.ledger"
+local process = require "spec.support.process"
+local socket = require "socket"
+
+local hammer = {}
+
+local KINDS = { "mutex", "mutex", "semaphore", "rwlock" } -- of the names
+local SLOTS = 2
+local RUN = "return require('tools.prove.hammer_client').run(spec, ...)"
+local ENDS = 60 -- seconds in which processes end that were told to
+
+-- Codes of failed acquires that a fault of a process or a node explains.
+local EXPLAINED = { timeout = true, unreachable = true, unavailable = true, lost = true, suspect = true, blocked = true,
+  ["gone: lost"] = true, ["gone: unreachable"] = true, ["gone: suspect"] = true, contended = true }
+
+local function make_pools(self)
+  local conn = assert(amqplocks.connect(self.urls[1]))
+  for i, kind in ipairs(KINDS) do
+    local name = ("%s.%d"):format(self.prefix, i)
+    table.insert(self.pools, { name = name, kind = kind, path = ("%s/%d-%s"):format(self.directory, i, kind) })
+    if kind == "semaphore" then assert(conn:admin(name):resize(SLOTS)) end
+  end
+  conn:close()
+end
+
+local function sit(self, seat)
+  seat.life, seat.continues = seat.life + 1, nil
+  seat.process = process.start()
+  local list = {}
+  for i, pool in ipairs(self.pools) do list[i] = ("%s %s %s\n"):format(pool.name, pool.kind, pool.path) end
+  seat.process:begin(RUN, self.cpath, ("%d.%d"):format(seat.number, seat.life), self.urls[seat.number % #self.urls + 1],
+    table.concat(list), math.random(2 ^ 30))
+end
+
+-- Half of the stops are short, and half are longer than the broker waits for a silent client.
+local function stop(self, seat)
+  local is_long = math.random() < 0.5
+  local seconds = is_long and 2.5 + 2 * math.random() or 0.3 * math.random()
+  seat.process:signal "STOP"
+  seat.continues = socket.gettime() + seconds
+  self.stops, self.long_stops = self.stops + 1, self.long_stops + (is_long and 1 or 0)
+end
+
+local function kill(self, seat)
+  seat.process:kill()
+  seat.process:forget()
+  self.kills = self.kills + 1
+  sit(self, seat)
+end
+
+local function look_after(self)
+  for _, seat in ipairs(self.seats) do
+    if seat.continues and socket.gettime() >= seat.continues then
+      seat.process:signal "CONT"
+      seat.continues = nil
+    end
+    if not seat.process:alive() then error("a process ended: " .. seat.process:output(), 0) end
+  end
+end
+
+local function strike(self)
+  local seat = self.seats[math.random(#self.seats)]
+  if seat.continues then return end
+  if math.random() < 0.5 then kill(self, seat) else stop(self, seat) end
+end
+
+-- Deletes the fence of one name, when it is time.
+local function forget(self)
+  if not self.forgets or socket.gettime() < (self.next_forgets or 0) then return end
+  self.next_forgets = socket.gettime() + self.forgets
+  self.conn = self.conn or assert(amqplocks.connect(self.urls[1]))
+  local pool = self.pools[math.random(#self.pools)]
+  local object
+  if pool.kind == "semaphore" then
+    object = self.conn:mutex(pool.name, { persistent = true }) -- it has the fence of the semaphore
+  else
+    object = self.conn[pool.kind](self.conn, pool.name)
+  end
+  if object:forget_fence() then self.forgotten = self.forgotten + 1 end
+end
+
+local function go_on(self)
+  local began, next_strike = socket.gettime(), 0
+  while socket.gettime() - began < self.seconds do
+    look_after(self)
+    forget(self)
+    if self.during then self.during(socket.gettime() - began) end
+    if socket.gettime() >= next_strike then
+      strike(self)
+      next_strike = socket.gettime() - math.log(1 - math.random()) * self.every
+    end
+    socket.sleep(0.005)
+  end
+end
+
+local function dismiss(self)
+  for _, seat in ipairs(self.seats) do
+    if seat.continues then seat.process:signal "CONT" end
+    seat.process:begin "return true"
+  end
+  for _, seat in ipairs(self.seats) do
+    seat.process:finish(ENDS)
+    seat.process:kill()
+    seat.process:forget()
+  end
+end
+
+local function destroy(self)
+  local conn = assert(amqplocks.connect(self.urls[1]))
+  for _, pool in ipairs(self.pools) do
+    if pool.kind == "semaphore" then
+      assert(conn:admin(pool.name):destroy{ fence = true })
+    else
+      assert(conn[pool.kind](conn, pool.name):forget_fence())
+    end
+  end
+  conn:close()
+end
+
+local function judge(self)
+  self.got, self.held, self.codes, self.violations = 0, 0, {}, {}
+  for _, pool in ipairs(self.pools) do
+    local found = ledger.check(process.contents(pool.path) or "", { at_once = self.at_once })
+    self.got, self.held = self.got + found.got, self.held + found.held
+    pool.got = found.got
+    for _, text in ipairs(found.violations) do table.insert(self.violations, pool.kind .. ": " .. text) end
+    for code, count in pairs(found.codes) do
+      self.codes[code] = (self.codes[code] or 0) + count
+      if not EXPLAINED[code] then
+        table.insert(self.violations, ("%s: %s, %d times"):format(pool.kind, code, count))
+      end
+    end
+  end
+end
+
+local function run(self)
+  make_pools(self)
+  for number = 1, self.clients do
+    self.seats[number] = { number = number, life = 0 }
+    sit(self, self.seats[number])
+  end
+  go_on(self)
+  dismiss(self)
+  judge(self)
+end
+
+--- Runs the hammer; see the head of this file. The ledgers stay in the directory.
+function hammer.run(settings)
+  local self = { clients = 12, every = 0.12, pools = {}, seats = {}, kills = 0, stops = 0, long_stops = 0,
+    forgotten = 0,
+    prefix = client.unique "fenced" }
+  for name, value in pairs(settings) do self[name] = value end
+  math.randomseed(self.seed)
+  process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", self.directory)
+  self.cpath = process.c_module "ledger"
+  local fine, problem = pcall(run, self)
+  process.clear()
+  if not fine then error(problem, 0) end
+  destroy(self)
+  return self
+end
+
+--- What a run did, in a few lines; each is given to `say`.
+function hammer.tell(result, say)
+  say("%d fenced locks, %d times certainly held; %d SIGKILL, %d SIGSTOP, of which %d outlasted the heartbeat",
+    result.got, result.held, result.kills, result.stops, result.long_stops)
+  for _, pool in ipairs(result.pools) do say("  %-10s %6d", pool.kind, pool.got) end
+  local codes = {}
+  for code, count in pairs(result.codes) do table.insert(codes, ("%s %d"):format(code, count)) end
+  table.sort(codes)
+  if result.forgotten > 0 then say("%d times a fence was deleted, and made anew", result.forgotten) end
+  say("failed acquires, and verifications: %s", table.concat(codes, ", "))
+  say("violations: %d", #result.violations)
+  for i = 1, math.min(20, #result.violations) do say("  %s", result.violations[i]) end
+end
+
+return hammer

@@ -1,0 +1,84 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A process of the hammer (hammer.lua): it takes fenced locks at random, and writes their numbers into the ledger of
+-- their name (ledger.lua).
+local amqplocks = require "amqplocks"
+local socket = require "socket"
+
+local client = {}
+client.__index = client
+
+local TIMEOUT = 3
+local FENCED = { fenced = true }
+
+-- The ways to acquire each kind of lock, weighted by repetition.
+local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "write", "write", "read" } }
+
+local function chance(p) return math.random() < p end
+
+function client:is_over() return socket.select({ self.spec }, nil, 0)[self.spec] ~= nil end
+
+function client:append(pool, act, op, ...)
+  local words = { act, self.lane, ("%d"):format(op), ... }
+  self.ledger.append(pool.file, table.concat(words, " ") .. "\n")
+end
+
+-- Asks the broker whether the lock is held, and writes the answer before any other process can ask.
+function client:confirm(pool, op, lock)
+  self.ledger.lock(pool.file)
+  local held, _, code = lock:verify()
+  if held then self:append(pool, "held", op) else self:append(pool, "gone", op, code) end
+  self.ledger.unlock(pool.file)
+  return held
+end
+
+function client:take(pool)
+  local ways = WAYS[pool.kind]
+  local way, object = ways[math.random(#ways)], self.conn[pool.kind](self.conn, pool.name, FENCED)
+  self.ops = self.ops + 1
+  local op = self.ops
+  self:append(pool, "ask", op)
+  local lock, _, code = object[way](object, { timeout = 1 + 2 * math.random(), poll = 0.5 })
+  if not lock then return nil, self:append(pool, "none", op, code) end
+  self:append(pool, "got", op, ("%.0f"):format(lock.fence), lock.kind, tostring(lock.slot or 1))
+  return lock, op
+end
+
+function client:connect()
+  local options = { name = self.lane, heartbeat = 1, timeout = TIMEOUT }
+  self.conn = self.conn or amqplocks.connect(self.url, options)
+  return self.conn
+end
+
+function client:turn()
+  if not self:connect() then return socket.sleep(0.1) end
+  local pool = self.pools[math.random(#self.pools)]
+  local lock, op = self:take(pool)
+  if not lock then return socket.sleep(0.01) end
+  repeat
+    local held = self:confirm(pool, op, lock)
+    socket.sleep(math.random() ^ 2 * 0.01)
+  until not held or chance(0.7)
+  if chance(0.03) then
+    self.conn:close()
+    self.conn = nil
+  else
+    lock:release()
+  end
+end
+
+--- Runs until the runner sends something. `list`: lines of name, kind and ledger.
+function client.run(spec, cpath, lane, url, list, seed)
+  math.randomseed(seed)
+  local load = assert(package.loadlib((cpath:gsub("%?%.so;$", "ledger.so")), "luaopen_ledger"))
+  local self = setmetatable({ spec = spec, lane = lane, url = url, ledger = load(), pools = {}, ops = 0 }, client)
+  for name, kind, path in list:gmatch "(%S+) (%S+) (%S+)\n" do
+    table.insert(self.pools, { name = name, kind = kind, file = self.ledger.open(path) })
+  end
+  while not self:is_over() do self:turn() end
+  if self.conn then self.conn:close() end
+  return true
+end
+
+return client
