@@ -173,8 +173,9 @@ describe("the module", function ()
     return output
   end
 
-  for _, goal in ipairs { "", "build", "lib", "lib-lua", "install DESTDIR=../none", "install-lib DESTDIR=../none",
-    "install-lib-lua DESTDIR=../none", "-j4 install install-lib DESTDIR=../none", "-s env" } do
+  for _, goal in ipairs { "", "build", "lib", "lib-lua", "cli", "install DESTDIR=../none",
+    "install-lib DESTDIR=../none", "install-cli DESTDIR=../none", "install-lib-lua DESTDIR=../none",
+    "-j4 install install-lib DESTDIR=../none", "-s env" } do
     it(("names what make %s lacks and the line that installs it, and installs nothing"):format(goal), function ()
       local said = make_fails(goal, bare_system())
       assert.matches("\n  rabbitmq%-c %(", said)
@@ -263,8 +264,11 @@ describe("the module", function ()
   it("goes away by make uninstall, all of it, with the directories that were made for it", function ()
     local where = "PREFIX=/usr LIBDIR=/usr/lib/multi DESTDIR='../to go/away'"
     make("-j4 " .. ALL .. " " .. where)
-    assert.matches("libamqplocks%.a", list(place .. "/to go"))
-    assert.matches("share/bash%-completion/completions/amqp%-lock%-admin\n", list(place .. "/to go"))
+    local listed = list(place .. "/to go")
+    for _, file in ipairs { "/multi/libamqplocks.a", "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
+      "/usr/share/bash-completion/completions/amqp-lock-admin" } do
+      assert.is_truthy(listed:find(file .. "\n", 1, true), file)
+    end
     make("uninstall " .. where)
     assert.is_false((pcall(list, place .. "/to go")))
     make("uninstall " .. where)  -- there is nothing to be removed, and that is no error

@@ -85,6 +85,29 @@ describe("the README", function()
     conn:close()
   end)
 
+  it("shows commands for the shell that work", function()
+    local lines = read "README.md":match "## From a shell\n.-```sh\n(.-)```"
+    local place, cli = process.directory(), os.getenv "AMQPLOCKS_CLI" or "build/cli"
+    local path = cli:match "^/" and cli or process.shell("pwd"):match "[^\n]+" .. "/" .. cli
+    finally(function() process.shell("rm", "-rf", place) end)
+    for _, program in ipairs { "report", "convert", "read", "write" } do
+      local file = assert(io.open(place .. "/" .. program, "w"))
+      file:write("#!/bin/sh\necho ", program, " $AMQP_LOCK_KIND\n")
+      file:close()
+      process.shell("chmod", "+x", place .. "/" .. program)
+    end
+    local fine, output = pcall(process.shell, "env", "-i", "PATH=" .. path .. ":" .. os.getenv "PATH",
+      "AMQP_URL=" .. url, "sh", "-e", "-c", ("cd '%s'\n%s"):format(place, lines))
+    local conn = assert(amqplocks.connect())
+    conn:admin("convert"):destroy()
+    conn:close()
+    assert.is_true(fine, output)
+    assert.matches("^report mutex\nreport mutex\nconvert slot\n", output)
+    assert.matches("\nread read\n", output)
+    assert.matches("\nwrite write\n", output)
+    assert.matches("\nticket %x+\n$", output)
+  end)
+
   it("shows a mutex with a fencing token, which the next holder's is larger than", function()
     finally(function()
       local raw = assert(client.connect())

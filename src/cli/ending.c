@@ -17,7 +17,6 @@ void cli_ending_begin(cli_ending *ending, const cli_family *family, int64_t now,
   cli_ending_take_over(ending, now, kill_at);
   if (now >= kill_at) return;
   cli_family_signal(family, SIGTERM);
-  cli_family_signal(family, SIGCONT);
 }
 
 /* KILL is sent at every look: a process may have forked while the list was read. */

@@ -17,7 +17,7 @@ typedef struct cli_ending {
   int64_t pause, look_at; /* when, and after which pause, it looks next whether something is left */
 } cli_ending;
 
-/* Begins: TERM now, unless kill_at has come. Members that are stopped are continued, so that TERM reaches them. */
+/* Begins: TERM now, unless kill_at has come. */
 void cli_ending_begin(cli_ending *ending, const cli_family *family, int64_t now, int64_t kill_at);
 
 /* As that, but TERM was sent before. */

@@ -97,10 +97,15 @@ void cli_family_pass_on(const cli_family *family, int signal) {
     signal_command(family, signal);
 }
 
+static bool ends_process(int signal) {
+  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
+}
+
 /* Without /proc. The number of the group is certain while the command, its leader, is there. */
 static size_t signal_group(const cli_family *family, int signal) {
   if (cli_family_command_ended(family)) return 0;
   if (signal) cli_family_pass_on(family, signal);
+  if (ends_process(signal)) cli_family_pass_on(family, SIGCONT);
   return 1;
 }
 
@@ -114,6 +119,7 @@ size_t cli_family_signal(const cli_family *family, int signal) {
     if (!is_member[i]) continue;
     count++;
     if (signal) cli_process_signal(&processes.all[i], signal);
+    if (ends_process(signal)) cli_process_signal(&processes.all[i], SIGCONT);
   }
   return count;
 }

@@ -38,7 +38,8 @@ typedef struct cli_family {
 /* Describes the family of `command`, which was just forked, and is a child. */
 void cli_family_begin(cli_family *family, pid_t command, bool has_group, const char *ticket);
 
-/* Sends a signal to all members; 0: to none. Returns how many there are that have not ended. */
+/* Sends a signal to all members; 0: to none. TERM, INT, HUP and QUIT are followed by CONT, so that they reach members
+ * that are stopped. Returns how many members there are that have not ended. */
 size_t cli_family_signal(const cli_family *family, int signal);
 
 /* Sends a signal to the command, or to its group if it has one. */

@@ -149,15 +149,13 @@ static bool reached_command(const run *self, const struct signalfd_siginfo *info
   return self->command.shares_group && info->ssi_code > 0;
 }
 
-/* One that ends goes to the whole family, of which a stopped member would not notice it. Others are messages to the
- * command, and end processes that do not expect them. */
+/* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect
+ * them. */
 static void pass_on(const run *self, int signal) {
-  if (!cli_signals_gives_up(signal)) {
+  if (cli_signals_gives_up(signal))
+    cli_family_signal(&self->family, signal);
+  else
     cli_family_pass_on(&self->family, signal);
-    return;
-  }
-  cli_family_signal(&self->family, signal);
-  cli_family_signal(&self->family, SIGCONT);
 }
 
 static void take_signals(run *self) {
