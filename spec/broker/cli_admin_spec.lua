@@ -79,7 +79,8 @@ describe("amqp-lock-admin", function()
       stage.take(sem)
       stage.take(sem)
       assert.equal(name .. ": 3 slots, 2 held: 1, 2\n", ends(0, "status", name))
-      assert.equal(('{"name":"%s","slots":3,"held":[1,2],"missing":[]}\n'):format(name), ends(0, "status", "--json", name))
+      assert.equal(('{"name":"%s","slots":3,"held":[1,2],"missing":[]}\n'):format(name), ends(0, "status", "--json",
+        name))
       assert.equal(('{"name":"%s","slots":3}\n'):format(name), ends(0, "slots", "--json-output", name))
       stage.remove(name, 2)
       assert.equal(name .. ": 1 slot, 2 held: 1, 2; missing: 2\n", ends(0, "status", name))
@@ -123,7 +124,8 @@ describe("amqp-lock-admin", function()
     assert.equal(name .. ": 4 permits\n", ends(0, "add", "--permits", name, "2"))
     local lock = stage.take(permits)
     assert.equal(name .. ": 4 permits, 1 held, 3 free\n", ends(0, "status", "-P", name))
-    assert.equal(('{"name":"%s","permits":4,"free":3,"held":1}\n'):format(name), ends(0, "status", "-P", "--json", name))
+    assert.equal(('{"name":"%s","permits":4,"free":3,"held":1}\n'):format(name), ends(0, "status", "-P", "--json",
+      name))
     assert.matches("busy: ", ends(75, "resize", "-P", name, "0"))
     assert.equal(name .. ": 1 permit\n", ends(0, "remove", "-P", name, "3"))
     assert.same({ 1, 0, 1 }, { permits:slots() })
@@ -235,11 +237,15 @@ describe("amqp-lock-admin", function()
         { "there is no verb" }, { 'no verb "lock"', "lock", "x" }, { '"revoke" asks a holder', "break", "x" },
         { "takes NAME N, not 1", "resize", "x" }, { "takes NAME, not 2", "status", "x", "1" },
         { "N is a whole number from 1 to 65535, not \"0\"", "create", "x", "0" },
-        { "not \"%-1\"", "create", "--", "x", "-1" }, { "not \"1x\"", "add", "x", "1x" }, { "not \"65536\"", "add", "x", "65536" },
+        { "not \"%-1\"", "create", "--", "x", "-1" }, { "not \"1x\"", "add", "x", "1x" }, { "not \"65536\"", "add",
+          "x", "65536" },
         { "takes the number of a slot", "revoke", "x" }, { "takes NAME alone", "revoke", "-m", "x", "1" },
-        { "different locks", "revoke", "-m", "-r", "x" }, { "%-m %(%-%-mutex%) is not for \"create\"", "create", "-m", "x", "1" },
-        { "is not for \"ls\"", "ls", "--url", "amqp://x", "-" }, { "holders of permits cannot be asked", "resize", "-P", "--revoke", "x", "1" },
-        { "is for permits", "add", "--wait", "1", "x", "1" }, { "is empty", "slots", "" }, { "control character", "slots", "a\27b" },
+        { "different locks", "revoke", "-m", "-r", "x" }, { "%-m %(%-%-mutex%) is not for \"create\"", "create", "-m",
+          "x", "1" },
+        { "is not for \"ls\"", "ls", "--url", "amqp://x", "-" }, { "holders of permits cannot be asked", "resize",
+          "-P", "--revoke", "x", "1" },
+        { "is for permits", "add", "--wait", "1", "x", "1" }, { "is empty", "slots", "" }, { "control character",
+          "slots", "a\27b" },
         { "seconds", "slots", "-w", "soon", "x" }, { "unknown", "slots", "--no-such", "x" },
       } do
         local output = ends(64, select(2, (table.unpack or unpack)(case)))
@@ -251,7 +257,8 @@ describe("amqp-lock-admin", function()
 
   it("tells what each verb takes with --help, and its version", function()
     local all = ends(0, "--help")
-    for verb in ("create add remove resize destroy repair slots status revoke forget-fence watch ls holders"):gmatch "%S+" do
+    local verbs = "create add remove resize destroy repair slots status revoke forget-fence watch ls holders"
+    for verb in verbs:gmatch "%S+" do
       assert.matches("\n  " .. verb:gsub("%-", "%%-") .. " ", all)
       local text = ends(0, verb, "--help")
       assert.matches("^usage: amqp%-lock%-admin " .. verb:gsub("%-", "%%-") .. " ", text)

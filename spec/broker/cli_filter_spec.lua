@@ -23,7 +23,8 @@ local function file(text)
   return path
 end
 
--- Runs `amqp-lock-admin VERB ARGUMENTS` with this text as standard input; it must end with this status. Returns its output
+-- Runs `amqp-lock-admin VERB ARGUMENTS` with this text as standard input; it must end with this status. Returns its
+-- output
 -- and what it tells.
 local function run(status, text, ...)
   local path = file(text)
@@ -46,7 +47,8 @@ local function lines(text, ...) return (run(0, text, "ls", ...):gsub("^[^\n]*\n"
 
 -- The HOLDER that ls shows, as JSON has it.
 local function holder_of(term)
-  return run(0, QUEUES .. queue("db-mutex", held(term), "<a.1.2.0>"), "ls", "--json-output", "-"):match '"holder":"(.-)","since"'
+  return run(0, QUEUES .. queue("db-mutex", held(term), "<a.1.2.0>"), "ls", "--json-output",
+    "-"):match '"holder":"(.-)","since"'
 end
 
 after_each(command.clear)
@@ -55,12 +57,15 @@ describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
   for _, case in ipairs {
     { "a text", '"press 4"', "press 4" }, { "escaped quotes", [["a\"b\\c"]], [[a\"b\\c]] }, { "UTF-8", '"ü"', "ü" },
     { "characters by number", "[119,32,9731,128512]", "w ☃😀" }, { "a binary", '<<"bin">>', "bin" },
-    { "a binary in UTF-8", '<<"ü"/utf8>>', "ü" }, { "octal and hexadecimal escapes", [["\101\x{2603}\x41"]], "A☃A" },
+    { "a binary in UTF-8", '<<"ü"/utf8>>', "ü" }, { "octal and hexadecimal escapes", [["\101\x{2603}\x41"]],
+      "A☃A" },
     { "a text with brackets and commas", '"{[,]}\\"},{"', [[{[,]}\"},{]] },
-    { "control characters", [["a\n\e[31m\tb\x{85}c\0"]], "a??[31m?b?c?" }, { "bytes that are no UTF-8", '"a\255\192\128b"', "a???b" },
+    { "control characters", [["a\n\e[31m\tb\x{85}c\0"]], "a??[31m?b?c?" }, { "bytes that are no UTF-8",
+      '"a\255\192\128b"', "a???b" },
     { "a wrong character number", [["\x{d800}\x{110000}"]], nil },
     { "a text with its type", 'longstr,"typed"', "typed" },
-    { "nothing", '""', nil }, { "an empty list", "[]", nil }, { "a list of numbers that are no characters", "[1,-2]", nil },
+    { "nothing", '""', nil }, { "an empty list", "[]", nil }, { "a list of numbers that are no characters", "[1,-2]",
+      nil },
     { "an atom", "undefined", nil }, { "a tuple", '{"a",{1,[2]}}', nil }, { "a number", "12", nil },
   } do
     it("reads a holder that is " .. case[1], function()
@@ -79,8 +84,10 @@ describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
   end)
 
   it("shows one line for each holder, and how many slots and permits are free", function()
-    local text = QUEUES .. queue("s-2-A") .. queue("s-10-A") .. queue("s-1-A") .. queue("s-2-B", held '"h"', "<a.1.2.0>")
-      .. queue("s-11-B", held '"old"', "<a.1.3.0>") .. queue("p.semaphore", "", "", 5, 2) .. queue("p.semaphore-count", "", "", 5, 5)
+    local text = QUEUES .. queue("s-2-A") .. queue("s-10-A") .. queue("s-1-A") .. queue("s-2-B", held '"h"',
+      "<a.1.2.0>")
+      .. queue("s-11-B", held '"old"', "<a.1.3.0>") .. queue("p.semaphore", "", "", 5, 2) .. queue("p.semaphore-count",
+        "", "", 5, 5)
       .. queue("other", "", "") .. queue("s-2-B-bolt") .. queue("s-bell") .. queue("s-admin", held '"adm"', "<a.1.4.0>")
     assert.equal([[
 p  2 of 5 permits free - - - -
@@ -94,7 +101,8 @@ s  administrator adm 2023-11-14T22:13:20Z 0123456789abcdef <a.1.4.0>
 
   local BELL = QUEUES .. queue("db-mutex", held '"h"', "<a.1.2.0>") .. queue("db-mutexbell")
   local function at_bell(channel, holder, priority)
-    return ('db-mutexbell\t%s\ttag\t[{"x-amqplocks-holder","%s"},{"x-amqplocks-waiting-since",1700000001}%s]\n'):format(channel,
+    local arguments = '[{"x-amqplocks-holder","%s"},{"x-amqplocks-waiting-since",1700000001}%s]'
+    return ("db-mutexbell\t%s\ttag\t" .. arguments .. "\n"):format(channel,
       holder, priority or "")
   end
 
@@ -132,7 +140,8 @@ s  administrator adm 2023-11-14T22:13:20Z 0123456789abcdef <a.1.4.0>
   end)
 
   it("counts the lines that it does not understand", function()
-    local output, told = run(0, QUEUES .. "a\tb-mutex\t[]\t\t1\t0\t0\n" .. queue("db-mutex", '{"x', "<a.1.2.0>") .. "short\n", "ls", "-")
+    local output, told = run(0, QUEUES .. "a\tb-mutex\t[]\t\t1\t0\t0\n" .. queue("db-mutex", '{"x', "<a.1.2.0>")
+      .. "short\n", "ls", "-")
     assert.matches("\ndb +mutex +%- +%- +%- +<a.1.2.0>\n$", output)
     assert.matches("3 lines were not understood, the first is line 2", told)
   end)
@@ -141,27 +150,30 @@ end)
 describe("amqp-lock-admin ls, of JSON,", function()
   it("reads answers one after another, of pages and of one object, and cleans them", function()
     local text = [[{"items":[{"name":"db-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"a\u001b\u0000b\u0085☃",
-      "x-amqplocks-acquired-at":1700000000,"x-amqplocks-ticket":"t"}},{"name":"x\u0000-mutex","vhost":"/","arguments":{}}]}
+      "x-amqplocks-acquired-at":1700000000,"x-amqplocks-ticket":"t"}},
+      {"name":"x\u0000-mutex","vhost":"/","arguments":{}}]}
       [{"consumer_tag":"t","queue":{"name":"db-mutex","vhost":"/"},"arguments":{},"channel_details":{"name":"c (1)",
       "connection_name":"c"}}]
       {"name":"one-mutex","vhost":"v","arguments":[]} []
     ]]
     assert.equal([[
-{"vhost":"/","name":"db","kind":"mutex","state":"holds","what":"mutex","holder":"a??b?☃","since":1700000000,"ticket":"t","connection":"c"}
+{"vhost":"/","name":"db","kind":"mutex","state":"holds",
+"what":"mutex","holder":"a??b?☃","since":1700000000,"ticket":"t","connection":"c"}
 {"vhost":"v","name":"one","kind":"mutex","state":"holds","what":"mutex"}
-]], run(0, text, "ls", "--json-output", "-"))
+]], (run(0, text, "ls", "--json-output", "-"):gsub('"holds",("what":"mutex","holder)', '"holds",\n%1')))
     assert.matches("^VHOST +NAME", run(0, text, "ls", "--json", "-"))
   end)
 
   it("keeps virtual hosts apart", function()
     local one = '{"name":"s-1-%s","vhost":"%s","arguments":{}}'
-    assert.equal("a 0 of 1\nb 1 of 1\n", (lines(("[" .. one .. "," .. one .. "," .. one .. "]"):format("A", "a", "A", "b", "B",
+    assert.equal("a 0 of 1\nb 1 of 1\n", (lines(("[" .. one .. "," .. one .. "," .. one .. "]"):format("A", "a", "A",
+      "b", "B",
       "a"), "-"):gsub("(%S+) +s +(%d of %d)[^\n]*", "%1 %2"):gsub("[^\n]* slot 1[^\n]*\n", "")))
   end)
 
   it("reads what rabbitmqctl --formatter json prints, and tells that it has no connection to close", function()
-    local text = '[\n{"name":"db-mutex","arguments":[["x-amqplocks-holder","longstr","h"],["x-amqplocks-acquired-at","long",'
-      .. '1700000000]],"owner_pid":"#PID<1.2.3>"}\n,{"name":"q","arguments":[],"owner_pid":""}\n]\n'
+    local text = '[\n{"name":"db-mutex","arguments":[["x-amqplocks-holder","longstr","h"],'
+      .. '["x-amqplocks-acquired-at","long",1700000000]],"owner_pid":"#PID<1.2.3>"}\n,{"name":"q","arguments":[],"owner_pid":""}\n]\n'
     assert.matches("^db +mutex +h +2023", lines(text, "-"))
     assert.matches("leave the formatter out", run(0, text, "holders", "-"))
   end)
@@ -187,8 +199,10 @@ describe("amqp-lock-admin, as a filter,", function()
     { "nothing", "", "is empty" }, { "a blank line", "\n", "names of the columns" },
     { "a table without names of columns", (queue("db-mutex")), "names of the columns" },
     { "a table of something else", "user\ttags\nguest\t[administrator]\n", "names of the columns" },
-    { "broken JSON", '[{"name":', "no JSON at byte" }, { "JSON of something else", '[{"user":"guest"}]', "lists neither" },
-    { "an error of the API", '{"error":"not_authorised","reason":"Login \\u001bfailed"}', "not_authorised, Login %?failed" },
+    { "broken JSON", '[{"name":', "no JSON at byte" }, { "JSON of something else", '[{"user":"guest"}]',
+      "lists neither" },
+    { "an error of the API", '{"error":"not_authorised","reason":"Login \\u001bfailed"}',
+      "not_authorised, Login %?failed" },
     { "JSON that is no object", "[1]", "lists neither" }, { "NUL bytes", ("\0"):rep(100), "names of the columns" },
     { "deep JSON", ("["):rep(100000), "no JSON at byte" },
   } do
@@ -203,7 +217,8 @@ describe("amqp-lock-admin, as a filter,", function()
     for _, verb in ipairs { "ls", "holders" } do
       local output, told = run(64, "", verb)
       assert.equal("", output)
-      assert.matches("rabbitmqctl %-q list_queues name arguments owner_pid .*| amqp%-lock%-admin " .. verb .. " %-\n", told)
+      assert.matches("rabbitmqctl %-q list_queues name arguments owner_pid .*| amqp%-lock%-admin " .. verb .. " %-\n",
+        told)
       assert.matches("/api/queues/.*| amqp%-lock%-admin " .. verb .. " %-%-json %-\n", told)
     end
     local _, told = run(64, "", "ls", "/no/such/file")
@@ -234,10 +249,14 @@ describe("amqp-lock-admin, as a filter,", function()
     end
     local table_text = QUEUES .. queue("s-1-A") .. queue("s-1-B", held [["a\"b\x{2603}\n"]], "<a.1.2.0>")
       .. queue("db-mutex", held "[119,9731]", "<a.1.2.0>") .. queue("p.semaphore", '{"b",<<"x">>}', "", 5, 2)
-      .. CONSUMERS .. 'db-mutexbell\t<c.1>\ttag\t[{"x-amqplocks-holder","w"},{"x-priority",-1}]\n' .. CHANNELS .. "<c.1>\t<a.9>\t0\n"
-    local json_text = '[{"name":"db-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"a\\u001b","x":[1,{"a":null}]},'
-      .. '"messages":1}] [{"consumer_tag":"t","queue":{"name":"db-mutexbell","vhost":"/"},"channel_details":{"name":"c"}}]'
-    local parts = { '"', "\\", "[", "{", "]", "}", ",", "\t", "\n", "\r", "\0", "\27", "\255", "<<", ">>", "\\x{", "99999999999999999999",
+      .. CONSUMERS .. 'db-mutexbell\t<c.1>\ttag\t[{"x-amqplocks-holder","w"},{"x-priority",-1}]\n' .. CHANNELS
+        .. "<c.1>\t<a.9>\t0\n"
+    local json_text = '[{"name":"db-mutex","vhost":"/",'
+      .. '"arguments":{"x-amqplocks-holder":"a\\u001b","x":[1,{"a":null}]},'
+      .. '"messages":1}] [{"consumer_tag":"t","queue":{"name":"db-mutexbell","vhost":"/"},'
+      .. '"channel_details":{"name":"c"}}]'
+    local parts = { '"', "\\", "[", "{", "]", "}", ",", "\t", "\n", "\r", "\0", "\27", "\255", "<<", ">>", "\\x{",
+      "99999999999999999999",
       "-", "\194\133", "name", '{"x-amqplocks-holder","', "\\u0000", "null" }
     local place = command.place() .. "/fuzz"
     process.shell("mkdir", place)

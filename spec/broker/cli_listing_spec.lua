@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- amqp-lock-admin ls and holders, from what real brokers list: who holds, who waits, and that the printed line closes the
+-- amqp-lock-admin ls and holders, from what real brokers list: who holds, who waits, and that the printed line
+-- closes the
 -- holder's connection.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
@@ -115,7 +116,8 @@ describe("amqp-lock-admin ls, by the line that it prints,", function()
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 600) end
     local shown = shell(place, printed(place, "ls"))
     assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", shown)
-    assert.matches("\n" .. name:gsub("%p", "%%%0") .. " +mutex +the holder +%d+%-%d+%-%d+T%d+:%d+:%d+Z +" .. mutex.ticket,
+    assert.matches("\n" .. name:gsub("%p", "%%%0") .. " +mutex +the holder +%d+%-%d+%-%d+T%d+:%d+:%d+Z +"
+      .. mutex.ticket,
       shown)
   end)
 end)
@@ -151,7 +153,8 @@ describe("amqp-lock-admin, from the management API,", function()
     local permit = stage.take(conn:token_semaphore(name))
     local other = stage.process(name, "{ name = 'waits for it' }", node.url)
     other:begin("lock = assert(conn:mutex(...):acquire{ timeout = 600 }) return true", name)
-    local lists = ("curl -sf %s/queues/%%2F %s/consumers/%%2F %s/channels | amqp-lock-admin "):format(node.api, node.api,
+    local lists = ("curl -sf %s/queues/%%2F %s/consumers/%%2F %s/channels | amqp-lock-admin "):format(node.api,
+      node.api,
       node.api)
     local output = until_listed(function() return shell(place, lists .. "ls --json --json-output -") end, {
       item(name, "mutex", "holds", "mutex", 'hold\\"er ☃'), item(name, "mutex", "waits", "waits", "waits for it"),
@@ -161,7 +164,8 @@ describe("amqp-lock-admin, from the management API,", function()
       ('"ticket":"%s","connection":"127.0.0.1:'):format(permit.ticket),
     })
     assert.matches('"vhost":"/"', output)
-    local close = shell(place, lists .. ("holders --api '%s' --lock '%s' --json - | grep -A 1 ' mutex:'"):format(node.api,
+    local close = shell(place, lists
+      .. ("holders --api '%s' --lock '%s' --json - | grep -A 1 ' mutex:'"):format(node.api,
       name))
     assert.matches("^# [^\n]+\ncurl [^\n]+\n$", close)
     shell(place, close)

@@ -115,14 +115,14 @@ end)
 describe("what an operator sees of a lock", function()
   operated_it("is an exclusive queue that keeps nothing, has one consumer and says whose it is, since when", function()
     local lock, name = locked(1, nil, { name = "the spec" })
-    local line = broker.suite:row(stage.holder(name, 1), "list_queues", "name", "exclusive", "auto_delete", "durable",
+    local row = broker.suite:row(stage.holder(name, 1), "list_queues", "name", "exclusive", "auto_delete", "durable",
       "consumers", "arguments")
-    assert.matches("\ttrue\ttrue\tfalse\t1\t", line, 1, true)
+    assert.matches("\ttrue\ttrue\tfalse\t1\t", row, 1, true)
     for _, argument in ipairs{ '"x-queue-type","classic"', '"x-max-length",0', '"x-overflow","drop-head"',
       '"x-amqplocks-ticket","' .. lock.ticket .. '"', '"x-amqplocks-holder","the spec"' } do
-      assert.matches(argument, line, 1, true)
+      assert.matches(argument, row, 1, true)
     end
-    local since = tonumber(line:match('"x%-amqplocks%-acquired%-at",(%d+)'))
+    local since = tonumber(row:match('"x%-amqplocks%-acquired%-at",(%d+)'))
     assert.is_true(math.abs(since - lock.acquired_at) <= 2)
   end)
 

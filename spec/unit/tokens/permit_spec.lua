@@ -30,7 +30,7 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     describe("CLAIMING", function ()
-      it("consumes with room for one message, on a channel of its own, under its holder's name, with the time", function ()
+      it("consumes with room for one message, on a channel of its own, under its name, with the time", function ()
         scene.semaphore(peer):acquire(0)
         local taker = scene.consumes(peer)
         assert.is_truthy(taker.is_new)
