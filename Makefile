@@ -6,6 +6,8 @@
 LUA ?= lua5.4
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
 INCLUDEDIR ?= $(PREFIX)/include
 CFLAGS ?= -O2 -g
 CPPFLAGS ?=
@@ -49,7 +51,7 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages)
 
@@ -67,13 +69,14 @@ Q := $(if $(V),,@)
 
 export GC
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
+export AMQPLOCKS_CLI = $(CURDIR)/$(CLI)
 export AMQPLOCKS_OBJECTS = $(CURDIR)/$(BUILD)/objects
 export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
-	lib lib-lua install-lib install-lib-lua always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
+	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
 
@@ -87,6 +90,8 @@ help: ## this list
 #:   CC CPPFLAGS CFLAGS LDFLAGS AR LD OBJCOPY PKG_CONFIG INSTALL
 #:   DESTDIR           prefix of every installed path (none)
 #:   PREFIX            /usr/local
+#:   BINDIR            amqp-lock ($PREFIX/bin)
+#:   MANDIR            its manual page ($PREFIX/share/man)
 #:   LIBDIR            C libraries, and pkgconfig/ ($PREFIX/lib)
 #:   INCLUDEDIR        amqplocks.h ($PREFIX/include)
 #:   LUA_LDIR          Lua modules ($PREFIX/share/lua/5.4, of the version of LUA); named as in Lua's luaconf.h, as is
@@ -159,12 +164,13 @@ install: build ## install the module for $(LUA)
 	$(Q)for file in $(LUA_FILES:lua/%=%); do $(PLACE) file 644 "lua/$$file" "$(LUA_LDIR)/$$file" || exit; done
 	$(Q)$(PLACE) file 755 $(CORE) "$(LUA_CDIR)/amqplocks/core.so"
 
-uninstall: ## remove the files that install, install-lib and install-lib-lua installed
+uninstall: ## remove the files that install, install-lib, install-lib-lua and install-cli installed
 	@echo "removing the installed files from $(DESTDIR)$(PREFIX)"
 	$(Q)$(PLACE) away $(LUA_FILES:lua/%="$(LUA_LDIR)/%") "$(LUA_CDIR)/amqplocks/core.so" \
 	  "$(INCLUDEDIR)/amqplocks.h" "$(LIBDIR)/libamqplocks.a" "$(LIBDIR)/$(SHARED)" "$(LIBDIR)/$(SONAME)" \
 	  "$(LIBDIR)/libamqplocks.so" "$(LIBDIR)/pkgconfig/amqplocks.pc" \
-	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
+	  "$(LIBDIR)/libamqplocks-$(LUA).a" "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc" \
+	  "$(BINDIR)/amqp-lock" $(patsubst docs/man/%,"$(MANDIR)/man1/%",$(wildcard docs/man/*.1))
 
 # ---- the library ----
 #
@@ -173,7 +179,7 @@ uninstall: ## remove the files that install, install-lib and install-lib-lua ins
 
 OBJCOPY ?= objcopy
 LIB := build/lib$(patsubst build/$(LUA)%,%,$(BUILD))
-VERSION := $(shell sed -n 's/^.define AL_VERSION "\(.*\)"/\1/p' src/amqplocks.h)
+VERSION := $(shell sed -n 's/^.define AL_VERSION "\([^"]*\)".*/\1/p' src/amqplocks.h)
 # While the major version is 0, a new minor version may break the ABI, so the soname has both.
 SONAME := libamqplocks.so.$(basename $(VERSION))
 SHARED := libamqplocks.so.$(VERSION)
@@ -252,6 +258,35 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 	$(Q)$(call PC,$(LIBDIR),) src/embed/amqplocks-lua.pc.in | \
 	  $(PLACE) text 644 "$(LIBDIR)/pkgconfig/amqplocks-$(LUA).pc"
 
+# ---- the command ----
+#
+# amqp-lock, with the objects of the C library in it. It needs rabbitmq-c and OpenSSL, and no Lua. STATIC=1 links all of it
+# statically.
+
+STATIC ?=
+CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)
+CLI_COMMON := arguments broker exits report
+CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
+CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
+CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
+	$$($(PKG_CONFIG) $(if $(STATIC),--static) --libs $(PACKAGES))
+
+cli: $(CLI)/amqp-lock ## the command amqp-lock, in build/cli; STATIC=1
+
+$(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(C_OBJECTS)
+	@echo "building $@"
+	@mkdir -p $(@D)
+	$(Q)$(CLI_LINK)
+
+-include $(wildcard $(BUILD)/objects/cli/*.d)
+
+MAN_PAGES := $(wildcard docs/man/*.1)
+
+install-cli: cli ## install the command and its manual page
+	@echo "installing to $(DESTDIR)$(BINDIR) and $(DESTDIR)$(MANDIR)"
+	$(Q)$(PLACE) file 755 $(CLI)/amqp-lock "$(BINDIR)/amqp-lock"
+	$(Q)for page in $(MAN_PAGES); do $(PLACE) file 644 $$page "$(MANDIR)/man1/$${page##*/}" || exit; done
+
 # ---- running ----
 
 demo: prepare build ## run examples/demo, with a RabbitMQ of its own
@@ -270,7 +305,7 @@ BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS))
 	build build-for-nginx replays
 
 test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
-	$(BUILD_FOR_SPECS) lib lib-lua
+	$(BUILD_FOR_SPECS) lib lib-lua cli
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, with whichever Lua the specs run.
@@ -432,7 +467,7 @@ check-format: prepare
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
 
 check-warnings: prepare
-	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua replays CC=$$cc WERROR=1 || exit; done
+	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua cli replays CC=$$cc WERROR=1 || exit; done
 
 # libFuzzer needs clang. Without clang this is skipped and all other checks still run.
 check-fuzz: prepare

@@ -64,7 +64,10 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-#define AL_VERSION "0.1.0"
+#define AL_VERSION "0.2.0" /* of this header */
+
+/* Returns the version of the library that the program runs with, such as "0.2.0". */
+const char *al_version(void);
 
 #define AL_SECOND INT64_C(1000000000)
 #define AL_MILLISECOND INT64_C(1000000)
@@ -189,6 +192,35 @@ al_session *al_native_new_list(const al_settings *settings, size_t count);
  * of the system's resolver. */
 void al_native_wait(al_session *session, al_op *op);
 
+/* As al_native_wait(), but also returns when `fd` is readable, is at its end or is no open descriptor, and when `until`
+ * (of al_system_now()) has come. `fd` -1: none. `until` AL_NEVER: no limit. Returns true if `fd` is readable, at its
+ * end, or not open. Reads nothing from `fd`.
+ *
+ * `op` NULL: only moves the session along. The call then also returns when a lock was lost or revoked since such a call
+ * before. (al_session_alerts() need not be called for that.)
+ *
+ * A signal ends the wait if it arrives during the wait. For a signal that may arrive just before, pass a descriptor that
+ * becomes readable by it: of signalfd(), or a pipe that the handler writes to. While a connection is being opened,
+ * neither `fd` nor `until` is noticed; al_native_wait() tells how long that may take. In a child of the process that
+ * made the session, `op` fails with AL_FORKED, and the call returns at once. */
+bool al_native_wait_fd(al_session *session, al_op *op, int fd, int64_t until);
+
+/* Wait until the operation is done, and give it back by al_op_drop(). A signal does not end the wait. `op` NULL is
+ * AL_NO_MEMORY. `message` gets al_op_message(); NULL: it is not wanted.
+ *
+ * al_op_wait() returns al_op_code(). A lock that the operation acquired is released.
+ *
+ * al_acquire_wait() returns al_op_lock(). NULL: `*code` says why (AL_OK if the operation is none that acquires). `code`
+ * may be NULL. */
+al_code al_op_wait(al_session *session, al_op *op, char message[AL_MESSAGE_SIZE]);
+al_lock *al_acquire_wait(al_session *session, al_op *op, al_code *code, char message[AL_MESSAGE_SIZE]);
+
+/* The child that the next fork() of this process makes keeps the connections of this session open, until it ends, calls
+ * one of the exec functions or closes the descriptors. It can do nothing else with them. So the locks of the session
+ * stay held when the parent is killed, until the child ends or the broker misses the heartbeats. Only for a child that
+ * does not fork. */
+void al_native_keep_in_child(al_session *session);
+
 /* Moves the session along without waiting: reads what has arrived, writes as much as can be written, keeps the
  * heartbeats. From its first claim on, or its first wait for another client, a session has a thread that does this
  * while the program does other work. al_native_wait() starts that thread. */
@@ -199,9 +231,13 @@ void al_native_touch(al_session *session);
  * al_native_pollfd() not readable any more. Returns 0 in a child of the process that made the session. */
 uint64_t al_session_alerts(al_session *session);
 
-/* News for people, to be written to a log: connections opened and lost, locks lost, alarms of the broker. */
+/* News for people, to be written to a log: connections opened and lost, locks lost or asked back, alarms of the broker.
+ * A failure that an operation tells is not told by a note as well. */
 typedef struct al_note {
-  bool is_warning; /* false: it is information */
+  bool is_warning;         /* false: it is information */
+  al_code code;            /* of a failure; AL_OK: information, or a warning that has no code */
+  int64_t at;              /* when it was noticed, of al_system_now() */
+  char name[AL_NAME_SIZE]; /* the lock that it is about; "": none */
   char text[AL_MESSAGE_SIZE];
 } al_note;
 
@@ -301,6 +337,34 @@ typedef struct al_semaphore_options {
  * require names that pass, and do not check them again. */
 bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]);
 
+/* What a queue of the broker is to this library. docs/protocol.md has the names. */
+typedef enum al_queue_part {
+  AL_QUEUE_OTHER,         /* no queue of this library */
+  AL_QUEUE_SLOT,          /* a slot's queue A */
+  AL_QUEUE_SLOT_HELD,     /* a slot's queue B: the exclusive queue of its holder */
+  AL_QUEUE_BELL,          /* a semaphore's doorbell */
+  AL_QUEUE_ADMIN,         /* a semaphore's administration mutex: the exclusive queue of an administrator */
+  AL_QUEUE_MUTEX,         /* the exclusive queue of a mutex's holder */
+  AL_QUEUE_MUTEX_BELL,    /* a mutex's doorbell */
+  AL_QUEUE_READER,        /* the exclusive queue of a reader */
+  AL_QUEUE_WRITER,        /* the door: the exclusive queue of a writer that writes, or waits for readers */
+  AL_QUEUE_RW_BELL,       /* the doorbell of a readers–writer lock */
+  AL_QUEUE_PERMITS,       /* the free permits of a token semaphore, as messages */
+  AL_QUEUE_PERMITS_COUNT, /* one message for each permit that should exist */
+  AL_QUEUE_PERMITS_ADMIN, /* a token semaphore's administration mutex: the exclusive queue of an administrator */
+  AL_QUEUE_FENCE,         /* the fence of a semaphore, from which fencing tokens are drawn */
+  AL_QUEUE_MUTEX_FENCE, /* the fence of a mutex */
+  AL_QUEUE_RW_FENCE,    /* the fence of a readers–writer lock */
+  AL_QUEUE_FENCE_MAKER, /* the exclusive queue of a client that makes a fence, or the mark of an unfinished one */
+  AL_QUEUE_BOLT,        /* a second queue beside an exclusive queue, before RabbitMQ 4.3 */
+  AL_QUEUE_SCRATCH      /* an exclusive queue that is deleted at once */
+} al_queue_part;
+
+/* Reads the name of a queue, and returns what the queue is. `name` gets the name of its lock, "" for AL_QUEUE_OTHER.
+ * `*slot` gets the number of the slot for AL_QUEUE_SLOT, AL_QUEUE_SLOT_HELD and the bolt of such a queue, otherwise 0;
+ * `slot` may be NULL. Only the name is read: a queue of another program may have such a name as well. */
+al_queue_part al_queue_parse(const char *queue, char name[AL_NAME_SIZE], int *slot);
+
 /* Makes a semaphore as seen by this session. Sends nothing to the broker. `options` NULL: ascending, 8 attempts,
  * auto, not silent, all slots, not fenced. The semaphore may be dropped while operations on it are under way. */
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options);
@@ -310,11 +374,14 @@ typedef struct al_acquire_options {
   int64_t timeout; /* how long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever */
   bool fair;    /* queue behind all clients that wait already; otherwise take any free slot that is found */
   int priority; /* waiters with a higher priority are served first */
+  /* AL_UNREACHABLE, AL_UNAVAILABLE and AL_BLOCKED do not end the acquire: it begins again, after pauses that grow from
+   * 50 ms to 5 s, until `timeout` has passed. Without effect if `timeout` is 0. */
+  bool patient;
   int64_t
       poll; /* interval of a waiter's rechecks (own repeated searches), in nanoseconds, in case it is not notified */
 } al_acquire_options;
 
-/* Sets: wait for ever, not fair, priority 0, poll 5 s. */
+/* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s. */
 void al_acquire_options_init(al_acquire_options *options);
 
 /* "Acquiring a Lock". `options` NULL: as al_acquire_options_init() sets them. al_op_lock() then returns the lock.
@@ -325,19 +392,24 @@ al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *o
 
 /* ---- the token semaphore, for those who lock -------------------------------------------------------------------- */
 
+typedef struct al_token_semaphore_options {
+  /* The queue of permits is a quorum queue. Then a client that holds a permit asks for a consumer timeout of ten years,
+   * if the broker lets consumers ask for one (from 4.3). A quorum queue that has lost its majority ends the connection
+   * of a client that takes a permit, with every lock on it. So a session that takes quorum permits should hold nothing
+   * else. */
+  bool quorum;
+} al_token_semaphore_options;
+
 /* Makes a token semaphore as seen by this session. Its permits are messages in a queue. Sends nothing to the broker.
- *
- * `quorum`: the queue is a quorum queue. Then a client that holds a permit asks for a consumer timeout of ten years,
- * if the broker lets consumers ask for one (from 4.3). A quorum queue that has lost its majority ends the connection
- * of a client that takes a permit, with every lock on it. So a session that takes quorum permits should hold nothing
- * else. */
-al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum);
+ * `options` NULL: a classic queue. */
+al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name,
+                                           const al_token_semaphore_options *options);
 void al_token_semaphore_drop(al_token_semaphore *semaphore);
 
 /* Takes a permit: any message of the queue. `options` NULL: as al_acquire_options_init() sets them. `fair` and `poll`
  * have no effect: waiters are always served in order, by priority, and make no rechecks. Fails with AL_TIMEOUT,
  * AL_BUSY (timeout 0), AL_NOT_FOUND (also if the queue is deleted while the operation waits), AL_REFUSED,
- * AL_UNREACHABLE, AL_UNAVAILABLE, AL_SQUATTED, AL_CONFLICT (`quorum` is true, and the queue is not a quorum queue),
+ * AL_UNREACHABLE, AL_UNAVAILABLE, AL_SQUATTED, AL_CONFLICT (`options.quorum` is true, and the queue is not a quorum queue),
  * AL_LIMIT, AL_CLOSED. However it fails, no permit stays taken, and no message is consumed. */
 al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquire_options *options);
 
@@ -425,6 +497,10 @@ int64_t al_lock_fence(const al_lock *lock);
  * al_system_now()). Otherwise returns AL_SUSPECT, AL_LOST, AL_NOT_HELD or AL_FORKED. Does no I/O: what has not been
  * read from the connection yet is not known here. */
 al_code al_lock_held(const al_lock *lock, int64_t now);
+/* Returns until when al_lock_held() returns AL_OK if no more answer of the broker arrives, by al_system_now()'s clock. A
+ * time in the past: AL_SUSPECT. 0: the lock is not held any more. Does no I/O. */
+int64_t al_lock_certain_until(const al_lock *lock);
+
 const char *al_lock_reason(const al_lock *lock); /* why the lock was lost; "" if it was not */
 
 /* Returns true from the moment when an administrator has asked for the lock back (al_admin_revoke), also after the
@@ -517,6 +593,13 @@ al_op *al_admin_wait_released(al_session *session, const char *name, const int *
  *
  * Both also fail with AL_REFUSED (no permission to publish), AL_UNREACHABLE, AL_LIMIT, AL_CLOSED. */
 al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al_admin_options *options);
+
+/* As al_admin_revoke(), for the holder of a mutex, all readers of a readers–writer lock, and its writer. A writer that
+ * waits for readers to leave is asked as well: its al_lock_revoked() is true as soon as it writes. With `options->wait`,
+ * al_rwlock_revoke_readers() is done when nobody reads. */
+al_op *al_mutex_revoke(al_session *session, const char *name, const al_admin_options *options);
+al_op *al_rwlock_revoke_readers(al_session *session, const char *name, const al_admin_options *options);
+al_op *al_rwlock_revoke_writer(al_session *session, const char *name, const al_admin_options *options);
 
 /* ---- the token semaphore, for those who administer -------------------------------------------------------------- */
 

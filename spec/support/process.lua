@@ -41,14 +41,17 @@ function process.contents(path)
   return text
 end
 
--- State letter and start time. The start time distinguishes a process from a later one of the same number. nil: there
--- is no such process.
+-- State letter and start time of a process. The start time distinguishes it from a later one of the same number. nil:
+-- there is no such process.
 local function stat(pid)
   local text = process.contents("/proc/" .. pid .. "/stat")
   local fields = {}
   for field in (text and text:match("^.*%) (.*)$") or ""):gmatch("%S+") do table.insert(fields, field) end
   return fields[1], fields[20]
 end
+
+--- As above, for other modules.
+process.stat = stat
 
 --- This process's own id.
 function process.id() return tonumber(process.contents("/proc/self/stat"):match("^%d+")) end

@@ -48,7 +48,7 @@ int luaopen_amqplocks_core(lua_State *L) {
   lua_setfield(L, -2, "name_error");
   lua_pushcfunction(L, on_collect);
   lua_setfield(L, -2, "on_collect");
-  lua_pushliteral(L, AL_VERSION);
+  lua_pushstring(L, al_version());
   lua_setfield(L, -2, "version");
   lua_pushinteger(L, AL_SLOTS_MAX);
   lua_setfield(L, -2, "slots_max");

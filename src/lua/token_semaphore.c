@@ -8,8 +8,9 @@
 static int session_token_semaphore(lua_State *L) {
   al_session *session = al_lua_check_session(L, 1)->session;
   const char *name = luaL_checkstring(L, 2);
+  al_token_semaphore_options options = {.quorum = lua_toboolean(L, 3)};
   void **box = al_lua_new_resource(L, AL_LUA_TOKEN_SEMAPHORE);
-  *box = al_token_semaphore_new(session, name, lua_toboolean(L, 3));
+  *box = al_token_semaphore_new(session, name, &options);
   return *box ? 1 : al_lua_out_of_memory(L);
 }
 

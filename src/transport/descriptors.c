@@ -12,7 +12,7 @@
 #define BLOCK_SIZE 256
 
 typedef struct block {
-  _Atomic int entries[BLOCK_SIZE]; /* a descriptor + 1; 0: free */
+  _Atomic int entries[BLOCK_SIZE]; /* a descriptor + 1; 0: free; negative: kept by the next child */
   struct block *_Atomic next;
 } block;
 
@@ -26,7 +26,15 @@ static struct {
 
 static void before_fork(void) { all.forks_begun++; }
 
-static void in_parent(void) { all.forks_ended++; }
+/* Ends what al_descriptors_keep_once() began. */
+static void in_parent(void) {
+  for (block *b = &all.first; b; b = b->next)
+    for (int i = 0; i < BLOCK_SIZE; i++) {
+      int kept = b->entries[i];
+      if (kept < 0) atomic_compare_exchange_strong(&b->entries[i], &kept, -kept);
+    }
+  all.forks_ended++;
+}
 
 /* Closes the descriptor if there is neither /dev/null nor a descriptor left for it. */
 static void replace(int fd, int substitute) {
@@ -89,7 +97,9 @@ bool al_descriptors_add(int fd) {
   return true;
 }
 
-bool al_descriptors_remove(int fd) { return exchange(fd + 1, 0); }
+bool al_descriptors_remove(int fd) { return exchange(fd + 1, 0) || exchange(-(fd + 1), 0); }
+
+void al_descriptors_keep_once(int fd) { exchange(fd + 1, -(fd + 1)); }
 
 void al_descriptors_close(int fd) {
   if (fd >= 0 && al_descriptors_remove(fd)) close(fd);

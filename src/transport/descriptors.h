@@ -28,6 +28,9 @@ bool al_descriptors_init(void);
 /* Lists a descriptor. Returns false if there is no memory. */
 bool al_descriptors_add(int fd);
 
+/* The next fork leaves this descriptor, if it is listed, as it is in the child. */
+void al_descriptors_keep_once(int fd);
+
 /* Removes a descriptor from the list. Call it before closing the descriptor, as another file may get its number after
  * that. Not for the descriptors of a session of the parent. Returns false if it was not listed. */
 bool al_descriptors_remove(int fd);

@@ -38,9 +38,10 @@ struct al_transport {
   int turns;             /* how often the thread that holds the turn has taken it */
   _Atomic int claimants; /* threads that want the turn and do not have it yet */
   al_keeper keeper;
-  int alarm;          /* an eventfd, made when first asked for: there are alerts; -1: none */
-  bool is_alarm_due;  /* raise it at the end of the turn, when other threads see the cause */
-  int64_t owner_seen; /* when the owner, not the keeper, last had the turn */
+  int alarm;            /* an eventfd, made when first asked for: there are alerts; -1: none */
+  bool is_alarm_due;    /* raise it at the end of the turn, when other threads see the cause */
+  uint64_t alerts_told; /* the number of alerts when a wait without an operation last returned */
+  int64_t owner_seen;   /* when the owner, not the keeper, last had the turn */
 };
 
 static int watch_links(al_session *session, struct pollfd watched[AL_LINKS]);
@@ -255,14 +256,28 @@ static int watch_links(al_session *session, struct pollfd watched[AL_LINKS]) {
   return watched_count;
 }
 
-static void poll_links(al_session *session) {
-  struct pollfd all[AL_LINKS];
-  int count = watch_links(session, all);
-  int64_t left = al_session_wake(session) - al_system_now();
+/* What else a wait ends with. */
+typedef struct also {
+  int fd;           /* -1: none */
+  int64_t until;    /* AL_NEVER */
+  bool is_readable; /* the result: `fd` is, or it is at its end, or not open */
+} also;
+
+static void poll_links(al_session *session, also *also, int64_t until) {
+  struct pollfd all[1 + AL_LINKS] = {{.fd = also->fd, .events = POLLIN}};
+  int count = watch_links(session, all + 1);
+  int64_t left = until - al_system_now();
   if (left > LOOK_AROUND) left = LOOK_AROUND;
   if (left < 0) left = 0;
   struct timespec timeout = {.tv_sec = left / AL_SECOND, .tv_nsec = left % AL_SECOND};
-  ppoll(all, (nfds_t)count, &timeout, NULL); /* if a signal interrupts it, the caller goes on */
+  int events =
+      ppoll(all, (nfds_t)count + 1, &timeout, NULL); /* if a signal interrupts it, the caller goes on */
+  also->is_readable = events > 0 && all[0].revents != 0;
+}
+
+static void look_at(also *also) {
+  struct pollfd one = {.fd = also->fd, .events = POLLIN};
+  also->is_readable = also->fd >= 0 && poll(&one, 1, 0) > 0;
 }
 
 static void pump(al_session *session) {
@@ -284,15 +299,33 @@ static bool is_any_due(al_session *session) {
   return false;
 }
 
-static void wait_a_while(al_session *session, const al_op *op) {
+static bool waits(const al_op *op) { return op && op->waits_since != AL_NEVER; }
+
+/* True if there is news of a lock since the last such call, for a caller that waits for no operation. */
+static bool has_news(al_session *session) {
+  bool has = session->alerts != session->transport->alerts_told;
+  session->transport->alerts_told = session->alerts;
+  return has;
+}
+
+/* True if the caller should have its turn before the poll. An operation that has just begun to wait is such a case: the
+ * caller may want to report that first. */
+static bool is_over(al_session *session, const al_op *op, bool has_waited) {
+  if (is_any_due(session)) return true;
+  return op ? op->done || (!has_waited && waits(op)) : has_news(session);
+}
+
+static void wait_a_while(al_session *session, const al_op *op, also *also) {
   AL_TURN(session);
-  bool has_waited = op->waits_since != AL_NEVER;
+  bool has_waited = waits(op);
   pump(session); /* before the poll: rabbitmq-c and TLS keep bytes of their own */
-  if (op->done || is_any_due(session)) return;
-  if (!has_waited && op->waits_since != AL_NEVER)
-    return; /* it has just begun to wait: the caller may want to report that first */
-  poll_links(session);
+  if (is_over(session, op, has_waited)) {
+    look_at(also);
+    return;
+  }
+  poll_links(session, also, al_earlier(al_session_wake(session), also->until));
   pump(session);
+  if (!op) has_news(session); /* the call ends with it */
 }
 
 static bool somebody_waits(const al_session *session) {
@@ -309,7 +342,7 @@ static void mind_keeper(al_session *session) {
   bool is_due = session->claims || somebody_waits(session);
   if (!is_due || al_keeper_start(keeper) || keeper->has_failed) return;
   keeper->has_failed = true;
-  al_session_note(session, true,
+  al_session_note(session, true, AL_LIMIT, "",
                   "no thread could be started: locks last only while the program calls this library");
 }
 
@@ -320,16 +353,30 @@ void al_native_retire(al_session *session) {
   close_alarm(session->transport);
 }
 
-void al_native_wait(al_session *session, al_op *op) {
+void al_native_wait(al_session *session, al_op *op) { al_native_wait_fd(session, op, -1, AL_NEVER); }
+
+bool al_native_wait_fd(al_session *session, al_op *op, int fd, int64_t until) {
+  also also = {.fd = fd, .until = until};
   if (al_session_forked(session)) {
-    al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
-    return;
+    if (op) al_op_fail(op, AL_FORKED, AL_FORKED_WORDS);
+    look_at(&also);
+    return also.is_readable;
   }
   al_link *links[AL_LINKS];
   int count = al_session_served_links(session, links);
   for (int i = 0; i < count; i++) connect_due(session, links[i]);
-  wait_a_while(session, op);
+  wait_a_while(session, op, &also);
   mind_keeper(session);
+  return also.is_readable;
+}
+
+void al_native_keep_in_child(al_session *session) {
+  if (al_session_forked(session)) return;
+  AL_TURN(session);
+  al_link *links[AL_LINKS];
+  int count = al_session_served_links(session, links);
+  for (int i = 0; i < count; i++)
+    if (links[i]->port) al_descriptors_keep_once(al_socket_fd(links[i]->port));
 }
 
 /* ---- foreign event loops ---------------------------------------------------------------------------------------- */

@@ -320,12 +320,13 @@ static al_op *acquire(world *w, int s, int n, unsigned kind, const al_acquire_op
   al_session *session = w->sessions[s];
   al_lock_options locks = {
       .max_attempts = w->slots.max_attempts, .probing = w->probing, .fenced = w->slots.fenced};
+  al_token_semaphore_options permits = {.quorum = n == 1};
   switch (kind) {
     case 0:
       if (!w->semaphores[s][n]) w->semaphores[s][n] = al_semaphore_new(session, names[n], &w->slots);
       return al_semaphore_acquire(w->semaphores[s][n], o);
     case 1:
-      if (!w->tokens[s][n]) w->tokens[s][n] = al_token_semaphore_new(session, names[n], n == 1);
+      if (!w->tokens[s][n]) w->tokens[s][n] = al_token_semaphore_new(session, names[n], &permits);
       return al_token_semaphore_acquire(w->tokens[s][n], o);
     case 2:
       if (!w->mutexes[s][n]) w->mutexes[s][n] = al_mutex_new(session, names[n], &locks);

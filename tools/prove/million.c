@@ -180,7 +180,7 @@ static void live_once(bool leaks) {
   session = al_session_new(&settings, 1, NULL);
   session->is_shared = true; /* otherwise no operation would wait for a lock of its own session */
   al_session_set_time(session, now, 1e9);
-  kinds k = {al_semaphore_new(session, "n", NULL), al_token_semaphore_new(session, "n", false),
+  kinds k = {al_semaphore_new(session, "n", NULL), al_token_semaphore_new(session, "n", NULL),
              al_mutex_new(session, "n", NULL), al_rwlock_new(session, "n", NULL)};
   end(al_admin_resize(session, "n", 2, NULL));
   end(al_token_admin_resize(session, "n", 1, NULL));

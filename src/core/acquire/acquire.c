@@ -7,6 +7,7 @@
 
 #include "core/base/backoff.h"
 #include "core/hold/lock.h"
+#include "core/hold/patient.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
@@ -34,9 +35,8 @@ void al_acquire_options_init(al_acquire_options *options) {
   *options = (al_acquire_options){.timeout = AL_NEVER, .poll = 5 * AL_SECOND};
 }
 
-al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
-                        const al_acquire_options *options) {
-  AL_TURN(resource->session);
+static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
+                    const al_acquire_options *options) {
   al_acquire *self = (al_acquire *)al_op_new(resource->session, size);
   if (!self) return NULL;
   al_acquire_options_init(&self->options);
@@ -56,6 +56,46 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
   int64_t now = resource->session->now;
   return al_op_start(&self->op, search,
                      self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
+}
+
+/* ---- a patient acquire ------------------------------------------------------------------------------------------- */
+
+typedef struct patient {
+  al_patient patient;
+  al_resource *resource;
+  const al_acquire_kind *kind;
+  size_t size;
+} patient;
+
+static al_op *patient_attempt(al_patient *self) {
+  const patient *p = (const patient *)self;
+  return begin(p->resource, p->kind, p->size, &self->options);
+}
+
+static void patient_free(al_patient *self) {
+  al_lock_drop(self->op.lock); /* if nobody fetched it */
+  al_resource_drop(((patient *)self)->resource);
+}
+
+static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
+
+static al_op *begin_patient(al_resource *resource, const al_acquire_kind *kind, size_t size,
+                            const al_acquire_options *options) {
+  patient *self =
+      (patient *)al_patient_new(resource->session, &patient_kind, sizeof *self, resource->name, options);
+  if (!self) return NULL;
+  resource->refs++;
+  self->resource = resource;
+  self->kind = kind;
+  self->size = size;
+  return al_patient_start(&self->patient);
+}
+
+al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size_t size,
+                        const al_acquire_options *options) {
+  AL_TURN(resource->session);
+  return al_patient_is_wanted(options) ? begin_patient(resource, kind, size, options)
+                                       : begin(resource, kind, size, options);
 }
 
 /* ---- searching -------------------------------------------------------------------------------------------------- */

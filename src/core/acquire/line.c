@@ -92,7 +92,7 @@ void al_line_note_missing(al_line *line) {
   if (!al_bell_take_missing(line->bell)) return;
   al_resource_miss_bell(line->resource);
   al_session_note(
-      line->op->session, false,
+      line->op->session, false, AL_OK, line->resource->name,
       "the bell \"%s\" does not exist, may not be read, or does not answer: waiters notice releases "
       "only by their own rechecks",
       line->bell->queue);

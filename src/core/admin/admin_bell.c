@@ -67,7 +67,9 @@ void al_admin_bell_note_deleted(al_admin_bell *bell) {
 /* ---- the tokens ------------------------------------------------------------------------------------------------- */
 
 static void do_without(const al_admin_bell *bell, const char *why) {
-  al_session_note(bell->op->session, true,
+  char name[AL_NAME_SIZE];
+  al_queue_parse(bell->inspect.queue, name, NULL);
+  al_session_note(bell->op->session, true, AL_OK, name,
                   "\"%s\" lacks tokens (%s): waiters find free slots only by their own rechecks",
                   bell->inspect.queue, why);
 }

@@ -26,6 +26,9 @@ typedef struct al_backoff {
  * anew. */
 #define AL_BACKOFF_RECONNECT ((al_backoff){.first = 50 * AL_MILLISECOND, .most = 5 * AL_SECOND})
 
+/* Beginning a patient acquire again. While the broker cannot be reached, the pauses of AL_BACKOFF_RECONNECT are added. */
+#define AL_BACKOFF_PATIENT ((al_backoff){.first = 50 * AL_MILLISECOND, .most = 1 * AL_SECOND})
+
 /* Returning to a queue that was deleted. RabbitMQ 4.3 closes the whole connection of a client that consumes from a
  * quorum queue while the broker is still deleting that queue. This was seen 5 ms after the deletion, and never after
  * 50 ms. */

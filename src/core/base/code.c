@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The table of result codes and their names. It is the only one. */
+ * The version, and the table of result codes and their names. It is the only one. */
 #include "amqplocks.h"
 
 static const char *const names[] = {
@@ -33,6 +33,8 @@ static const char *const names[] = {
     [AL_NO_MEMORY] = "no_memory",
     [AL_URL] = "url",
 };
+
+const char *al_version(void) { return AL_VERSION; }
 
 const char *al_code_name(al_code code) {
   size_t index = (size_t)code;

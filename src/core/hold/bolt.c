@@ -100,7 +100,9 @@ void al_bolt_deny(al_session *session, const char *bolt, const char *text) {
   denied->list[index].until = session->now + DENIED_FOR;
   if (session->now < denied->told_until) return;
   denied->told_until = session->now + DENIED_FOR;
-  al_session_note(session, true,
+  char name[AL_NAME_SIZE];
+  al_queue_parse(bolt, name, NULL);
+  al_session_note(session, true, AL_REFUSED, name,
                   "locks are held without the bolt \"%s\", which they need before RabbitMQ 4.3: %s", bolt,
                   text);
 }

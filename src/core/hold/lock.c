@@ -106,6 +106,12 @@ al_code al_lock_held(const al_lock *lock, int64_t now) {
   return is_certain ? AL_OK : why_not(lock);
 }
 
+int64_t al_lock_certain_until(const al_lock *lock) {
+  if (al_session_forked(lock->session)) return 0;
+  bool is_held = !lock->released && lock->claim->state == AL_CLAIM_HELD;
+  return is_held ? al_link_certain_until(&lock->session->holder) : 0;
+}
+
 bool al_lock_was_lost(const al_lock *lock) {
   if (al_session_forked(lock->session)) return false;
   AL_TURN(lock->session);

@@ -32,8 +32,10 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
 }
 
 static void tell_revoked(al_claim *claim) {
-  al_session_note(claim->session, false, "an administrator asks the holder of \"%s\" to release it",
-                  claim->queue);
+  char name[AL_NAME_SIZE];
+  al_queue_parse(claim->queue, name, NULL);
+  al_session_note(claim->session, false, AL_OK, name,
+                  "an administrator asks the holder of \"%s\" to release it", claim->queue);
   al_session_alert(claim->session);
 }
 
@@ -52,7 +54,9 @@ void al_claim_blame(al_claim *claim, al_code code, const char *why) {
 void al_claim_lose(al_claim *claim, const char *why) {
   al_claim_blame(claim, AL_LOST, why);
   if (claim->state != AL_CLAIM_HELD) return;
-  al_session_note(claim->session, true, "\"%s\" was lost: %s", claim->queue, claim->why);
+  char name[AL_NAME_SIZE];
+  al_queue_parse(claim->queue, name, NULL);
+  al_session_note(claim->session, true, AL_LOST, name, "\"%s\" was lost: %s", claim->queue, claim->why);
   al_session_alert(claim->session);
 }
 

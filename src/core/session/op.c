@@ -85,6 +85,7 @@ void al_op_waits(al_op *op) {
   if (op->waits_since != AL_NEVER) return;
   op->waits_since = op->session->now;
   op->session->op_changes++;
+  if (op->outer) al_op_waits(op->outer);
 }
 
 static void done(al_op *op, al_code code) {
@@ -92,6 +93,10 @@ static void done(al_op *op, al_code code) {
   unlist(op);
   op->session->op_changes++;
   op->done = true;
+  if (op->outer)
+    op->outer->step(op->outer);
+  else if (code != AL_OK)
+    al_session_unnote(op->session, op->told);
 }
 
 /* May be called while `stop` runs for an operation that fails. What `stop` does may be what the operation waited for:
@@ -122,6 +127,7 @@ void al_op_fail(al_op *op, al_code code, const char *format, ...) {
 
 void al_op_fail_link(al_op *op, const al_link *link) {
   const al_settings *settings = link->settings;
+  op->told = link->told;
   if (link->code == AL_OK) /* another operation has requested the link again, and its code is reset */
     al_op_fail(op, AL_UNREACHABLE, "the connection to %s:%d was lost", settings->host, settings->port);
   else if (link->was_open)
@@ -169,6 +175,7 @@ void al_op_abort_link(al_op *op, al_link *link, al_code code, const char *why) {
 }
 
 bool al_op_awaits_prober(const al_op *op) {
+  if (op->inner) return al_op_awaits_prober(op->inner);
   const al_link *needs = op->needs == &op->session->holder ? NULL : op->needs;
   bool is_opening = needs && (needs->wanted || (needs->port && !al_link_is_open(needs)));
   return op->asks > 0 || is_opening;
@@ -199,8 +206,8 @@ void al_op_tick(al_op *op, int64_t now) {
 }
 
 int64_t al_op_wake(const al_op *op) {
-  int64_t wake = op->wake < op->reply_by ? op->wake : op->reply_by;
-  return wake < op->deadline ? wake : op->deadline;
+  int64_t wake = al_earlier(al_earlier(op->wake, op->reply_by), op->deadline);
+  return op->inner && !op->inner->done ? al_earlier(wake, al_op_wake(op->inner)) : wake;
 }
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */

@@ -40,6 +40,8 @@ struct al_op {
   int awaited;          /* the operation waits until claim->confirmed has reached this (al_claim_confirm) */
   bool watches_claims;  /* the step is called when any claim of the session changes */
   void *part;           /* a part that took over the steps */
+  al_op *inner;         /* the operation that does its work at present, as in hold/patient.h; NULL */
+  al_op *outer;         /* the operation whose `inner` this is; its step is called when this one ends; NULL */
   int asks;             /* number of exchanges under way on the prober, or the connections shared with it */
   const al_link *needs; /* the link that the operation waits for to open; NULL */
   bool is_final;        /* it may begin although the session is closed */
@@ -52,6 +54,7 @@ struct al_op {
   _Atomic bool done; /* the members below are set before, and read by the caller after */
   al_code code;
   char message[AL_MESSAGE_SIZE];
+  unsigned told; /* the number of the note that tells the same failure (session.h); 0: none */
   void (*timeout_text)(al_op *, char out[AL_MESSAGE_SIZE]);   /* message for a timeout; NULL: a general one */
   void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
 

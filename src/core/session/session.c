@@ -10,16 +10,21 @@
 #include "core/session/fencer.h"
 #include "core/session/turn.h"
 
-void al_session_note_change(al_session *session, const al_link *link, al_link_change change) {
+void al_session_note_change(al_session *session, al_link *link, al_link_change change) {
   const al_settings *s = link->settings;
+  link->told = 0;
   if (change == AL_LINK_OPENED)
-    al_session_note(session, false, "%s connection to %s:%d is open", link->role, s->host, s->port);
+    al_session_note(session, false, AL_OK, "", "%s connection to %s:%d is open", link->role, s->host,
+                    s->port);
   else if (change == AL_LINK_BLOCKED)
-    al_session_note(session, true, "the broker has an alarm and reads no publishers");
+    al_session_note(session, true, AL_BLOCKED, "", "the broker has an alarm and reads no publishers");
   else if (change == AL_LINK_UNBLOCKED)
-    al_session_note(session, false, "the broker's alarm is over: it reads publishers again");
-  else if (link->code != AL_CLOSED)
-    al_session_note(session, true, "%s connection to %s:%d: %s", link->role, s->host, s->port, link->why);
+    al_session_note(session, false, AL_OK, "", "the broker's alarm is over: it reads publishers again");
+  else if (link->code != AL_CLOSED) {
+    al_session_note(session, true, link->code, "", "%s connection to %s:%d: %s", link->role, s->host, s->port,
+                    link->why);
+    link->told = session->notes_first + session->notes_count;
+  }
 }
 
 void al_session_ref(al_session *session) { session->refs++; }
@@ -59,7 +64,8 @@ void al_session_set_time(al_session *session, int64_t now, double wall_now) {
 
 #define NOTES_MOST 16
 
-void al_session_note(al_session *session, bool is_warning, const char *format, ...) {
+void al_session_note(al_session *session, bool is_warning, al_code code, const char *name, const char *format,
+                     ...) {
   if (!session->notes) session->notes = calloc(NOTES_MOST, sizeof *session->notes);
   if (!session->notes) return;
   if (session->notes_count == NOTES_MOST) {
@@ -69,17 +75,25 @@ void al_session_note(al_session *session, bool is_warning, const char *format, .
   al_note *note = &session->notes[(session->notes_first + session->notes_count++) % NOTES_MOST];
   va_list arguments;
   va_start(arguments, format);
-  note->is_warning = is_warning;
+  *note = (al_note){.is_warning = is_warning, .code = code, .at = session->now};
+  snprintf(note->name, sizeof note->name, "%s", name);
   vsnprintf(note->text, sizeof note->text, format, arguments);
   va_end(arguments);
 }
 
 bool al_session_news(al_session *session, al_note *note) {
   AL_TURN(session);
-  if (session->notes_count == 0) return false;
-  session->notes_count--;
-  *note = session->notes[session->notes_first++ % NOTES_MOST];
-  return true;
+  while (session->notes_count > 0) {
+    session->notes_count--;
+    *note = session->notes[session->notes_first++ % NOTES_MOST];
+    if (note->text[0] != '\0') return true;
+  }
+  return false;
+}
+
+void al_session_unnote(al_session *session, unsigned number) {
+  bool is_kept = number > session->notes_first && number <= session->notes_first + session->notes_count;
+  if (is_kept) session->notes[(number - 1) % NOTES_MOST].text[0] = '\0';
 }
 
 void al_session_alert(al_session *session) {

@@ -83,10 +83,12 @@ void al_session_set_now(al_session *session, int64_t now);
 void al_session_set_time(al_session *session, int64_t now, double wall_now);
 
 /* Adds a note for people. It is kept until al_session_news() fetches it. When sixteen are kept, the oldest is
- * dropped. */
-void al_session_note(al_session *session, bool is_warning, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-void al_session_note_change(al_session *session, const al_link *link, al_link_change change);
+ * dropped. The notes of a session are numbered from 1; `notes_first + notes_count` is the number of the latest. `code` AL_OK: it is no failure. `name`: of the lock that it is about; "": none. */
+void al_session_note(al_session *session, bool is_warning, al_code code, const char *name, const char *format,
+                     ...) __attribute__((format(printf, 5, 6)));
+/* Removes a note that is still kept, by its number: an operation tells the same. */
+void al_session_unnote(al_session *session, unsigned number);
+void al_session_note_change(al_session *session, al_link *link, al_link_change change);
 
 /* A lock was lost, or an administrator asked for it back. Its owner may be busy elsewhere, so a thread that waits for
  * the session's alarm is woken. Call with the turn held. After the owner has closed the session nothing is

@@ -92,7 +92,7 @@ static void note_what_is_missing(const al_token_work *work) {
   bool mends_nothing = work->plan.action != AL_REPAIR && work->plan.action != AL_DESTROY;
   if (mends_nothing && permits->exists && permits->consumers == 0 && permits->ready < work->plan.count)
     al_session_note(
-        work->op.session, true,
+        work->op.session, true, AL_OK, work->name,
         "\"%s\" lacks %d of %d permits, and no consumer is seen that holds them: repair() makes them anew",
         work->name, work->plan.count - permits->ready, work->plan.count);
 }

@@ -9,6 +9,7 @@
 #include "core/base/backoff.h"
 #include "core/base/name.h"
 #include "core/hold/lock.h"
+#include "core/hold/patient.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
 #include "core/session/turn.h"
@@ -28,12 +29,13 @@ static void handing_over(al_op *op);
 
 /* ---- the semaphore ---------------------------------------------------------------------------------------------- */
 
-al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name, bool quorum) {
+al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name,
+                                           const al_token_semaphore_options *options) {
   al_token_semaphore *semaphore = calloc(1, sizeof *semaphore);
   if (!semaphore) return NULL;
   semaphore->refs = 1;
   semaphore->session = session;
-  semaphore->is_quorum = quorum;
+  semaphore->is_quorum = options && options->quorum;
   snprintf(semaphore->name, sizeof semaphore->name, "%s", name);
   al_name_permits(semaphore->queue, name);
   al_session_ref(session);
@@ -210,8 +212,7 @@ static void asking(al_op *op) {
       al_permit_begin(op, self->semaphore->queue, self->options.priority, self->semaphore->is_quorum);
 }
 
-al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquire_options *options) {
-  AL_TURN(semaphore->session);
+static al_op *begin(al_token_semaphore *semaphore, const al_acquire_options *options) {
   token_acquire *self = (token_acquire *)al_op_new(semaphore->session, sizeof *self);
   if (!self) return NULL;
   al_acquire_options_init(&self->options);
@@ -227,4 +228,36 @@ al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquir
   int64_t now = semaphore->session->now;
   return al_op_start(&self->op, asking,
                      self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
+}
+
+/* ---- a patient acquire ------------------------------------------------------------------------------------------ */
+
+typedef struct patient {
+  al_patient patient;
+  al_token_semaphore *semaphore;
+} patient;
+
+static al_op *patient_attempt(al_patient *self) {
+  return begin(((patient *)self)->semaphore, &self->options);
+}
+
+static void patient_free(al_patient *self) {
+  al_lock_drop(self->op.lock); /* if nobody fetched it */
+  al_token_semaphore_drop(((patient *)self)->semaphore);
+}
+
+static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
+
+static al_op *begin_patient(al_token_semaphore *semaphore, const al_acquire_options *options) {
+  patient *self =
+      (patient *)al_patient_new(semaphore->session, &patient_kind, sizeof *self, semaphore->name, options);
+  if (!self) return NULL;
+  semaphore->refs++;
+  self->semaphore = semaphore;
+  return al_patient_start(&self->patient);
+}
+
+al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquire_options *options) {
+  AL_TURN(semaphore->session);
+  return al_patient_is_wanted(options) ? begin_patient(semaphore, options) : begin(semaphore, options);
 }

@@ -101,6 +101,7 @@ struct al_link {
 
   al_code code; /* why it is DOWN */
   char why[AL_MESSAGE_SIZE];
+  unsigned told; /* for the watcher: the number of the note that tells this; 0: none */
 
   void (*changed)(void *watcher, al_link *link, al_link_change change);
   void (*tell_time)(

@@ -1,0 +1,372 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock: which lock it takes, what its command gets, and how it ends.
+local amqplocks = require "amqplocks"
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+-- Runs amqp-lock, which must end with this status; returns its output.
+local function ends(status, ...)
+  local kind, number, output = command.run({}, ...)
+  assert.same({ "exit", status }, { kind, number }, output)
+  return output
+end
+
+-- Likewise, with options of command.start.
+local function ends_with(how, status, ...)
+  local kind, number, output = command.run(how, ...)
+  assert.same({ "exit", status }, { kind, number }, output)
+  return output
+end
+
+-- Calls destroy() of what `get` returns for a connection, at the end of the test.
+local function destroy_later(get)
+  stage.undo(function()
+    local conn = assert(amqplocks.connect())
+    get(conn):destroy()
+    conn:close()
+  end)
+end
+
+-- One that holds NAME with these options until it is told to release.
+local function holder(...)
+  local one = command.start({ input = true }, "--hold", ...)
+  one:await "held (%x+)\n"
+  return one
+end
+
+describe("amqp-lock", function()
+  describe("holds", function()
+    it("a mutex while its command runs, and not after it", function()
+      local name = gate.name()
+      local one = command.start({ input = true }, name, "sh", "-c", "echo in; read line; exit 7")
+      one:await "in\n"
+      assert.is_true(gate.held("mutex", name))
+      one:close_input()
+      assert.same({ "exit", 7 }, { one:wait() })
+      assert.is_false(gate.held("mutex", name))
+    end)
+
+    for option, kind in pairs { ["-r"] = "read", ["--read"] = "read", ["-W"] = "write", ["--write"] = "write" } do
+      it("a " .. kind .. " lock with " .. option, function()
+        local name = gate.name()
+        local one = holder(option, name)
+        assert.is_true(gate.held(kind, name))
+        one:close_input()
+        assert.same({ "exit", 0 }, { one:wait() })
+        assert.is_false(gate.held(kind, name))
+      end)
+    end
+
+    it("a slot, and creates the semaphore only if there is none", function()
+      local name = stage.name()
+      destroy_later(function(conn) return conn:admin(name) end)
+      ends(66, "-S", name, "true")
+      assert.equal("1\n", ends(0, "--slots", "2", name, "sh", "-c", "echo $AMQP_LOCK_SLOT"))
+      local one = holder("-S", name)
+      assert.is_true(stage.held(name, 1))
+      assert.equal("2\n", ends(0, "-S", "--slots", "7", name, "sh", "-c", "echo $AMQP_LOCK_SLOT"))
+      assert.equal(2, stage.connect():admin(name):slots())
+      one:close_input()
+      one:wait()
+    end)
+
+    it("a permit, and creates the token semaphore only if there is none", function()
+      local name = client.unique "lock"
+      local permits = stage.connect():token_semaphore(name)
+      destroy_later(function(conn) return conn:token_semaphore(name) end)
+      ends(66, "-P", name, "true")
+      local one = holder("-P", "--permits", "1", name)
+      assert.same({ 1, 0, 1 }, { permits:slots() })
+      ends(75, "-n", "--permits", "5", name, "true")
+      one:close_input()
+      one:wait()
+      ends(0, "-n", "-P", name, "true")
+      assert.same({ 1, 1, 0 }, { permits:slots() })
+    end)
+
+    it("until its input ends, with --hold", function()
+      local name = gate.name()
+      local one = holder(name)
+      one:write "a line does not end it\n"
+      assert.is_true(gate.held("mutex", name))
+      one:close_input()
+      assert.same({ "exit", 0 }, { one:wait() })
+      assert.is_false(gate.held("mutex", name))
+      assert.is_nil(one:output():find("lost", 1, true))
+    end)
+
+    it("until a signal comes, with --hold, and dies of that", function()
+      local name = gate.name()
+      local one = holder(name)
+      one:signal "TERM"
+      assert.same({ "signal", 15 }, { one:wait() })
+      assert.is_false(gate.held("mutex", name))
+    end)
+  end)
+
+  describe("gives its command", function()
+    local PRINT = [[env | grep '^AMQP_LOCK_' | sort]]
+
+    it("the lock's name, kind, ticket and time", function()
+      local name, before = gate.name(), os.time()
+      local output = ends_with({ env = { AMQP_LOCK_SLOT = "7", AMQP_LOCK_FENCE = "8" } }, 0, name, "-c", PRINT)
+      local time, kind, named, ticket = output:match(
+        "^AMQP_LOCK_ACQUIRED_AT=([%d.]+)\nAMQP_LOCK_KIND=(%l+)\nAMQP_LOCK_NAME=(%S+)\nAMQP_LOCK_TICKET=(%x+)\n$")
+      assert.same({ "mutex", name }, { kind, named }, output)
+      assert.equal(16, #ticket)
+      assert.is_true(stage.is_since(before, tonumber(time)))
+    end)
+
+    it("a fencing token that grows, with --fenced", function()
+      local name = gate.name()
+      stage.undo(function() stage.delete(name .. "-mutexfence") end)
+      local first = tonumber((ends(0, "--fenced", name, "-c", "echo $AMQP_LOCK_FENCE")))
+      assert.is_true(first > 0)
+      assert.is_true(tonumber((ends(0, "--fenced", name, "-c", "echo $AMQP_LOCK_FENCE"))) > first)
+    end)
+
+    it("its descriptors, and none of its own", function()
+      local name = gate.name()
+      local one = command.start({ fd = 7 }, name, "-c", "ls /proc/self/fd; echo through >&7")
+      assert.same({ "exit", 0 }, { one:wait() })
+      assert.equal("through\n", one:told())
+      assert.matches("^0\n1\n2\n3\n7\n$", one:output()) -- 3 is the directory that ls reads
+    end)
+
+    it("closed standard descriptors as it got them", function()
+      local name = gate.name()
+      local one = command.start({ fd = 7, close = { 0, 2 } }, name, "sh", "-c", [[
+        for fd in 0 1 2; do [ -e /proc/$$/fd/$fd ] && echo $fd >&7; done; true]])
+      assert.same({ "exit", 0 }, { one:wait() })
+      assert.equal("1\n", one:told())
+    end)
+
+    it("the mask and the dispositions that it was started with", function()
+      local name = gate.name()
+      -- without the signals from 29 on, some of which belong to the C library
+      local report = "sed -nE 's/^Sig(Blk|Ign):.*(.{7})$/\\1 \\2/p' /proc/self/status"
+      local _, _, bare = command.run({ program = "sh", ignore = { "USR1", "HUP" } }, "-c", report)
+      assert.equal(bare, ends_with({ ignore = { "USR1", "HUP" } }, 0, name, "-c", report))
+    end)
+  end)
+
+  describe("ends with", function()
+    it("64 for what is wrong with its command line", function()
+      for _, words in ipairs {
+        {}, { "db" }, { "-w", "db" }, { "--timeout", "soon", "db", "true" }, { "-E", "256", "db", "true" },
+        { "--none", "db", "true" }, { "--poll", "0", "db", "true" }, { "-S", "-r", "db", "true" },
+        { "-n", "-w", "3", "db", "true" }, { "--grace", "11", "db", "true" }, { "--fenced", "-P", "db", "true" },
+        { "--heartbeat", "2", "--grace", "3", "db", "true" }, { "--on-lost", "cry", "db", "true" }, { "--random", "db", "true" },
+        { "--on-revoke", "NONE", "db", "true" }, { "--status-fd", "99", "db", "true" }, { "--hold", "db", "true" },
+        { "amq.db", "true" }, { "", "true" }, { "db", "-n", "true" }, { "db", "-c" }, { "db", "-c", "true", "x" },
+        { "--url", "http://localhost", "db", "true" }, { "--url-file", "/nonexistent", "db", "true" },
+        { "--quorum", "db", "true" }, { "--name", ("x"):rep(200), "db", "true" },
+      } do
+        local output = ends(64, (unpack or table.unpack)(words))
+        assert.matches("^amqp%-lock: ", output)
+      end
+    end)
+
+    it("64 for what means something else in flock, and says what to use", function()
+      for option, use in pairs { ["-s"] = "-r", ["-x"] = "-W", ["-e"] = "-W", ["-u"] = "COMMAND ends", ["-F"] = "leave",
+        ["--shared"] = "-r", ["--exclusive"] = "-W", ["--unlock"] = "COMMAND ends", ["--no-fork"] = "leave" } do
+        local output = ends(64, option, "db", "true")
+        assert.matches(option, output, 1, true)
+        assert.matches(use, output, 1, true)
+      end
+      assert.matches("--hold", ends(64, "-n", "9"), 1, true)
+      ends(0, "-o", gate.name(), "true")
+    end)
+
+    it("66 if there is no semaphore", function() ends(66, "-S", stage.name(), "true") end)
+
+    it("69 without a broker, and waits for one only with --wait-broker", function()
+      local output = ends(69, "--url", "amqp://127.0.0.1:1", "db", "true")
+      assert.matches("^amqp%-lock: unreachable: ", output)
+      ends(75, "--url", "amqp://127.0.0.1:1", "--wait-broker", "-w", "1", "db", "true")
+    end)
+
+    it("75, or -E, if the lock is not had in time, and is silent with -q", function()
+      local name = gate.name()
+      local one = holder(name)
+      assert.matches("^amqp%-lock: busy: ", ends(75, "-n", name, "true"))
+      assert.matches("^amqp%-lock: timeout: ", ends(75, "-w", "0.1", name, "true"))
+      assert.equal("", ends(9, "-n", "-q", "-E", "9", name, "true"))
+      one:close_input()
+      ends(0, "-w", "60", name, "true")
+    end)
+
+    it("77 for a wrong password", function()
+      local url = os.getenv "AMQP_URL":gsub("//.-@", "//guest:wrong@")
+      ends(77, "--url", url, "db", "true")
+    end)
+
+    it("78 if the name is another queue's", function()
+      local name = stage.name()
+      local other = stage.client():channel()
+      assert(other:call { method = "queue.declare", queue = name .. "-mutex" })
+      stage.undo(function() stage.delete(name .. "-mutex") end)
+      ends(78, name, "true")
+    end)
+
+    it("126 and 127 for a command that cannot be run, or is not there, and releases", function()
+      local name = gate.name()
+      assert.matches("/etc/passwd: Permission denied", ends(126, name, "/etc/passwd"))
+      assert.matches("/nonexistent: No such file", ends(127, name, "/nonexistent"))
+      ends(127, name, "-c", "exit 127")
+      assert.is_false(gate.held("mutex", name))
+    end)
+
+    it("128 and the signal that killed the command, except INT and QUIT, of which it dies itself", function()
+      local name = gate.name()
+      ends(137, name, "-c", "kill -9 $$")
+      ends(143, name, "-c", "kill $$")
+      for signal, number in pairs { INT = 2, QUIT = 3 } do
+        local kind, got = command.run({}, name, "-c", "kill -" .. signal .. " $$")
+        assert.same({ "signal", number }, { kind, got })
+      end
+      assert.is_false(gate.held("mutex", name))
+    end)
+  end)
+
+  describe("keeps the URL's password", function()
+    local url = os.getenv "AMQP_URL"
+
+    it("out of its command line, in all places", function()
+      local name = gate.name()
+      local one = command.start({ input = true }, "--url=" .. url, "--url", url, "--hold", name)
+      one:await "held"
+      local line = assert(process.contents("/proc/" .. one.pid .. "/cmdline"))
+      assert.is_nil(line:find("guest", 1, true))
+      assert.is_nil(line:find("127.0.0.1", 1, true))
+      assert.is_truthy(line:find(name, 1, true))
+    end)
+
+    it("in a file", function()
+      local name, path = gate.name(), command.place() .. "/url"
+      local file = assert(io.open(path, "w"))
+      file:write(url, "\nand another line\n")
+      file:close()
+      ends_with({ env = { AMQP_URL = "amqp://127.0.0.1:1" } }, 0, "--url-file", path, name, "true")
+    end)
+
+    it("out of what it says about a wrong URL, and about a wrong option", function()
+      local output = ends(64, "--url", "amqp://guest:se@cret@localhost", "db", "true")
+      assert.is_nil(output:find("cret", 1, true))
+      output = ends(64, "--urx=amqp://guest:secret@localhost", "db", "true")
+      assert.is_nil(output:find("secret", 1, true))
+    end)
+  end)
+
+  describe("tells", function()
+    it("people what it does, with -v", function()
+      local name = gate.name()
+      local one = holder(name)
+      local waiter = command.start({}, "-v", name, "true")
+      waiter:await "amqp%-lock: waiting for 0 s: it is held\n"
+      one:close_input()
+      assert.same({ "exit", 0 }, { waiter:wait() })
+      assert.matches('amqp%-lock: acquired mutex "', waiter:output())
+      assert.matches('amqp%-lock: released "', waiter:output())
+      assert.equal("", ends(0, name, "true"))
+    end)
+
+    it("programs, by lines of JSON", function()
+      local name = gate.name()
+      local one = holder(name)
+      local waiter = command.start({ fd = 7 }, "--status-fd", "7", name, "-c", "echo >&7 || exit 3")
+      until_true(function() return waiter:told():find('{"event":"waiting"', 1, true), waiter:told() end, 30)
+      one:close_input()
+      assert.same({ "exit", 3 }, { waiter:wait() }) -- it does not inherit the descriptor
+      local events = {}
+      for line in waiter:told():gmatch "[^\n]+" do
+        local event = assert(line:match '^{"event":"([%l_]+)".*}$', line)
+        if events[#events] ~= event then table.insert(events, event) end
+      end
+      assert.same({ "waiting", "acquired", "started", "ended", "released" }, events)
+      assert.matches(('"name":"%s","kind":"mutex","ticket":"%%x+"'):format(name:gsub("%p", "%%%0")), waiter:told())
+      assert.matches('"event":"ended","status":3}', waiter:told(), 1, true)
+    end)
+
+    it("systemd, and not the command", function()
+      local name, path = gate.name(), command.place() .. "/notify"
+      local manager = command.start({ program = "python3" }, "-c", [[
+import socket, sys
+one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+one.bind(sys.argv[1])
+print("ready", flush=True)
+while True: print(one.recv(4096).decode(), flush=True)
+]], path)
+      manager:await "ready\n"
+      local held = holder(name)
+      local waiter = command.start({ env = { NOTIFY_SOCKET = path }, input = true }, "--notify", name, "-c",
+        'echo "socket ${NOTIFY_SOCKET-none}"; read line')
+      manager:await 'STATUS=waiting for 0 s for "[^\n]*": it is held\n'
+      held:close_input()
+      manager:await "\nREADY=1\nSTATUS=holding "
+      waiter:await "socket none\n"
+      waiter:close_input()
+      waiter:wait()
+      manager:await "\nSTOPPING=1\n"
+    end)
+
+    operated_it("nothing that a terminal obeys: texts of the broker are cleaned", function()
+      local name = gate.name()
+      local one = command.start({ input = true }, "--name", "the press", "--hold", name)
+      one:await "held"
+      local user = client.unique "user"
+      local url = broker.suite:add_user(user, ".*", ".*", ".*")
+      stage.undo(function() broker.suite:delete_user(user) end)
+      local other = command.start({ input = true }, "--url", url, "-r", "--hold", name)
+      other:await "held"
+      broker.suite:close_connections_of(user, "\27[2Jgone\194\155")
+      assert.same({ "exit", 76 }, { other:wait() })
+      assert.matches("gone", other:output(), 1, true)
+      assert.is_nil(other:output():find("[\27\155]"))
+    end)
+  end)
+
+  describe("asked to release", function()
+    local function revoke(name)
+      local conn = stage.connect()
+      until_true(function() return conn:admin(name):revoke(1) end, 30)
+    end
+
+    it("says so, and sends the signal of --on-revoke", function()
+      local name = stage.semaphore(1)
+      local one = command.start({}, "-S", "--on-revoke", "USR1", name, "-c",
+        "trap 'echo asked; exit 4' USR1; echo in; while :; do sleep 0.1; done")
+      one:await "in\n"
+      revoke(name)
+      one:await "asked\n"
+      assert.same({ "exit", 4 }, { one:wait() })
+      assert.matches("revoked: ", one:output(), 1, true)
+    end)
+
+    it("goes on by default", function()
+      local name = stage.semaphore(1)
+      local one = command.start({ input = true }, "-S", name, "-c", "echo in; read line")
+      one:await "in\n"
+      revoke(name)
+      one:await "revoked: "
+      assert.is_true(stage.held(name, 1))
+      one:write "go\n"
+      assert.same({ "exit", 0 }, { one:wait() })
+    end)
+  end)
+end)

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "cli/broker.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/exits.h"
+#include "cli/report.h"
+
+#define URL_SIZE 16384
+#define HOST_SHOWN 64 /* bytes of the host's name in the connection's, and as many of the command's */
+
+static void forget(char *text) {
+  if (text) explicit_bzero(text, strlen(text));
+  free(text);
+}
+
+bool cli_broker_option(cli_broker *broker, const cli_option *option, char *value) {
+  switch (option->id) {
+    case CLI_URL:
+      forget(broker->url);
+      broker->url = cli_value_secret(value);
+      break;
+    case CLI_URL_FILE:
+      broker->url_file = value;
+      break;
+    case CLI_NAME:
+      broker->name = value;
+      break;
+    case CLI_HEARTBEAT:
+      broker->heartbeat = cli_value_number(option, value, 1, 65535);
+      break;
+    default:
+      return false;
+  }
+  return true;
+}
+
+/* ---- the URL ---------------------------------------------------------------------------------------------------- */
+
+static _Noreturn void refuse_file(const char *path, const char *why) {
+  cli_error("--url-file %s: %s", path, why);
+  exit(CLI_EXIT_USAGE);
+}
+
+/* Returns the first line of the file. */
+static char *read_file(const char *path) {
+  char *line = calloc(1, URL_SIZE);
+  if (!line) cli_fail_no_memory();
+  FILE *file = fopen(path, "re");
+  if (!file) refuse_file(path, strerror(errno));
+  setvbuf(file, NULL, _IONBF, 0); /* no second copy of the password */
+  bool has_line = fgets(line, URL_SIZE, file) != NULL;
+  const char *why = ferror(file) ? strerror(errno) : "the file is empty";
+  fclose(file);
+  if (!has_line) refuse_file(path, why);
+  line[strcspn(line, "\r\n")] = '\0';
+  return line;
+}
+
+static char *find_url(const cli_broker *broker) {
+  const char *from_environment = getenv("AMQP_URL");
+  char *url = NULL;
+  if (broker->url && broker->url_file) cli_usage_error("options --url and --url-file contradict each other");
+  if (broker->url_file) return read_file(broker->url_file);
+  if (broker->url || from_environment) url = strdup(broker->url ? broker->url : from_environment);
+  if ((broker->url || from_environment) && !url) cli_fail_no_memory();
+  return url;
+}
+
+static void read_url(cli_broker *broker, char *url) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings_init(&broker->nodes[0]);
+  broker->count = url ? al_settings_urls(broker->nodes, AL_HOSTS_MAX, url, why) : 1;
+  if (broker->count > 0) return;
+  cli_error("%s: %s", al_code_name(AL_URL), why);
+  exit(CLI_EXIT_USAGE);
+}
+
+/* ---- the name --------------------------------------------------------------------------------------------------- */
+
+static void default_name(char *name, size_t size, const char *what) {
+  char host[HOST_NAME_MAX + 1] = "localhost";
+  const char *slash = strrchr(what, '/');
+  gethostname(host, sizeof host);
+  host[HOST_NAME_MAX] = '\0';
+  snprintf(name, size, "%.*s[%d]@%.*s", HOST_SHOWN / 2, slash && slash[1] ? slash + 1 : what, (int)getpid(),
+           HOST_SHOWN, host);
+}
+
+static void check(const al_settings *settings, const char *given) {
+  char why[AL_MESSAGE_SIZE];
+  bool is_long = given && strlen(given) >= sizeof settings->name;
+  if (is_long) snprintf(why, sizeof why, "option --name takes at most %zu bytes", sizeof settings->name - 1);
+  if (!is_long && al_settings_check(settings, why)) return;
+  cli_error("%s", why);
+  exit(CLI_EXIT_USAGE);
+}
+
+/* A name made of COMMAND may be no UTF-8, or cut in the middle of a character. */
+static void name_connection(cli_broker *broker, const char *what) {
+  al_settings *settings = &broker->nodes[0];
+  char why[AL_MESSAGE_SIZE];
+  if (broker->name)
+    snprintf(settings->name, sizeof settings->name, "%s", broker->name);
+  else
+    default_name(settings->name, sizeof settings->name, what);
+  if (!broker->name && !al_settings_check(settings, why))
+    default_name(settings->name, sizeof settings->name, "amqp-lock");
+  check(settings, broker->name);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------------- */
+
+void cli_broker_settle(cli_broker *broker, const char *what) {
+  broker->nodes = calloc(AL_HOSTS_MAX, sizeof *broker->nodes);
+  if (!broker->nodes) cli_fail_no_memory();
+  char *url = find_url(broker);
+  read_url(broker, url);
+  forget(url);
+  forget(broker->url);
+  broker->url = NULL;
+  name_connection(broker, what);
+  for (size_t i = 0; broker->heartbeat && i < broker->count; i++)
+    broker->nodes[i].heartbeat = broker->heartbeat;
+}
+
+int64_t cli_broker_heartbeat(const cli_broker *broker) { return broker->nodes[0].heartbeat * AL_SECOND; }
+
+al_session *cli_broker_session(cli_broker *broker) {
+  al_session *session = al_native_new_list(broker->nodes, broker->count);
+  explicit_bzero(broker->nodes, broker->count * sizeof *broker->nodes);
+  free(broker->nodes);
+  broker->nodes = NULL;
+  if (!session) cli_fail_no_memory();
+  return session;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Which broker, and how the session is called there: options that the programs share. */
+#ifndef CLI_BROKER_H
+#define CLI_BROKER_H
+
+#include <stdbool.h>
+
+#include "amqplocks.h"
+#include "cli/arguments.h"
+
+typedef struct cli_broker {
+  char *url;            /* of --url; a copy */
+  const char *url_file; /* of --url-file */
+  const char *name;     /* of --name */
+  int heartbeat;        /* of --heartbeat; 0: not given */
+  al_settings *nodes;
+  size_t count;
+} cli_broker;
+
+/* Takes an option if it is one of these; otherwise returns false. */
+bool cli_broker_option(cli_broker *broker, const cli_option *option, char *value);
+
+/* Reads the URL of --url, --url-file, $AMQP_URL or the library's default. Ends the program with status 64 if it is
+ * malformed or the file cannot be read. `what` stands in the name of the connection. */
+void cli_broker_settle(cli_broker *broker, const char *what);
+
+/* Returns the heartbeat, in nanoseconds. */
+int64_t cli_broker_heartbeat(const cli_broker *broker);
+
+/* Makes the session, and forgets the password. Sends nothing to the broker. */
+al_session *cli_broker_session(cli_broker *broker);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "cli/exits.h"
+#include "cli/news.h"
+#include "cli/report.h"
+
+/* ---- its environment -------------------------------------------------------------------------------------------- */
+
+static void put(const char *name, const char *value) {
+  if (setenv(name, value, true) != 0) cli_fail_no_memory();
+}
+
+static void put_number(const char *name, long long number) {
+  char text[32];
+  snprintf(text, sizeof text, "%lld", number);
+  put(name, text);
+}
+
+/* A variable that does not apply is removed: it may come from a command around this one. */
+static void set_environment(const al_lock *lock) {
+  char acquired_at[64];
+  snprintf(acquired_at, sizeof acquired_at, "%.6f", al_lock_acquired_at(lock));
+  put("AMQP_LOCK_NAME", al_lock_name(lock));
+  put("AMQP_LOCK_KIND", cli_kind_name(al_lock_kind_of(lock)));
+  put("AMQP_LOCK_TICKET", al_lock_ticket(lock));
+  put("AMQP_LOCK_ACQUIRED_AT", acquired_at);
+  unsetenv("AMQP_LOCK_SLOT");
+  unsetenv("AMQP_LOCK_FENCE");
+  if (al_lock_slot(lock)) put_number("AMQP_LOCK_SLOT", al_lock_slot(lock));
+  if (al_lock_fence(lock)) put_number("AMQP_LOCK_FENCE", al_lock_fence(lock));
+}
+
+/* ---- its process group ------------------------------------------------------------------------------------------ */
+
+/* True if this program is in the foreground of its terminal. */
+static bool is_in_foreground(void) {
+  int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+  if (terminal < 0) return false;
+  bool is = tcgetpgrp(terminal) == getpgrp();
+  close(terminal);
+  return is;
+}
+
+/* ---- the child -------------------------------------------------------------------------------------------------- */
+
+typedef struct plumbing {
+  int gate[2], trouble[2];
+} plumbing;
+
+static bool make_pipes(plumbing *pipes) {
+  if (pipe2(pipes->gate, O_CLOEXEC) < 0) return false;
+  if (pipe2(pipes->trouble, O_CLOEXEC) == 0) return true;
+  close(pipes->gate[0]);
+  close(pipes->gate[1]);
+  return false;
+}
+
+/* The library has replaced the descriptors of its connections by /dev/null here; they are close-on-exec. */
+static _Noreturn void run(const plumbing *pipes, const cli_command *command, char **words,
+                          const cli_signals *signals) {
+  char byte;
+  close(pipes->gate[1]);
+  if (!command->shares_group) setpgid(0, 0);
+  if (read(pipes->gate[0], &byte, 1) != 1) _exit(CLI_EXIT_CANNOT_RUN);
+  cli_signals_leave(signals);
+  execvp(words[0], words);
+  int reason = errno;
+  if (write(pipes->trouble[1], &reason, sizeof reason) < 0) _exit(CLI_EXIT_CANNOT_RUN);
+  _exit(reason == ENOENT ? CLI_EXIT_NO_COMMAND : CLI_EXIT_CANNOT_RUN);
+}
+
+bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock,
+                      const cli_signals *signals) {
+  plumbing pipes;
+  if (!make_pipes(&pipes)) return false;
+  set_environment(lock);
+  command->shares_group = options->foreground || is_in_foreground();
+  command->pid = fork();
+  if (command->pid == 0) run(&pipes, command, options->command, signals);
+  int reason = errno;
+  if (command->pid > 0 && !command->shares_group) setpgid(command->pid, command->pid);
+  close(pipes.gate[0]);
+  close(pipes.trouble[1]);
+  command->gate = pipes.gate[1];
+  command->trouble = pipes.trouble[0];
+  if (command->pid > 0) return true;
+  close(command->gate);
+  close(command->trouble);
+  errno = reason;
+  return false;
+}
+
+int cli_command_execute(cli_command *command) {
+  int reason = 0;
+  if (write(command->gate, "", 1) < 0) reason = errno;
+  close(command->gate);
+  while (read(command->trouble, &reason, sizeof reason) < 0 && errno == EINTR) continue;
+  close(command->trouble);
+  return reason;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * Starting the command. It is forked first, and executed later: between the two the guard begins, so that the command
+ * never runs without it. */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include "cli/family.h"
+#include "cli/options.h"
+#include "cli/signals.h"
+
+typedef struct cli_command {
+  pid_t pid;
+  bool shares_group; /* with this program: in the foreground of a terminal, and with --foreground */
+  int gate;          /* a byte in it lets the command begin */
+  int trouble;       /* gets errno, if it cannot be executed */
+} cli_command;
+
+/* Forks. The command waits; if this program ends meanwhile, it is not executed. Returns false if there is no process or
+ * descriptor left; errno says why. */
+bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock,
+                      const cli_signals *signals);
+
+/* Lets it be executed. Returns 0, or errno if it cannot be; it has then ended. */
+int cli_command_execute(cli_command *command);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The guard is the child of a process with threads, so it calls only what is allowed in a handler of a signal. */
+#include "cli/guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/descriptors.h"
+#include "cli/ending.h"
+
+/* The program acts first, if it can. */
+#define BEHIND_PROGRAM (CLI_GUARD_SPARE / 2)
+#define BEHIND_KILL (AL_SECOND / 4)
+#define CERTAIN_HEARTBEATS 1.95 /* a lock is certain for so many heartbeats after an answer */
+
+/* ---- in the guard ----------------------------------------------------------------------------------------------- */
+
+typedef struct watch {
+  cli_guard_page *page;
+  cli_family family;
+  int64_t grace;
+  int alive; /* the guard's end of the pipe */
+  int timer;
+} watch;
+
+/* When the guard has to act, if nothing is renewed. */
+static int64_t due_at(const watch *self) {
+  int64_t kill_at = self->page->kill_at, certain_until = self->page->certain_until;
+  if (kill_at) return kill_at + BEHIND_KILL;
+  if (!certain_until) return AL_NEVER; /* the program is about to act on it, or to end */
+  return certain_until - self->grace - BEHIND_PROGRAM;
+}
+
+static void set_timer(const watch *self, int64_t at) {
+  if (at < 1) at = 1;
+  struct itimerspec when = {.it_value = {.tv_sec = at / AL_SECOND, .tv_nsec = at % AL_SECOND}};
+  if (at == AL_NEVER) when.it_value = (struct timespec){0};
+  timerfd_settime(self->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+/* Waits until the program has ended, or `until` has come. Returns true if the program has ended. */
+static bool wait_until(const watch *self, int64_t until) {
+  struct pollfd all[] = {{.fd = self->alive, .events = POLLIN}, {.fd = self->timer, .events = POLLIN}};
+  set_timer(self, until);
+  poll(all, 2, -1);
+  return all[0].revents != 0;
+}
+
+/* A page that nobody renews lies behind: so the time is read again after each wait. Returns whether the program has
+ * ended. */
+static bool watch_program(const watch *self) {
+  for (;;) {
+    int64_t due = due_at(self);
+    int64_t at_most = al_system_now() + AL_SECOND; /* the page does not wake anybody */
+    bool is_over = wait_until(self, due < at_most ? due : at_most);
+    if (is_over) return true;
+    if (al_system_now() >= due_at(self)) return false;
+  }
+}
+
+/* KILL is due before the certainty ends. If that has passed already, as after a suspension of the system, another
+ * client may be in, and the command gets its grace. */
+static int64_t kill_time(const watch *self, int64_t now) {
+  int64_t certain_until = self->page->certain_until;
+  int64_t late = now + self->grace;
+  if (certain_until <= now) return late;
+  return certain_until - BEHIND_PROGRAM < late ? certain_until - BEHIND_PROGRAM : late;
+}
+
+static void begin_ending(const watch *self, cli_ending *ending) {
+  int64_t now = al_system_now(), told = self->page->kill_at;
+  self->page->has_acted = true;
+  if (told)
+    cli_ending_take_over(ending, now, told);
+  else
+    cli_ending_begin(ending, &self->family, now, kill_time(self, now));
+}
+
+/* Once the program has ended, its number may become another process's. */
+static void notice_parent(watch *self) {
+  if (getppid() != self->family.program) self->family.program = -1;
+}
+
+static void end_command(watch *self) {
+  cli_ending ending;
+  notice_parent(self);
+  begin_ending(self, &ending);
+  while (!cli_ending_step(&ending, &self->family, al_system_now())) {
+    set_timer(self, ending.look_at);
+    poll(&(struct pollfd){.fd = self->timer, .events = POLLIN}, 1, -1);
+    notice_parent(self);
+  }
+}
+
+static _Noreturn void be_guard(watch *self) {
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, NULL);
+  setsid();
+  prctl(PR_SET_NAME, "amqp-lock-guard");
+  self->family.guard = getpid();
+  cli_descriptors_leave();
+  watch_program(self);
+  /* a command that has ended by itself leaves behind what it wants; an ending that has begun goes on */
+  if (!cli_family_command_ended(&self->family) || self->page->kill_at) end_command(self);
+  _exit(0);
+}
+
+/* ---- in the program --------------------------------------------------------------------------------------------- */
+
+static cli_guard_page *make_page(void) {
+  void *page = mmap(NULL, sizeof(cli_guard_page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return page == MAP_FAILED ? NULL : page;
+}
+
+/* The broker may have asked for shorter heartbeats than the settings. The lock is fresh: so what is left of the certainty
+ * is nearly all that there ever is. */
+static int64_t cut_grace(const al_lock *lock, int64_t grace) {
+  int64_t left = al_lock_certain_until(lock) - al_system_now();
+  int64_t most = (int64_t)((double)left / CERTAIN_HEARTBEATS);
+  return most > 0 && most < grace ? most : grace;
+}
+
+static bool fork_guard(cli_guard *guard, al_session *session, watch *self) {
+  al_native_keep_in_child(session);
+  guard->pid = fork();
+  if (guard->pid == 0) {
+    close(guard->alive);
+    be_guard(self);
+  }
+  int reason = errno;
+  close(self->alive);
+  close(self->timer);
+  if (guard->pid > 0) return true;
+  guard->pid = 0;
+  errno = reason;
+  return false;
+}
+
+bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family,
+                     int64_t grace) {
+  int alive[2];
+  *guard = (cli_guard){.page = make_page(), .alive = -1, .grace = cut_grace(lock, grace)};
+  if (!guard->page || pipe2(alive, O_CLOEXEC) < 0) return false;
+  watch self = {.page = guard->page,
+                .family = *family,
+                .grace = guard->grace,
+                .alive = alive[0],
+                .timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
+  guard->alive = alive[1];
+  guard->page->certain_until = al_lock_certain_until(lock);
+  if (self.timer < 0 || !fork_guard(guard, session, &self)) return false;
+  family->guard = guard->pid;
+  return true;
+}
+
+void cli_guard_renew(cli_guard *guard, int64_t certain_until) {
+  if (guard->pid && certain_until) guard->page->certain_until = certain_until;
+}
+
+void cli_guard_tell_ending(cli_guard *guard, int64_t kill_at) {
+  if (guard->pid) guard->page->kill_at = kill_at;
+}
+
+bool cli_guard_has_acted(const cli_guard *guard) { return guard->page && guard->page->has_acted; }
+
+void cli_guard_gone(cli_guard *guard) { guard->pid = 0; }
+
+void cli_guard_end(cli_guard *guard) {
+  if (!guard->pid) return;
+  kill(guard->pid, SIGKILL);
+  waitpid(guard->pid, NULL, 0);
+  close(guard->alive);
+  guard->pid = 0;
+}

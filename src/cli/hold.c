@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "cli/hold.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cli/report.h"
+
+typedef struct hold {
+  al_session *session;
+  al_lock *lock;
+  const cli_options *options;
+  const cli_signals *signals;
+  cli_news *news;
+  bool reads_input, is_over, was_revoked;
+  cli_outcome outcome;
+} hold;
+
+/* The reader may be gone: that ends nothing. */
+static void print(const char *what, const char *text) {
+  char line[AL_MESSAGE_SIZE + 128];
+  snprintf(line, sizeof line, "%s%s%s", what, *text ? " " : "", text);
+  cli_text_clean(line);
+  printf("%s\n", line);
+  fflush(stdout);
+}
+
+/* A background process may not read its terminal; the input then does not matter. */
+static void read_input(hold *self) {
+  char bytes[4096];
+  ssize_t length = read(STDIN_FILENO, bytes, sizeof bytes);
+  if (length > 0 || (length < 0 && (errno == EINTR || errno == EAGAIN))) return;
+  if (length < 0 && errno == EIO)
+    self->reads_input = false;
+  else
+    self->is_over = true;
+}
+
+static void take_signals(hold *self) {
+  struct signalfd_siginfo info;
+  while (cli_signals_next(self->signals, &info)) {
+    if (!cli_signals_gives_up((int)info.ssi_signo)) continue;
+    self->outcome.signal = (int)info.ssi_signo;
+    self->is_over = true;
+  }
+}
+
+static void mind_loss(hold *self) {
+  char text[AL_MESSAGE_SIZE + 64];
+  al_code code = al_lock_held(self->lock, al_system_now());
+  if (code == AL_OK || self->outcome.was_lost) return;
+  const char *why =
+      code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(self->lock);
+  snprintf(text, sizeof text, "%s: %s", al_code_name(code), why);
+  print("lost", text);
+  cli_news_lost(self->news, self->lock, code, why);
+  self->outcome.was_lost = true;
+  if (self->options->on_lost == CLI_LOST_IGNORE) return;
+  self->outcome.status = self->options->lost_status;
+  self->is_over = true;
+}
+
+static void mind_revocation(hold *self) {
+  if (self->was_revoked || !al_lock_revoked(self->lock)) return;
+  self->was_revoked = true;
+  print("revoked", "");
+  cli_news_revoked(self->news, self->lock);
+  if (self->options->revoke_signal) self->is_over = true;
+}
+
+static void wait_a_while(hold *self) {
+  struct pollfd all[] = {{.fd = self->signals->fd, .events = POLLIN},
+                         {.fd = al_native_pollfd(self->session), .events = POLLIN},
+                         {.fd = self->reads_input ? STDIN_FILENO : -1, .events = POLLIN}};
+  int64_t timeout = al_native_timeout(self->session);
+  if (timeout > AL_SECOND) timeout = AL_SECOND;
+  poll(all, 3, (int)(timeout / AL_MILLISECOND));
+  al_native_touch(self->session);
+  if (all[2].revents) read_input(self);
+}
+
+cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *options,
+                     const cli_signals *signals, cli_news *news) {
+  hold self = {.session = session,
+               .lock = lock,
+               .options = options,
+               .signals = signals,
+               .news = news,
+               .reads_input = !options->notify};
+  print("held", al_lock_ticket(lock));
+  cli_news_started(news, 0);
+  while (!self.is_over) {
+    wait_a_while(&self);
+    take_signals(&self);
+    al_session_alerts(session);
+    mind_loss(&self);
+    mind_revocation(&self);
+    cli_news_notes(news, session);
+  }
+  return self.outcome;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * amqp-lock: runs a command while it holds a lock. docs/man/amqp-lock.1 says all of what it does. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "amqplocks.h"
+#include "cli/descriptors.h"
+#include "cli/exits.h"
+#include "cli/hold.h"
+#include "cli/lock.h"
+#include "cli/news.h"
+#include "cli/notify.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "cli/run.h"
+#include "cli/signals.h"
+
+static int failure(const cli_options *options, cli_news *news, const cli_result *result) {
+  cli_news_failed(news, result->code, result->message);
+  int status = cli_exit_of(result->code);
+  return status == CLI_EXIT_CONFLICT ? options->conflict_status : status;
+}
+
+/* A signal that gave up just before it was blocked counts: no command has begun. */
+static int pending_signal(const cli_signals *signals) {
+  struct signalfd_siginfo info;
+  while (cli_signals_next(signals, &info))
+    if (cli_signals_gives_up((int)info.ssi_signo)) return (int)info.ssi_signo;
+  return 0;
+}
+
+static cli_outcome hold_or_run(al_session *session, al_lock *lock, const cli_options *options,
+                               const cli_signals *signals, cli_news *news) {
+  int signal = pending_signal(signals);
+  if (signal) return (cli_outcome){.signal = signal};
+  if (options->hold) return cli_hold(session, lock, options, signals, news);
+  return cli_run(session, lock, options, signals, news);
+}
+
+/* The lock may have been lost without anybody having noticed. If only the answer to the release is missing, the command
+ * has ended while the lock was held. */
+static void release(al_session *session, al_lock *lock, const cli_options *options, cli_news *news,
+                    cli_outcome *outcome) {
+  cli_notify_send(news->notify_fd, "STOPPING=1");
+  if (outcome->was_lost) {
+    al_session_abort(session);
+    al_lock_drop(lock);
+    return;
+  }
+  cli_result result = cli_lock_release(session, lock);
+  if (result.code == AL_OK)
+    cli_news_released(news);
+  else if (result.code == AL_UNREACHABLE)
+    cli_warn("%s", result.message);
+  else
+    cli_news_failed(news, result.code, result.message);
+  if (result.code != AL_LOST || options->on_lost == CLI_LOST_IGNORE) return;
+  *outcome = (cli_outcome){.status = options->lost_status, .was_lost = true};
+}
+
+int main(int argc, char **argv) {
+  cli_options options;
+  cli_signals signals;
+  cli_result result;
+  cli_descriptors_begin();
+  cli_report_begin("amqp-lock");
+  cli_options_read(&options, argc, argv);
+  cli_descriptors_keep_back(options.status_fd);
+  cli_signals_begin(&signals, options.status_fd);
+
+  cli_news news = cli_news_begin(&options);
+  al_session *session = cli_broker_session(&options.broker);
+  al_lock *lock = cli_lock_acquire(session, &options, &news, &result);
+  if (!lock) return failure(&options, &news, &result);
+  if (!cli_signals_hold(&signals)) {
+    cli_error("cannot wait for signals: %s", strerror(errno));
+    return CLI_EXIT_SOFTWARE;
+  }
+  cli_news_acquired(&news, lock);
+  cli_outcome outcome = hold_or_run(session, lock, &options, &signals, &news);
+  release(session, lock, &options, &news, &outcome);
+  al_session_drop(session);
+  if (outcome.signal) cli_exit_by_signal(outcome.signal);
+  return outcome.status;
+}

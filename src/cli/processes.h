@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The processes of this pid namespace, as /proc shows them. No memory is taken: see family.h. */
+#ifndef CLI_PROCESSES_H
+#define CLI_PROCESSES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+typedef struct cli_process {
+  pid_t pid, parent, group, session;
+  char state; /* as in /proc: 'Z' has ended, 'T' is stopped */
+  unsigned long long started;
+} cli_process;
+
+#define CLI_PROCESSES_MOST 32768
+
+/* The processes, by ascending pid. */
+typedef struct cli_processes {
+  size_t count;
+  cli_process all[CLI_PROCESSES_MOST];
+} cli_processes;
+
+/* True if /proc shows this process by the number that it has itself. */
+bool cli_processes_are_shown(void);
+
+/* Reads them all. Those that begin or end meanwhile may be missing. */
+void cli_processes_read(cli_processes *processes);
+
+/* Reads one. Returns false if there is no such process. */
+bool cli_process_read(pid_t pid, cli_process *process);
+
+/* Returns the process of this number, or NULL. */
+const cli_process *cli_processes_find(const cli_processes *processes, pid_t pid);
+
+/* True if the process began with this text, "NAME=value", in its environment, and it may be read. */
+bool cli_process_has(pid_t pid, const char *assignment);
+
+/* Signals this process, and not another one that has its number by now. */
+void cli_process_signal(const cli_process *process, int signal);
+
+/* pidfd_open(2), pidfd_send_signal(2). */
+int cli_pidfd_open(pid_t pid);
+int cli_pidfd_signal(int pidfd, int signal);
+
+#endif

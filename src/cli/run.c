@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * One loop. The library's own thread keeps the lock meanwhile; so the loop waits for signals, for an alert of the library
+ * and for the next time at which something is due, and nothing in it waits for the broker.
+ *
+ *   running    until the command has ended
+ *   ending     the lock is lost, or about to be: TERM, KILL, until nothing of the family is left (ending.h) */
+#include "cli/run.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "cli/command.h"
+#include "cli/ending.h"
+#include "cli/exits.h"
+#include "cli/guard.h"
+#include "cli/report.h"
+
+#define LOOK_AROUND AL_SECOND /* the longest wait: the guard is told of the certainty each time */
+#define WAITS_EACH_BEAT 8     /* and the shortest heartbeat is a second */
+
+typedef struct run {
+  al_session *session;
+  al_lock *lock;
+  const cli_options *options;
+  const cli_signals *signals;
+  cli_news *news;
+  cli_command command;
+  cli_family family;
+  cli_guard guard;
+  cli_ending ending;
+  bool has_ended; /* the command; `status` is that of waitid() */
+  int status;
+  bool is_ending, was_lost, is_over, was_revoked;
+} run;
+
+/* ---- the loss of the lock --------------------------------------------------------------------------------------- */
+
+/* With a guard the command must have ended before the certainty ends, so the broker's silence counts as a loss a grace
+ * earlier. */
+static int64_t doubt_at(const run *self) {
+  return al_lock_certain_until(self->lock) - self->guard.grace - CLI_GUARD_SPARE;
+}
+
+/* Returns AL_OK, or what has become of the lock, and why. */
+static al_code look_at_lock(const run *self, int64_t now, const char **why) {
+  al_code code = al_lock_held(self->lock, now);
+  *why = al_lock_reason(self->lock);
+  if (code == AL_OK || code == AL_SUSPECT) {
+    *why = "the broker has been silent for too long";
+    if (cli_guard_has_acted(&self->guard)) {
+      *why = "this process was stopped for too long, and its guard has ended the command";
+      return AL_SUSPECT;
+    }
+  }
+  if (code != AL_OK) return code;
+  if (!self->guard.pid || now < doubt_at(self)) return AL_OK;
+  *why = "the broker has been silent for so long that the lock may be lost before the command has ended";
+  return AL_SUSPECT;
+}
+
+static const char *consequence(const run *self) {
+  switch (self->options->on_lost) {
+    case CLI_LOST_IGNORE:
+      return "the command goes on";
+    case CLI_LOST_KILL:
+      return "the command is killed";
+    default:
+      return "the command is asked to end";
+  }
+}
+
+static void tell_loss(run *self, al_code code, const char *why) {
+  char text[AL_MESSAGE_SIZE + 64];
+  snprintf(text, sizeof text, "%s; %s", *why ? why : "the lock is gone", consequence(self));
+  self->was_lost = true;
+  cli_news_lost(self->news, self->lock, code, text);
+}
+
+static void begin_ending(run *self, int64_t now) {
+  int64_t kill_at = now + (self->guard.pid ? self->guard.grace : self->options->grace);
+  int64_t certain_until = al_lock_certain_until(self->lock);
+  if (self->guard.pid && certain_until > now && kill_at >= certain_until) kill_at = certain_until;
+  cli_guard_tell_ending(&self->guard, kill_at);
+  self->is_ending = true;
+  if (cli_guard_has_acted(&self->guard))
+    cli_ending_take_over(&self->ending, now, kill_at);
+  else
+    cli_ending_begin(&self->ending, &self->family, now, kill_at);
+}
+
+static void mind_lock(run *self, int64_t now) {
+  const char *why;
+  al_session_alerts(self->session); /* makes the descriptor silent */
+  cli_guard_renew(&self->guard, al_lock_certain_until(self->lock));
+  if (self->was_lost) return;
+  al_code code = look_at_lock(self, now, &why);
+  if (code == AL_OK) return;
+  bool goes_on = self->options->on_lost == CLI_LOST_IGNORE;
+  if (!goes_on) begin_ending(self, now);
+  tell_loss(self, code, why);
+}
+
+static void mind_revocation(run *self) {
+  if (self->was_revoked || !al_lock_revoked(self->lock)) return;
+  self->was_revoked = true;
+  cli_news_revoked(self->news, self->lock);
+  if (self->options->revoke_signal) cli_family_signal(&self->family, self->options->revoke_signal);
+}
+
+/* ---- signals ---------------------------------------------------------------------------------------------------- */
+
+/* Takes the command's status. The command stays unwaited-for, so that its number stays its own while its family is
+ * signalled. Other children are orphans of the command, whose number nobody uses any more. */
+static void reap(run *self) {
+  siginfo_t info = {0};
+  while (waitid(P_PID, (id_t)self->command.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0) {
+    self->has_ended = true;
+    self->status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
+    return;
+  }
+  while (memset(&info, 0, sizeof info),
+         waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    if (info.si_pid == self->command.pid) continue;
+    if (info.si_pid == self->guard.pid) {
+      cli_guard_gone(&self->guard);
+      if (!cli_guard_has_acted(&self->guard))
+        cli_warn("the guard has ended: nobody ends the command if this process is killed");
+    }
+    waitpid(info.si_pid, NULL, 0);
+  }
+}
+
+/* A signal of the terminal has reached the command as well, if that shares this process's group. */
+static bool reached_command(const run *self, const struct signalfd_siginfo *info) {
+  return self->command.shares_group && info->ssi_code > 0;
+}
+
+/* One that ends goes to the whole family, of which a stopped member would not notice it. Others are messages to the
+ * command, and end processes that do not expect them. */
+static void pass_on(const run *self, int signal) {
+  if (!cli_signals_gives_up(signal)) {
+    cli_family_pass_on(&self->family, signal);
+    return;
+  }
+  cli_family_signal(&self->family, signal);
+  cli_family_signal(&self->family, SIGCONT);
+}
+
+static void take_signals(run *self) {
+  struct signalfd_siginfo info;
+  while (cli_signals_next(self->signals, &info)) {
+    if (info.ssi_signo == SIGCHLD)
+      reap(self);
+    else if (!self->has_ended && !reached_command(self, &info))
+      pass_on(self, (int)info.ssi_signo);
+  }
+}
+
+/* ---- the loop --------------------------------------------------------------------------------------------------- */
+
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* A pause, after which the guard must be told, is an eighth of a heartbeat, which the certainty tells. */
+static int64_t wake_at(const run *self, int64_t now) {
+  int64_t wake = now + LOOK_AROUND / WAITS_EACH_BEAT, timeout = al_native_timeout(self->session);
+  int64_t beat = cli_guard_has_acted(&self->guard) ? AL_SECOND : self->guard.grace;
+  if (!self->guard.pid || beat > AL_SECOND) wake = now + LOOK_AROUND;
+  if (self->guard.pid && !self->was_lost) wake = earlier(wake, doubt_at(self));
+  if (self->is_ending) wake = earlier(wake, self->ending.look_at);
+  if (timeout != AL_NEVER) wake = earlier(wake, now + timeout);
+  return wake;
+}
+
+static void wait_a_while(run *self) {
+  struct pollfd all[] = {{.fd = self->signals->fd, .events = POLLIN},
+                         {.fd = al_native_pollfd(self->session), .events = POLLIN}};
+  int64_t now = al_system_now(), left = wake_at(self, now) - now;
+  if (left < 0) left = 0;
+  struct timespec timeout = {.tv_sec = left / AL_SECOND, .tv_nsec = left % AL_SECOND};
+  ppoll(all, 2, &timeout, NULL);
+  if (al_native_timeout(self->session) != AL_NEVER) al_native_touch(self->session);
+}
+
+static void step(run *self) {
+  wait_a_while(self);
+  take_signals(self);
+  mind_lock(self, al_system_now());
+  mind_revocation(self);
+  cli_news_notes(self->news, self->session);
+  if (self->is_ending)
+    self->is_over = cli_ending_step(&self->ending, &self->family, al_system_now()) && self->has_ended;
+  else
+    self->is_over = self->has_ended;
+}
+
+/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+
+static cli_outcome cannot(int status, const char *what, int reason) {
+  cli_error("%s: %s", what, strerror(reason));
+  return (cli_outcome){.status = status};
+}
+
+static cli_outcome outcome(const run *self) {
+  cli_outcome how = {.was_lost = self->was_lost};
+  if (self->was_lost && self->options->on_lost != CLI_LOST_IGNORE) {
+    how.status = self->options->lost_status;
+    return how;
+  }
+  if (WIFEXITED(self->status)) {
+    how.status = WEXITSTATUS(self->status);
+    return how;
+  }
+  int signal = WTERMSIG(self->status);
+  how.status = CLI_EXIT_SIGNAL + signal;
+  if (signal == SIGINT || signal == SIGQUIT) how.signal = signal;
+  return how;
+}
+
+/* The command waits behind its gate. A command that was not let through ends when this process does. */
+static bool begin_guard(run *self) {
+  if (!self->options->has_guard) return true;
+  return cli_guard_begin(&self->guard, self->session, self->lock, &self->family, self->options->grace);
+}
+
+/* The command is forked, then guarded, then executed. Returns false if it does not run; `how` says why. */
+static bool begin(run *self, cli_outcome *how) {
+  const cli_options *options = self->options;
+  prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of the command become children of this process */
+  bool is_forked = cli_command_fork(&self->command, options, self->lock, self->signals);
+  if (!is_forked) *how = cannot(CLI_EXIT_SOFTWARE, "cannot start a process", errno);
+  if (!is_forked) return false;
+  cli_family_begin(&self->family, self->command.pid, !self->command.shares_group, al_lock_ticket(self->lock));
+  bool is_guarded = begin_guard(self);
+  if (!is_guarded) *how = cannot(CLI_EXIT_SOFTWARE, "cannot start the guard", errno);
+  int reason = is_guarded ? cli_command_execute(&self->command) : 0;
+  if (reason)
+    *how = cannot(reason == ENOENT ? CLI_EXIT_NO_COMMAND : CLI_EXIT_CANNOT_RUN, options->command[0], reason);
+  if (!is_guarded || reason) cli_guard_end(&self->guard);
+  if (!is_guarded || reason) return false;
+  cli_news_started(self->news, self->command.pid);
+  return true;
+}
+
+cli_outcome cli_run(al_session *session, al_lock *lock, const cli_options *options,
+                    const cli_signals *signals, cli_news *news) {
+  run self = {.session = session, .lock = lock, .options = options, .signals = signals, .news = news};
+  cli_outcome how;
+  if (!begin(&self, &how)) return how;
+  while (!self.is_over) step(&self);
+  cli_guard_end(&self.guard);
+  waitpid(self.command.pid, NULL, 0);
+  cli_news_ended(news, self.status);
+  return outcome(&self);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "cli/signals.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/exits.h"
+
+static const int giving_up[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH};
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+static int told_fd = -1;
+
+static const char *gave_up_line(int signal) {
+  return signal == SIGTERM  ? "{\"event\":\"gave_up\",\"signal\":15}\n"
+         : signal == SIGINT ? "{\"event\":\"gave_up\",\"signal\":2}\n"
+         : signal == SIGHUP ? "{\"event\":\"gave_up\",\"signal\":1}\n"
+                            : "{\"event\":\"gave_up\",\"signal\":3}\n";
+}
+
+static void give_up(int signal) {
+  const char *line = gave_up_line(signal);
+  if (told_fd >= 0 && write(told_fd, line, strlen(line)) < 0) cli_exit_by_signal(signal);
+  cli_exit_by_signal(signal);
+}
+
+bool cli_signals_gives_up(int signal) {
+  for (size_t i = 0; i < COUNT(giving_up); i++)
+    if (signal == giving_up[i]) return true;
+  return false;
+}
+
+static bool is_ignored(int signal) {
+  struct sigaction now;
+  return sigaction(signal, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+/* The program writes to pipes that may have no reader, waits for children, and writes to a terminal from its
+ * background. */
+void cli_signals_begin(cli_signals *signals, int status_fd) {
+  const struct sigaction ignore = {.sa_handler = SIG_IGN}, usual = {.sa_handler = SIG_DFL};
+  signals->fd = -1;
+  told_fd = status_fd;
+  sigprocmask(SIG_SETMASK, NULL, &signals->mask);
+  sigaction(SIGPIPE, &ignore, &signals->pipe);
+  sigaction(SIGTTIN, &ignore, &signals->tty_in);
+  sigaction(SIGTTOU, &ignore, &signals->tty_out);
+  sigaction(SIGCHLD, &usual, &signals->child);
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  for (size_t i = 0; i < COUNT(giving_up); i++) {
+    if (is_ignored(giving_up[i])) continue;
+    sigaction(giving_up[i], &(struct sigaction){.sa_handler = give_up}, NULL);
+    sigaddset(&wanted, giving_up[i]);
+  }
+  sigprocmask(SIG_UNBLOCK, &wanted, NULL);
+}
+
+sigset_t cli_signals_defer(void) {
+  sigset_t set, before;
+  sigemptyset(&set);
+  for (size_t i = 0; i < COUNT(giving_up); i++) sigaddset(&set, giving_up[i]);
+  sigprocmask(SIG_BLOCK, &set, &before);
+  return before;
+}
+
+void cli_signals_restore(const sigset_t *mask) { sigprocmask(SIG_SETMASK, mask, NULL); }
+
+/* An ignored signal is not blocked: a descriptor would be told of it. */
+bool cli_signals_hold(cli_signals *signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  for (size_t i = 0; i < COUNT(passed_on); i++)
+    if (!is_ignored(passed_on[i])) sigaddset(&set, passed_on[i]);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  for (size_t i = 0; i < COUNT(giving_up); i++)
+    if (!is_ignored(giving_up[i])) sigaction(giving_up[i], &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+  signals->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return signals->fd >= 0;
+}
+
+bool cli_signals_next(const cli_signals *signals, struct signalfd_siginfo *info) {
+  return read(signals->fd, info, sizeof *info) == (ssize_t)sizeof *info;
+}
+
+void cli_signals_leave(const cli_signals *signals) {
+  sigaction(SIGPIPE, &signals->pipe, NULL);
+  sigaction(SIGTTIN, &signals->tty_in, NULL);
+  sigaction(SIGTTOU, &signals->tty_out, NULL);
+  sigaction(SIGCHLD, &signals->child, NULL);
+  sigprocmask(SIG_SETMASK, &signals->mask, NULL);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "cli/status.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define END_ROOM 8 /* for what ends the line */
+
+static void put(cli_status *line, const char *text) {
+  size_t length = strlen(text);
+  if (line->length + length + END_ROOM > sizeof line->text) return;
+  memcpy(line->text + line->length, text, length);
+  line->length += length;
+}
+
+/* Bytes that are no UTF-8 are the writer's fault, and are passed as they are. */
+static void put_quoted(cli_status *line, const char *text) {
+  put(line, "\"");
+  for (const char *c = text; *c; c++) {
+    char escaped[8] = {*c, '\0'};
+    if (*c == '"' || *c == '\\') snprintf(escaped, sizeof escaped, "\\%c", *c);
+    if ((unsigned char)*c < ' ' || *c == 0x7f)
+      snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned char)*c);
+    put(line, escaped);
+  }
+  put(line, "\"");
+}
+
+cli_status cli_status_begin(const char *event) {
+  cli_status line = {.length = 0};
+  put(&line, "{\"event\":");
+  put_quoted(&line, event);
+  return line;
+}
+
+static void put_key(cli_status *line, const char *key) {
+  put(line, ",");
+  put_quoted(line, key);
+  put(line, ":");
+}
+
+void cli_status_text(cli_status *line, const char *key, const char *value) {
+  put_key(line, key);
+  put_quoted(line, value);
+}
+
+void cli_status_number(cli_status *line, const char *key, double value) {
+  char text[64];
+  snprintf(text, sizeof text, "%.17g", value);
+  put_key(line, key);
+  put(line, text);
+}
+
+void cli_status_end(cli_status *line, int fd) {
+  struct pollfd out = {.fd = fd, .events = POLLOUT};
+  memcpy(line->text + line->length, "}\n", 3);
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(fd, line->text, line->length + 2) < 0) return;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/hold/patient.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/session/session.h"
+
+static void attempting(al_op *op);
+static void pausing(al_op *op);
+
+bool al_patient_is_wanted(const al_acquire_options *options) {
+  return options && options->patient && options->timeout > 0;
+}
+
+static bool passes(al_code code) {
+  return code == AL_UNREACHABLE || code == AL_UNAVAILABLE || code == AL_BLOCKED;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_patient *self = (const al_patient *)op;
+  const al_op *attempt = op->inner;
+  if (attempt && !attempt->done && attempt->waits_since != AL_NEVER)
+    attempt->standing(attempt, out);
+  else
+    snprintf(out, AL_MESSAGE_SIZE, "%s", self->last_words);
+}
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_patient *self = (const al_patient *)op;
+  snprintf(out, AL_MESSAGE_SIZE, "\"%s\" was not acquired within %g s: %.200s", self->name,
+           (double)self->options.timeout / (double)AL_SECOND, self->last_words);
+}
+
+/* The message without its code. */
+static const char *words_of(const al_op *op) {
+  size_t code = strlen(al_code_name(op->code));
+  return strlen(op->message) > code + 2 ? op->message + code + 2 : op->message;
+}
+
+/* ---- attempts --------------------------------------------------------------------------------------------------- */
+
+static void drop_attempt(al_op *op) {
+  al_op *attempt = op->inner;
+  op->inner = NULL;
+  al_op_drop(attempt);
+}
+
+static void attempt(al_patient *self) {
+  al_op *op = &self->op;
+  op->step = attempting;
+  op->deadline = AL_NEVER; /* the attempt has it, and words for it */
+  al_op *inner = self->kind->attempt(self);
+  if (!inner) {
+    al_op_fail(op, AL_NO_MEMORY, "acquiring \"%s\"", self->name);
+    return;
+  }
+  op->inner = inner;
+  inner->outer = op;
+  inner->deadline = self->until;
+  if (inner->waits_since != AL_NEVER) al_op_waits(op);
+  attempting(op);
+}
+
+/* In place of the notes of each attempt's connection. */
+static void note_pause(const al_patient *self, const al_op *attempt) {
+  al_session_unnote(self->op.session, attempt->told);
+  if (attempt->code != self->last)
+    al_session_note(self->op.session, true, attempt->code, self->name, "\"%s\" is not acquired yet: %.400s",
+                    self->name, attempt->message);
+}
+
+static void pause_after(al_patient *self, const al_op *attempt) {
+  al_op *op = &self->op;
+  note_pause(self, attempt);
+  if (attempt->waits_since != AL_NEVER) self->pause.next = 0;
+  self->last = attempt->code;
+  snprintf(self->last_words, sizeof self->last_words, "%s", attempt->message);
+  op->step = pausing;
+  op->wake = op->session->now + al_backoff_next(&self->pause, &op->session->random);
+  op->deadline = self->until;
+  al_op_waits(op);
+}
+
+static void fail(al_patient *self, const al_op *attempt) {
+  char words[AL_MESSAGE_SIZE];
+  bool never_waited = attempt->waits_since == AL_NEVER;
+  if (attempt->code == AL_TIMEOUT && self->last != AL_OK && never_waited)
+    explain(&self->op, words);
+  else
+    snprintf(words, sizeof words, "%s", words_of(attempt));
+  self->op.told = attempt->told;
+  al_op_fail(&self->op, attempt->code, "%s", words);
+}
+
+/* Called when the attempt ends. It must not free the attempt, whose end is still under way. */
+static void attempting(al_op *op) {
+  al_patient *self = (al_patient *)op;
+  al_op *attempt = op->inner;
+  if (!attempt->done) return;
+  if (attempt->code == AL_OK) {
+    op->lock = al_op_lock(attempt);
+    al_op_finish(op);
+  } else if (passes(attempt->code) && op->session->now < self->until) {
+    pause_after(self, attempt);
+  } else {
+    fail(self, attempt);
+  }
+}
+
+/* Only the timer comes further than the first line, when no step of another operation is under way. */
+static void pausing(al_op *op) {
+  if (!al_op_is_woken(op)) return;
+  drop_attempt(op);
+  attempt((al_patient *)op);
+}
+
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
+
+static void beginning(al_op *op) { attempt((al_patient *)op); }
+
+static void patient_stop(al_op *op) {
+  al_op *attempt = op->inner;
+  if (!attempt) return;
+  attempt->outer = NULL;
+  al_op_fail(attempt, AL_CLOSED, "it was abandoned");
+}
+
+static void patient_free(al_op *op) {
+  al_patient *self = (al_patient *)op;
+  drop_attempt(op);
+  self->kind->free(self);
+}
+
+al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, size_t size, const char *name,
+                           const al_acquire_options *options) {
+  al_patient *self = (al_patient *)al_op_new(session, size);
+  if (!self) return NULL;
+  self->kind = kind;
+  self->options = *options;
+  self->options.patient = false;
+  self->pause = AL_BACKOFF_PATIENT;
+  self->until = al_deadline_after(session->now, options->timeout);
+  snprintf(self->name, sizeof self->name, "%s", name);
+  self->op.stop = patient_stop;
+  self->op.free = patient_free;
+  self->op.standing = describe;
+  self->op.timeout_text = explain;
+  return self;
+}
+
+al_op *al_patient_start(al_patient *self) { return al_op_start(&self->op, beginning, AL_NEVER); }
