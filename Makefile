@@ -73,7 +73,7 @@ export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster bench install clean \
-	lib lib-lua install-lib install-lib-lua always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
+	lib lib-lua install-lib install-lib-lua always check check-includes check-lua check-format check-warnings check-rockspec check-annotations annotations-checker format rockspec
 
 all: build
 
@@ -438,6 +438,18 @@ check-warnings: prepare
 check-fuzz: prepare
 	@if command -v $(FUZZ_CC) >/dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=30; \
 	  else echo "there is no $(FUZZ_CC): fuzzing is SKIPPED"; fi
+
+# emmylua_check reads the annotations of the Lua module as editors do. It is a program in Rust that takes minutes to
+# build, so `make check` does without. spec/unit/lua/annotations_spec.lua compares them with the code, and needs nothing.
+CHECKER_PLACE := build/annotations-checker
+
+check-annotations: ## the types in the annotations of the Lua module, by emmylua_check if there is one
+	@checker=$$(PATH="$(CURDIR)/$(CHECKER_PLACE)/bin:$$PATH" command -v emmylua_check) || { \
+	  echo "there is no emmylua_check, nothing was checked: \`make annotations-checker\` builds it with cargo"; exit 0; }; \
+	echo "checking the annotations of lua with $$checker"; "$$checker" lua
+
+annotations-checker:
+	cargo install emmylua_check --version 0.25.1 --locked --root $(CHECKER_PLACE)
 
 format: prepare ## clang-format C files in place
 	@echo "formatting C files"
