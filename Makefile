@@ -474,6 +474,19 @@ check-fuzz: prepare
 	@if command -v $(FUZZ_CC) >/dev/null; then $(MAKE) --no-print-directory fuzz SECONDS=30; \
 	  else echo "there is no $(FUZZ_CC): fuzzing is SKIPPED"; fi
 
+# emmylua_check reads the annotations of the Lua module as editors do. It is a program in Rust that takes minutes to
+# build, so `make check` does without. spec/unit/lua/annotations_spec.lua compares them with the code, and needs nothing.
+CHECKER_PLACE := build/annotations-checker
+
+.PHONY: check-annotations annotations-checker
+check-annotations: ## the types in the annotations of the Lua module, by emmylua_check if there is one
+	@checker=$$(PATH="$(CURDIR)/$(CHECKER_PLACE)/bin:$$PATH" command -v emmylua_check) || { \
+	  echo "there is no emmylua_check, nothing was checked: \`make annotations-checker\` builds it with cargo"; exit 0; }; \
+	echo "checking the annotations of lua with $$checker"; "$$checker" lua
+
+annotations-checker:
+	cargo install emmylua_check --version 0.25.1 --locked --root $(CHECKER_PLACE)
+
 format: prepare ## clang-format C files in place
 	@echo "formatting C files"
 	$(Q)clang-format -i $(C_FILES)
