@@ -140,7 +140,11 @@ static int starved_run(lua_State *L) {
   host *self = lua_newuserdata(L, sizeof *self);
   memset(self, 0, sizeof *self);
   volatile bool is_over = false;
+#if LUA_VERSION_NUM >= 505
+  lua_State *inner = lua_newstate(allocate, self, 0);
+#else
   lua_State *inner = lua_newstate(allocate, self);
+#endif
   if (!inner) return luaL_error(L, "no second state");
   lua_atpanic(inner, panic);
   begin(inner, L);
