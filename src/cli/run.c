@@ -54,7 +54,7 @@ static al_code look_at_lock(const run *self, int64_t now, const char **why) {
   if (code == AL_OK || code == AL_SUSPECT) {
     *why = "the broker has been silent for too long";
     if (cli_guard_has_acted(&self->guard)) {
-      *why = "this process was stopped for too long, and its guard has ended the command";
+      *why = "this process did not run for too long, and its guard ends the command";
       return AL_SUSPECT;
     }
   }
@@ -77,7 +77,9 @@ static const char *consequence(const run *self) {
 
 static void tell_loss(run *self, al_code code, const char *why) {
   char text[AL_MESSAGE_SIZE + 64];
-  snprintf(text, sizeof text, "%s; %s", *why ? why : "the lock is gone", consequence(self));
+  bool is_told = cli_guard_has_acted(&self->guard);
+  snprintf(text, sizeof text, "%s%s%s", *why ? why : "the lock is gone", is_told ? "" : "; ",
+           is_told ? "" : consequence(self));
   self->was_lost = true;
   cli_news_lost(self->news, self->lock, code, text);
 }

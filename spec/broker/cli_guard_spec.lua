@@ -1,0 +1,253 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock when it is killed or stopped, and when its lock is lost: its command has ended before the next holder is
+-- in. The next holder is a client that shares no code with the library.
+local broker = require "spec.support.broker"
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local SECONDS = 60
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+-- Starts one whose command prints "job PID" for each process of it; returns it and these processes.
+local function start(how, jobs, ...)
+  local one = command.start(how, ...)
+  local all = {}
+  until_true(function()
+    all = {}
+    for pid in one:output():gmatch "job (%d+)\n" do table.insert(all, command.process(pid)) end
+    return #all == jobs, one:output()
+  end, SECONDS)
+  for _, job in ipairs(all) do assert.is_true(job:alive()) end
+  return one, all
+end
+
+-- Waits until another client can have the mutex, and checks, while that one has it, that no job is left.
+local function next_is_alone(name, jobs)
+  local other = stage.client()
+  until_true(function()
+    local channel = other:channel()
+    local had = channel:call { method = "queue.declare", queue = name .. "-mutex", exclusive = true, auto_delete = true,
+      arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } }
+    return had ~= nil
+  end, SECONDS)
+  for i, job in ipairs(jobs) do
+    assert.is_false(job:alive(), "job " .. i .. " lives, and another client has the lock")
+  end
+  other:close()
+end
+
+local SHELL = "echo job $$; sleep 600 & echo job $!; wait"
+local DEAF = "trap '' TERM; echo job $$; while :; do sleep 600; done"
+
+describe("the command of an amqp-lock that is killed", function()
+  local function killed(jobs, ...)
+    local name = gate.name()
+    local words = { ... }
+    for i, word in ipairs(words) do if word == "NAME" then words[i] = name end end
+    local one, all = start({}, jobs, (unpack or table.unpack)(words))
+    one:signal "KILL"
+    next_is_alone(name, all)
+    return all
+  end
+
+  it("ends before the next holder is in", function() killed(2, "NAME", "sh", "-c", SHELL) end)
+
+  it("ends also if it ignores TERM", function() killed(1, "--grace", "2", "NAME", "sh", "-c", DEAF) end)
+
+  it("ends also if its processes have left its group, and its session", function()
+    killed(3, "NAME", "sh", "-c", "timeout 600 sh -c 'echo job $$; sleep 600' &"
+      .. " setsid sh -c 'echo job $$; exec sleep 600' & (setsid sh -c 'echo job $$; exec sleep 600' &); wait")
+  end)
+
+  it("ends also if it is stopped", function()
+    local name = gate.name()
+    local one, jobs = start({}, 2, name, "sh", "-c", SHELL)
+    jobs[2]:signal "STOP"
+    jobs[2]:await_state "T"
+    jobs[1]:signal "STOP"
+    jobs[1]:await_state "T"
+    one:signal "KILL"
+    next_is_alone(name, jobs)
+  end)
+
+  it("gets KILL at once with --on-lost=kill", function()
+    killed(1, "--on-lost", "kill", "--grace", "9", "NAME", "sh", "-c", DEAF)
+  end)
+
+  it("goes on with --no-guard, and the lock is free", function()
+    local name = gate.name()
+    local one, jobs = start({}, 2, "--no-guard", name, "sh", "-c", SHELL)
+    one:signal "KILL"
+    gate.until_free("mutex", name)
+    for _, job in ipairs(jobs) do assert.is_true(job:alive()) end
+  end)
+
+  it("leaves no pipe open, and no guard", function()
+    local name = gate.name()
+    local one, jobs = start({ program = "sh" }, 1, "-c",
+      ("%s/amqp-lock %s sh -c 'echo job $$; exec sleep 600' | { cat; echo end of the pipe; }"):format(
+        command.DIRECTORY, name))
+    local tool = tonumber(process.contents(("/proc/%d/stat"):format(jobs[1].pid)):match "^%d+ %b() %a (%d+)")
+    command.process(tool):signal "KILL"
+    one:await "end of the pipe\n"
+    next_is_alone(name, jobs)
+  end)
+end)
+
+describe("the command of an amqp-lock that is stopped", function()
+  it("ends before the broker lets the next holder in, with its own exit status afterwards", function()
+    local name = gate.name()
+    local one, jobs = start({}, 2, "--heartbeat", "2", "--grace", "1", name, "sh", "-c", SHELL)
+    one:signal "STOP"
+    next_is_alone(name, jobs)
+    one:signal "CONT"
+    assert.same({ "exit", 76 }, { one:wait() })
+    assert.matches("amqp%-lock: suspect: mutex ", one:output())
+  end)
+
+  it("ends also if it ignores TERM", function()
+    local name = gate.name()
+    local one, jobs = start({}, 1, "--heartbeat", "2", "--grace", "1", name, "sh", "-c", DEAF)
+    one:signal "STOP"
+    next_is_alone(name, jobs)
+    one:signal "CONT"
+    assert.same({ "exit", 76 }, { one:wait() })
+  end)
+
+  it("goes on if that is over soon", function()
+    local name = gate.name()
+    local one, jobs = start({ input = true }, 1, "--heartbeat", "10", "--grace", "1", name, "sh", "-c",
+      "echo job $$; read line; echo went on")
+    one:signal "STOP"
+    one.process:await_state "T"
+    one:signal "CONT"
+    one:write "go\n"
+    assert.same({ "exit", 0 }, { one:wait() })
+    assert.is_false(jobs[1]:alive())
+    assert.matches("went on\n$", one:output())
+  end)
+end)
+
+describe("the command of an amqp-lock whose network is silent", function()
+  for _, way in ipairs { "up", "down" } do
+    it("ends before the broker lets the next holder in: " .. way, function()
+      local name, between = gate.name(), proxy.start()
+      local one, jobs = start({ env = { AMQP_URL = between.url } }, 2, "--heartbeat=2", "--grace=1", name, "-c", SHELL)
+      between:switch(way, "drop")
+      next_is_alone(name, jobs)
+      assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+      assert.matches("amqp%-lock: suspect: mutex ", one:output())
+    end)
+  end
+
+  it("gets KILL then if it ignores TERM", function()
+    local name, between = gate.name(), proxy.start()
+    local one, jobs = start({ env = { AMQP_URL = between.url } }, 1, "--heartbeat=2", "--grace=1", name, "-c", DEAF)
+    between:switch("up", "drop")
+    next_is_alone(name, jobs)
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+  end)
+end)
+
+describe("the command of an amqp-lock whose lock is lost", function()
+  -- Commands that tell what they get.
+  local TELLS = "trap 'echo got TERM; exit 0' TERM; echo job $$; while :; do sleep 0.1; done"
+
+
+
+  operated_it("gets TERM when the connection is closed, and the reason is told", function()
+    local name = gate.name()
+    local one = start({}, 1, "--name", name, name, "sh", "-c", TELLS)
+    broker.suite:close_connection(name .. " holder")
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    assert.matches("got TERM\n", one:output(), 1, true)
+    assert.matches('amqp%-lock: lost: mutex ".-": .*the operator wants it.*; the command is asked to end\n',
+      one:output())
+  end)
+
+  operated_it("gets TERM when the queue is deleted", function()
+    local name = gate.name()
+    local one = start({}, 1, name, "sh", "-c", TELLS)
+    broker.suite:delete_queue(name .. "-mutex")
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    assert.matches("got TERM\n", one:output(), 1, true)
+  end)
+
+  operated_it("gets TERM when the broker restarts, and its processes with it", function()
+    local name = gate.name()
+    local one, jobs = start({}, 3, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & " .. SHELL)
+    broker.suite:restart()
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    for _, job in ipairs(jobs) do assert.is_false(job:alive()) end
+  end)
+
+  operated_it("gets KILL after the grace", function()
+    local name = gate.name()
+    local one, jobs = start({}, 1, "--grace", "0.5", "--lost-exit-code", "9", name, "sh", "-c", DEAF)
+    broker.suite:delete_queue(name .. "-mutex")
+    assert.same({ "exit", 9 }, { one:wait(SECONDS) })
+    assert.is_false(jobs[1]:alive())
+  end)
+
+  operated_it("gets KILL at once with --on-lost=kill", function()
+    local name = gate.name()
+    local one, jobs = start({}, 1, "--on-lost=kill", name, "sh", "-c", TELLS)
+    broker.suite:delete_queue(name .. "-mutex")
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    assert.is_nil(one:output():find("got TERM", 1, true))
+    assert.is_false(jobs[1]:alive())
+  end)
+
+  operated_it("goes on with --on-lost=ignore, and its status counts", function()
+    local name = gate.name()
+    local one = start({ input = true }, 1, "--on-lost", "ignore", name, "sh", "-c", "echo job $$; read line; exit 5")
+    broker.suite:delete_queue(name .. "-mutex")
+    one:await 'lost: mutex ".-": .*; the command goes on\n'
+    one:close_input()
+    assert.same({ "exit", 5 }, { one:wait() })
+  end)
+
+  operated_it("is named on standard output with --hold", function()
+    local name = gate.name()
+    local one = command.start({ input = true }, "--hold", name)
+    one:await "held %x+\n"
+    broker.suite:delete_queue(name .. "-mutex")
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    assert.matches("\nlost lost: ", one:output())
+  end)
+end)
+
+describe("a command that ends by itself", function()
+  it("leaves behind what it wants", function()
+    local name = gate.name()
+    local one, jobs = start({}, 1, name, "sh", "-c", "setsid sh -c 'echo job $$; exec sleep 600' & sleep 0.3; exit 4")
+    assert.same({ "exit", 4 }, { one:wait() })
+    assert.is_false(gate.held("mutex", name))
+    assert.is_true(jobs[1]:alive())
+  end)
+end)
+
+describe("a crowd of amqp-locks, of which every third is killed", function()
+  local soaks = os.getenv "AMQPLOCKS_SOAK"
+  local count, runs = soaks and 200 or 24, soaks and 999 or 48
+
+  it("never has two commands inside", function()
+    local name = gate.name()
+    local crowd = command.start({ program = "python3" }, "spec/support/programs/crowd.py",
+      command.DIRECTORY .. "/amqp-lock", name, count, runs, command.place() .. "/witness")
+    assert.same({ "exit", 0 }, { crowd:wait(soaks and 3600 or 600) })
+    assert.matches(("overlaps 0, killed %d, ended %d\n"):format(runs / 3, runs - runs / 3), crowd:output(), 1, true)
+  end)
+end)

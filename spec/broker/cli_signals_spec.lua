@@ -1,0 +1,266 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock and signals: while it waits, while its command runs, in terminals, and as process 1.
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local SECONDS = 60
+local AMQP_LOCK = command.DIRECTORY .. "/amqp-lock"
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+-- The process group of a process.
+local function group(pid)
+  return tonumber(process.contents(("/proc/%d/stat"):format(pid)):match "^.*%) %a %d+ (%d+)")
+end
+
+-- A command for a shell that prints "job PID" and its traps, until the file exists.
+local function traps(signals, file)
+  local lines = { "n=0" }
+  for _, signal in ipairs(signals) do
+    table.insert(lines, ("trap 'n=$((n+1)); echo got %s $n' %s"):format(signal, signal))
+  end
+  table.insert(lines, ("echo job $$; until [ -e '%s' ]; do sleep 0.1; done; echo total $n"):format(file))
+  return table.concat(lines, "; ")
+end
+
+local function touch(path) assert(io.open(path, "w")):close() end
+
+describe("amqp-lock that waits", function()
+  for signal, number in pairs { TERM = 15, INT = 2, HUP = 1, QUIT = 3 } do
+    it("dies of " .. signal .. ", and leaves nothing", function()
+      local name = gate.name()
+      local held = gate.occupy("mutex", name)
+      local one = command.start({ fd = 7 }, "-v", "--status-fd", "7", name, "true")
+      one:await "waiting for 0 s"
+      one:signal(signal)
+      assert.same({ "signal", number }, { one:wait() })
+      assert.matches('{"event":"gave_up","signal":' .. number .. "}\n$", one:told())
+      held:release()
+      assert.is_false(gate.held("mutex", name))
+    end)
+  end
+
+  it("dies of them also while it connects to a broker that does not answer", function()
+    local name, between = gate.name(), proxy.start()
+    between:switch("down", "drop", "new")
+    local one = command.start({ env = { AMQP_URL = between.url } }, "-w", "600", "--wait-broker", name, "true")
+    until_true(function() return between:count() > 0 end, SECONDS)
+    one:signal "TERM"
+    assert.same({ "signal", 15 }, { one:wait() })
+  end)
+
+  it("goes on at one that it was told to ignore", function()
+    local name = gate.name()
+    local held = gate.occupy("mutex", name)
+    local one = command.start({ ignore = { "HUP", "INT" } }, "-v", "--poll", "0.2", name, "echo", "in")
+    one:await "waiting for 0 s"
+    one:signal "HUP"
+    one:signal "INT"
+    held:release()
+    assert.same({ "exit", 0 }, { one:wait() })
+    assert.matches("in\n", one:output(), 1, true)
+  end)
+end)
+
+describe("amqp-lock whose command runs", function()
+  it("passes TERM, HUP, INT, QUIT, USR1, USR2, ALRM and WINCH on, and stays until the command has ended", function()
+    local name, file = gate.name(), command.place() .. "/end"
+    local all = { "TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "WINCH" }
+    local one = command.start({}, name, "-c", traps(all, file))
+    one:await "job %d+\n"
+    for i, signal in ipairs(all) do
+      one:signal(signal)
+      one:await(("got %s %d\n"):format(signal, i))
+    end
+    assert.is_true(gate.held("mutex", name))
+    touch(file)
+    assert.same({ "exit", 0 }, { one:wait() })
+    assert.matches("total 8\n$", one:output())
+  end)
+
+  it("does not pass on what it was told to ignore", function()
+    local name, file = gate.name(), command.place() .. "/end"
+    local one = command.start({ ignore = { "HUP" } }, name, "-c", traps({ "USR1" }, file))
+    one:await "job %d+\n"
+    one:signal "HUP"
+    one:signal "USR1"
+    one:await "got USR1 1\n"
+    touch(file)
+    assert.same({ "exit", 0 }, { one:wait() })
+  end)
+
+  it("passes TERM to all processes of the command, also outside of its group, and to stopped ones", function()
+    local name = gate.name()
+    local one = command.start({}, name, "-c", "timeout 600 sh -c 'echo job $$; sleep 600' &"
+      .. " setsid sh -c 'echo job $$; exec sleep 600' & (setsid sh -c 'echo job $$; exec sleep 600' &);"
+      .. " sh -c 'echo job $$; kill -STOP $$; sleep 600' & echo job $$; wait")
+    local jobs
+    until_true(function()
+      jobs = {}
+      for pid in one:output():gmatch "job (%d+)\n" do table.insert(jobs, command.process(pid)) end
+      return #jobs == 5, one:output()
+    end, SECONDS)
+    until_true(function()
+      for _, job in ipairs(jobs) do if job:state() == "T" then return true end end
+    end, SECONDS)
+    one:signal "TERM"
+    assert.same({ "exit", 128 + 15 }, { one:wait() })
+    for _, job in ipairs(jobs) do job:await_end() end
+  end)
+
+  it("gives the command a process group of its own, without a terminal", function()
+    local one = command.start({ input = true }, gate.name(), "-c", "echo job $$; read line")
+    local pid = one:await "job (%d+)\n"
+    assert.equal(tonumber(pid), group(pid))
+  end)
+
+  it("leaves it in its own with --foreground", function()
+    local one = command.start({ input = true }, "--foreground", gate.name(), "-c", "echo job $$; read line")
+    assert.equal(group(one.pid), group(one:await "job (%d+)\n"))
+  end)
+end)
+
+describe("amqp-lock in a terminal", function()
+  it("dies of ^C, as its command does", function()
+    local name = gate.name()
+    local one = command.start({ pty = true }, name, "-c", "echo job $$; sleep 600")
+    local job = command.process((one:await "job (%d+)"))
+    assert.equal(group(one.pid), group(job.pid))
+    one:write "\3"
+    assert.same({ "signal", 2 }, { one:wait() })
+    assert.is_false(job:alive())
+    assert.is_false(gate.held("mutex", name))
+  end)
+
+  it("sends the command no second INT and QUIT, and no second HUP", function()
+    local name, file = gate.name(), command.place() .. "/end"
+    local one = command.start({ pty = true }, name, "-c", traps({ "INT", "QUIT" }, file))
+    one:await "job %d+"
+    one:write "\3"
+    one:await "got INT 1"
+    one:write "\28"
+    one:await "got QUIT 2"
+    touch(file)
+    assert.same({ "exit", 0 }, { one:wait() })
+    assert.matches("total 2\r?\n$", one:output())
+  end)
+
+  it("passes on a signal that is sent to it alone", function()
+    local name, file = gate.name(), command.place() .. "/end"
+    local one = command.start({ pty = true }, name, "-c", traps({ "TERM" }, file))
+    one:await "job %d+"
+    one:signal "TERM"
+    one:await "got TERM 1"
+    touch(file)
+    assert.same({ "exit", 0 }, { one:wait() })
+  end)
+
+  describe("with a shell that has job control", function()
+    local function shell()
+      local one = command.start({ pty = true, program = "bash", env = { PS1 = "ready>", HISTFILE = false } },
+        "--norc", "--noprofile", "-i")
+      one:await "ready>"
+      return one
+    end
+
+    it("stops by ^Z and goes on by fg, and its command with it, which then reads the terminal", function()
+      local name, one = gate.name(), shell()
+      one:write(("%s %s sh -c 'echo job $$; read line; echo \"line:\" $line'; echo \"status:\" $?\n"):format(
+        AMQP_LOCK, name))
+      local job = command.process((one:await "job (%d+)\r\n"))
+      one:write "\26"
+      job:await_state "T"
+      one:await "Stopped"
+      one:write "fg\n"
+      until_true(function() return job:state() ~= "T" end, SECONDS)
+      one:write "text\n"
+      one:await "line: text\r\n"
+      one:await "ready>.*ready>"
+      assert.is_false(gate.held("mutex", name))
+    end)
+
+    it("is a part of pipelines", function()
+      local name, one = gate.name(), shell()
+      one:write(("echo through | %s %s cat | sed s/^/pipe:/; echo \"all:\" ${PIPESTATUS[*]}\n"):format(AMQP_LOCK, name))
+      one:await "pipe:through\r\n"
+      one:await "all: 0"
+    end)
+
+    it("in the background its command has its own group, and kill reaches it", function()
+      local name, one = gate.name(), shell()
+      one:write(("%s %s sh -c 'echo job $$; exec sleep 600' &\n"):format(AMQP_LOCK, name))
+      local pid = one:await "job (%d+)\r\n"
+      assert.equal(tonumber(pid), group(pid))
+      local job = command.process(pid)
+      one:write "kill %1; wait; echo \"ended:\"\n"
+      one:await "ended:\r\n"
+      assert.is_false(job:alive())
+      assert.is_false(gate.held("mutex", name))
+    end)
+
+    it("ends the script when its command was interrupted", function()
+      local name, one = gate.name(), shell()
+      one:write(("sh -c '%s %s sh -c \"echo job \\$\\$; sleep 600\"; echo \"went on\"'\n"):format(AMQP_LOCK, name))
+      one:await "job %d+\r\n"
+      one:write "\3"
+      one:await "%^C.*ready>"
+      one:write "echo \"the end:\"\n"
+      one:await "the end:\r\n"
+      assert.is_nil(one:output():find("went on\r\n", 1, true))
+    end)
+  end)
+end)
+
+local can_unshare = pcall(process.shell, "unshare", "--pid", "--fork", "--mount-proc", "true")
+local pid1_describe = can_unshare and describe or pending
+
+pid1_describe("amqp-lock as process 1", function()
+  local function start(...)
+    return command.start({ program = "unshare" }, "--pid", "--fork", "--mount-proc", "--kill-child", AMQP_LOCK, ...)
+  end
+
+  -- amqp-lock itself, seen from outside: the only child of unshare.
+  local function tool(one)
+    local pid = process.shell("pgrep", "-P", tostring(one.pid)):match "%d+"
+    return command.process(pid)
+  end
+
+  it("passes on TERM, and the exit status", function()
+    local name, file = gate.name(), command.place() .. "/end"
+    local one = start(name, "-c", traps({ "TERM" }, file) .. "; exit 5")
+    one:await "job %d+\n"
+    tool(one):signal "TERM"
+    one:await "got TERM 1\n"
+    touch(file)
+    assert.same({ "exit", 5 }, { one:wait() })
+  end)
+
+  it("gives up a wait at TERM", function()
+    local name = gate.name()
+    gate.occupy("mutex", name)
+    local one = start("-v", name, "true")
+    one:await "waiting for 0 s"
+    tool(one):signal "TERM"
+    assert.same({ "exit", 128 + 15 }, { one:wait() })
+  end)
+
+  it("reaps the orphans of its command", function()
+    local name = gate.name()
+    local one = start(name, "-c", [[
+      for i in 1 2 3 4 5; do sh -c 'sleep 0 & exit' ; done
+      sleep 0.2
+      until ! grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.1; done; echo none]])
+    one:await "none\n"
+    assert.same({ "exit", 0 }, { one:wait() })
+  end)
+end)
