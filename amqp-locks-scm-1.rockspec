@@ -37,6 +37,7 @@ build = {
         "src/core/admin/admin_bell.c",
         "src/core/admin/admin_mutex.c",
         "src/core/admin/holder_wait.c",
+        "src/core/admin/revoke.c",
         "src/core/admin/slot_count.c",
         "src/core/admin/slot_plan.c",
         "src/core/base/backoff.c",

@@ -456,7 +456,7 @@ al_op *al_rwlock_write(al_rwlock *rwlock, const al_acquire_options *options);
 al_op *al_rwlock_forget_fence(al_session *session, const char *name);
 
 /* Turns a write lock into a read lock, with no gap in which another writer could enter. The lock then has another
- * ticket. A read lock is not changed. `lock` must be a read or a write lock. Fails with AL_LOST and AL_NOT_HELD. It
+ * ticket, and nobody has asked for it back yet. A read lock is not changed. `lock` must be a read or a write lock. Fails with AL_LOST and AL_NOT_HELD. It
  * may also fail with AL_UNREACHABLE, AL_REFUSED, AL_LIMIT or AL_NO_MEMORY. Then the lock is still a write lock; or it
  * is a read lock, if only the answer to the deletion of the writer's queue (the door) is missing. al_lock_kind_of()
  * tells which. */
@@ -596,7 +596,8 @@ al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al
 
 /* As al_admin_revoke(), for the holder of a mutex, all readers of a readers–writer lock, and its writer. A writer that
  * waits for readers to leave is asked as well: its al_lock_revoked() is true as soon as it writes. With `options->wait`,
- * al_rwlock_revoke_readers() is done when nobody reads. */
+ * al_rwlock_revoke_readers() is done when nobody reads. It also fails with AL_BLOCKED where `wait` is not 0, and with
+ * AL_CONFLICT where an alternate exchange hides the readers. */
 al_op *al_mutex_revoke(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_rwlock_revoke_readers(al_session *session, const char *name, const al_admin_options *options);
 al_op *al_rwlock_revoke_writer(al_session *session, const char *name, const al_admin_options *options);

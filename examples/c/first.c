@@ -8,15 +8,11 @@
  *     cc -o first examples/c/first.c $(pkg-config --cflags --libs amqplocks) && ./first
  *
  * The broker is AMQP_URL, or on localhost. An administrator creates the semaphore before: conn:admin("images"):resize(3)
- * in Lua, or al_admin_resize(). worker.c is a larger program, which handles signals and checks its lock as it works. */
+ * in Lua, or al_admin_resize(). steps.c is a larger program: it handles signals, waits for
+ * a broker that is not there yet, and checks its lock before each step. */
 #include <amqplocks.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static al_op *await(al_session *session, al_op *op) {
-  while (!al_op_done(op)) al_native_wait(session, op);
-  return op;
-}
 
 int main(void) {
   char why[AL_MESSAGE_SIZE];
@@ -27,15 +23,14 @@ int main(void) {
   al_session *session = al_native_new(&settings);
   al_semaphore *images = al_semaphore_new(session, "images", NULL);
 
-  al_op *op = await(session, al_semaphore_acquire(images, NULL));
-  al_lock *lock = al_op_lock(op);
-  if (!lock) return puts(al_op_message(op)), 1;
+  al_lock *lock = al_acquire_wait(session, al_semaphore_acquire(images, NULL), NULL, why);
+  if (!lock) return puts(why), 1;
   printf("in slot %d\n", al_lock_slot(lock));
-  al_op_drop(await(session, al_lock_release(lock)));
+  al_code code = al_op_wait(session, al_lock_release(lock), why);
+  if (code != AL_OK) puts(why);
 
-  al_op_drop(op);
   al_lock_drop(lock);
   al_semaphore_drop(images);
   al_session_drop(session);
-  return 0;
+  return code != AL_OK;
 }

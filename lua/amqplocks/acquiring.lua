@@ -18,6 +18,7 @@ local schema = {
   fair = checks.boolean,
   priority = checks.whole(-32768, 32767),
   poll = checks.timeout,
+  patient = checks.boolean,
   on_wait = checks.callable,
 }
 
@@ -26,6 +27,8 @@ local schema = {
 ---@field fair? boolean do not overtake clients that already wait (false)
 ---@field priority? integer -32768 to 32767; waiters with a higher priority are served first (0)
 ---@field poll? number seconds between rechecks, which find locks released without a notice (5)
+---@field patient? boolean the codes "unreachable", "unavailable" and "blocked" do not end the acquire: it begins again,
+---  until `timeout` has passed (false)
 ---@field on_wait? fun(seconds: number, reason: string) called when waiting starts and about every second, with the
 ---  seconds waited and the reason, such as "3 of 3 held"
 
@@ -45,7 +48,7 @@ end
 local function acquire(self, method, opts)
   local core, connection, driver = self._core, self._connection, self._connection._driver
   local core_lock, message, code =
-    await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair, opts.priority, opts.poll)
+    await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair, opts.priority, opts.poll, opts.patient)
   if not core_lock then return nil, message, code end
   local fine, held
   fine, held, message, code = pcall(hand_over, connection, core_lock)

@@ -154,6 +154,25 @@ methods.check(Admin, "admin")
 
 local admin = {}
 
+local revoke_schema = { timeout = checks.timeout, wait = checks.seconds }
+
+---@class amqplocks.RevokeOptions
+---@field wait? number ask again and again, for so many seconds, until the lock is not held (0: ask once)
+---@field timeout? number seconds for asking once, or until there is a connection (30)
+
+--- Asks the holder of a lock that is no slot to release. `where` is the name of the public method, for errors.
+---@param connection amqplocks.Connection
+---@param kind "mutex"|"readers"|"writer"
+---@param name string
+---@param opts? amqplocks.RevokeOptions
+---@param where string
+---@return true|nil, string? message, amqplocks.Code? code
+function admin.revoke(connection, kind, name, opts, where)
+  if opts ~= nil then opts = options.check(opts, revoke_schema, where) end
+  local session = connection._session
+  return await(connection._driver, nil, session.revoke_lock, session, kind, name, opts)
+end
+
 function admin.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "admin")
   return setmetatable({ name = name, _connection = connection, _options = options.merge(opts) }, metatable)

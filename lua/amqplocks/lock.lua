@@ -7,7 +7,7 @@ local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local pcall = require("amqplocks.compat.pcall").pcall
-local type = type -- held() and revoked() are called very often
+local type = type -- held(), revoked() and certain_for() are called very often
 
 ---@class amqplocks.Lock
 ---@field kind "slot"|"mutex"|"permit"|"read"|"write" the kind of lock
@@ -30,6 +30,14 @@ end
 function Lock:held()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "held") end
   return self._core:held()
+end
+
+--- Returns for how many seconds the lock is certain to be held, should no more answer of the broker arrive. While the
+-- broker answers, that is about two heartbeats, again and again. 0: held() returns false. No I/O.
+---@return number seconds
+function Lock:certain_for()
+  if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "certain_for") end
+  return self._core:certain_for()
 end
 
 --- Returns whether an administrator has asked the holder to release. The lock stays held until it is released. A holder
@@ -127,7 +135,7 @@ function metatable.__close(self)
   leave(self)
 end
 
-methods.check(Lock, "lock", { held = true, revoked = true })
+methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true })
 
 local lock = {}
 

@@ -72,10 +72,16 @@ function Mutex:create(opts) return one(administer(self, "create", 1, opts)) end
 ---@return true|nil, string? message, amqplocks.Code? code "not_found", and those of admin:destroy
 function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 
---- Asks the holder of a persistent mutex to release; see admin:revoke.
----@param opts? amqplocks.AdminOptions
+--- Asks the holder to release; see admin:revoke.
+--
+--     local asked, err, code = mutex:revoke()      -- true: the holder was asked. code "not_held": there is none
+--     local free, err, code = mutex:revoke{ wait = 60 }
+---@param opts? amqplocks.RevokeOptions of a persistent mutex, amqplocks.AdminOptions
 ---@return true|nil, string? message, amqplocks.Code? code "not_held", and those of admin:revoke
-function Mutex:revoke(opts) return administer(self, "revoke", 1, opts) end
+function Mutex:revoke(opts)
+  if self.persistent then return administer(self, "revoke", 1, opts) end
+  return admin.revoke(self._connection, "mutex", self.name, opts, "revoke")
+end
 
 --- Deletes the fence, from which fencing tokens are drawn. The next fenced acquire makes another. Its tokens begin with
 -- the time in microseconds: they are larger than those before if the clocks of all machines agree. So delete a fence

@@ -7,6 +7,7 @@
 -- A connection that holds a read or write lock cannot acquire the same lock again before the release: "deadlock". (A
 -- reader that waited to read again, behind a writer that waits for that reader, would wait for ever.)
 local acquiring = require "amqplocks.acquiring"
+local admin = require "amqplocks.admin"
 local await = require "amqplocks.waiting.await"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
@@ -63,6 +64,24 @@ function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", 
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end
+
+--- Asks all readers to release; see admin:revoke. With `wait` they are asked again, and so are readers that enter
+-- meanwhile, until nobody reads.
+---@param opts? amqplocks.RevokeOptions
+---@return true|nil, string? message, amqplocks.Code? code "not_held" (nobody reads), "conflict" (an alternate
+---  exchange hides the readers), "blocked" (an alarm: no reader can be asked, also with `wait`), and those of
+---  admin:revoke
+function RWLock:revoke_readers(opts)
+  return admin.revoke(self._connection, "readers", self.name, opts, "revoke_readers")
+end
+
+--- Asks the writer to release; see admin:revoke. A writer that waits for readers is asked, too: its lock:revoked() is
+-- true as soon as it has the lock.
+---@param opts? amqplocks.RevokeOptions
+---@return true|nil, string? message, amqplocks.Code? code "not_held" (nobody writes), and those of admin:revoke
+function RWLock:revoke_writer(opts)
+  return admin.revoke(self._connection, "writer", self.name, opts, "revoke_writer")
+end
 
 --- Deletes the fence, from which fencing tokens are drawn; see mutex:forget_fence.
 ---@return true|nil, string? message, amqplocks.Code? code "refused", "unreachable", "unavailable"

@@ -3,9 +3,11 @@
 
 -- The example program in C, without Lua, built against the library as users build it: without faults and with faults.
 local broker = require "spec.support.broker"
+local process = require "spec.support.process"
 local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 
@@ -144,5 +146,119 @@ describe("a worker in C", function()
     local status, output = program.run({ AMQP_URL = URL }, static, name, "0")
     assert.equal(0, status, output)
     assert.is_true(stage.free(name, 1))
+  end)
+end)
+
+describe("a job in C, step by step,", function()
+  local steps
+
+  setup(function() steps = program.build("examples/c/steps.c", "amqplocks") end)
+
+  local function run(url, ...) return program.start({ AMQP_URL = url, LD_LIBRARY_PATH = program.LIB }, steps, ...) end
+
+  local function free(name) assert(stage.connect():mutex(name):try_acquire()):release() end
+
+  local function at_work(name, url)
+    local one = run(url or URL, name, "100000")
+    one:await("^working\n")
+    stage.fails("busy", stage.connect():mutex(name):try_acquire())
+    return one
+  end
+
+  -- It ends so, and leaves nothing.
+  local function ends(one, name, status, words)
+    local got, output = one:wait(30)
+    assert.equal(status, got, output)
+    assert.matches(words, output)
+    free(name)
+  end
+
+  it("does its steps, and releases the mutex", function()
+    local name = stage.mutex()
+    ends(run(URL, name, "3"), name, 0, "^working\n$")
+    ends(run(URL, name, "0"), name, 0, "^working\n$")
+  end)
+
+  it("begins before there is a broker", function()
+    local name, between = stage.mutex(), proxy.shut()
+    local one = run(between.url, name, "1")
+    between:open()
+    ends(one, name, 0, "^working\n$")
+  end)
+
+  it("stops between two steps at a signal", function()
+    for _, signal in ipairs { "TERM", "INT" } do
+      local name = stage.mutex()
+      local one = at_work(name)
+      one:signal(signal)
+      ends(one, name, 3, "\nsteps: after %d+ of 100000: stopped\n$")
+    end
+  end)
+
+  it("stops between two steps when it is asked for the mutex", function()
+    local name = stage.mutex()
+    local one = at_work(name)
+    assert.is_true(stage.connect():mutex(name):revoke { wait = 30 })
+    ends(one, name, 3, ": stopped\n$")
+  end)
+
+  it("stops while it waits", function()
+    local name = stage.mutex()
+    local held = stage.take(stage.connect():mutex(name))
+    local one = run(URL, name, "1")
+    until_true(function() return stage.client():exists(name .. "-mutexbell") end, 20)
+    one:signal("TERM")
+    local status, output = one:wait()
+    assert.same({ 1, "steps: stopped while it waited\n" }, { status, output })
+    assert(held:release())
+    free(name)
+  end)
+
+  it("stops when its lock is lost, and says so", function()
+    local name, between = stage.mutex(), proxy.start()
+    local one = at_work(name, between.url)
+    between:cut(1)
+    local status, output = one:wait(30)
+    assert.equal(2, status, output)
+    assert.matches("\nsteps: after %d+ of 100000: lost\n", output)
+  end)
+
+  it("says what is wrong", function()
+    for words, arguments in pairs {
+      ["^steps: usage: steps NAME COUNT\n$"] = { URL, "only a name" },
+      ['^steps: the name starts with "amq%."'] = { URL, "amq.none", "1" },
+      ["^steps: url: the URL does not begin"] = { "http://localhost", "none", "1" },
+      ["^steps: auth: "] = { (URL:gsub("//.-@", "//guest:wrong@")), "none", "1" },
+    } do
+      local status, output = run((table.unpack or unpack)(arguments)):wait(30)
+      assert.equal(1, status, output)
+      assert.matches(words, output)
+    end
+  end)
+end)
+
+describe("docs/embedding.md", function()
+  it("has a first program that works", function()
+    local name = stage.semaphore(1)
+    local text = assert(process.contents "docs/embedding.md"):match "```c\n(#include.-)\n```\n"
+    text = text:gsub("amqp://guest:guest@localhost", (URL:gsub("%%", "%%%%"))):gsub('"images"', ('"%s"'):format(name))
+    local path = program.place() .. "/embedding.c"
+    local file = assert(io.open(path, "w"))
+    file:write(text, "\n")
+    file:close()
+    local status, output =
+      program.run({ LD_LIBRARY_PATH = program.LIB }, (program.build(path, "amqplocks")))
+    assert.same({ 0, "in slot 1\n" }, { status, output })
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("waits for a child and its lock at once, as it says", function()
+    local text = assert(process.contents "docs/embedding.md"):match "\n  ```c\n(.-)\n  ```\n"
+    local path = program.place() .. "/waiting.c"
+    local file = assert(io.open(path, "w"))
+    file:write("#include <amqplocks.h>\nvoid wait_for(al_session *, al_lock *, int);\n",
+      "void wait_for(al_session *session, al_lock *lock, int child) {\n", text, "\n}\nint main(void) { return 0; }\n")
+    file:close()
+    program.build(path, "amqplocks")
   end)
 end)

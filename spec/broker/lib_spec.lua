@@ -7,7 +7,7 @@ local process = require "spec.support.process"
 local program = require "spec.support.program"
 local stage = require "spec.support.stage"
 
-local HEADER = "src/amqplocks.h"
+local HEADER, SYMBOLS = "src/amqplocks.h", "src/amqplocks.symbols"
 
 after_each(function()
   program.clear()
@@ -43,6 +43,13 @@ describe("the C library", function()
     assert.is_true(#functions > 50)
     assert.same(functions, names("-D", "--defined-only", program.LIB .. "/libamqplocks.so"))
     assert.same(functions, names("-g", "--defined-only", program.LIB .. "/libamqplocks.a"))
+  end)
+
+  -- A name that is missing here breaks programs that were linked before; the version then grows.
+  it("shows what src/amqplocks.symbols lists", function()
+    local listed = {}
+    for name in read(SYMBOLS):gmatch "[^\n]+" do table.insert(listed, name) end
+    assert.same(listed, names("-D", "--defined-only", program.LIB .. "/libamqplocks.so"))
   end)
 
   it("knows nothing of Lua", function()

@@ -5,7 +5,10 @@
 local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local gate = require "spec.support.gate"
 local scene = require "spec.broker.facts.scene"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
 
 local operated_describe = broker.operated_it(describe, pending)
 
@@ -85,6 +88,48 @@ operated_describe("the guide's permissions", function()
     assert_all_bolted()
     local _, _, code = conn:admin(name):resize(3)
     assert.equal("refused", code)
+  end)
+end)
+
+operated_describe("the guide's permissions to ask for a lock back", function()
+  after_each(stage.clear)
+  teardown(stage.check)
+
+  local function user(suffix, configure, write, read)
+    local name = client.unique "asker" .. suffix
+    local url = broker.suite:add_user(name, configure, write, read)
+    stage.undo(function() broker.suite:delete_user(name) end)
+    return stage.connect(url)
+  end
+
+  it("are enough for a mutex", function()
+    local name = stage.mutex()
+    local configure = ("^%s-(scratch-[0-9a-f]+|mutex-bolt)$"):format(name)
+    local conn, own = user("", configure, "^amq\\.default$", "^$"), stage.connect()
+    stage.fails("not_held", conn:mutex(name):revoke())
+    local lock = stage.take(own:mutex(name))
+    assert.is_true(conn:mutex(name):revoke())
+    until_true(function() return lock:revoked() end)
+    assert.is_true(lock:release())
+    assert.is_true(conn:mutex(name):revoke { wait = 20 })
+    stage.fails("refused", user("-mute", configure, "^$", "^$"):mutex(name):revoke())
+  end)
+
+  it("are enough for readers and a writer", function()
+    local name = gate.name()
+    local configure = ("^%s-(scratch-[0-9a-f]+|writer-bolt)$"):format(name)
+    local conn, own = user("", configure, "^amq\\.(default|direct)$", "^$"), stage.connect():rwlock(name)
+    for method, revoke in pairs { read = "revoke_readers", write = "revoke_writer" } do
+      local rwlock = conn:rwlock(name)
+      stage.fails("not_held", rwlock[revoke](rwlock))
+      local lock = assert(own[method](own))
+      assert.is_true(rwlock[revoke](rwlock))
+      until_true(function() return lock:revoked() end)
+      assert.is_true(lock:release())
+      assert.is_true(rwlock[revoke](rwlock, { wait = 20 }))
+    end
+    local mute = user("-mute", configure, "^amq\\.default$", "^$"):rwlock(name)
+    stage.fails("refused", mute:revoke_readers())
   end)
 end)
 

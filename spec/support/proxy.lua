@@ -24,8 +24,7 @@ local values = require "spec.support.programs.values"
 local proxy = {}
 proxy.__index = proxy
 
---- Connections lead to these addresses in turn, or all to $AMQP_URL by default.
-function proxy.start(...)
+local function start(is_shut, ...)
   local addresses, targets = { (...) or os.getenv "AMQP_URL", select(2, ...) }, {}
   for _, address in ipairs(addresses) do
     local parts = url.parse(address)
@@ -33,11 +32,18 @@ function proxy.start(...)
     table.insert(targets, tonumber(parts.port) or 5672)
   end
   local parts, server = url.parse(addresses[1]), process.start()
-  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", values.unpack(targets))
+  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", is_shut,
+    values.unpack(targets))
   local port = server:finish()
   parts.host, parts.port, parts.authority = "127.0.0.1", ("%d"):format(port), nil
   return setmetatable({ server = server, url = url.build(parts) }, proxy)
 end
+
+--- Connections lead to these addresses in turn, or all to $AMQP_URL by default.
+function proxy.start(...) return start(false, ...) end
+
+--- The same, but its port refuses connections until open(). Nobody else gets the port meanwhile.
+function proxy.shut(...) return start(true, ...) end
 
 local function tell(self, ...)
   assert(self.server.socket:send(values.message(...)))
@@ -58,6 +64,12 @@ function proxy:let(direction, frames, index) tell(self, "let", index or 0, direc
 
 --- Whether any frames are kept.
 function proxy:kept() return select(4, tell(self, "count")) > 0 end
+
+--- Opens the port of a proxy that proxy.shut() made.
+function proxy:open() tell(self, "open") end
+
+--- Whether to hang up on new connections at once.
+function proxy:refuse(is_on) tell(self, "refuse", is_on) end
 
 function proxy:cut(index, side) tell(self, "cut", index, side or "both") end
 

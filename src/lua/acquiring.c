@@ -18,6 +18,7 @@ static al_acquire_options read_options(lua_State *L, int first) {
   options.fair = lua_toboolean(L, first + 1);
   options.priority = (int)luaL_optnumber(L, first + 2, 0);
   options.poll = al_lua_time(L, first + 3, options.poll);
+  options.patient = lua_toboolean(L, first + 4);
   return options;
 }
 

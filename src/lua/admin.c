@@ -116,9 +116,28 @@ static int revoke(lua_State *L) {
   return al_lua_begun(L, op);
 }
 
+/* session:revoke_lock("mutex" | "readers" | "writer", name, options) -> operation */
+static int revoke_lock(lua_State *L) {
+  static const char *const kinds[] = {"mutex", "readers", "writer", NULL};
+  static al_op *(*const revokes[])(al_session *, const char *, const al_admin_options *) = {
+      al_mutex_revoke, al_rwlock_revoke_readers, al_rwlock_revoke_writer};
+  al_session *session = al_lua_check_session(L, 1)->session;
+  int kind = luaL_checkoption(L, 2, NULL, kinds);
+  const char *name = luaL_checkstring(L, 3);
+  al_admin_options options;
+  read_options(L, 4, &options);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  if (op) *op = revokes[kind](session, name, &options);
+  return al_lua_begun(L, op);
+}
+
 void al_lua_open_admin(lua_State *L) {
-  static const luaL_Reg methods[] = {{"administer", administer}, {"forget_fence", forget_fence},
-                                     {"mend_fence", mend_fence}, {"wait_released", wait_released},
-                                     {"revoke", revoke},         {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"administer", administer},
+                                     {"forget_fence", forget_fence},
+                                     {"mend_fence", mend_fence},
+                                     {"wait_released", wait_released},
+                                     {"revoke", revoke},
+                                     {"revoke_lock", revoke_lock},
+                                     {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
 }

@@ -73,6 +73,15 @@ static int lock_revoked(lua_State *L) {
   return 1;
 }
 
+/* lock:certain_for() -> seconds, 0 if the lock is not certain to be held. No I/O. */
+static int lock_certain_for(lua_State *L) {
+  lock_box *box = check_box(L);
+  bool is_told = box->transport == AL_LUA_TOLD;
+  int64_t left = al_lock_certain_until(box->lock) - (is_told ? box->lock->session->now : al_system_now());
+  lua_pushnumber(L, left > 0 ? (lua_Number)left / (lua_Number)AL_SECOND : 0);
+  return 1;
+}
+
 /* lock:fence() -> its fencing token, an integer where Lua has them; nil: it has none */
 static int lock_fence(lua_State *L) {
   int64_t fence = al_lock_fence(check_box(L)->lock);
@@ -146,16 +155,11 @@ static int lock_gc(lua_State *L) {
 }
 
 void al_lua_open_lock(lua_State *L) {
-  static const luaL_Reg methods[] = {{"held", lock_held},
-                                     {"loss", lock_loss},
-                                     {"revoked", lock_revoked},
-                                     {"info", lock_info},
-                                     {"fence", lock_fence},
-                                     {"verify", lock_verify},
-                                     {"release", lock_release},
-                                     {"let_go", lock_let_go},
-                                     {"downgrade", lock_downgrade},
-                                     {"drop", lock_gc},
-                                     {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"held", lock_held},       {"loss", lock_loss},
+                                     {"revoked", lock_revoked}, {"certain_for", lock_certain_for},
+                                     {"info", lock_info},       {"fence", lock_fence},
+                                     {"verify", lock_verify},   {"release", lock_release},
+                                     {"let_go", lock_let_go},   {"downgrade", lock_downgrade},
+                                     {"drop", lock_gc},         {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
 }

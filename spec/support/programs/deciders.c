@@ -361,6 +361,44 @@ NAME(bolt, )
 NAME(readers, )
 NAME(door, )
 NAME(rw_bell, )
+NAME(fence, )
+NAME(mutex_fence, )
+NAME(rw_fence, )
+NAME(fence_maker, )
+NAME(fence_unfinished, )
+
+// queue_parse(queue) -> part, name, slot
+static int queue_parse(lua_State *L) {
+  static const char *const parts[] = {
+      [AL_QUEUE_OTHER] = "other",
+      [AL_QUEUE_SLOT] = "slot",
+      [AL_QUEUE_SLOT_HELD] = "holder",
+      [AL_QUEUE_BELL] = "bell",
+      [AL_QUEUE_ADMIN] = "admin",
+      [AL_QUEUE_MUTEX] = "mutex",
+      [AL_QUEUE_MUTEX_BELL] = "mutex_bell",
+      [AL_QUEUE_READER] = "reader",
+      [AL_QUEUE_WRITER] = "door",
+      [AL_QUEUE_RW_BELL] = "rw_bell",
+      [AL_QUEUE_PERMITS] = "permits",
+      [AL_QUEUE_PERMITS_COUNT] = "permit_count",
+      [AL_QUEUE_PERMITS_ADMIN] = "token_admin",
+      [AL_QUEUE_FENCE] = "fence",
+      [AL_QUEUE_MUTEX_FENCE] = "mutex_fence",
+      [AL_QUEUE_RW_FENCE] = "rw_fence",
+      [AL_QUEUE_FENCE_MAKER] = "fence_maker",
+      [AL_QUEUE_BOLT] = "bolt",
+      [AL_QUEUE_SCRATCH] = "scratch",
+  };
+  char name[AL_NAME_SIZE];
+  int slot = -1;
+  al_queue_part part = al_queue_parse(luaL_checkstring(L, 1), name, &slot), without = al_queue_parse(lua_tostring(L, 1), name, NULL);
+  if (part != without) return luaL_error(L, "without a place for the slot it is another part");
+  lua_pushstring(L, parts[part]);
+  lua_pushstring(L, name);
+  lua_pushinteger(L, slot);
+  return 3;
+}
 
 // ---- ids.h, nodes.h -------------------------------------------------------------------------------------------------
 
@@ -428,6 +466,7 @@ int luaopen_deciders(lua_State *L) {
                                        FUNCTION(patience_is_over),
                                        FUNCTION(slot_plan_plan),
                                        FUNCTION(token_plan_make),
+                                       FUNCTION(queue_parse),
                                        FUNCTION(ids_add),
                                        FUNCTION(codes_that_go_on),
                                        {NULL, NULL}};
@@ -435,7 +474,8 @@ int luaopen_deciders(lua_State *L) {
       NAMING(slot),    NAMING(holder),       NAMING(scratch),     NAMING(reader), NAMING(admin),
       NAMING(bell),    NAMING(permits),      NAMING(marks),       NAMING(mutex),  NAMING(bolt),
       NAMING(readers), NAMING(permit_count), NAMING(token_admin), NAMING(door),   NAMING(mutex_bell),
-      NAMING(rw_bell), {NULL, NULL}};
+      NAMING(rw_bell), NAMING(fence), NAMING(mutex_fence), NAMING(rw_fence), NAMING(fence_maker),
+      NAMING(fence_unfinished), {NULL, NULL}};
   lua_newtable(L);
   set_functions(L, functions);
   lua_newtable(L);

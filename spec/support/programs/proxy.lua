@@ -89,6 +89,7 @@ end
 
 local function open(self)
   local client = assert(self.server:accept())
+  if self.refuses then return client:close() end
   local address = self.addresses[#self.pairs % #self.addresses + 1]
   local broker = socket.connect(address.host, address.port)
   if not broker then return client:close() end -- as if no broker listened
@@ -208,7 +209,8 @@ local function carry(self, pair, direction)
 end
 
 local function readable(self, spec)
-  local list, jobs, trickles = { self.server, spec }, {}, false
+  local list, jobs, trickles = { spec }, {}, false
+  if not self.is_shut then table.insert(list, self.server) end
   for _, pair in ipairs(self.pairs) do
     for _, direction in ipairs{ "up", "down" } do
       local from = legs(pair, direction)
@@ -232,6 +234,11 @@ local function obey(self, spec)
   if message[1] == "lose" then
     self.ending = { direction = "down", class = message[2], method = message[3], cuts = message[4] }
   end
+  if message[1] == "refuse" then self.refuses = message[2] end
+  if message[1] == "open" then
+    assert(self.server:listen(32))
+    self.is_shut = false
+  end
   if message[1] == "cut claiming" then self.ending = CLAIMED end
   local frames, heartbeats = 0, 0
   for _, pair in ipairs(self.pairs) do
@@ -244,10 +251,12 @@ local function obey(self, spec)
 end
 
 --- Sends its port to the spec, then runs until the spec closes its connection. Connections lead to these hosts and
--- ports in turn.
-function proxy.serve(spec, ...)
-  local self = { server = assert(socket.bind("127.0.0.1", 0)), addresses = {}, pairs = {},
+-- ports in turn. `is_shut`: the port is taken, and refuses connections until "open".
+function proxy.serve(spec, is_shut, ...)
+  local self = { server = assert(socket.tcp()), addresses = {}, pairs = {}, is_shut = is_shut,
     modes = { up = "pass", down = "pass" }, allowed = {} }
+  assert(self.server:bind("127.0.0.1", 0))
+  if not is_shut then assert(self.server:listen(32)) end
   for i = 1, select("#", ...), 2 do
     local host, port = select(i, ...)
     table.insert(self.addresses, { host = host, port = port })

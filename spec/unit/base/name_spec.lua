@@ -102,6 +102,11 @@ describe("the name of", function ()
     { "the key of all readers", "readers", "images", is = "images-readers" },
     { "the door", "door", "images", is = "images-writer" },
     { "the bell of readers and writers", "rw_bell", "images", is = "images-rwbell" },
+    { "a semaphore's fence", "fence", "images", is = "images-fence" },
+    { "a mutex's fence", "mutex_fence", "images", is = "images-mutexfence" },
+    { "a readers–writer lock's fence", "rw_fence", "images", is = "images-rwfence" },
+    { "the maker of a fence", "fence_maker", "images-mutexfence", is = "images-mutexfence-maker" },
+    { "the mark of an unfinished fence", "fence_unfinished", "images-rwfence", is = "images-rwfence-unfinished" },
     { "the shortest lock's mutex", "mutex", "a", is = "a-mutex" },
     { "a lock with a percent sign", "slot", "100%s", 1, is = "100%s-1-A" },
     { "a lock beyond ASCII", "mutex", "図書館", is = "図書館-mutex" },
@@ -155,6 +160,11 @@ describe("the names of the queues of all kinds", function ()
     for _, kind in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do
       add(kind, names[kind](name))
     end
+    for _, kind in ipairs{ "fence", "mutex_fence", "rw_fence" } do
+      add(kind, names[kind](name))
+      add(kind .. "'s maker", names.fence_maker(names[kind](name)))
+      add(kind .. "'s mark", names.fence_unfinished(names[kind](name)))
+    end
     return list
   end
 
@@ -187,6 +197,165 @@ describe("the names of the queues of all kinds", function ()
         assert.is_false(is_end, this.queue .. " ends in " .. other.queue)
       end
     end
+  end)
+end)
+
+describe("a queue's name is read as", function ()
+  local parse, names = deciders.queue_parse, deciders.names
+  local hex, longest = "0123456789abcdef", ("n"):rep(230)
+
+  -- queue, part, name of the lock, slot
+  local rows = {
+    { "images-3-A", "slot", "images", 3 },
+    { "images-3-B", "holder", "images", 3 },
+    { "images-3-B-bolt", "bolt", "images", 3 },
+    { "images-bell", "bell", "images" },
+    { "images-admin", "admin", "images" },
+    { "images-admin-bolt", "bolt", "images" },
+    { "images-scratch-" .. hex, "scratch", "images" },
+    { "images-mutex", "mutex", "images" },
+    { "images-mutex-bolt", "bolt", "images" },
+    { "images-mutexbell", "mutex_bell", "images" },
+    { "images-reader-" .. hex, "reader", "images" },
+    { "images-writer", "door", "images" },
+    { "images-writer-bolt", "bolt", "images" },
+    { "images-rwbell", "rw_bell", "images" },
+    { "images.semaphore", "permits", "images" },
+    { "images.semaphore-count", "permit_count", "images" },
+    { "images-tokenadmin", "token_admin", "images" },
+    { "images-tokenadmin-bolt", "bolt", "images" },
+    { "images-fence", "fence", "images" },
+    { "images-mutexfence", "mutex_fence", "images" },
+    { "images-rwfence", "rw_fence", "images" },
+    { "images-fence-maker", "fence_maker", "images" },
+    { "images-mutexfence-maker", "fence_maker", "images" },
+    { "images-rwfence-maker", "fence_maker", "images" },
+    { "images-fence-unfinished", "fence_maker", "images" },
+    { "images-mutexfence-unfinished", "fence_maker", "images" },
+    { "images-rwfence-unfinished", "fence_maker", "images" },
+    -- names that contain suffixes
+    { "a-mutex-3-A", "slot", "a-mutex", 3 },
+    { "a-mutex-bell", "bell", "a-mutex" },
+    { "a-3-A-mutex", "mutex", "a-3-A" },
+    { "a-3-B-3-B", "holder", "a-3-B", 3 },
+    { "a-3-3-A", "slot", "a-3", 3 },
+    { "a-bell-bell", "bell", "a-bell" },
+    { "a.semaphore.semaphore", "permits", "a.semaphore" },
+    { "a.semaphore-count.semaphore-count", "permit_count", "a.semaphore-count" },
+    { "a-fence-fence", "fence", "a-fence" },
+    { "a-maker-fence-maker", "fence_maker", "a-maker" },
+    { "a-reader-" .. hex .. "-reader-" .. hex, "reader", "a-reader-" .. hex },
+    { "x-B-bolt-mutex-bolt", "bolt", "x-B-bolt" },
+    { "amq-mutex", "mutex", "amq" },
+    { "図書館-12-B", "holder", "図書館", 12 },
+    { "a b-mutex", "mutex", "a b" },
+    { "--1-A", "slot", "-", 1 },
+    { "1-1-A", "slot", "1", 1 },
+    -- numbers
+    { "images-1-A", "slot", "images", 1 },
+    { "images-65535-A", "slot", "images", 65535 },
+    { "images-65535-B-bolt", "bolt", "images", 65535 },
+    { "images-65536-A", "other" },
+    { "images-99999-A", "other" },
+    { "images-100000-A", "other" },
+    { "images-4294967297-A", "other" },
+    { "images-18446744073709551617-A", "other" },
+    { "images-" .. ("9"):rep(200) .. "-A", "other" },
+    { "images-0-A", "other" },
+    { "images-03-A", "other" },
+    { "images-00003-B", "other" },
+    { "images-+3-A", "other" },
+    { "images--3-A", "slot", "images-", 3 },
+    { "images-3 -A", "other" },
+    { "images-3.0-A", "other" },
+    { "images-٣-A", "other" },
+    { "images3-A", "other" },
+    { "images-A", "other" },
+    { "images-3-C", "other" },
+    { "images-3-a", "other" },
+    -- no name, or one that is not allowed
+    { "", "other" },
+    { "-3-A", "other" },
+    { "3-A", "other" },
+    { "-mutex", "other" },
+    { "mutex", "other" },
+    { ".semaphore", "other" },
+    { "-reader-" .. hex, "other" },
+    { "-B-bolt", "other" },
+    { "amq.-mutex", "other" },
+    { "amq.x-3-A", "other" },
+    { "a\n-mutex", "other" },
+    { "a\255-mutex", "other" },
+    { longest .. "-mutex", "mutex", longest },
+    { longest .. "-65535-B-bolt", "bolt", longest, 65535 },
+    { longest .. "n-mutex", "other" },
+    { ("n"):rep(249) .. "-mutex", "other" },
+    { ("n"):rep(1000) .. "-3-A", "other" },
+    -- tickets
+    { "images-reader-" .. hex:upper(), "other" },
+    { "images-reader-" .. hex:sub(2), "other" },
+    { "images-reader-0" .. hex, "other" },
+    { "images-reader-" .. hex:sub(2) .. "g", "other" },
+    { "images-readers", "other" },  -- a key, not a queue
+    { hex, "other" },
+    { "r-" .. hex, "other" },
+    -- almost
+    { "images", "other" },
+    { "images-bells", "other" },
+    { "images-bolt", "other" },
+    { "images-3-A-bolt", "other" },
+    { "images-bell-bolt", "other" },
+    { "images-reader-" .. hex .. "-bolt", "other" },
+    { "images-maker", "other" },
+    { "images-unfinished", "other" },
+    { "images-mutex-maker", "other" },
+    { "images-semaphore", "other" },
+    { "images.semaphore-bell", "bell", "images.semaphore" },
+    { "imagesmutex", "other" },
+    { "images-Mutex", "other" },
+    { "images-mutex ", "other" },
+  }
+  for _, row in ipairs(rows) do
+    local queue, part = row[1], row[2]
+    it(("%s: %q"):format(part, #queue > 60 and queue:sub(-40) .. ", with " .. #queue .. " bytes" or queue), function ()
+      assert.same({ part, row[3] or "", row[4] or 0 }, { parse(queue) })
+    end)
+  end
+
+  it("what name.c makes of any lock's name, also of names like those of queues", function ()
+    local function of(name)
+      local list = {}
+      local function add(part, queue, slot) table.insert(list, { part, queue, slot or 0 }) end
+      for _, slot in ipairs{ 1, 9, 10, 65535 } do
+        add("slot", names.slot(name, slot), slot)
+        add("holder", names.holder(name, slot), slot)
+        add("bolt", names.bolt(names.holder(name, slot)), slot)
+      end
+      for _, part in ipairs{ "scratch", "reader" } do add(part, names[part](name, hex)) end
+      for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do
+        add(part, names[part](name))
+      end
+      for _, part in ipairs{ "admin", "token_admin", "mutex", "door" } do
+        add(part, names[part](name))
+        add("bolt", names.bolt(names[part](name)))
+      end
+      for _, part in ipairs{ "fence", "mutex_fence", "rw_fence" } do
+        add(part, names[part](name))
+        add("fence_maker", names.fence_maker(names[part](name)))
+        add("fence_maker", names.fence_unfinished(names[part](name)))
+      end
+      return list
+    end
+    local locks, count = { "x", "x-", "-", "x-1", "1", "A", "x-reader-", "x-scratch-", "図書館", longest }, 0
+    for _, this in ipairs(of "x") do table.insert(locks, this[2]) end
+    for _, this in ipairs(of "-") do table.insert(locks, this[2]) end
+    for _, lock in ipairs(locks) do
+      for _, this in ipairs(of(lock)) do
+        assert.same({ this[1], lock, this[3] }, { parse(this[2]) }, this[2])
+        count = count + 1
+      end
+    end
+    assert.is_true(count > 2500, count .. " queues")
   end)
 end)
 

@@ -80,10 +80,11 @@ local DRIVER = {
 }
 
 local ACQUIRE = { timeout = SECONDS, fair = BOOLEAN, priority = whole(-32768, 32767), poll = TIMEOUT,
-  on_wait = CALLABLE }
+  patient = BOOLEAN, on_wait = CALLABLE }
 local TOKEN_ADMIN = { queue_type = QUEUE_TYPE, timeout = TIMEOUT, wait = SECONDS }
 local ADMIN = { queue_type = QUEUE_TYPE, timeout = TIMEOUT, wait = SECONDS, overshoot = whole(0, 65535),
   revoke = BOOLEAN, ascending = BOOLEAN }
+local REVOKE = { timeout = TIMEOUT, wait = SECONDS }
 local RESOURCE = { max_attempts = whole(1, 1000), probe = PROBE }
 local MUTEX = { max_attempts = whole(1, 1000), probe = PROBE, persistent = BOOLEAN }
 local SEMAPHORE = { max_attempts = whole(1, 1000), probe = PROBE, strategy = one_of("ascending", "random", "last") }
@@ -152,6 +153,9 @@ end
 
 add("status", ADMIN, false, function(conn, opts) return conn:admin("images"):status(opts) end)
 add("revoke", ADMIN, false, function(conn, opts) return conn:admin("images"):revoke(3, opts) end)
+add("revoke", REVOKE, false, function(conn, opts) return conn:mutex("images"):revoke(opts) end)
+add("revoke_readers", REVOKE, false, function(conn, opts) return conn:rwlock("images"):revoke_readers(opts) end)
+add("revoke_writer", REVOKE, false, function(conn, opts) return conn:rwlock("images"):revoke_writer(opts) end)
 add("wait_released", ADMIN, false, function(conn, opts) return conn:admin("images"):wait_released({ 1, 3 }, opts) end)
 for _, action in ipairs{ "create", "destroy", "revoke" } do
   add(action, ADMIN, false, function(conn, opts)

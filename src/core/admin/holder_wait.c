@@ -9,17 +9,57 @@
 #include "core/base/backoff.h"
 #include "core/base/name.h"
 #include "core/session/session.h"
-#include "core/session/turn.h"
 
 static void holder_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   const al_holder_wait *holders = context;
-  al_name_holder(out, holders->name, holders->slots[index]);
+  if (index == holders->count)
+    snprintf(out, AL_NAME_SIZE, "%s", holders->nobody);
+  else if (holders->held == AL_HELD_SLOTS)
+    al_name_holder(out, holders->name, holders->slots[index]);
+  else if (holders->held == AL_HELD_MUTEX)
+    al_name_mutex(out, holders->name);
+  else if (holders->held == AL_HELD_DOOR)
+    al_name_door(out, holders->name);
+  else
+    al_name_readers(out, holders->name);
 }
+
+/* The words that differ. */
+static const struct words {
+  const char *whom, *not_held, *still_held, *asked;
+} words[] = {[AL_HELD_MUTEX] = {"the holder of mutex \"%s\" was", "mutex \"%s\" is not held",
+                                "mutex \"%s\" is still held", "; its holder was asked to release it"},
+             [AL_HELD_DOOR] = {"the writer of \"%s\" was", "nobody writes \"%s\"",
+                               "\"%s\" has a writer still", "; its writer was asked to release it"},
+             [AL_HELD_READERS] = {"the readers of \"%s\" were", "nobody reads \"%s\"",
+                                  "\"%s\" has readers still", "; its readers were asked to release it"}};
 
 /* Only a published message carries a request. So a request is published also if the broker denied this user to
  * publish before: by now the permission may be there. */
-static al_probing probing(const al_session *session, al_request request) {
+al_probing al_holder_wait_probing(const al_session *session, al_held held, al_request request) {
+  if (held == AL_HELD_READERS) return AL_PROBE_PUBLISH;
   return request == AL_REQUEST_NOTHING || session->prober->blocked ? AL_PROBE_AUTO : AL_PROBE_PUBLISH;
+}
+
+static al_probing probing(const al_holder_wait *holders) {
+  return al_holder_wait_probing(holders->op->session, holders->held, holders->request);
+}
+
+static al_message message(const al_holder_wait *holders) {
+  bool asks_only = holders->request == AL_REQUEST_NOTHING;
+  if (holders->held == AL_HELD_READERS) return asks_only ? AL_MESSAGE_READERS : AL_MESSAGE_REVOKE_READERS;
+  return asks_only ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
+}
+
+/* Of the readers' key alone the answer proves nothing: an alternate exchange may take each message. */
+static size_t questions(const al_holder_wait *holders) {
+  return holders->count + (holders->held == AL_HELD_READERS);
+}
+
+static void set_nobody(al_holder_wait *holders) {
+  char ticket[AL_TICKET_SIZE];
+  al_session_ticket(holders->op->session, ticket);
+  al_name_scratch(holders->nobody, holders->name, ticket);
 }
 
 static size_t answered(const al_holder_wait *holders, al_answer answer) {
@@ -48,12 +88,12 @@ static void wanted(al_op *op);
 
 static void ask(al_holder_wait *holders) {
   al_op *op = holders->op;
-  al_probing how = probing(op->session, holders->request);
+  al_probing how = probing(holders);
   if (!al_probing_has(op, how)) return;
   op->step = asked;
   al_op_ask(op);
-  al_message message = holders->request == AL_REQUEST_NOTHING ? AL_MESSAGE_PROBE : AL_MESSAGE_REVOKE;
-  al_probes_begin(&holders->probes, op, message, how, holders->count, holder_name, holders);
+  if (holders->held == AL_HELD_READERS) set_nobody(holders);
+  al_probes_begin(&holders->probes, op, message(holders), how, questions(holders), holder_name, holders);
 }
 
 static void passing_barrier(al_op *op) {
@@ -95,9 +135,23 @@ static void settle_waiting(al_holder_wait *holders) {
 /* Fails with the slots whose holders were not asked to release: those not answered `of_others`. */
 static void fail_once(al_holder_wait *holders, al_code code, al_answer of_others, const char *why) {
   char slots[AL_MESSAGE_SIZE] = "";
+  if (holders->held != AL_HELD_SLOTS) {
+    snprintf(slots, sizeof slots, words[holders->held].whom, holders->name);
+    al_op_fail(holders->op, code, "%.300s not asked to release, because %s", slots, why);
+    return;
+  }
   list_slots(holders, of_others, slots, 0);
   al_op_fail(holders->op, code, "holders in \"%s\" were not asked to release, because %s: slot%s",
              holders->name, why, slots);
+}
+
+static void fail_not_held(al_holder_wait *holders) {
+  char text[AL_MESSAGE_SIZE];
+  if (holders->held == AL_HELD_SLOTS)
+    snprintf(text, sizeof text, "slot %d of \"%s\" is not held", holders->slots[0], holders->name);
+  else
+    snprintf(text, sizeof text, words[holders->held].not_held, holders->name);
+  al_op_fail(holders->op, AL_NOT_HELD, "%s", text);
 }
 
 /* There are holders, but the question was a passive declare, which carries no request. */
@@ -125,7 +179,7 @@ static void settle_once(al_holder_wait *holders) {
   else if (absent > 0 && !holders->is_sure)
     make_sure(holders);
   else if (present == 0 && holders->request == AL_REQUEST_HOLDER)
-    al_op_fail(holders->op, AL_NOT_HELD, "slot %d of \"%s\" is not held", holders->slots[0], holders->name);
+    fail_not_held(holders);
   else
     al_op_finish(holders->op);
 }
@@ -145,8 +199,11 @@ static bool is_decided(al_holder_wait *holders) {
   if (is_denied)
     al_op_fail(holders->op, AL_REFUSED, "this user may not ask holders in \"%s\" to release: %s",
                holders->name, holders->probes.text);
-  for (size_t i = 0; i < holders->count && !holders->op->done; i++)
+  for (size_t i = 0; i < questions(holders) && !holders->op->done; i++)
     if (al_probes_undecided(&holders->probes, i)) break;
+  if (holders->held == AL_HELD_READERS && !holders->op->done &&
+      holders->probes.answers[holders->count] != AL_ANSWER_ABSENT)
+    al_op_fail(holders->op, AL_CONFLICT, AL_ALTERNATE_WORDS, holders->name);
   return !holders->op->done;
 }
 
@@ -165,7 +222,7 @@ static void checking_bolts(al_op *op) {
 }
 
 static bool has_to_see_bolts(const al_holder_wait *holders) {
-  bool needs_bolts = al_link_ends_by_name(&holders->op->session->holder);
+  bool needs_bolts = holders->held != AL_HELD_READERS && al_link_ends_by_name(&holders->op->session->holder);
   return needs_bolts && holders->is_sure && answered(holders, AL_ANSWER_ABSENT) > 0;
 }
 
@@ -190,16 +247,17 @@ static void asked(al_op *op) {
 
 static void wanted(al_op *op) {
   al_holder_wait *holders = op->part;
-  if (!al_probing_needs(op, probing(op->session, holders->request))) return;
+  if (!al_probing_needs(op, probing(holders))) return;
   holders->is_sure = false;
   ask(holders);
 }
 
 /* ---- as a part -------------------------------------------------------------------------------------------------- */
 
-void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, const int *slots,
-                          size_t count, al_request request) {
-  *holders = (al_holder_wait){.op = op, .name = name, .request = request, .wait = AL_BACKOFF_SLOT};
+static void begin(al_holder_wait *holders, al_op *op, al_held held, const char *name, const int *slots,
+                  size_t count, al_request request) {
+  *holders =
+      (al_holder_wait){.op = op, .name = name, .held = held, .request = request, .wait = AL_BACKOFF_SLOT};
   op->part = holders;
   holders->slots = malloc((count ? count : 1) * sizeof *slots);
   holders->seen = calloc(count ? count : 1, sizeof *holders->seen); /* PENDING */
@@ -215,10 +273,21 @@ void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, 
     al_op_finish(op);
 }
 
+void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, const int *slots,
+                          size_t count, al_request request) {
+  begin(holders, op, AL_HELD_SLOTS, name, slots, count, request);
+}
+
+void al_holder_wait_begin_other(al_holder_wait *holders, al_op *op, al_held held, const char *name,
+                                al_request request) {
+  begin(holders, op, held, name, &(int){0}, 1, request);
+}
+
 static const char *explain_request(const al_holder_wait *holders, const char **why) {
   bool is_blocked = holders->op->session->prober->blocked;
   *why = "";
   if (holders->request == AL_REQUEST_NOTHING) return "";
+  if (holders->was_heard && holders->held != AL_HELD_SLOTS) return words[holders->held].asked;
   if (holders->was_heard)
     return holders->count == 1 ? "; its holder was asked to release it"
                                : "; holders were asked to release them";
@@ -229,9 +298,15 @@ static const char *explain_request(const al_holder_wait *holders, const char **w
 
 void al_holder_wait_explain(const al_holder_wait *holders, int64_t timeout, char out[AL_MESSAGE_SIZE]) {
   const char *why, *request = explain_request(holders, &why);
-  int used = snprintf(out, AL_MESSAGE_SIZE, "still held in \"%s\" after %g s: slot", holders->name,
-                      (double)timeout / (double)AL_SECOND);
-  used = list_slots(holders, AL_ANSWER_ABSENT, out, used);
+  double seconds = (double)timeout / (double)AL_SECOND;
+  int used = 0;
+  if (holders->held == AL_HELD_SLOTS) {
+    used = snprintf(out, AL_MESSAGE_SIZE, "still held in \"%s\" after %g s: slot", holders->name, seconds);
+    used = list_slots(holders, AL_ANSWER_ABSENT, out, used);
+  } else {
+    used = snprintf(out, AL_MESSAGE_SIZE, words[holders->held].still_held, holders->name);
+    used += snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), " after %g s", seconds);
+  }
   snprintf(out + used, (size_t)(AL_MESSAGE_SIZE - used), "%s%s", request, why);
 }
 
@@ -246,75 +321,4 @@ void al_holder_wait_free(al_holder_wait *holders) {
   al_bolt_check_free(&holders->bolts);
   free(holders->slots);
   free(holders->seen);
-}
-
-/* ---- as an operation of its own --------------------------------------------------------------------------------- */
-
-typedef struct wait_op {
-  al_op op;
-  char name[AL_NAME_SIZE];
-  al_admin_options options;
-  int64_t patience;
-  int slot; /* to be revoked */
-  al_holder_wait holders;
-} wait_op;
-
-static void wait_stop(al_op *op) { al_holder_wait_cancel(&((wait_op *)op)->holders); }
-
-static void wait_free(al_op *op) { al_holder_wait_free(&((wait_op *)op)->holders); }
-
-static void wait_explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
-  const wait_op *self = (const wait_op *)op;
-  if (self->holders.count > 0)
-    al_holder_wait_explain(&self->holders, self->patience, out);
-  else
-    snprintf(out, AL_MESSAGE_SIZE, "no connection to ask for slot %d of \"%s\" within %g s", self->slot,
-             self->name, (double)self->patience / (double)AL_SECOND);
-}
-
-static wait_op *wait_new(al_session *session, const char *name, const al_admin_options *options) {
-  wait_op *self = (wait_op *)al_op_new(session, sizeof *self);
-  if (!self) return NULL;
-  al_admin_options_init(&self->options);
-  if (options) self->options = *options;
-  snprintf(self->name, sizeof self->name, "%s", name);
-  self->patience = self->options.timeout;
-  self->op.stop = wait_stop;
-  self->op.free = wait_free;
-  self->op.timeout_text = wait_explain;
-  return self;
-}
-
-static void wait_nothing(al_op *op) { (void)op; }
-
-al_op *al_admin_wait_released(al_session *session, const char *name, const int *slots, size_t count,
-                              const al_admin_options *options) {
-  AL_TURN(session);
-  wait_op *self = wait_new(session, name, options);
-  if (!self) return NULL;
-  al_request request = self->options.revoke ? AL_REQUEST_REVOKE : AL_REQUEST_NOTHING;
-  al_op_start(&self->op, wait_nothing, al_deadline_after(session->now, self->patience));
-  if (!self->op.done) al_holder_wait_begin(&self->holders, &self->op, self->name, slots, count, request);
-  return &self->op;
-}
-
-/* The time to wait begins when the links are open: it is the time that the holder has after it was asked. */
-static void revoke_wanting_links(al_op *op) {
-  wait_op *self = (wait_op *)op;
-  int64_t wait = self->options.wait;
-  al_request request = wait > 0 ? AL_REQUEST_REVOKE : AL_REQUEST_HOLDER;
-  if (!al_probing_needs(op, probing(op->session, request))) return;
-  if (wait > 0) {
-    self->patience = wait;
-    op->deadline = al_deadline_after(op->session->now, wait);
-  }
-  al_holder_wait_begin(&self->holders, op, self->name, &self->slot, 1, request);
-}
-
-al_op *al_admin_revoke(al_session *session, const char *name, int slot, const al_admin_options *options) {
-  AL_TURN(session);
-  wait_op *self = wait_new(session, name, options);
-  if (!self) return NULL;
-  self->slot = slot;
-  return al_op_start(&self->op, revoke_wanting_links, al_deadline_after(session->now, self->patience));
 }

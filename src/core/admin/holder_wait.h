@@ -23,6 +23,15 @@
 #include "core/session/op.h"
 #include "core/session/probe.h"
 
+/* What is held. */
+typedef enum al_held {
+  AL_HELD_SLOTS,
+  AL_HELD_MUTEX,
+  AL_HELD_DOOR, /* by the writer of a readers-writer lock */
+  AL_HELD_READERS /* asked for by the key that their queues are bound with; not during an alarm, as no passive declare asks
+                     for a key */
+} al_held;
+
 typedef enum al_request {
   AL_REQUEST_NOTHING, /* wait until the holders have released */
   AL_REQUEST_REVOKE,  /* ask the holders to release, and wait until they have */
@@ -33,9 +42,11 @@ typedef enum al_request {
 typedef struct al_holder_wait {
   al_op *op;
   const char *name;
-  int *slots; /* a copy */
+  al_held held;
+  int *slots; /* a copy; not used unless slots are held */
   size_t count;
-  al_answer *seen; /* the last answers that showed a holder, for messages */
+  char nobody[AL_NAME_SIZE]; /* a key that no queue is bound with, asked for beside that of the readers */
+  al_answer *seen;           /* the last answers that showed a holder, for messages */
   al_request request;
   al_probes probes;
   al_barrier barrier;
@@ -46,9 +57,15 @@ typedef struct al_holder_wait {
   int refusals;   /* checks in a row in which a queue refused messages or was ending */
 } al_holder_wait;
 
-/* Takes over the steps of `op` and ends it. `holders` must stay at its place in memory. */
+/* How its questions are asked: which links it needs. */
+al_probing al_holder_wait_probing(const al_session *session, al_held held, al_request request);
+
+/* Takes over the steps of `op` and ends it. `holders` must stay at its place in memory. `slots`: of a semaphore. */
 void al_holder_wait_begin(al_holder_wait *holders, al_op *op, const char *name, const int *slots,
                           size_t count, al_request request);
+/* The same for another kind of lock, which has one queue or one key. */
+void al_holder_wait_begin_other(al_holder_wait *holders, al_op *op, al_held held, const char *name,
+                                al_request request);
 void al_holder_wait_explain(const al_holder_wait *holders, int64_t timeout, char out[AL_MESSAGE_SIZE]);
 void al_holder_wait_cancel(al_holder_wait *holders);
 void al_holder_wait_free(al_holder_wait *holders);

@@ -153,11 +153,7 @@ static void decide(al_op *op) {
   bool nobody = rw->readers.answers[READERS] == AL_ANSWER_ABSENT;
   rw->met_readers = !nobody;
   if (rw->readers.answers[NOBODY] != AL_ANSWER_ABSENT)
-    al_op_fail(op, AL_CONFLICT,
-               "each message to " AL_READERS_EXCHANGE
-               " reaches a queue, so the readers of \"%s\" cannot be counted; is there a policy with an "
-               "alternate-exchange?",
-               rw->acquire.resource->name);
+    al_op_fail(op, AL_CONFLICT, AL_ALTERNATE_WORDS, rw->acquire.resource->name);
   else if (nobody && rw->is_sure)
     al_acquire_hand_over(&rw->acquire);
   else if (nobody)

@@ -2,13 +2,20 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/session/message.h"
 
-static const char *const types[] = {
-    [AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE,   [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN,
-    [AL_MESSAGE_WAITING] = AL_TYPE_WAITING, [AL_MESSAGE_READERS] = NULL,
-    [AL_MESSAGE_PERMIT] = AL_TYPE_PERMIT,   [AL_MESSAGE_MARK] = AL_TYPE_MARK};
+static const char *const types[] = {[AL_MESSAGE_REVOKE] = AL_TYPE_REVOKE,
+                                    [AL_MESSAGE_TOKEN] = AL_TYPE_TOKEN,
+                                    [AL_MESSAGE_WAITING] = AL_TYPE_WAITING,
+                                    [AL_MESSAGE_READERS] = NULL,
+                                    [AL_MESSAGE_REVOKE_READERS] = AL_TYPE_REVOKE,
+                                    [AL_MESSAGE_PERMIT] = AL_TYPE_PERMIT,
+                                    [AL_MESSAGE_MARK] = AL_TYPE_MARK};
 
 bool al_message_is_question(al_message message) {
   return message == AL_MESSAGE_PROBE || message == AL_MESSAGE_READERS;
+}
+
+bool al_message_is_to_readers(al_message message) {
+  return message == AL_MESSAGE_READERS || message == AL_MESSAGE_REVOKE_READERS;
 }
 
 static bool stays(al_message message) {

@@ -206,8 +206,9 @@ void al_op_tick(al_op *op, int64_t now) {
 }
 
 int64_t al_op_wake(const al_op *op) {
-  int64_t wake = al_earlier(al_earlier(op->wake, op->reply_by), op->deadline);
-  return op->inner && !op->inner->done ? al_earlier(wake, al_op_wake(op->inner)) : wake;
+  int64_t wake = op->wake < op->reply_by ? op->wake : op->reply_by;
+  if (op->inner && !op->inner->done) wake = al_earlier(wake, al_op_wake(op->inner));
+  return wake < op->deadline ? wake : op->deadline;
 }
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */

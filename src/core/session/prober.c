@@ -145,7 +145,7 @@ void al_prober_publish(al_prober *prober, al_message message, const char *queue,
                        al_question question) {
   char id[24];
   snprintf(id, sizeof id, "%" PRIu64, prober->first_id + prober->count);
-  bool is_key = message == AL_MESSAGE_READERS;
+  bool is_key = al_message_is_to_readers(message);
   amqp_basic_publish_t publish = {.exchange =
                                       is_key ? amqp_cstring_bytes(AL_READERS_EXCHANGE) : amqp_empty_bytes,
                                   .routing_key = amqp_cstring_bytes(queue),

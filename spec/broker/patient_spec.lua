@@ -1,0 +1,241 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A patient acquire waits until the broker is there.
+local broker = require "spec.support.broker"
+local kinds = require "spec.support.kinds"
+local loops = require "spec.support.loops"
+local amqplocks = require "amqplocks"
+local program = require "spec.support.program"
+local proxy = require "spec.support.proxy"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+local LONG = 60
+
+after_each(function()
+  program.clear()
+  stage.clear()
+end)
+teardown(program.remove)
+teardown(stage.check)
+
+local KINDS = { "slot", "permit", "mutex", "read", "write" }
+
+describe("a patient acquire, where the broker cannot be reached, of a", function()
+  for _, kind in ipairs(KINDS) do
+    it(kind .. " has it when the broker is there again", function()
+      local name, between = kinds.all[kind].name(), proxy.start()
+      local lockable = kinds.all[kind].over(stage.connect(between.url), name)
+      between:refuse(true)
+      between:cut_all()
+      local reasons = {}
+      local lock = stage.take(lockable, { patient = true, timeout = LONG, on_wait = function(_, reason)
+        table.insert(reasons, reason)
+        between:refuse(false)
+      end })
+      assert.matches("^unreachable: ", reasons[1])
+      assert.is_true(lock:verify())
+      stage.fails("busy", kinds.rival(kind, name):try_acquire())
+      assert.is_true(lock:release())
+    end)
+  end
+end)
+
+describe("an acquire, where the broker cannot be reached,", function()
+  local name, between, mutex
+
+  before_each(function()
+    name, between = stage.mutex(), proxy.start()
+    mutex = stage.connect(between.url):mutex(name)
+    between:refuse(true)
+    between:cut_all()
+  end)
+
+  it("fails at once, unless it is patient", function()
+    stage.fails("unreachable", mutex:acquire{ timeout = LONG })
+    stage.fails("unreachable", mutex:acquire{ timeout = LONG, patient = false })
+  end)
+
+  it("fails at once if it has no time to be patient", function()
+    stage.fails("unreachable", mutex:acquire{ timeout = 0, patient = true })
+  end)
+
+  it("fails after its timeout, and tells why there was no lock", function()
+    local message = stage.times_out(function(seconds) return mutex:acquire{ timeout = seconds, patient = true } end,
+      function(message) return message:find(" within [%d.]+ s: unreachable: ") end)
+    assert.matches('"' .. name .. '" was not acquired within ', message, 1, true)
+  end)
+
+  it("goes on for ever without a timeout", function()
+    local rounds = 0
+    local lock = stage.take(mutex, { patient = true, on_wait = function()
+      rounds = rounds + 1
+      if rounds == 3 then between:refuse(false) end
+    end })
+    assert.is_true(lock:verify() and rounds >= 3)
+    assert.is_true(lock:release())
+  end)
+
+  it("tells each reason once, however often it has tried", function()
+    local lines = {}
+    local conn = stage.connect(nil, { log = function(level, line) table.insert(lines, level .. " " .. line) end })
+    conn:close()
+    between:refuse(false)
+    conn = stage.connect(between.url, { log = function(level, line) table.insert(lines, level .. " " .. line) end })
+    between:refuse(true)
+    between:cut_all()
+    local rounds = 0
+    local lock = stage.take(conn:mutex(name), { patient = true, timeout = LONG, on_wait = function()
+      rounds = rounds + 1
+      if rounds == 3 then between:refuse(false) end
+    end })
+    local told = 0
+    for _, line in ipairs(lines) do
+      if line:find("is not acquired yet: unreachable: ", 1, true) then
+        told = told + 1
+        assert.matches('^warning "' .. name:gsub("%p", "%%%0"), line)
+      end
+    end
+    assert.equal(1, told, table.concat(lines, "\n"))
+    assert.is_true(lock:release())
+  end)
+end)
+
+describe("a patient acquire", function()
+  it("that stands in line goes on when its connection is lost", function()
+    local name, between = stage.mutex(), proxy.start()
+    local held = stage.take(stage.connect():mutex(name))
+    local conn = stage.connect(between.url)
+    local before, is_cut
+    local lock = stage.take(conn:mutex(name), { patient = true, timeout = LONG, on_wait = function(_, reason)
+      if not is_cut then
+        assert.equal("it is held", reason)
+        is_cut, before = true, between:count()
+        between:cut_all()
+      elseif between:count() > before and held then
+        assert.is_true(held:release())
+        held = nil
+      end
+    end })
+    assert.is_true(is_cut and not held and lock:verify())
+    assert.is_true(lock:release())
+  end)
+
+  operated_it("of a write lock waits for the end of an alarm", function()
+    local name = kinds.all.write.name()
+    local lockable = kinds.all.write.over(stage.connect(), name)
+    stage.alarm "memory"
+    stage.fails("blocked", lockable:acquire{ timeout = LONG })
+    local reasons = {}
+    local lock = stage.take(lockable, { patient = true, timeout = LONG, on_wait = function(_, reason)
+      table.insert(reasons, reason)
+      broker.suite:alarm(false, "memory")
+    end })
+    assert.matches("^blocked: ", reasons[1])
+    assert.is_true(lock:release())
+  end)
+
+  it("fails for other reasons as any acquire does", function()
+    stage.fails("not_found", stage.connect():semaphore(stage.name()):acquire{ patient = true, timeout = LONG })
+    local name = stage.mutex()
+    local mutex = stage.connect():mutex(name)
+    local lock = stage.take(mutex)
+    stage.fails("deadlock", mutex:acquire{ patient = true, timeout = LONG })
+    assert.is_true(lock:release())
+    local conn = stage.connect()
+    conn:close()
+    stage.fails("closed", conn:mutex(name):acquire{ patient = true, timeout = LONG })
+  end)
+end)
+
+for _, loop in ipairs(loops) do
+  describe("in " .. loop.name, function()
+    local loop_it = loop.it(it, pending)
+
+    loop_it("a patient acquire has the lock when the broker is there again", function()
+      local name, between = stage.mutex(), proxy.start()
+      local conn = assert(amqplocks.connect(between.url, { driver = loop.option }))
+      between:refuse(true)
+      between:cut_all()
+      local turns, is_over = 0, false
+      loop.together{
+        function()
+          local lock = assert(conn:mutex(name):acquire{ patient = true, timeout = LONG, on_wait = function()
+            if turns > 0 then between:refuse(false) end
+          end })
+          assert(lock:verify())
+          assert(lock:release())
+          is_over = true
+        end,
+        function() -- runs meanwhile
+          repeat
+            loop.sleep(0.01)
+            turns = turns + 1
+          until is_over
+        end,
+      }
+      assert.is_true(conn:close())
+    end)
+
+    loop_it("a patient acquire ends with its connection", function()
+      local name, between = stage.mutex(), proxy.start()
+      local conn = assert(amqplocks.connect(between.url, { driver = loop.option }))
+      between:refuse(true)
+      between:cut_all()
+      local waits, code = false, nil
+      loop.together{
+        function()
+          code = select(3, conn:mutex(name):acquire{ patient = true, on_wait = function() waits = true end })
+        end,
+        function()
+          loop.until_true(function() return waits end, 20)
+          conn:close()
+        end,
+      }
+      assert.equal("closed", code)
+    end)
+  end)
+end
+
+describe("in C, a patient acquire", function()
+  local interface
+
+  setup(function() interface = program.build("spec/support/programs/interface.c", "amqplocks") end)
+
+  local function start(url, ...)
+    return program.start({ AMQP_URL = url, LD_LIBRARY_PATH = program.LIB }, interface, ...)
+  end
+
+  it("begins before there is a broker, and has the lock when there is one", function()
+    local name, between = stage.mutex(), proxy.shut()
+    local one = start(between.url, "patient", name)
+    one:await("waits: unreachable: ")
+    assert.equal(0, between:count())
+    between:open()
+    local status, output = one:wait(LONG)
+    assert.equal(0, status, output)
+    assert.matches("\nheld\nreleased\n$", output)
+  end)
+
+  it("ends at once where waiting does not help", function()
+    local url, name = os.getenv "AMQP_URL", stage.mutex()
+    for code, address in pairs{
+      auth = url:gsub("//.-@", "//guest:wrong@"),
+      vhost = url:gsub("(@[^/]+).*", "%1/none"),
+      tls = url:gsub("^amqp:", "amqps:"),
+    } do
+      local status, output = start(address, "patient", name):wait(LONG)
+      assert.same({ 1, true }, { status, output:find("failed: " .. code .. ": ", 1, true) ~= nil }, output)
+    end
+  end)
+
+  it("is given up by who does not want it any more", function()
+    local between = proxy.shut()
+    local status, output = start(between.url, "give up", stage.mutex()):wait(LONG)
+    assert.same({ 0, "given up\n" }, { status, output })
+    until_true(function() return between:count() == 0 end)
+  end)
+end)

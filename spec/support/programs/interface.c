@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * What a program in C does with the library, step by step, as its output tells: interface WHAT NAME, of a mutex. */
+#include <amqplocks.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(what) ((what) ? (void)0 : (fprintf(stderr, "line %d: " #what "\n", __LINE__), _exit(1)))
+
+#define ROUNDS 20
+#define ENOUGH 5 /* rounds: this many must go well, as the machine may be busy in the others */
+
+static al_session *session;
+static al_mutex *mutex;
+
+static void say(const char *text) {
+  puts(text);
+  fflush(stdout);
+}
+
+static void begin(const char *name, int heartbeat) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings settings;
+  al_settings_init(&settings);
+  CHECK(al_settings_url(&settings, getenv("AMQP_URL"), why));
+  settings.heartbeat = heartbeat;
+  session = al_native_new(&settings);
+  mutex = al_mutex_new(session, name, NULL);
+  CHECK(session && mutex);
+}
+
+static al_lock *take(void) {
+  char message[AL_MESSAGE_SIZE];
+  al_code code;
+  al_lock *lock = al_acquire_wait(session, al_mutex_acquire(mutex, NULL), &code, message);
+  if (!lock) printf("failed: %s\n", message);
+  CHECK(lock && code == AL_OK && message[0] == '\0');
+  return lock;
+}
+
+static void end(al_lock *lock) {
+  CHECK(al_op_wait(session, al_lock_release(lock), NULL) == AL_OK);
+  al_lock_drop(lock);
+  al_mutex_drop(mutex);
+  al_session_drop(session);
+}
+
+/* ---- patient ---------------------------------------------------------------------------------------------------- */
+
+static al_op *acquire_patiently(void) {
+  al_acquire_options options;
+  al_acquire_options_init(&options);
+  CHECK(!options.patient);
+  options.patient = true;
+  return al_mutex_acquire(mutex, &options);
+}
+
+static void patient(void) {
+  char reason[AL_MESSAGE_SIZE];
+  bool told = false;
+  al_op *op = acquire_patiently();
+  while (!al_op_done(op)) {
+    al_native_wait(session, op);
+    if (told || al_op_waiting(op, reason) < 0) continue;
+    told = true;
+    printf("waits: %s\n", reason);
+    fflush(stdout);
+  }
+  al_lock *lock = al_op_lock(op);
+  if (!lock) {
+    printf("failed: %s\n", al_op_message(op));
+    exit(1);
+  }
+  al_op_drop(op);
+  CHECK(al_lock_held(lock, al_system_now()) == AL_OK);
+  say("held");
+  end(lock);
+  say("released");
+}
+
+/* The operation is dropped while it pauses, while it connects, and before it was ever served. */
+static void give_up(void) {
+  char reason[AL_MESSAGE_SIZE];
+  for (int rounds = 0; rounds < 4; rounds++) {
+    al_op *op = acquire_patiently();
+    for (int i = 0; i < rounds; i++) al_native_wait(session, op);
+    if (rounds == 3)
+      while (al_op_waiting(op, reason) < 0) al_native_wait(session, op);
+    CHECK(!al_op_done(op));
+    al_op_drop(op);
+  }
+  al_op *op = acquire_patiently();
+  al_mutex_drop(mutex); /* before the operation, which has it still */
+  while (al_op_waiting(op, reason) < 0) al_native_wait(session, op);
+  al_session_abort(session);
+  CHECK(al_op_done(op) && al_op_code(op) == AL_CLOSED);
+  al_op_drop(op);
+  al_session_drop(session);
+  say("given up");
+}
+
+/* ---- waiting for something else as well -------------------------------------------------------------------------- */
+
+static int ends[2];
+static volatile sig_atomic_t signals;
+static pthread_t main_thread;
+
+static void count_signal(int number) {
+  (void)number;
+  signals++;
+}
+
+static void sleep_a_little(void) { nanosleep(&(struct timespec){.tv_nsec = 20 * AL_MILLISECOND}, NULL); }
+
+static void *write_later(void *argument) {
+  (void)argument;
+  sleep_a_little();
+  CHECK(write(ends[1], "x", 1) == 1);
+  return NULL;
+}
+
+static void *signal_later(void *argument) {
+  (void)argument;
+  sleep_a_little();
+  CHECK(pthread_kill(main_thread, SIGUSR1) == 0);
+  return NULL;
+}
+
+/* Returns in how many of the rounds the first call was the one that saw it. */
+static int rounds_seen_at_once(al_op *op, void *later(void *), bool is_signal) {
+  int count = 0;
+  for (int i = 0; i < ROUNDS; i++) {
+    pthread_t thread;
+    int calls = 0;
+    signals = 0;
+    CHECK(pthread_create(&thread, NULL, later, NULL) == 0);
+    for (bool seen = false; !seen; calls++) {
+      bool is_readable = al_native_wait_fd(session, op, is_signal ? -1 : ends[0], AL_NEVER);
+      seen = is_signal ? signals > 0 : is_readable;
+      CHECK(!op || !al_op_done(op));
+    }
+    count += calls == 1;
+    pthread_join(thread, NULL);
+    char byte;
+    if (!is_signal) CHECK(read(ends[0], &byte, 1) == 1);
+  }
+  return count;
+}
+
+/* A call that did not know the time would last a second. */
+static int rounds_ended_in_time(al_op *op) {
+  int count = 0;
+  for (int i = 0; i < ROUNDS; i++) {
+    int64_t until = al_system_now() + 20 * AL_MILLISECOND;
+    while (al_system_now() < until) CHECK(!al_native_wait_fd(session, op, -1, until));
+    count += al_system_now() < until + AL_SECOND / 2;
+  }
+  return count;
+}
+
+static void waits_with(al_op *op) {
+  CHECK(rounds_seen_at_once(op, write_later, false) >= ENOUGH);
+  CHECK(rounds_seen_at_once(op, signal_later, true) >= ENOUGH);
+  CHECK(rounds_ended_in_time(op) >= ENOUGH);
+  CHECK(!al_native_wait_fd(session, op, ends[0], al_system_now())); /* open, and has nothing */
+  CHECK(!al_native_wait_fd(session, op, ends[0], 0));
+  CHECK(write(ends[1], "x", 1) == 1);
+  for (int i = 0; i < 3; i++) CHECK(al_native_wait_fd(session, op, ends[0], 0)); /* it stays readable: nothing reads */
+  char byte;
+  CHECK(read(ends[0], &byte, 1) == 1);
+  int at_end[2], closed = dup(ends[0]);
+  CHECK(pipe(at_end) == 0 && close(at_end[1]) == 0 && close(closed) == 0);
+  CHECK(al_native_wait_fd(session, op, at_end[0], AL_NEVER));
+  CHECK(al_native_wait_fd(session, op, closed, AL_NEVER));
+  close(at_end[0]);
+}
+
+static void descriptors(void) {
+  main_thread = pthread_self();
+  CHECK(pipe(ends) == 0);
+  sigaction(SIGUSR1, &(struct sigaction){.sa_handler = count_signal}, NULL);
+  waits_with(NULL); /* without a connection */
+  al_lock *lock = take();
+  waits_with(NULL);
+  al_session *own = session;
+  al_mutex *held = mutex;
+  begin(al_lock_name(lock), 60);
+  al_op *op = al_mutex_acquire(mutex, NULL); /* which waits, as the other session has it */
+  char reason[AL_MESSAGE_SIZE];
+  while (al_op_waiting(op, reason) < 0) al_native_wait(session, op);
+  waits_with(op);
+  CHECK(write(ends[1], "x", 1) == 1);
+  CHECK(al_op_wait(own, al_lock_release(lock), NULL) == AL_OK);
+  while (!al_op_done(op)) CHECK(al_native_wait_fd(session, op, ends[0], AL_NEVER)); /* which does not keep it from its work */
+  CHECK(al_native_wait_fd(session, op, ends[0], AL_NEVER)); /* nor does an operation that is done */
+  CHECK(read(ends[0], reason, 1) == 1);
+  CHECK(!al_native_wait_fd(session, op, ends[0], AL_NEVER));
+  al_lock_drop(lock);
+  al_mutex_drop(held);
+  al_session_drop(own);
+  lock = al_op_lock(op);
+  al_op_drop(op);
+  end(lock);
+  say("all so");
+}
+
+/* Does nothing but wait until its lock is not what it was. */
+static void idle(void) {
+  al_lock *lock = take();
+  CHECK(al_lock_certain_until(lock) > al_system_now());
+  say("held");
+  al_note note;
+  bool is_revoked = false;
+  int calls = 0;
+  for (;; calls++) {
+    al_native_wait_fd(session, NULL, -1, AL_NEVER);
+    if (!is_revoked && al_lock_revoked(lock)) say("revoked");
+    is_revoked = al_lock_revoked(lock);
+    if (al_lock_held(lock, al_system_now()) == AL_LOST) break;
+    CHECK(calls < 100000); /* an alert that the program does not fetch does not keep it awake */
+  }
+  CHECK(al_lock_certain_until(lock) == 0);
+  say("lost");
+  while (al_session_news(session, &note)) {
+    CHECK(note.at > 0 && note.at <= al_system_now());
+    printf("%s %s [%s] %s\n", note.is_warning ? "warning" : "info", al_code_name(note.code), note.name, note.text);
+  }
+  fflush(stdout);
+  al_lock_drop(lock);
+  al_mutex_drop(mutex);
+  al_session_drop(session);
+}
+
+/* ---- the rest ---------------------------------------------------------------------------------------------------- */
+
+static void told_nothing(void) {
+  al_note note;
+  if (!al_session_news(session, &note)) return;
+  fprintf(stderr, "a note: %s\n", note.text);
+  exit(1);
+}
+
+static void waits_blocking(void) {
+  char message[AL_MESSAGE_SIZE] = "x";
+  al_code code = AL_OK;
+  CHECK(strcmp(al_version(), AL_VERSION) == 0);
+  CHECK(al_op_wait(session, NULL, message) == AL_NO_MEMORY && strncmp(message, "no_memory: ", 11) == 0);
+  CHECK(al_op_wait(session, NULL, NULL) == AL_NO_MEMORY);
+  CHECK(!al_acquire_wait(session, NULL, &code, message) && code == AL_NO_MEMORY);
+  CHECK(!al_acquire_wait(session, NULL, NULL, NULL));
+  CHECK(al_op_wait(session, al_session_open(session), message) == AL_OK && message[0] == '\0');
+  CHECK(!al_acquire_wait(session, al_session_open(session), &code, message) && code == AL_OK);
+  CHECK(al_op_wait(session, al_mutex_acquire(mutex, NULL), message) == AL_OK); /* released again */
+  al_lock *lock = take();
+  int64_t certain = al_lock_certain_until(lock), now = al_system_now();
+  CHECK(certain > now && certain < now + 120 * AL_SECOND); /* two heartbeats */
+  CHECK(al_lock_held(lock, certain - 1) == AL_OK || al_lock_certain_until(lock) != certain);
+  CHECK(!al_acquire_wait(session, al_mutex_acquire(mutex, NULL), &code, message));
+  CHECK(code == AL_DEADLOCK && strncmp(message, "deadlock: ", 10) == 0);
+  CHECK(al_op_wait(session, al_lock_release(lock), message) == AL_OK && al_lock_certain_until(lock) == 0);
+  CHECK(al_op_wait(session, al_lock_release(lock), message) == AL_NOT_HELD && strncmp(message, "not_held: ", 10) == 0);
+  al_lock_drop(lock);
+  al_session_abort(session);
+  al_session_drop(session);
+  al_mutex_drop(mutex);
+  setenv("AMQP_URL", "amqp://127.0.0.1:1", 1);
+  begin("none", 60);
+  CHECK(al_op_wait(session, al_session_open(session), message) == AL_UNREACHABLE);
+  CHECK(!al_acquire_wait(session, al_mutex_acquire(mutex, NULL), &code, message) && code == AL_UNREACHABLE);
+  told_nothing(); /* the operations have told it */
+  al_token_semaphore *tokens = al_token_semaphore_new(session, "none", NULL);
+  CHECK(!al_acquire_wait(session, al_token_semaphore_acquire(tokens, NULL), &code, message) && code == AL_UNREACHABLE);
+  al_token_semaphore_drop(tokens);
+  al_mutex_drop(mutex);
+  al_session_drop(session);
+  say("all so");
+}
+
+static pid_t fork_child(void) {
+  pid_t child = fork();
+  if (child != 0) return child;
+  alarm(120); /* whatever becomes of the spec */
+  for (;;) pause();
+}
+
+/* Two children outlive their parent, which is killed. Only the first keeps its connections. */
+static void guard(void) {
+  al_lock *lock = take();
+  al_native_keep_in_child(session);
+  pid_t keeping = fork_child(), other = fork_child();
+  printf("guard %d other %d\n", (int)keeping, (int)other);
+  fflush(stdout);
+  for (;;) CHECK(al_lock_held(lock, al_system_now()) == AL_OK && !al_native_wait_fd(session, NULL, -1, AL_NEVER));
+}
+
+int main(int count, char **arguments) {
+  static const struct {
+    const char *what;
+    void (*run)(void);
+  } all[] = {{"patient", patient}, {"give up", give_up},       {"descriptors", descriptors},
+             {"idle", idle},       {"blocking", waits_blocking}, {"guard", guard}};
+  CHECK(count == 3);
+  begin(arguments[2], 60);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    if (strcmp(all[i].what, arguments[1]) != 0) continue;
+    all[i].run();
+    return 0;
+  }
+  return 1;
+}
