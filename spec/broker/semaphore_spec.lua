@@ -406,7 +406,8 @@ describe("with", function()
     end
     local _, problem = pcall(sem.with, sem, function() error("with a place") end)
     assert.matches("_spec%.lua:%d+: with a place$", problem)
-    assert.same({ n = 2, false }, results(pcall(sem.with, sem, function() error(nil, 0) end)))
+    -- Lua 5.5 puts a text in place of nil.
+    assert.same(results(pcall(error, nil, 0)), results(pcall(sem.with, sem, function() error(nil, 0) end)))
     assert.is_true(stage.free(name, 1))
   end)
 
