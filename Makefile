@@ -302,10 +302,10 @@ picture: prepare build ## draw docs/demo.svg from a run of the demo
 
 # Builds with all processors, in a make of its own: specs that call make must not use the job server of this make.
 BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc 2>/dev/null || echo 2)) \
-	build build-for-nginx replays
+	build build-for-nginx replays cli
 
 test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
-	$(BUILD_FOR_SPECS) lib lib-lua cli
+	$(BUILD_FOR_SPECS) lib lib-lua
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, with whichever Lua the specs run.
@@ -347,7 +347,7 @@ $(BUILD)/bench/%.so: tools/bench/%.c Makefile | $(READY)
 	$(Q)$(CC) $(ALL_CFLAGS) -fvisibility=default -shared $(LDFLAGS) $$($(PKG_CONFIG) --cflags $(LUA_PACKAGE) $(PACKAGES)) \
 	  -o $@ $< $$($(PKG_CONFIG) --libs $(PACKAGES))
 
-bench: prepare build build-for-nginx $(BENCH_MODULES) ## benchmarks: ratios, budgets, comparison with other locks; or BENCH=file
+bench: prepare build build-for-nginx cli $(BENCH_MODULES) ## benchmarks: ratios, budgets, comparison with other locks; or BENCH=file
 	@$(WITH_ENV) LUA_CPATH="$(CURDIR)/$(BUILD)/bench/?.so;$$LUA_CPATH" spec/support/broker with \
 	  tools/bench/run $(or $(BENCH),tools/bench/*.lua)
 

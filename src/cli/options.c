@@ -245,7 +245,7 @@ static void check_name(const cli_options *options) {
  * the earliest. */
 static void check_grace(reading *read) {
   cli_options *options = read->options;
-  int64_t beat = cli_broker_heartbeat(&options->broker);
+  int64_t beat = options->heartbeat = cli_broker_heartbeat(&options->broker);
   if (options->hold || options->on_lost == CLI_LOST_IGNORE) options->has_guard = false;
   if (!read->has_grace && options->has_guard && options->grace > beat) options->grace = beat;
   if (options->has_guard && options->on_lost == CLI_LOST_TERM && options->grace > beat)

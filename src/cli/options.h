@@ -29,7 +29,8 @@ typedef struct cli_options {
   /* while it is held */
   bool hold, has_guard, foreground, notify;
   cli_on_lost on_lost;
-  int64_t grace; /* nanoseconds from TERM to KILL */
+  int64_t heartbeat; /* nanoseconds */
+  int64_t grace;     /* nanoseconds from TERM to KILL */
   int lost_status;
   int revoke_signal; /* 0: none */
   char **command;    /* ends with NULL */

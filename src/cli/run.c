@@ -21,8 +21,8 @@
 #include "cli/guard.h"
 #include "cli/report.h"
 
-#define LOOK_AROUND AL_SECOND /* the longest wait: the guard is told of the certainty each time */
-#define WAITS_EACH_BEAT 8     /* and the shortest heartbeat is a second */
+#define LOOK_AROUND AL_SECOND /* the longest wait */
+#define WAITS_EACH_BEAT 8     /* at least so many waits in a heartbeat */
 
 typedef struct run {
   al_session *session;
@@ -117,24 +117,29 @@ static void mind_revocation(run *self) {
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
 
-/* Takes the command's status. The command stays unwaited-for, so that its number stays its own while its family is
- * signalled. Other children are orphans of the command, whose number nobody uses any more. */
+static void take_status(run *self, const siginfo_t *info) {
+  self->has_ended = true;
+  self->status =
+      info->si_code == CLD_EXITED ? W_EXITCODE(info->si_status, 0) : W_EXITCODE(0, info->si_status);
+}
+
+static void lose_guard(run *self) {
+  cli_guard_gone(&self->guard);
+  if (!cli_guard_has_acted(&self->guard))
+    cli_warn("the guard was killed: nothing ends the command if this process is killed, too");
+}
+
+/* Waits for children that have ended, which may be orphans of the command. The command itself is only looked at, so that
+ * its number stays its own while its family is signalled. */
 static void reap(run *self) {
-  siginfo_t info = {0};
-  while (waitid(P_PID, (id_t)self->command.pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid != 0) {
-    self->has_ended = true;
-    self->status = info.si_code == CLD_EXITED ? W_EXITCODE(info.si_status, 0) : W_EXITCODE(0, info.si_status);
-    return;
-  }
-  while (memset(&info, 0, sizeof info),
-         waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
-    if (info.si_pid == self->command.pid) continue;
-    if (info.si_pid == self->guard.pid) {
-      cli_guard_gone(&self->guard);
-      if (!cli_guard_has_acted(&self->guard))
-        cli_warn("the guard has ended: nobody ends the command if this process is killed");
+  for (siginfo_t info;;) {
+    info.si_pid = 0;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return;
+    if (info.si_pid == self->command.pid) {
+      take_status(self, &info);
+      return;
     }
+    if (info.si_pid == self->guard.pid) lose_guard(self);
     waitpid(info.si_pid, NULL, 0);
   }
 }
@@ -169,11 +174,10 @@ static void take_signals(run *self) {
 
 static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* A pause, after which the guard must be told, is an eighth of a heartbeat, which the certainty tells. */
+/* The guard must hear of the certainty long before it ends. */
 static int64_t wake_at(const run *self, int64_t now) {
-  int64_t wake = now + LOOK_AROUND / WAITS_EACH_BEAT, timeout = al_native_timeout(self->session);
-  int64_t beat = cli_guard_has_acted(&self->guard) ? AL_SECOND : self->guard.grace;
-  if (!self->guard.pid || beat > AL_SECOND) wake = now + LOOK_AROUND;
+  int64_t wake = now + earlier(LOOK_AROUND, self->options->heartbeat / WAITS_EACH_BEAT);
+  int64_t timeout = al_native_timeout(self->session);
   if (self->guard.pid && !self->was_lost) wake = earlier(wake, doubt_at(self));
   if (self->is_ending) wake = earlier(wake, self->ending.look_at);
   if (timeout != AL_NEVER) wake = earlier(wake, now + timeout);
