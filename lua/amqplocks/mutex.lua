@@ -77,7 +77,7 @@ function Mutex:destroy(opts) return administer(self, "destroy", opts) end
 --
 --     local asked, err, code = mutex:revoke()      -- true: the holder was asked. code "not_held": there is none
 --     local free, err, code = mutex:revoke{ wait = 60 }
----@param opts? amqplocks.AdminOptions of a mutex that is not persistent, `wait` and `timeout` alone
+---@param opts? amqplocks.RevokeOptions of a persistent mutex, amqplocks.AdminOptions
 ---@return true|nil, string? message, amqplocks.Code? code "not_held", and those of admin:revoke
 function Mutex:revoke(opts)
   if self.persistent then return administer(self, "revoke", 1, opts) end

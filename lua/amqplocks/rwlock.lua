@@ -68,9 +68,9 @@ function RWLock:with_write(...) return acquiring.with(self, "write", "with_write
 --- Asks all readers to release; see admin:revoke. With `wait` they are asked again, and readers that enter meanwhile
 -- are asked as well, until nobody reads.
 ---@param opts? amqplocks.RevokeOptions
----@return true|nil, string? message, amqplocks.Code? code "not_held" (nobody reads), "conflict" (an
----  alternate exchange hides the readers), "blocked" (an alarm: no reader can be asked, also with `wait`), and
----  those of admin:revoke
+---@return true|nil, string? message, amqplocks.Code? code "not_held" (nobody reads), "conflict" (an alternate
+---  exchange hides the readers), "blocked" (an alarm: no reader can be asked, also with `wait`), and those of
+---  admin:revoke
 function RWLock:revoke_readers(opts)
   return admin.revoke(self._connection, "readers", self.name, opts, "revoke_readers")
 end

@@ -177,6 +177,21 @@ describe("clients of version 0.1.0 and of this version", function()
     end
   end)
 
+  for _, kind in ipairs{
+    { "conn:mutex(...)", "acquire", "revoke", stage.mutex },
+    { "conn:rwlock(...)", "read", "revoke_readers", gate.name },
+    { "conn:rwlock(...)", "write", "revoke_writer", gate.name },
+  } do
+    old_it("lose nothing by a request that the old one does not know: " .. kind[3], function()
+      local old, new = pair(kind[1], kind[4]())
+      take(old, kind[2])
+      assert.is_true(new:run("return it[...](it)", kind[3]))
+      assert.is_true(old:run "return lock:verify()")
+      assert.is_true(old:run "return lock:held()")
+      release(old)
+    end)
+  end
+
   local FENCED = {
     { "conn:mutex", "acquire", stage.mutex, "-mutexfence" },
     { "conn:semaphore", "acquire", function() return stage.semaphore(1) end, "-fence" },

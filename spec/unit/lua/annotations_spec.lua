@@ -81,7 +81,9 @@ local function public()
           name = fn.name, full = fn.owner .. "." .. fn.name, params = annotations.tags(block, "param"),
           call = function(arguments)
             local object = is_method and objects()[fn.owner]
-            if object and fn.owner == "Mutex" then object = object._connection:mutex("a", { persistent = true }) end
+            if fn.owner == "Mutex" and fn.name ~= "revoke" then
+              object = object._connection:mutex("a", { persistent = true }) -- only those are created and destroyed
+            end
             if object then return schemas_of(object[fn.name], object, unpack(arguments, 1, arguments.n)) end
             return schemas_of(amqplocks[fn.name], unpack(arguments, 1, arguments.n))
           end,

@@ -1,0 +1,260 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Runs every command line of docs/operators.md. The programs that the page supposes are scripts, which write down how
+-- they were called, and which lock they had. Units and manifests are read by programs that know them.
+local client = require "spec.support.client"
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+
+local PAGE = assert(process.contents "docs/operators.md")
+local PROGRAMS = { "report", "migrate", "serve", "integration-tests", "deploy", "pg_dump", "sleep" }
+local SCRIPT = [[
+#!/bin/sh
+echo "${0##*/} $* $AMQP_LOCK_NAME $AMQP_LOCK_KIND fence=$AMQP_LOCK_FENCE" >>CALLS
+[ "${0##*/}" = serve ] || exit 0
+trap 'echo ended >>CALLS; exit 0' TERM
+echo serving
+while :; do /bin/sleep 1 & wait $!; done
+]]
+
+-- The page ---------------------------------------------------------------------------------------------------------
+
+-- The code blocks of one language, in order.
+local function blocks(language)
+  local list = {}
+  for text in PAGE:gmatch("\n```" .. language .. "\n(.-\n)```\n") do table.insert(list, text) end
+  return list
+end
+
+-- The files that blocks of one language hold: their first line is a comment with the name.
+local function files(language)
+  local list = {}
+  for _, text in ipairs(blocks(language)) do
+    local path = assert(text:match "^# (%S+)\n", "a file without a name: " .. text)
+    table.insert(list, { name = path:match "[^/]+$", text = text })
+  end
+  return list
+end
+
+local function lines_of(list, pattern)
+  local lines = {}
+  for _, text in ipairs(list) do
+    for line in text:gmatch "[^\n]+" do table.insert(lines, line:match(pattern)) end
+  end
+  return lines
+end
+
+local LINES = {
+  sh = lines_of(blocks "sh", "^%S.*$"),
+  crontab = lines_of(blocks "crontab", "^[%d*]+ [%d*]+ [%d*]+ [%d*]+ [%d*]+ (.*)$"),
+  unit = lines_of(blocks "ini", "^ExecStart=(.*)$"),
+}
+
+-- The place ----------------------------------------------------------------------------------------------------------
+
+local place
+
+local function write(path, text)
+  local file = assert(io.open(path, "w"))
+  file:write(text)
+  file:close()
+end
+
+-- A directory with the programs, the command and the files with the URL.
+local function prepare()
+  place = command.place()
+  process.shell("mkdir", "-p", place .. "/bin", place .. "/backup", place .. "/etc")
+  for _, name in ipairs(PROGRAMS) do
+    write(place .. "/bin/" .. name, (SCRIPT:gsub("CALLS", place .. "/calls")))
+    process.shell("chmod", "755", place .. "/bin/" .. name)
+  end
+  local program = process.shell("realpath", command.DIRECTORY .. "/amqp-lock"):match "[^\n]+"
+  process.shell("ln", "-s", program, place .. "/bin/")
+  local url = os.getenv "AMQP_URL"
+  write(place .. "/etc/url", url .. "\n")
+  write(place .. "/etc/environment", "AMQP_URL=" .. url .. "\n")
+  write(place .. "/calls", "")
+end
+
+-- A text of the page, with the paths of the place.
+local function here(text)
+  return (text:gsub("/usr/local/bin/", place .. "/bin/"):gsub("/etc/amqp%-lock/", place .. "/etc/")
+    :gsub("/srv/backup/", place .. "/backup/"))
+end
+
+local function calls() return process.contents(place .. "/calls") end
+
+local function environment() return { PATH = place .. "/bin:/usr/bin:/bin" } end
+
+-- The names of the locks in a line: mutexes unless there is an option for another kind.
+local function undo(line)
+  for name in line:gmatch "[%l]+%-[%l]+" do
+    for _, suffix in ipairs{ "-mutexbell", "-rwbell", "-mutexfence", "-bell", "-1-A", "-2-A" } do
+      stage.undo(function() client.shared():delete(name .. suffix) end)
+    end
+  end
+  for _, suffix in ipairs{ "-bell", "-1-A", "-2-A" } do
+    stage.undo(function() client.shared():delete("staging" .. suffix) end)
+  end
+end
+
+-- Runs a line by the shell; returns its status and output.
+local function run(line)
+  undo(line)
+  local _, status, output = command.run({ program = "/bin/sh", env = environment() }, "-c", here(line))
+  return status, output
+end
+
+-- The kind of lock that the options of a line ask for.
+local function kind_of(line)
+  return line:find " %-r " and "read" or line:find " %-W " and "write" or line:find " %-S " and "slot" or "mutex"
+end
+
+-- Each call was of a program of the line, with a lock of the line. Returns how many there were.
+local function check_calls(line)
+  local count = 0
+  for call in calls():gmatch "[^\n]+" do
+    local program, name, kind = call:match "^(%S+) .*%f[^ ](%S+) (%l+) fence=%d*$"
+    assert.is_truthy(line:find(program, 1, true) and line:find(" " .. name .. " ", 1, true), call)
+    assert.equal(kind_of(line), kind, call)
+    count = count + 1
+  end
+  return count
+end
+
+-- Manifests, as JSON would show them: the Python that has yaml reads them.
+local READ_YAML = [[
+import sys, yaml
+for document in yaml.safe_load_all(sys.stdin):
+    kind, spec = document["kind"], document["spec"]
+    assert document["apiVersion"] in ("batch/v1", "apps/v1"), document["apiVersion"]
+    assert document["metadata"]["name"]
+    template = spec["template"]
+    if kind == "Deployment":
+        labels = template["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= labels.items(), labels
+    for container in template["spec"]["containers"]:
+        assert container["name"] and container["image"]
+        variable, = container["env"]
+        assert variable["name"] == "AMQP_URL" and variable["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
+        print(kind, "\t".join(container["command"]), sep="\t")
+]]
+
+local function with_yaml()
+  for _, python in ipairs{ "python3", "/usr/bin/python3" } do
+    if pcall(process.shell, python, "-c", "import yaml") then return python end
+  end
+end
+
+local yaml_it = with_yaml() and process.contents(command.DIRECTORY .. "/amqp-lock") and it or pending
+local verify_it = pcall(process.shell, "systemd-analyze", "--version") and it or pending
+
+-- The commands of all manifests: { kind, words }.
+local function manifests()
+  local list = {}
+  for _, file in ipairs(files "yaml") do
+    local path = place .. "/" .. file.name
+    write(path, file.text)
+    local said = process.shell("sh", "-c", '"$0" -c "$1" <"$2"', with_yaml(), READ_YAML, path)
+    for line in said:gmatch "[^\n]+" do
+      local words = {}
+      for word in line:gmatch "[^\t]+" do table.insert(words, word) end
+      table.insert(list, { kind = table.remove(words, 1), words = words })
+    end
+  end
+  return list
+end
+
+-- Two of them: one serves, the other when that one has ended.
+local function serve_in_turn(line)
+  undo(line)
+  local function start() return command.start({ program = "/bin/sh", env = environment() }, "-c", here(line)) end
+  local one = start()
+  one:await "serving"
+  local two = start()
+  one:signal "TERM"
+  assert.same({ "exit", 0 }, { one:wait() })
+  two:await "serving"
+  two:signal "TERM"
+  assert.same({ "exit", 0 }, { two:wait() })
+  assert.equal("serve leader-serve ended serve leader-serve ended",
+    (calls():gsub("serve +(leader%-serve) mutex fence=\n", "serve %1 "):gsub("ended\n", "ended "):gsub(" $", "")))
+end
+
+-- ---------------------------------------------------------------------------------------------------------------------
+
+local cli_it = process.contents(command.DIRECTORY .. "/amqp-lock") and it or pending
+
+describe("docs/operators.md", function()
+  before_each(prepare)
+  after_each(function()
+    command.clear()
+    stage.clear()
+  end)
+  teardown(stage.check)
+
+  it("has lines of each kind", function()
+    assert.same({ 11, 2, 2, 2 }, { #LINES.sh, #LINES.crontab, #LINES.unit, #files "yaml" })
+  end)
+
+  for _, language in ipairs{ "sh", "crontab", "unit" } do
+    for _, line in ipairs(LINES[language]) do
+      local is_leader = line:find("leader-serve", 1, true)
+      cli_it(("has a line that works, in a block of %s: %s"):format(language, line), function()
+        local whole = language == "unit" and "set -a; . /etc/amqp-lock/environment; exec " .. line or line
+        if is_leader then return serve_in_turn(whole) end
+        local status, output = run(whole)
+        assert.equal(0, status, output)
+        assert.equal("", output)
+        assert.is_true(check_calls(line) > 0)
+        if line:find("--fenced", 1, true) then
+          local given, had = calls():match "^migrate %-%-fence (%d+) migrate%-shop mutex fence=(%d+)\n$"
+          assert.equal(given, had, calls())
+        end
+      end)
+    end
+  end
+
+  cli_it("has crontabs in which a machine that does not get the lock is silent", function()
+    for _, line in ipairs(LINES.crontab) do
+      local name = line:match "nightly%-report"
+      local lock = assert(stage.connect():mutex(name):acquire{ timeout = 20 })
+      local status, output = run(line)
+      assert.same({ 75, "" }, { status, output })
+      assert.equal("", calls())
+      assert(lock:release())
+    end
+  end)
+
+  yaml_it("has manifests that a parser reads, with commands that work", function()
+    local kinds = {}
+    for _, each in ipairs(manifests()) do
+      local line = "exec"
+      for _, word in ipairs(each.words) do line = line .. " '" .. word .. "'" end
+      write(place .. "/calls", "")
+      kinds[each.kind] = true
+      if each.kind == "Deployment" then
+        serve_in_turn(line)
+      else
+        local status, output = run(line)
+        assert.equal(0, status, output)
+        assert.equal("migrate  migrate-shop mutex fence=\n", calls())
+      end
+    end
+    assert.same({ Job = true, Deployment = true }, kinds)
+  end)
+
+  verify_it("has units of which systemd-analyze has nothing to say", function()
+    local words = {}
+    for _, file in ipairs(files "ini") do
+      write(place .. "/" .. file.name, here(file.text))
+      table.insert(words, place .. "/" .. file.name)
+    end
+    assert.equal(3, #words)
+    assert.equal("", process.shell("systemd-analyze", "verify", (table.unpack or unpack)(words)))
+    write(words[1], (here(files("ini")[1].text):gsub("KillMode=mixed", "KillMood=mixed")))
+    assert.matches("KillMood", process.shell("systemd-analyze", "verify", words[1]))
+  end)
+end)
