@@ -441,13 +441,14 @@ check-fuzz: prepare
 
 # emmylua_check reads the annotations of the Lua module as editors do. It is a program in Rust that takes minutes to
 # build, so `make check` does without. spec/unit/lua/annotations_spec.lua compares them with the code, and needs nothing.
+# .emmyrc.json leaves out what is no matter of annotations: private fields, modules of others, whether a value may be nil.
 CHECKER_PLACE := build/annotations-checker
 
 .PHONY: check-annotations annotations-checker
 check-annotations: ## the types in the annotations of the Lua module, by emmylua_check if there is one
 	@checker=$$(PATH="$(CURDIR)/$(CHECKER_PLACE)/bin:$$PATH" command -v emmylua_check) || { \
 	  echo "there is no emmylua_check, nothing was checked: \`make annotations-checker\` builds it with cargo"; exit 0; }; \
-	echo "checking the annotations of lua with $$checker"; "$$checker" lua
+	echo "checking the annotations of lua with $$checker"; "$$checker" --warnings-as-errors -c .emmyrc.json lua
 
 annotations-checker:
 	cargo install emmylua_check --version 0.25.1 --locked --root $(CHECKER_PLACE)

@@ -66,7 +66,7 @@ acquiring.resource_schema = {
   fenced = checks.boolean,
 }
 
----@alias amqplocks.Work fun(lock: amqplocks.Lock, ...: any): ...any
+---@alias amqplocks.Work fun(lock: amqplocks.Lock, ...: any): any, any, any, any
 
 --- Acquires without waiting.
 ---@param self table

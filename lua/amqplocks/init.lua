@@ -107,9 +107,9 @@ end
 ---@field heartbeat? integer seconds, 1 to 65535 (10; in nginx 60)
 ---@field timeout? number seconds for each exchange with the broker (5)
 ---@field tls? amqplocks.TlsOptions for amqps:// only
----@field order? "listed"|"random" in which the nodes of a list are tried ("listed")
+---@field order? "listed"|"random" the order in which the nodes of a list are tried ("listed")
 ---@field driver? "native"|"cqueues"|"luv"|"resty"|amqplocks.Loop the sockets to use ("resty" in nginx, else "native")
----@field shared? boolean in nginx: over the connection of the worker (false)
+---@field shared? boolean only in nginx: over the connection of the worker (false)
 ---@field log? fun(level: "info"|"warning", message: string) called for connections opened and lost, locks lost and
 ---  alarms, inside calls that may wait
 ---@field on_lost? amqplocks.OnLost|false see conn:on_lost

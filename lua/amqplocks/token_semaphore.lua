@@ -108,7 +108,7 @@ function TokenSemaphore:resize(permits, opts) return administer(self, "resize", 
 --- Returns the number of permits, how many of them are free, and how many are not: held by clients, held by an
 -- administrator at work, or lost.
 ---@param opts? amqplocks.TokenAdminOptions
----@return integer|nil count, integer|string free_or_message, integer|amqplocks.Code held_or_code 0 if there is no
+---@return integer|nil count, (integer|string)? free_or_message, (integer|amqplocks.Code)? held_or_code 0 if there is no
 ---  semaphore; "conflict" (made by other software: its permits are not counted), …
 function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
 

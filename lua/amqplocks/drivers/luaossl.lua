@@ -78,7 +78,7 @@ end
 
 --- Makes a TLS session of a client.
 ---@param tls { ca?: string, cert?: string, key?: string, verify: boolean, server_name: string }
----@return userdata|nil session, string? message
+---@return any session, string? message
 function luaossl.session(tls)
   if not pcall(require, "openssl.ssl.context") then return nil, "there is no luaossl, which cqueues needs for TLS" end
   local fine, session = pcall(build, tls)

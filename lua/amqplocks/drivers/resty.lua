@@ -10,7 +10,7 @@ local resty = {}
 local USUAL_HEARTBEAT = 60 -- seconds: the socket shows the death of a worker, and heartbeats cost a request time
 
 --- Returns a session over `settings`, and the driver that waits for its operations.
----@return table|nil session, table|string driver_or_message, amqplocks.Code? code
+---@return table|nil session, (table|string)? driver_or_message, amqplocks.Code? code
 function resty.session(settings, shared)
   local nginx = rawget(_G, "ngx")
   if not nginx or nginx.config.subsystem ~= "http" then
