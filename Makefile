@@ -76,7 +76,7 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim test-commands matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -323,16 +323,9 @@ picture: prepare build ## draw docs/demo.svg from a run of the demo
 BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc 2>/dev/null || echo 2)) \
 	build build-for-nginx replays cli
 
-# The specs of the commands and of releases: they take two minutes more, and have a target of their own, test-commands.
-COMMAND_SPECS := $(wildcard spec/broker/cli*_spec.lua spec/broker/completion_spec.lua spec/broker/release_spec.lua)
-BROKER_SPECS := $(sort $(wildcard spec/broker/*_spec.lua spec/broker/*/*_spec.lua))
-
-test-commands: ## the specs of amqp-lock, amqp-lock-admin, completion and make release
-	+@$(MAKE) --no-print-directory test SPEC="$(COMMAND_SPECS)"
-
 test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
-	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim $(filter-out $(COMMAND_SPECS),$(BROKER_SPECS)))
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec)
 
 # nginx runs LuaJIT, with whichever Lua the specs run.
 build-for-nginx: | $(READY)

@@ -173,7 +173,8 @@ describe("amqp-lock-admin ls, of JSON,", function()
 
   it("reads what rabbitmqctl --formatter json prints, and tells that it has no connection to close", function()
     local text = '[\n{"name":"db-mutex","arguments":[["x-amqplocks-holder","longstr","h"],'
-      .. '["x-amqplocks-acquired-at","long",1700000000]],"owner_pid":"#PID<1.2.3>"}\n,{"name":"q","arguments":[],"owner_pid":""}\n]\n'
+      .. '["x-amqplocks-acquired-at","long",1700000000]],"owner_pid":"#PID<1.2.3>"}\n'
+      .. ',{"name":"q","arguments":[],"owner_pid":""}\n]\n'
     assert.matches("^db +mutex +h +2023", lines(text, "-"))
     assert.matches("leave the formatter out", run(0, text, "holders", "-"))
   end)
