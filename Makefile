@@ -325,7 +325,7 @@ BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS))
 
 test: prepare ## all specs, or SPEC=path; SANITIZE=1 or thread, GC=1
 	$(BUILD_FOR_SPECS) lib lib-lua
-	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec)
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/unit spec/sim spec/broker)
 
 # nginx runs LuaJIT, with whichever Lua the specs run.
 build-for-nginx: | $(READY)
