@@ -140,6 +140,17 @@ describe("amqp-lock", function()
       assert.is_true(tonumber((ends(0, "--fenced", name, "-c", "echo $AMQP_LOCK_FENCE"))) > first)
     end)
 
+    it("a permit's id beside its fencing token, and neither without --fenced", function()
+      local name = gate.name()
+      destroy_later(function(conn) return conn:token_semaphore(name) end)
+      local SHOW = 'echo "${AMQP_LOCK_FENCE-none} ${AMQP_LOCK_PERMIT-none}"'
+      local first, permit = ends(0, "--permits", "1", "--quorum", "--fenced", name, "-c", SHOW):match("^(%d+) (%x+)\n$")
+      local second, same = ends(0, "-P", "--quorum", "--fenced", name, "-c", SHOW):match("^(%d+) (%x+)\n$")
+      assert.equal(permit, same)
+      assert.is_true(tonumber(second) > tonumber(first))
+      assert.equal("none none\n", (ends(0, "-P", "--quorum", name, "-c", SHOW)))
+    end)
+
     it("its descriptors, and none of its own", function()
       local name = gate.name()
       local one = command.start({ fd = 7 }, name, "-c", "ls /proc/self/fd; echo through >&7")

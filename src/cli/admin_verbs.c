@@ -19,7 +19,7 @@ static al_op *begin_slots(al_session *session, const admin_options *options) {
   how.quorum = options->quorum;
   how.revoke = options->revoke;
   how.wait = options->wait;
-  how.fenced = options->fence && options->verb->id == ADMIN_REPAIR;
+  how.fenced = options->fence; /* of destroy: begin_fence() */
   if (options->timeout >= 0) how.timeout = options->timeout;
   switch (options->verb->id) {
     case ADMIN_CREATE:

@@ -25,7 +25,7 @@ static void put_number(const char *name, long long number) {
 }
 
 /* A variable that does not apply is removed: it may come from a command around this one. */
-static void set_environment(const al_lock *lock) {
+static void set_environment(const cli_options *options, const al_lock *lock) {
   char acquired_at[64];
   snprintf(acquired_at, sizeof acquired_at, "%.6f", al_lock_acquired_at(lock));
   put("AMQP_LOCK_NAME", al_lock_name(lock));
@@ -34,8 +34,11 @@ static void set_environment(const al_lock *lock) {
   put("AMQP_LOCK_ACQUIRED_AT", acquired_at);
   unsetenv("AMQP_LOCK_SLOT");
   unsetenv("AMQP_LOCK_FENCE");
+  unsetenv("AMQP_LOCK_PERMIT");
   if (al_lock_slot(lock)) put_number("AMQP_LOCK_SLOT", al_lock_slot(lock));
-  if (al_lock_fence(lock)) put_number("AMQP_LOCK_FENCE", al_lock_fence(lock));
+  if (!options->fenced) return; /* permits of quorum queues have one without being asked */
+  put_number("AMQP_LOCK_FENCE", al_lock_fence(lock));
+  if (*al_lock_permit(lock)) put("AMQP_LOCK_PERMIT", al_lock_permit(lock));
 }
 
 /* ---- its process group ------------------------------------------------------------------------------------------ */
@@ -81,7 +84,7 @@ bool cli_command_fork(cli_command *command, const cli_options *options, const al
                       const cli_signals *signals) {
   plumbing pipes;
   if (!make_pipes(&pipes)) return false;
-  set_environment(lock);
+  set_environment(options, lock);
   command->shares_group = options->foreground || is_in_foreground();
   command->pid = fork();
   if (command->pid == 0) run(&pipes, command, options->command, signals);

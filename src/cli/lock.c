@@ -24,7 +24,7 @@ static al_op *acquire_slot(al_session *session, const cli_options *options, cons
 }
 
 static al_op *acquire_permit(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  al_token_semaphore_options kind = {.quorum = options->quorum};
+  al_token_semaphore_options kind = {.quorum = options->quorum, .fenced = options->fenced};
   al_token_semaphore *semaphore = al_token_semaphore_new(session, options->name, &kind);
   al_op *op = semaphore ? al_token_semaphore_acquire(semaphore, how) : NULL;
   al_token_semaphore_drop(semaphore);

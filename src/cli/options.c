@@ -226,8 +226,8 @@ static void take(void *context, const cli_option *option, char *value) {
 /* ---- what fits together ----------------------------------------------------------------------------------------- */
 
 static void check_kind(const cli_options *options) {
-  if (options->fenced && options->kind == AL_LOCK_PERMIT)
-    cli_usage_error("option --fenced: permits of a token semaphore have no fencing tokens; use -S");
+  if (options->fenced && options->kind == AL_LOCK_PERMIT && !options->quorum)
+    cli_usage_error("option --fenced: only permits of a quorum queue have fencing tokens; add --quorum");
   if (options->quorum && options->kind != AL_LOCK_PERMIT && options->slots == 0)
     cli_usage_error("option --quorum is for -P, and for semaphores that --slots creates");
   if (options->random && options->kind != AL_LOCK_SLOT) cli_usage_error("option --random is for -S");
