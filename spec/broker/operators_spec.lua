@@ -130,7 +130,7 @@ import sys, yaml
 for document in yaml.safe_load_all(sys.stdin):
     kind, spec = document["kind"], document["spec"]
     assert document["apiVersion"] in ("batch/v1", "apps/v1"), document["apiVersion"]
-    assert document["metadata"]["name"]
+    assert document["metadata"].get("name") or document["metadata"]["generateName"]
     template = spec["template"]
     if kind == "Deployment":
         labels = template["metadata"]["labels"]

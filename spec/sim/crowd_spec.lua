@@ -6,13 +6,13 @@
 --
 --     AMQPLOCKS_STORY="death 17" make test SPEC=spec/sim/crowd_spec.lua       # one story again, with the whole trace
 --     AMQPLOCKS_STORY="death" make test SPEC=spec/sim/crowd_spec.lua          # some of its seeds, and no other story
---     AMQPLOCKS_SOAK=1 make test SPEC=spec/sim/crowd_spec.lua                 # fifty times as many
+--     AMQPLOCKS_SOAK=1 make test SPEC=spec/sim/crowd_spec.lua                 # a hundred times as many
 local process = require "spec.support.process"
 local stories = require "spec.support.model.stories"
 
 local unpack = table.unpack or unpack
 
-local SHARE = os.getenv "AMQPLOCKS_SOAK" and 10 or 0.2  -- of each story's seeds
+local SHARE = os.getenv "AMQPLOCKS_SOAK" and 10 or 0.1  -- of each story's seeds
 local ONE_NAME, ONE_SEED = (os.getenv "AMQPLOCKS_STORY" or ""):match("^(.-) ?(%d*)$")
 local SHOWN = 60  -- lines of a story that ended badly
 
@@ -25,14 +25,15 @@ end
 
 local function play_all(story)
   local grants, orphaned = 0, 0
-  local seeds = math.ceil(story.seeds * SHARE)
+  local is_rare = story.name:find "orphans"  -- it takes more seeds until somebody is robbed
+  local seeds = math.ceil(story.seeds * SHARE * (is_rare and 2 or 1))
   for seed = 1, seeds do
     local crowd, err = stories.play(story, seed)
     if err then fail(story, seed, err) end
     grants, orphaned = grants + crowd.watch.grants, orphaned + crowd.watch.orphaned
   end
   assert.is_true(grants > 5 * seeds, "only " .. grants .. " locks were taken")
-  if story.name:find "orphans" then assert.is_true(orphaned > 0, "nobody was robbed") end
+  if is_rare then assert.is_true(orphaned > 0, "nobody was robbed") end
 end
 
 local function show(story, seed)

@@ -140,9 +140,10 @@ static bool is_for_good(al_code code) {
 static int watch(al_session *session, const admin_options *options) {
   char message[AL_MESSAGE_SIZE], before[AL_MESSAGE_SIZE] = "";
   char *last = NULL;
+  al_code code;
   for (;; admin_session_pause(session)) {
     al_op *op = begin(session, options);
-    al_code code = admin_session_await(session, op, message);
+    code = admin_session_await(session, op, message);
     admin_status status = admin_status_of(options, op);
     char *now = code == AL_OK ? admin_status_text(options, &status, op) : NULL;
     al_op_drop(op);
@@ -157,7 +158,7 @@ static int watch(al_session *session, const admin_options *options) {
     }
   }
   free(last);
-  return CLI_EXIT_SOFTWARE;
+  return code == AL_OK ? CLI_EXIT_SOFTWARE : cli_exit_of(code);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */

@@ -72,8 +72,8 @@ static _Noreturn void run(const plumbing *pipes, const cli_command *command, cha
   char byte;
   close(pipes->gate[1]);
   if (!command->shares_group) setpgid(0, 0);
+  cli_signals_leave(signals); /* so that signals end a command that is not let through */
   if (read(pipes->gate[0], &byte, 1) != 1) _exit(CLI_EXIT_CANNOT_RUN);
-  cli_signals_leave(signals);
   execvp(words[0], words);
   int reason = errno;
   if (write(pipes->trouble[1], &reason, sizeof reason) < 0) _exit(CLI_EXIT_CANNOT_RUN);

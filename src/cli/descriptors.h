@@ -5,7 +5,7 @@
 #ifndef CLI_DESCRIPTORS_H
 #define CLI_DESCRIPTORS_H
 
-/* Notes which descriptors are open, and opens /dev/null for those of 0 to 2 that are not. Call it first: a connection, or
+/* Notes which descriptors below 4096 are open, and opens /dev/null for those of 0 to 2 that are not. Call it first: a connection, or
  * a file, must not become the standard output. The command does not inherit these. */
 void cli_descriptors_begin(void);
 

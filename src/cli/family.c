@@ -101,7 +101,8 @@ static bool ends_process(int signal) {
   return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
 }
 
-/* Without /proc. The number of the group is certain while the command, its leader, is there. */
+/* Without /proc, or when it does not show all. The number of the group is certain while the command, its leader, is
+ * there. */
 static size_t signal_group(const cli_family *family, int signal) {
   if (cli_family_command_ended(family)) return 0;
   if (signal) cli_family_pass_on(family, signal);
@@ -112,7 +113,7 @@ static size_t signal_group(const cli_family *family, int signal) {
 size_t cli_family_signal(const cli_family *family, int signal) {
   size_t count = 0;
   if (family->started == 0) return signal_group(family, signal);
-  cli_processes_read(&processes);
+  if (!cli_processes_read(&processes)) count = signal_group(family, signal);
   mark_first_members(family);
   mark_descendants(family);
   for (size_t i = 0; i < processes.count; i++) {

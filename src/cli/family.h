@@ -45,7 +45,7 @@ size_t cli_family_signal(const cli_family *family, int signal);
 /* Sends a signal to the command, or to its group if it has one. */
 void cli_family_pass_on(const cli_family *family, int signal);
 
-/* True if the command itself has ended, or its parent has not waited for it yet. */
+/* True if the command itself has ended, also while its parent has not waited for it. */
 bool cli_family_command_ended(const cli_family *family);
 
 #endif

@@ -17,10 +17,9 @@
 #include "cli/descriptors.h"
 #include "cli/ending.h"
 
-/* The program acts first, if it can. */
+/* The program acts first, if it can. The spare before the end of the certainty is shared: the program kills at its
+ * beginning, and the guard in its middle. */
 #define BEHIND_PROGRAM (CLI_GUARD_SPARE / 2)
-#define BEHIND_KILL (AL_SECOND / 4)
-#define CERTAIN_HEARTBEATS 1.95 /* a lock is certain for so many heartbeats after an answer */
 
 /* ---- in the guard ----------------------------------------------------------------------------------------------- */
 
@@ -35,7 +34,7 @@ typedef struct watch {
 /* When the guard has to act, if nothing is renewed. */
 static int64_t due_at(const watch *self) {
   int64_t kill_at = self->page->kill_at, certain_until = self->page->certain_until;
-  if (kill_at) return kill_at + BEHIND_KILL;
+  if (kill_at) return kill_at + BEHIND_PROGRAM;
   if (!certain_until) return AL_NEVER; /* the program is about to act on it, or to end */
   return certain_until - self->grace - BEHIND_PROGRAM;
 }
@@ -122,19 +121,13 @@ static cli_guard_page *make_page(void) {
   return page == MAP_FAILED ? NULL : page;
 }
 
-/* The broker may have asked for shorter heartbeats than the settings. The lock is fresh: so what is left of the certainty
- * is nearly all that there ever is. */
-static int64_t cut_grace(const al_lock *lock, int64_t grace) {
-  int64_t left = al_lock_certain_until(lock) - al_system_now();
-  int64_t most = (int64_t)((double)left / CERTAIN_HEARTBEATS);
-  return most > 0 && most < grace ? most : grace;
-}
-
-static bool fork_guard(cli_guard *guard, al_session *session, watch *self) {
+static bool fork_guard(cli_guard *guard, al_session *session, const cli_command *command, watch *self) {
   al_native_keep_in_child(session);
   guard->pid = fork();
   if (guard->pid == 0) {
     close(guard->alive);
+    close(command->gate);
+    close(command->trouble);
     be_guard(self);
   }
   int reason = errno;
@@ -146,19 +139,19 @@ static bool fork_guard(cli_guard *guard, al_session *session, watch *self) {
   return false;
 }
 
-bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family,
-                     int64_t grace) {
+bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, const cli_command *command,
+                     cli_family *family, int64_t grace) {
   int alive[2];
-  *guard = (cli_guard){.page = make_page(), .alive = -1, .grace = cut_grace(lock, grace)};
+  *guard = (cli_guard){.page = make_page(), .alive = -1};
   if (!guard->page || pipe2(alive, O_CLOEXEC) < 0) return false;
   watch self = {.page = guard->page,
                 .family = *family,
-                .grace = guard->grace,
+                .grace = grace,
                 .alive = alive[0],
                 .timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
   guard->alive = alive[1];
   guard->page->certain_until = al_lock_certain_until(lock);
-  if (self.timer < 0 || !fork_guard(guard, session, &self)) return false;
+  if (self.timer < 0 || !fork_guard(guard, session, command, &self)) return false;
   family->guard = guard->pid;
   return true;
 }

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "amqplocks.h"
+#include "cli/command.h"
 #include "cli/family.h"
 
 /* TERM comes this much earlier than the grace asks for, so that KILL comes before the certainty ends. */
@@ -37,14 +38,14 @@ typedef struct cli_guard_page {
 typedef struct cli_guard {
   pid_t pid; /* 0: there is none */
   int alive; /* the program's end of the pipe */
-  int64_t grace;
   cli_guard_page *page;
 } cli_guard;
 
-/* Forks the guard of `family`, and enters it there. `grace` is cut to what the session's heartbeat allows. Returns false
- * if there is no memory, process or descriptor left; errno says why. */
-bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, cli_family *family,
-                     int64_t grace);
+/* Forks the guard of `family`, that of `command`, and enters it there. `grace` is at most one heartbeat. The command is
+ * forked, and not let through its gate yet. Returns false if there is no memory, process or descriptor left; errno says
+ * why. */
+bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, const cli_command *command,
+                     cli_family *family, int64_t grace);
 
 /* Tells the guard until when the lock is certain. */
 void cli_guard_renew(cli_guard *guard, int64_t certain_until);

@@ -185,6 +185,8 @@ static cli_result carry_out(al_session *session, al_op *op) {
 cli_result cli_lock_release(al_session *session, al_lock *lock) {
   cli_result result = carry_out(session, al_lock_release(lock));
   al_lock_drop(lock);
-  if (result.code != AL_UNREACHABLE) carry_out(session, al_session_close(session));
+  if (result.code != AL_UNREACHABLE) cli_lock_close(session);
   return result;
 }
+
+void cli_lock_close(al_session *session) { carry_out(session, al_session_close(session)); }

@@ -21,4 +21,7 @@ al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_n
  * AL_UNREACHABLE if the broker did not confirm the release. */
 cli_result cli_lock_release(al_session *session, al_lock *lock);
 
+/* Closes the session, and waits for it. */
+void cli_lock_close(al_session *session);
+
 #endif

@@ -18,8 +18,12 @@
 #include "cli/run.h"
 #include "cli/signals.h"
 
-static int failure(const cli_options *options, cli_news *news, const cli_result *result) {
+/* A connection that ends without a close is a warning in the broker's log. */
+static int failure(al_session *session, const cli_options *options, cli_news *news,
+                   const cli_result *result) {
   cli_news_failed(news, result->code, result->message);
+  if (result->code != AL_UNREACHABLE) cli_lock_close(session);
+  al_session_drop(session);
   int status = cli_exit_of(result->code);
   return status == CLI_EXIT_CONFLICT ? options->conflict_status : status;
 }
@@ -74,7 +78,7 @@ int main(int argc, char **argv) {
   cli_news news = cli_news_begin(&options);
   al_session *session = cli_broker_session(&options.broker);
   al_lock *lock = cli_lock_acquire(session, &options, &news, &result);
-  if (!lock) return failure(&options, &news, &result);
+  if (!lock) return failure(session, &options, &news, &result);
   if (!cli_signals_hold(&signals)) {
     cli_error("cannot wait for signals: %s", strerror(errno));
     return CLI_EXIT_SOFTWARE;

@@ -36,7 +36,7 @@ static void print_help(void) {
   fputs("\n"
         "Exit status: that of COMMAND, 128 plus the signal that ended it, or\n"
         "  64 usage, URL or name   66 no such semaphore      69 no broker, or it cannot\n"
-        "  70 protocol, deadlock   75 not had in time (-E)   76 lost (--lost-exit-code)\n"
+        "  70 protocol, system     75 not had in time (-E)   76 lost (--lost-exit-code)\n"
         "  77 not allowed          78 TLS, foreign queue     126, 127 COMMAND cannot be run, is not there\n",
         stdout);
   finish_output();

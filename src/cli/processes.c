@@ -97,7 +97,9 @@ bool cli_process_read(pid_t pid, cli_process *process) {
   int fd = open_of(pid, "stat");
   if (fd < 0) return false;
   ssize_t length = read(fd, text, sizeof text - 1);
+  int reason = length == 0 ? ESRCH : errno;
   close(fd);
+  errno = reason;
   if (length <= 0) return false;
   text[length] = '\0';
   process->pid = pid;
@@ -131,11 +133,13 @@ bool cli_process_has(pid_t pid, const char *assignment) {
   return found;
 }
 
-/* A pidfd keeps the number from being used again, so the start time is looked at once it is open. */
+/* A pidfd keeps the number from being used again, so the start time is looked at once it is open. A process that cannot be
+ * looked at was there a moment ago. */
 void cli_process_signal(const cli_process *process, int signal) {
   cli_process now;
   int pidfd = cli_pidfd_open(process->pid);
-  bool is_same = cli_process_read(process->pid, &now) && now.started == process->started;
+  bool is_read = cli_process_read(process->pid, &now);
+  bool is_same = is_read ? now.started == process->started : errno != ENOENT && errno != ESRCH;
   if (is_same && (pidfd < 0 || (cli_pidfd_signal(pidfd, signal) < 0 && errno == ENOSYS)))
     kill(process->pid, signal);
   if (pidfd >= 0) close(pidfd);
@@ -152,28 +156,34 @@ bool cli_processes_are_shown(void) {
   return (pid_t)read_number(&at) == getpid();
 }
 
-static void add(cli_processes *processes, const char *name) {
+/* Returns false if a process is there, and could not be added. */
+static bool add(cli_processes *processes, const char *name) {
   const char *at = name;
   pid_t pid = (pid_t)read_number(&at);
-  if (*at != '\0' || pid <= 0 || processes->count == CLI_PROCESSES_MOST) return;
-  if (cli_process_read(pid, &processes->all[processes->count])) processes->count++;
+  if (*at != '\0' || pid <= 0) return true;
+  if (processes->count == CLI_PROCESSES_MOST) return false;
+  if (!cli_process_read(pid, &processes->all[processes->count])) return errno == ENOENT || errno == ESRCH;
+  processes->count++;
+  return true;
 }
 
 /* The kernel lists them by ascending pid. */
-void cli_processes_read(cli_processes *processes) {
+bool cli_processes_read(cli_processes *processes) {
   _Alignas(entry) char list[8192];
   long length;
+  bool is_complete = true;
   processes->count = 0;
   int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
+  if (fd < 0) return false;
   while ((length = syscall(SYS_getdents64, fd, list, sizeof list)) > 0) {
     const entry *one;
     for (long at = 0; at < length; at += one->length) {
       one = (const entry *)(const void *)(list + at);
-      add(processes, one->name);
+      if (!add(processes, one->name)) is_complete = false;
     }
   }
   close(fd);
+  return is_complete && length == 0;
 }
 
 const cli_process *cli_processes_find(const cli_processes *processes, pid_t pid) {

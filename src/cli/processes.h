@@ -26,10 +26,11 @@ typedef struct cli_processes {
 /* True if /proc shows this process by the number that it has itself. */
 bool cli_processes_are_shown(void);
 
-/* Reads them all. Those that begin or end meanwhile may be missing. */
-void cli_processes_read(cli_processes *processes);
+/* Reads them all. Those that begin or end meanwhile may be missing. Returns false if others may be, too: there are more
+ * than CLI_PROCESSES_MOST, or the system lacks something. */
+bool cli_processes_read(cli_processes *processes);
 
-/* Reads one. Returns false if there is no such process. */
+/* Reads one. Returns false if there is no such process (errno ENOENT, ESRCH), or it cannot be read now. */
 bool cli_process_read(pid_t pid, cli_process *process);
 
 /* Returns the process of this number, or NULL. */

@@ -23,6 +23,7 @@
 
 #define LOOK_AROUND AL_SECOND /* the longest wait */
 #define WAITS_EACH_BEAT 8     /* at least so many waits in a heartbeat */
+#define FRESH_BEATS 1.9       /* a lock is certain for 1.95 heartbeats after an answer of the broker */
 
 typedef struct run {
   al_session *session;
@@ -42,9 +43,9 @@ typedef struct run {
 /* ---- the loss of the lock --------------------------------------------------------------------------------------- */
 
 /* With a guard the command must have ended before the certainty ends, so the broker's silence counts as a loss a grace
- * earlier. */
+ * earlier; also when somebody has killed the guard. */
 static int64_t doubt_at(const run *self) {
-  return al_lock_certain_until(self->lock) - self->guard.grace - CLI_GUARD_SPARE;
+  return al_lock_certain_until(self->lock) - self->options->grace - CLI_GUARD_SPARE;
 }
 
 /* Returns AL_OK, or what has become of the lock, and why. */
@@ -59,7 +60,7 @@ static al_code look_at_lock(const run *self, int64_t now, const char **why) {
     }
   }
   if (code != AL_OK) return code;
-  if (!self->guard.pid || now < doubt_at(self)) return AL_OK;
+  if (!self->options->has_guard || now < doubt_at(self)) return AL_OK;
   *why = "the broker has been silent for so long that the lock may be lost before the command has ended";
   return AL_SUSPECT;
 }
@@ -85,9 +86,9 @@ static void tell_loss(run *self, al_code code, const char *why) {
 }
 
 static void begin_ending(run *self, int64_t now) {
-  int64_t kill_at = now + (self->guard.pid ? self->guard.grace : self->options->grace);
-  int64_t certain_until = al_lock_certain_until(self->lock);
-  if (self->guard.pid && certain_until > now && kill_at >= certain_until) kill_at = certain_until;
+  int64_t kill_at = now + self->options->grace;
+  int64_t certain_until = al_lock_certain_until(self->lock), last = certain_until - CLI_GUARD_SPARE;
+  if (self->options->has_guard && certain_until > now && kill_at > last) kill_at = last;
   cli_guard_tell_ending(&self->guard, kill_at);
   self->is_ending = true;
   if (cli_guard_has_acted(&self->guard))
@@ -108,11 +109,20 @@ static void mind_lock(run *self, int64_t now) {
   tell_loss(self, code, why);
 }
 
+/* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect
+ * them. */
+static void pass_on(const run *self, int signal) {
+  if (cli_signals_gives_up(signal))
+    cli_family_signal(&self->family, signal);
+  else
+    cli_family_pass_on(&self->family, signal);
+}
+
 static void mind_revocation(run *self) {
   if (self->was_revoked || !al_lock_revoked(self->lock)) return;
   self->was_revoked = true;
   cli_news_revoked(self->news, self->lock);
-  if (self->options->revoke_signal) cli_family_signal(&self->family, self->options->revoke_signal);
+  if (self->options->revoke_signal) pass_on(self, self->options->revoke_signal);
 }
 
 /* ---- signals ---------------------------------------------------------------------------------------------------- */
@@ -125,6 +135,7 @@ static void take_status(run *self, const siginfo_t *info) {
 
 static void lose_guard(run *self) {
   cli_guard_gone(&self->guard);
+  self->family.guard = 0;
   if (!cli_guard_has_acted(&self->guard))
     cli_warn("the guard was killed: nothing ends the command if this process is killed, too");
 }
@@ -149,15 +160,6 @@ static bool reached_command(const run *self, const struct signalfd_siginfo *info
   return self->command.shares_group && info->ssi_code > 0;
 }
 
-/* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect
- * them. */
-static void pass_on(const run *self, int signal) {
-  if (cli_signals_gives_up(signal))
-    cli_family_signal(&self->family, signal);
-  else
-    cli_family_pass_on(&self->family, signal);
-}
-
 static void take_signals(run *self) {
   struct signalfd_siginfo info;
   while (cli_signals_next(self->signals, &info)) {
@@ -176,7 +178,7 @@ static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t wake_at(const run *self, int64_t now) {
   int64_t wake = now + earlier(LOOK_AROUND, self->options->heartbeat / WAITS_EACH_BEAT);
   int64_t timeout = al_native_timeout(self->session);
-  if (self->guard.pid && !self->was_lost) wake = earlier(wake, doubt_at(self));
+  if (self->options->has_guard && !self->was_lost) wake = earlier(wake, doubt_at(self));
   if (self->is_ending) wake = earlier(wake, self->ending.look_at);
   if (timeout != AL_NEVER) wake = earlier(wake, now + timeout);
   return wake;
@@ -227,27 +229,48 @@ static cli_outcome outcome(const run *self) {
   return how;
 }
 
+/* A permit is granted at any time of the certainty, also near its end, and a guard would end the command at once: so the
+ * broker is asked. Returns false if the lock is lost. */
+static bool ascertain(const run *self) {
+  char why[AL_MESSAGE_SIZE];
+  int64_t least = al_system_now() + (int64_t)(FRESH_BEATS * (double)self->options->heartbeat);
+  if (!self->options->has_guard || al_lock_certain_until(self->lock) >= least) return true;
+  al_code code = al_op_wait(self->session, al_lock_verify(self->lock), why);
+  if (code != AL_OK) cli_news_lost(self->news, self->lock, code, why);
+  return code == AL_OK;
+}
+
 /* The command waits behind its gate. A command that was not let through ends when this process does. */
 static bool begin_guard(run *self) {
   if (!self->options->has_guard) return true;
-  return cli_guard_begin(&self->guard, self->session, self->lock, &self->family, self->options->grace);
+  return cli_guard_begin(&self->guard, self->session, self->lock, &self->command, &self->family,
+                         self->options->grace);
+}
+
+static bool execute(run *self, cli_outcome *how) {
+  int reason = cli_command_execute(&self->command);
+  if (reason == 0) return true;
+  cli_guard_end(&self->guard);
+  *how =
+      cannot(reason == ENOENT ? CLI_EXIT_NO_COMMAND : CLI_EXIT_CANNOT_RUN, self->options->command[0], reason);
+  return false;
 }
 
 /* The command is forked, then guarded, then executed. Returns false if it does not run; `how` says why. */
 static bool begin(run *self, cli_outcome *how) {
-  const cli_options *options = self->options;
+  *how = (cli_outcome){.status = self->options->lost_status, .was_lost = true};
+  if (!ascertain(self)) return false;
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of the command become children of this process */
-  bool is_forked = cli_command_fork(&self->command, options, self->lock, self->signals);
-  if (!is_forked) *how = cannot(CLI_EXIT_SOFTWARE, "cannot start a process", errno);
-  if (!is_forked) return false;
+  if (!cli_command_fork(&self->command, self->options, self->lock, self->signals)) {
+    *how = cannot(CLI_EXIT_SOFTWARE, "cannot start a process", errno);
+    return false;
+  }
   cli_family_begin(&self->family, self->command.pid, !self->command.shares_group, al_lock_ticket(self->lock));
-  bool is_guarded = begin_guard(self);
-  if (!is_guarded) *how = cannot(CLI_EXIT_SOFTWARE, "cannot start the guard", errno);
-  int reason = is_guarded ? cli_command_execute(&self->command) : 0;
-  if (reason)
-    *how = cannot(reason == ENOENT ? CLI_EXIT_NO_COMMAND : CLI_EXIT_CANNOT_RUN, options->command[0], reason);
-  if (!is_guarded || reason) cli_guard_end(&self->guard);
-  if (!is_guarded || reason) return false;
+  if (!begin_guard(self)) {
+    *how = cannot(CLI_EXIT_SOFTWARE, "cannot start the guard", errno);
+    return false;
+  }
+  if (!execute(self, how)) return false;
   cli_news_started(self->news, self->command.pid);
   return true;
 }

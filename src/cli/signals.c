@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/exits.h"
+#include "cli/status.h"
 
 static const int giving_up[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH};
@@ -23,7 +24,7 @@ static const char *gave_up_line(int signal) {
 
 static void give_up(int signal) {
   const char *line = gave_up_line(signal);
-  if (told_fd >= 0 && write(told_fd, line, strlen(line)) < 0) cli_exit_by_signal(signal);
+  if (told_fd >= 0) cli_status_write(told_fd, line, strlen(line));
   cli_exit_by_signal(signal);
 }
 

@@ -56,7 +56,11 @@ void cli_status_number(cli_status *line, const char *key, double value) {
 }
 
 void cli_status_end(cli_status *line, int fd) {
-  struct pollfd out = {.fd = fd, .events = POLLOUT};
   memcpy(line->text + line->length, "}\n", 3);
-  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(fd, line->text, line->length + 2) < 0) return;
+  cli_status_write(fd, line->text, line->length + 2);
+}
+
+void cli_status_write(int fd, const char *text, size_t length) {
+  struct pollfd out = {.fd = fd, .events = POLLOUT};
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(fd, text, length) < 0) return;
 }

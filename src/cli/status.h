@@ -27,4 +27,7 @@ void cli_status_number(cli_status *line, const char *key, double value);
 /* Writes the line. `fd` -1: to nobody. */
 void cli_status_end(cli_status *line, int fd);
 
+/* Writes a line that is complete. It may be called in a handler of a signal. */
+void cli_status_write(int fd, const char *text, size_t length);
+
 #endif
