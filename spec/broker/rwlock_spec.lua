@@ -345,12 +345,13 @@ describe("a writer that waits for readers", function()
     assert.is_true(reader:verify())
   end)
 
-  it("opens the door again when it is killed, and wakes the next one", function()
+  operated_it("opens the door again when it is killed, and wakes the next one", function()
     local name = gate.name()
     local reader = gate.holder("read", name)
     for _, kind in ipairs{ "read", "write" } do
       local writer, late = gate.pend(gate.process("write", name)), gate.process(kind, name)
       line.join(late)
+      line.until_tokens(name, 1, late.bell) -- before that, its death would wake nobody
       writer:kill()
       if kind == "write" then line.leave(reader) end
       gate.served(late)

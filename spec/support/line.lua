@@ -51,11 +51,12 @@ function line.settled(name, slots, more)
   end, SECONDS)
 end
 
---- Waits until there are so many tokens, unacknowledged ones included. Needs operator access.
-function line.until_tokens(name, tokens)
+--- Waits until there are so many tokens, unacknowledged ones included. `bell`: another bell than a semaphore's. Needs
+-- operator access.
+function line.until_tokens(name, tokens, bell)
   until_true(function()
     return pcall(broker.suite.tell, broker.suite, "{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, "
-      .. ("$1)), [{_, %d}] = rabbit_amqqueue:info(Q, [messages]), ok."):format(tokens), stage.bell(name))
+      .. ("$1)), [{_, %d}] = rabbit_amqqueue:info(Q, [messages]), ok."):format(tokens), bell or stage.bell(name))
   end, 60) -- each superfluous token may take one `poll`
 end
 
