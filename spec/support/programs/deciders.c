@@ -171,7 +171,8 @@ static al_patience get_patience(lua_State *L, int table) {
                           .sightings = (int)get(L, table, "sightings"),
                           .slighted = (int)get(L, table, "slighted"),
                           .doubted_since = get(L, table, "doubted_since"),
-                          .wasted_at = get(L, table, "wasted_at")};
+                          .wasted_at = get(L, table, "wasted_at"),
+                          .doubts_until = get(L, table, "doubts_until")};
   lua_getfield(L, table, "searches");
   patience.searches = get_backoff(L, lua_gettop(L));
   lua_pop(L, 1);
@@ -186,6 +187,7 @@ static void set_patience(lua_State *L, int table, const al_patience *patience) {
   set(L, table, "slighted", patience->slighted);
   set(L, table, "doubted_since", patience->doubted_since);
   set(L, table, "wasted_at", patience->wasted_at);
+  set(L, table, "doubts_until", patience->doubts_until);
   set_new_backoff(L, table, "searches", &patience->searches);
 }
 

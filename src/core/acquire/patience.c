@@ -47,10 +47,18 @@ int64_t al_patience_next_search(al_patience *patience, bool has_token, int64_t n
   patience->sightings = 0;
   if (!has_token) {
     patience->doubted_since = AL_NEVER;
+    if (now < patience->doubts_until) return now + al_backoff_next(&patience->searches, random);
     return now + al_backoff_recheck(patience->poll, random);
   }
+  if (patience->doubted_since == AL_NEVER && is_one_of_many(patience, now)) {
+    patience->wasted_at = now;
+    patience->doubts_until = now + belief;
+    patience->searches = AL_BACKOFF_DOUBT;
+    return AL_NEVER;
+  }
   if (patience->doubted_since == AL_NEVER) {
-    patience->doubted_since = is_one_of_many(patience, now) ? now - belief : now;
+    patience->doubted_since = now;
+    patience->doubts_until = now; /* this token is the news that was missed */
     patience->searches = AL_BACKOFF_TOKEN;
   }
   if (now >= patience->doubted_since + belief) {

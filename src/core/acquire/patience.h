@@ -18,6 +18,8 @@
  * quick succession for two seconds, or for the time of the option `poll` if that is less. Then the token is thrown
  * away. If one token was too many, more may be: a token that arrives within 100 ms of that is believed for one search
  * only, the first that begins with this token in hand. If that search finds nothing, this token is thrown away, too.
+ * It may all the same have been a dead client's token. So the waiter then goes on searching without a token, less and
+ * less often, for as long as it believes a token.
  *
  * A waiter that has left free slots to others, and found them taken afterwards, eight times in all, claims every later
  * one at once: callers that do not wait would otherwise keep it waiting for ever. */
@@ -34,7 +36,8 @@ typedef struct al_patience {
   int slighted;          /* how often the next search found such a slot taken */
   int64_t doubted_since; /* when a search with the token in hand first found nothing; AL_NEVER */
   int64_t wasted_at;     /* when the last token was thrown away */
-  al_backoff searches;   /* between searches with the token in hand */
+  int64_t doubts_until;  /* a token was thrown away after one search: until then, searches go on without one */
+  al_backoff searches;   /* between searches with the token in hand, or after it */
 } al_patience;
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options);

@@ -45,6 +45,10 @@ typedef struct al_backoff {
  * one waiter. */
 #define AL_BACKOFF_TOKEN ((al_backoff){.first = 2 * AL_MILLISECOND, .most = 100 * AL_MILLISECOND})
 
+/* A waiter that has thrown away a token after one search only: it may have been a dead client's, whose lock is free a
+ * little later. */
+#define AL_BACKOFF_DOUBT ((al_backoff){.first = 40 * AL_MILLISECOND, .most = 500 * AL_MILLISECOND})
+
 /* Drawing a number from a fence whose message another client has at this moment, and making a fence that another
  * client makes. */
 #define AL_BACKOFF_FENCE ((al_backoff){.first = 1 * AL_MILLISECOND, .most = 64 * AL_MILLISECOND})
