@@ -36,8 +36,8 @@ typedef struct al_patience {
   int slighted;          /* how often the next search found such a slot taken */
   int64_t doubted_since; /* when a search with the token in hand first found nothing; AL_NEVER */
   int64_t wasted_at;     /* when the last token was thrown away */
-  int64_t doubts_until;  /* a token was thrown away after one search: until then, searches go on without one */
-  al_backoff searches;   /* between searches with the token in hand, or after it */
+  int64_t doubts_until; /* a token was thrown away after one search: until then, searches go on without one */
+  al_backoff searches;  /* between searches with the token in hand, or after it */
 } al_patience;
 
 void al_patience_init(al_patience *patience, const al_acquire_options *options);
