@@ -39,21 +39,11 @@ static void mind_signals(void) {
       sigaction(giving_up[i], &mine, NULL);
 }
 
-static void tell_news(al_session *session) {
-  al_note note;
-  while (al_session_news(session, &note)) {
-    if (note.is_warning)
-      cli_warn("%s", note.text);
-    else
-      cli_progress("%s", note.text);
-  }
-}
-
 void admin_session_close(al_session *session) {
   al_op *op = al_session_close(session);
   while (op && !al_op_done(op)) al_native_wait(session, op);
   al_op_drop(op);
-  tell_news(session);
+  cli_report_notes(session);
   al_session_drop(session);
 }
 
@@ -68,7 +58,7 @@ al_code admin_session_await(al_session *session, al_op *op, char message[AL_MESS
   if (!op) cli_fail_no_memory();
   while (!al_op_done(op)) {
     al_native_wait_fd(session, op, told[0], AL_NEVER);
-    tell_news(session);
+    cli_report_notes(session);
     if (!al_op_done(op)) end_by_signal(session, op);
   }
   snprintf(message, AL_MESSAGE_SIZE, "%s", al_op_message(op));
@@ -78,7 +68,7 @@ al_code admin_session_await(al_session *session, al_op *op, char message[AL_MESS
 void admin_session_pause(al_session *session) {
   int64_t until = al_system_now() + AL_SECOND;
   while (!got && al_system_now() < until) al_native_wait_fd(session, NULL, told[0], until);
-  tell_news(session);
+  cli_report_notes(session);
   end_by_signal(session, NULL);
 }
 

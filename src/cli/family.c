@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/processes.h"
+#include "cli/signals.h"
 
 /* Memory that is never touched costs nothing. The program and the guard have one each. */
 static cli_processes processes;
@@ -97,16 +98,12 @@ void cli_family_pass_on(const cli_family *family, int signal) {
     signal_command(family, signal);
 }
 
-static bool ends_process(int signal) {
-  return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
-}
-
 /* Without /proc, or when it does not show all. The number of the group is certain while the command, its leader, is
  * there. */
 static size_t signal_group(const cli_family *family, int signal) {
   if (cli_family_command_ended(family)) return 0;
   if (signal) cli_family_pass_on(family, signal);
-  if (ends_process(signal)) cli_family_pass_on(family, SIGCONT);
+  if (cli_signals_gives_up(signal)) cli_family_pass_on(family, SIGCONT);
   return 1;
 }
 
@@ -120,7 +117,7 @@ size_t cli_family_signal(const cli_family *family, int signal) {
     if (!is_member[i]) continue;
     count++;
     if (signal) cli_process_signal(&processes.all[i], signal);
-    if (ends_process(signal)) cli_process_signal(&processes.all[i], SIGCONT);
+    if (cli_signals_gives_up(signal)) cli_process_signal(&processes.all[i], SIGCONT);
   }
   return count;
 }

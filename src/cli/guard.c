@@ -54,7 +54,7 @@ static bool wait_until(const watch *self, int64_t until) {
   return all[0].revents != 0;
 }
 
-/* A page that nobody renews lies behind: so the time is read again after each wait. Returns whether the program has
+/* The page may have been renewed meanwhile, so the time is read again after each wait. Returns whether the program has
  * ended. */
 static bool watch_program(const watch *self) {
   for (;;) {

@@ -98,7 +98,7 @@ cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *opti
     al_session_alerts(session);
     mind_loss(&self);
     mind_revocation(&self);
-    cli_news_notes(news, session);
+    cli_report_notes(session);
   }
   return self.outcome;
 }

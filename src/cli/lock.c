@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "cli/report.h"
 #include "cli/signals.h"
 
 #define CREATE_LEAST (5 * AL_SECOND) /* for creating with -n, and when the caller's time is nearly over */
@@ -79,7 +80,7 @@ static void await(al_session *session, al_op *op, cli_news *news) {
     if (al_op_done(op)) break;
     int64_t waited = al_op_waiting(op, reason);
     if (waited >= 0) cli_news_waiting(news, waited, reason);
-    cli_news_notes(news, session);
+    cli_report_notes(session);
   }
 }
 

@@ -36,18 +36,6 @@ cli_news cli_news_begin(const cli_options *options) {
   return (cli_news){.options = options, .notify_fd = options->notify ? cli_notify_open() : -1};
 }
 
-/* A failure that ends the program is told by its operation, not by a note. */
-void cli_news_notes(cli_news *news, al_session *session) {
-  al_note note;
-  (void)news;
-  while (al_session_news(session, &note)) {
-    if (note.is_warning)
-      cli_warn("%s", note.text);
-    else
-      cli_progress("%s", note.text);
-  }
-}
-
 void cli_news_waiting(cli_news *news, int64_t waited, const char *reason) {
   int64_t now = al_system_now();
   if (news->told_at && now < news->told_at + AL_SECOND) return;

@@ -16,9 +16,6 @@ typedef struct cli_news {
 
 cli_news cli_news_begin(const cli_options *options);
 
-/* Copies what the session has noted, with warnings and errors of the connection. */
-void cli_news_notes(cli_news *news, al_session *session);
-
 /* The acquire waits, for `waited` nanoseconds and for this reason. Told at most once a second. */
 void cli_news_waiting(cli_news *news, int64_t waited, const char *reason);
 

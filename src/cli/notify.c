@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +18,14 @@
 #define TEXT_SIZE 1024
 
 /* Returns false if it is no path. "@" begins a name in the abstract namespace. */
-static int make_address(struct sockaddr_un *address, socklen_t *size, const char *path) {
+static bool make_address(struct sockaddr_un *address, socklen_t *size, const char *path) {
   size_t length = strlen(path);
-  if ((path[0] != '/' && path[0] != '@') || length >= sizeof address->sun_path) return 0;
+  if ((path[0] != '/' && path[0] != '@') || length >= sizeof address->sun_path) return false;
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
   memcpy(address->sun_path, path, length);
   if (path[0] == '@') address->sun_path[0] = '\0';
   *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (path[0] == '/'));
-  return 1;
+  return true;
 }
 
 static int connect_to(const char *path) {

@@ -49,16 +49,25 @@ static void print_version(void) {
 
 /* ---- options of flock(1) that mean something else here ----------------------------------------------------------- */
 
+static const char *instead_of(const cli_option *option) {
+  switch (option->id) {
+    case CLI_SHARED:
+      return "to share NAME with other readers, use -r (--read)";
+    case CLI_UNLOCK:
+      return "NAME is released when COMMAND ends; there is no option for it";
+    case CLI_NO_FORK:
+      return "this program must stay while COMMAND runs, because its connection holds the lock; leave the "
+             "option out";
+    default:
+      return "a mutex is exclusive without an option; to exclude readers (-r) of NAME as well, use -W "
+             "(--write)";
+  }
+}
+
 static void refuse_flock(const cli_option *option) {
   char words[64];
-  const char *instead = option->id == CLI_SHARED ? "to share NAME with other readers, use -r (--read)"
-                        : option->id == CLI_UNLOCK
-                            ? "NAME is released when COMMAND ends; there is no option for it"
-                        : option->id == CLI_NO_FORK ? "this program must stay while COMMAND runs, because "
-                                                      "its connection holds the lock; leave the option out"
-                                                    : "a mutex is exclusive without an option; to exclude "
-                                                      "readers (-r) of NAME as well, use -W (--write)";
-  cli_usage_error("option %s of flock is not for this program: %s", cli_option_words(option, words), instead);
+  cli_usage_error("option %s of flock is not for this program: %s", cli_option_words(option, words),
+                  instead_of(option));
 }
 
 /* ---- taking options --------------------------------------------------------------------------------------------- */

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "amqplocks.h"
 #include "cli/exits.h"
 
 #define TEXT_SIZE 2048
@@ -48,6 +47,16 @@ static void say(const char *format, va_list arguments) {
 void cli_error(const char *format, ...) { SAY(CLI_LEVEL_ERRORS); }
 void cli_warn(const char *format, ...) { SAY(CLI_LEVEL_WARNINGS); }
 void cli_progress(const char *format, ...) { SAY(CLI_LEVEL_PROGRESS); }
+
+void cli_report_notes(al_session *session) {
+  al_note note;
+  while (al_session_news(session, &note)) {
+    if (note.is_warning)
+      cli_warn("%s", note.text);
+    else
+      cli_progress("%s", note.text);
+  }
+}
 
 void cli_usage_error(const char *format, ...) {
   SAY(CLI_LEVEL_ERRORS);

@@ -11,6 +11,8 @@
 
 #include <stdbool.h>
 
+#include "amqplocks.h"
+
 typedef enum cli_level {
   CLI_LEVEL_ERRORS,   /* -q */
   CLI_LEVEL_WARNINGS, /* the default */
@@ -26,6 +28,9 @@ void cli_report_level(cli_level level);
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Tells the notes of the library. A failure that ends the program is told by its operation, and is none of them. */
+void cli_report_notes(al_session *session);
 
 /* Tells what is wrong with the command line, and ends the program with status 64. */
 _Noreturn void cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -199,7 +199,7 @@ static void step(run *self) {
   take_signals(self);
   mind_lock(self, al_system_now());
   mind_revocation(self);
-  cli_news_notes(self->news, self->session);
+  cli_report_notes(self->session);
   if (self->is_ending)
     self->is_over = cli_ending_step(&self->ending, &self->family, al_system_now()) && self->has_ended;
   else
