@@ -7,7 +7,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
-local line = require "spec.support.line"
+local lines = require "spec.support.line"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -60,9 +60,9 @@ end
 -- so, too, from the first waiter on.
 local function join(name, ...)
   local bell = gate.bell("mutex", name)
-  local standing = select(2, line.at(name, bell)) or 0
+  local standing = select(2, lines.at(name, bell)) or 0
   local one = command.start({}, ...)
-  until_true(function() return select(2, line.at(name, bell)) == math.max(standing, 1) + 1, one:output() end, 30)
+  until_true(function() return select(2, lines.at(name, bell)) == math.max(standing, 1) + 1, one:output() end, 30)
   return one
 end
 
