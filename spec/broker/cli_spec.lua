@@ -161,6 +161,18 @@ describe("amqp-lock", function()
       assert.matches("^amqp%-lock: busy: ", ends(75, "-n", "--fair", name, "true"))
       ends(0, "-n", name, "true")
     end)
+
+    it("at another slot than the first, with --random", function()
+      local name = stage.name()
+      destroy_later(function(conn) return conn:admin(name) end)
+      ends(0, "--slots", "16", name, "true")
+      local slot, runs = "1\n", 0
+      while slot == "1\n" do
+        runs = runs + 1
+        assert.is_true(runs <= 12) -- one of 10^14 that pick from 16 at random comes so far
+        slot = ends(0, "-S", "--random", name, "-c", "echo $AMQP_LOCK_SLOT")
+      end
+    end)
   end)
 
   describe("gives its command", function()
