@@ -231,6 +231,8 @@ describe("amqp-lock-admin", function()
       assert.matches("auth: ", ends(77, "slots", "--url", (url:gsub("//.-@", "//nobody:nothing@")), "x"))
       assert.matches("vhost: ", ends(77, "slots", "--url", url .. "/nowhere", "x"))
       assert.matches("url: ", ends(64, "slots", "--url", "http://x", "x"))
+      assert.matches("auth: ", ends(77, "watch", "--url", (url:gsub("//.-@", "//nobody:nothing@")), "x"))
+      assert.matches("vhost: ", ends(77, "watch", "--url", url .. "/nowhere", "x"))
     end)
 
     it("usage", function()
@@ -313,6 +315,18 @@ if broker.suite then
       local url = broker.suite:add_user(user, "^$", "^$", "^$")
       stage.undo(function() broker.suite:delete_user(user) end)
       assert.matches("refused: ", ends(77, "create", "--url", url, stage.name(), "1"))
+    end)
+
+    it("and its user is deleted, watches no longer", function()
+      local name, user = fresh(), client.unique "user"
+      ends(0, "create", name, "1")
+      local url = broker.suite:add_user(user, ".*", ".*", ".*")
+      stage.undo(function() pcall(broker.suite.delete_user, broker.suite, user) end)
+      local one = start("watch", "--url", url, name)
+      one:await(name .. ": 1 slot, 0 held\n")
+      broker.suite:delete_user(user) -- which closes its connections
+      assert.same({ "exit", 77 }, { one:wait(60) })
+      assert.matches("\namqp%-lock%-admin: auth: ", one:output())
     end)
   end)
 end

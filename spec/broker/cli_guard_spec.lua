@@ -3,6 +3,7 @@
 
 -- amqp-lock when it is killed or stopped, and when its lock is lost: its command has ended before the next holder is
 -- in. The next holder is a client that shares no code with the library.
+local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
@@ -163,11 +164,42 @@ describe("the command of an amqp-lock whose network is silent", function()
   end)
 end)
 
+-- The guard of a running amqp-lock: the child of that name.
+local function guard_of(one)
+  for pid in process.shell("pgrep", "-P", tostring(one.pid)):gmatch "%d+" do
+    if process.contents("/proc/" .. pid .. "/comm") == "amqp-lock-guard\n" then return command.process(pid) end
+  end
+  error "it has no guard"
+end
+
+describe("the command of an amqp-lock whose guard alone is killed", function()
+  it("goes on", function()
+    local name = gate.name()
+    local one, jobs = start({ input = true }, 1, name, "-c", "echo job $$; read line; echo went on; exit 5")
+    guard_of(one):signal "KILL"
+    one:await "amqp%-lock: the guard was killed: [^\n]*\n"
+    assert.is_true(jobs[1]:alive())
+    assert.is_true(gate.held("mutex", name))
+    one:write "go\n"
+    assert.same({ "exit", 5 }, { one:wait() })
+    assert.matches("\nwent on\n$", one:output())
+  end)
+
+  it("ends before the broker lets the next holder in, if the network is silent", function()
+    local name, between = gate.name(), proxy.start()
+    local one, jobs = start({ env = { AMQP_URL = between.url } }, 1, "--heartbeat=4", "--grace=3", name, "-c", DEAF)
+    guard_of(one):signal "KILL"
+    one:await "amqp%-lock: the guard was killed: "
+    between:switch("up", "drop")
+    next_is_alone(name, jobs)
+    assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+    assert.matches("the lock may be lost before the command has ended", one:output(), 1, true)
+  end)
+end)
+
 describe("the command of an amqp-lock whose lock is lost", function()
   -- Commands that tell what they get.
   local TELLS = "trap 'echo got TERM; exit 0' TERM; echo job $$; while :; do sleep 0.1; done"
-
-
 
   operated_it("gets TERM when the connection is closed, and the reason is told", function()
     local name = gate.name()
@@ -240,6 +272,62 @@ describe("a command that ends by itself", function()
     assert.is_true(jobs[1]:alive())
   end)
 end)
+
+-- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
+describe("the command of a permit that is had late in a wait", function()
+  it("is not ended at its start", function()
+    local name = gate.name()
+    stage.undo(function()
+      local conn = assert(amqplocks.connect())
+      conn:token_semaphore(name):destroy()
+      conn:close()
+    end)
+    local held = command.start({ input = true }, "--hold", "--permits=1", name)
+    held:await "held"
+    local one = command.start({ fd = 7, input = true }, "-P", "--heartbeat=4", "--grace=3", "--status-fd=7", name, "-c",
+      "echo in; read line; exit 5")
+    until_true(function() -- what is granted from 4.7 to 7.8 s after the last answer is certain, but not for a grace
+      local seconds = one:told():match '.*{"event":"waiting","seconds":([%d.e-]+)'
+      return tonumber(seconds or 0) >= 4.8, one:told()
+    end, SECONDS)
+    held:close_input()
+    one:await "in\n"
+    one:write "go\n"
+    assert.same({ "exit", 5 }, { one:wait() }, one:output())
+  end)
+end)
+
+if broker.suite then
+  describe("with a broker of its own", function()
+    local node
+
+    setup(function() node = broker.start() end)
+    teardown(function() node:remove() end)
+
+    it("amqp-lock waits with --wait-broker until one is there", function()
+      node:stop()
+      local one = command.start({ env = { AMQP_URL = node.url }, fd = 7 }, "--wait-broker", "--status-fd", "7", "lock",
+        "echo", "in")
+      until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
+        SECONDS)
+      node:restart()
+      assert.same({ "exit", 0 }, { one:wait(SECONDS) })
+      assert.matches("in\n$", one:output())
+    end)
+
+    it("the command of an amqp-lock without its guard gets TERM when the broker is frozen", function()
+      local one, jobs = start({ env = { AMQP_URL = node.url } }, 1, "--heartbeat=4", "--grace=3", "lock", "-c",
+        "trap 'echo got TERM; exit 0' TERM; echo job $$; while :; do sleep 0.1; done")
+      guard_of(one):signal "KILL"
+      one:await "amqp%-lock: the guard was killed: "
+      stage.undo(function() node:thaw() end)
+      node:freeze()
+      assert.same({ "exit", 76 }, { one:wait(SECONDS) })
+      assert.is_false(jobs[1]:alive())
+      assert.matches("the lock may be lost before the command has ended; [^\n]*\n.*got TERM\n", one:output())
+    end)
+  end)
+end
 
 describe("a crowd of amqp-locks, of which every third is killed", function()
   local soaks = os.getenv "AMQPLOCKS_SOAK"

@@ -59,6 +59,28 @@ describe("amqp-lock that waits", function()
     assert.same({ "signal", 15 }, { one:wait() })
   end)
 
+  for signal, number in pairs { TERM = 15, INT = 2 } do
+    it("dies of " .. signal .. " also if nobody reads what --status-fd tells, and the pipe is full", function()
+      local name = gate.name()
+      gate.occupy("mutex", name)
+      local one = command.start({ program = "python3" }, "-c", [[
+import os, sys
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+for size in 4096, 1:
+    try:
+        while True: os.write(writer, b"x" * size)
+    except BlockingIOError: pass
+os.set_blocking(writer, True)
+for fd in reader, writer: os.set_inheritable(fd, True)
+os.execv(sys.argv[1], [sys.argv[1], "-v", "--status-fd", str(writer), sys.argv[2], "true"])
+]], AMQP_LOCK, name)
+      one:await "waiting for 1 s"
+      one:signal(signal)
+      assert.same({ "signal", number }, { one:wait() })
+    end)
+  end
+
   it("goes on at one that it was told to ignore", function()
     local name = gate.name()
     local held = gate.occupy("mutex", name)

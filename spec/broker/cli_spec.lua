@@ -7,6 +7,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local lines = require "spec.support.line"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -46,6 +47,22 @@ end
 local function holder(...)
   local one = command.start({ input = true }, "--hold", ...)
   one:await "held (%x+)\n"
+  return one
+end
+
+-- Asks the holder of a semaphore's first slot to release it.
+local function revoke(name)
+  local conn = stage.connect()
+  until_true(function() return conn:admin(name):revoke(1) end, 30)
+end
+
+-- Starts a waiter for the mutex, which is held by an amqp-lock. Returns once it stands at the doorbell: the holder does
+-- so, too, from the first waiter on.
+local function join(name, ...)
+  local bell = gate.bell("mutex", name)
+  local standing = select(2, lines.at(name, bell)) or 0
+  local one = command.start({}, ...)
+  until_true(function() return select(2, lines.at(name, bell)) == math.max(standing, 1) + 1, one:output() end, 30)
   return one
 end
 
@@ -116,6 +133,45 @@ describe("amqp-lock", function()
       one:signal "TERM"
       assert.same({ "signal", 15 }, { one:wait() })
       assert.is_false(gate.held("mutex", name))
+    end)
+  end)
+
+  describe("takes its turn", function()
+    it("before waiters of a lower --priority, whenever they came", function()
+      local name, order = gate.name(), command.place() .. "/order"
+      local one, waiters = holder(name), {}
+      for i, priority in ipairs { "0", "-32768", "7", "32767" } do
+        waiters[i] = join(name, "--poll", "600", "--priority=" .. priority, name, "-c",
+          ("echo %s >>%s"):format(priority, order))
+      end
+      one:close_input()
+      for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
+      assert.equal("32767\n7\n0\n-32768\n", process.contents(order))
+    end)
+
+    it("behind clients that wait already, with --fair", function()
+      local name = gate.name()
+      local world, one = stage.client():channel(), holder(name)
+      gate.make_bell("mutex", name)
+      -- a client that takes every notice, and not the lock
+      assert(world:call { method = "basic.consume", queue = gate.bell("mutex", name),
+        arguments = { ["x-priority"] = 9 } })
+      one:close_input()
+      assert(world:await("basic.deliver", 30))
+      assert.matches("^amqp%-lock: busy: ", ends(75, "-n", "--fair", name, "true"))
+      ends(0, "-n", name, "true")
+    end)
+
+    it("at another slot than the first, with --random", function()
+      local name = stage.name()
+      destroy_later(function(conn) return conn:admin(name) end)
+      ends(0, "--slots", "16", name, "true")
+      local slot, runs = "1\n", 0
+      while slot == "1\n" do
+        runs = runs + 1
+        assert.is_true(runs <= 12) -- one of 10^14 that pick from 16 at random comes so far
+        slot = ends(0, "-S", "--random", name, "-c", "echo $AMQP_LOCK_SLOT")
+      end
     end)
   end)
 
@@ -315,6 +371,26 @@ describe("amqp-lock", function()
       assert.matches('"event":"ended","status":3}', waiter:told(), 1, true)
     end)
 
+    it("programs of a failure, by a line of JSON", function()
+      local name = gate.name()
+      holder(name)
+      local one = command.start({ fd = 7 }, "--status-fd", "7", "-n", name, "true")
+      assert.same({ "exit", 75 }, { one:wait() })
+      assert.matches('^{"event":"failed","code":"busy","message":"busy: mutex [^\n]* is held"}\n$', one:told())
+    end)
+
+    operated_it("programs of a revocation and of a loss, by lines of JSON", function()
+      local name = stage.semaphore(1)
+      local one = command.start({ fd = 7 }, "--status-fd", "7", "-S", name, "-c", "echo in; sleep 600")
+      one:await "in\n"
+      revoke(name)
+      until_true(function() return one:told():find('\n{"event":"revoked"}\n', 1, true), one:told() end, 30)
+      broker.suite:delete_queue(stage.holder(name, 1))
+      assert.same({ "exit", 76 }, { one:wait() })
+      assert.matches('\n{"event":"revoked"}\n{"event":"lost","code":"lost","message":"[^\n]+"}\n'
+        .. '{"event":"ended","signal":15}\n$', one:told())
+    end)
+
     it("systemd, and not the command", function()
       local name, path = gate.name(), command.place() .. "/notify"
       local manager = command.start({ program = "python3" }, "-c", [[
@@ -354,11 +430,6 @@ while True: print(one.recv(4096).decode(), flush=True)
   end)
 
   describe("asked to release", function()
-    local function revoke(name)
-      local conn = stage.connect()
-      until_true(function() return conn:admin(name):revoke(1) end, 30)
-    end
-
     it("says so, and sends the signal of --on-revoke", function()
       local name = stage.semaphore(1)
       local one = command.start({}, "-S", "--on-revoke", "USR1", name, "-c",
@@ -368,6 +439,25 @@ while True: print(one.recv(4096).decode(), flush=True)
       one:await "asked\n"
       assert.same({ "exit", 4 }, { one:wait() })
       assert.matches("revoked: ", one:output(), 1, true)
+    end)
+
+    it("sends it to the process group of its command, and to no other process", function()
+      local name = stage.semaphore(1)
+      local one = command.start({ input = true }, "-S", "--on-revoke", "USR1", name, "-c", [[
+        sh -c 'trap "echo member asked; exit" USR1; echo in; while :; do sleep 0.1; done' &
+        setsid sh -c 'echo job $$; exec sleep 600' &
+        trap 'echo command asked' USR1; echo in
+        wait; wait; read line; exit 4]])
+      local job = command.process((one:await "job (%d+)\n"))
+      one:await "in\n.*in\n"
+      until_true(function() return process.contents(("/proc/%d/comm"):format(job.pid)) == "sleep\n" end, 30)
+      revoke(name)
+      one:await "member asked\n"
+      one:await "command asked\n"
+      assert.is_true(job:alive())
+      job:signal "TERM"
+      one:write "go\n"
+      assert.same({ "exit", 4 }, { one:wait() })
     end)
 
     it("goes on by default", function()
@@ -380,5 +470,29 @@ while True: print(one.recv(4096).decode(), flush=True)
       one:write "go\n"
       assert.same({ "exit", 0 }, { one:wait() })
     end)
+  end)
+
+  operated_it("closes its connections also if it does not get the lock", function()
+    local name, log = gate.name(), broker.suite.directory .. "/log/rabbit.log"
+    -- The broker's lines about the end of connections of this name: the level of each.
+    local function closed(connection)
+      local levels = {}
+      for text in process.contents(log):gmatch "[^\n]+" do
+        if text:find("closing AMQP connection", 1, true) and text:find(connection, 1, true) then
+          table.insert(levels, text:match "%[(%l+)%]")
+        end
+      end
+      return levels
+    end
+    local one = holder("--name", name .. " killed", name)
+    ends(75, "-n", "--name", name .. " busy", name, "true")
+    one:signal "KILL" -- to see that the log tells the difference
+    local busy, killed
+    until_true(function()
+      busy, killed = closed(name .. " busy"), closed(name .. " killed")
+      return #busy == 2 and #killed == 2
+    end, 30)
+    assert.same({ "info", "info" }, busy)
+    assert.same({ "warning", "warning" }, killed)
   end)
 end)

@@ -72,7 +72,7 @@ const cli_option cli_options_all[] = {
     {CLI_PRIORITY, "priority", 0, "N", CLI_LOCK, NULL, "waiters with a higher number are served first (0)",
      NULL},
     {CLI_POLL, "poll", 0, "S", CLI_LOCK, NULL, "seconds between searches while waiting (5)", NULL},
-    {CLI_RANDOM, "random", 0, NULL, CLI_LOCK, NULL, "search the slots from a random one", NULL},
+    {CLI_RANDOM, "random", 0, NULL, CLI_LOCK, NULL, "take a random one of the first 16 free slots", NULL},
 
     {CLI_HOLD, "hold", 0, NULL, CLI_LOCK, NULL, "run no command: hold it until the input ends",
      "While it is held"},

@@ -544,7 +544,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("begins by chance farther and farther on, where it has not seen the end of the row", function ()
-        local peer, semaphore = held_before("random", 100, 1)
+        local peer, semaphore = held_before("random", 100, 16)
         local farthest = 1
         for _ = 1, 60 do
           local op = semaphore:acquire(0)
@@ -557,7 +557,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("begins by chance among those in a row, whatever is seen behind a gap", function ()
-        local peer, semaphore = held_before("random", 2, 1)
+        local peer, semaphore = held_before("random", 2, 2)
         for _ = 1, 20 do
           local op = semaphore:acquire(0)
           local first = peer.prober:look{ "images-1-A", "images-2-A", "images-4-A" }[1]

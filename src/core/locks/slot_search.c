@@ -64,6 +64,7 @@ void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *
   search->view = view;
   search->start = start_slot(search);
   search->wrapped = false;
+  search->is_blind = range->strategy == AL_RANDOM && range->known == 0;
   search->spare = 0;
   /* Wide enough that one window likely shows all slots and the end of the row. */
   ask(search, search->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
@@ -248,9 +249,28 @@ static bool has_first(al_slot_search *search) {
   return is_there && !al_probes_undecided(&search->probes, first_index(search));
 }
 
+static bool is_free(const al_slot_search *search, int i) {
+  const al_answer *answers = search->probes.answers + (size_t)i * 2;
+  int slot = search->first + i;
+  return answers[0] == AL_ANSWER_PRESENT && answers[1] == AL_ANSWER_ABSENT && !find_ours(search, slot) &&
+         rank(search, slot) < 0;
+}
+
+/* Picks one of the free slots of the window, each with the same probability. None may be free. */
+static void pick(al_slot_search *search) {
+  int count = 0;
+  for (int i = 0; i < search->width && search->probes.answers[i * 2] != AL_ANSWER_ABSENT; i++) {
+    if (!is_free(search, i)) continue;
+    count++;
+    if (count == 1 || al_random_below(&search->op->session->random, count) == 0)
+      search->view->slot = search->first + i;
+  }
+}
+
 /* Reads the slots in order, up to one that is free. The first that is absent ends the semaphore. */
 static void read_window(al_slot_search *search) {
   if (!has_first(search)) return;
+  if (search->is_blind) pick(search);
   for (int i = 0; i < search->width && search->view->slot == 0; i++) {
     size_t index = (size_t)i * 2;
     al_answer a = search->probes.answers[index], b = search->probes.answers[index + 1];

@@ -41,6 +41,7 @@ typedef struct al_slot_search {
   int start, first, width; /* the first slot of the search; the window under way */
   bool wrapped;            /* it went past the last slot, and goes on from 1 to below `start` */
   bool asks_first;         /* asks for A[1], too, behind the window */
+  bool is_blind; /* should begin anywhere, and knows of no slots yet: picks anywhere in each window */
 
   int avoided[AL_AVOIDED_MOST], avoided_count; /* claimed in vain, the longest ago first */
   int spare;                                   /* the first slot of `avoided` that is free; 0 */
