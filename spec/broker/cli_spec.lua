@@ -240,7 +240,7 @@ describe("amqp-lock", function()
         { "-n", "-w", "3", "db", "true" }, { "--grace", "11", "db", "true" }, { "--fenced", "-P", "db", "true" },
         { "--heartbeat", "2", "--grace", "3", "db", "true" }, { "--on-lost", "cry", "db", "true" },
         { "--random", "db", "true" },
-        { "--on-revoke", "NONE", "db", "true" }, { "--status-fd", "99", "db", "true" }, { "--hold", "db", "true" },
+        { "--on-revoke", "NONE", "db", "true" }, { "--status-fd", "99", "db", "true" }, { "--status-fd", "1", "db", "true" }, { "-c", "true", "db" }, { "--hold", "db", "true" },
         { "amq.db", "true" }, { "", "true" }, { "db", "-n", "true" }, { "db", "-c" }, { "db", "-c", "true", "x" },
         { "--url", "http://localhost", "db", "true" }, { "--url-file", "/nonexistent", "db", "true" },
         { "--quorum", "db", "true" }, { "--name", ("x"):rep(200), "db", "true" },
@@ -346,7 +346,7 @@ describe("amqp-lock", function()
       local name = gate.name()
       local one = holder(name)
       local waiter = command.start({}, "-v", name, "true")
-      waiter:await "amqp%-lock: waiting for 0 s: it is held\n"
+      waiter:await "amqp%-lock: waiting: it is held\n"
       one:close_input()
       assert.same({ "exit", 0 }, { waiter:wait() })
       assert.matches('amqp%-lock: acquired mutex "', waiter:output())
@@ -404,7 +404,7 @@ while True: print(one.recv(4096).decode(), flush=True)
       local held = holder(name)
       local waiter = command.start({ env = { NOTIFY_SOCKET = path }, input = true }, "--notify", name, "-c",
         'echo "socket ${NOTIFY_SOCKET-none}"; read line')
-      manager:await 'STATUS=waiting for 0 s for "[^\n]*": it is held\n'
+      manager:await 'STATUS=waiting for "[^\n]*": it is held\n'
       held:close_input()
       manager:await "\nREADY=1\nSTATUS=holding "
       waiter:await "socket none\n"

@@ -171,7 +171,7 @@ static void print_api(const admin_item *item, const char *api) {
   char *url = malloc(strlen(api) + strlen(name) + sizeof "/connections/");
   if (!url) cli_fail_no_memory();
   sprintf(url, "%s/connections/%s", api, name);
-  fputs("curl -f --netrc-optional -X DELETE -H ", stdout);
+  fputs("curl -sSf --netrc-optional -X DELETE -H ", stdout);
   print_reason("X-Reason: ", item);
   putchar(' ');
   print_quoted(url);
@@ -183,7 +183,8 @@ static void print_api(const admin_item *item, const char *api) {
 /* The JSON of rabbitmqctl has "#PID<…>", a number that only that very rabbitmqctl knew. */
 static void print_command(const admin_item *item, const char *api) {
   if (!item->connection) {
-    puts("# its connection is not told: add the list of consumers, and that of channels");
+    puts("# its connection is not told: add the list of consumers, and that of channels; or it has ended "
+         "meanwhile");
   } else if (strncmp(item->connection, "#PID", 4) == 0) {
     puts("# rabbitmqctl --formatter json does not tell its connection: leave the formatter out");
   } else if (is_pid(item->connection)) {
@@ -223,6 +224,7 @@ void admin_print_sources(const char *verb) {
       "  curl -sfu USER http://localhost:15672/api/queues/%%2F http://localhost:15672/api/consumers/%%2F \\\n"
       "    http://localhost:15672/api/channels | amqp-lock-admin %s --json -\n"
       "\n"
-      "The first list alone tells who holds mutexes, slots, and readers-writer locks.\n",
+      "The first list alone tells who holds mutexes, slots, and readers-writer locks.\n"
+      "\"amqp-lock-admin holders --lock NAME -\" prints the commands that close the holders' connections.\n",
       verb, verb, verb);
 }

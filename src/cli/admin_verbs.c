@@ -112,13 +112,18 @@ static int fail(al_code code, const char *message) {
   return cli_exit_of(code);
 }
 
+static void tell_asked(const admin_options *options) {
+  bool is_asked = options->verb->id == ADMIN_REVOKE && options->wait <= 0;
+  if (is_asked) cli_warn("asked; the holder decides. --wait S waits until it has released");
+}
+
 static int done(al_session *session, const admin_options *options, const al_op *op) {
   bool is_any;
   char message[AL_MESSAGE_SIZE];
   admin_status status = admin_status_of(options, op);
   bool asks = options->verb->id == ADMIN_SLOTS || options->verb->id == ADMIN_STATUS;
   if (asks && status.count == 0 && status.seen == 0) {
-    cli_error("not_found: there is no %s \"%s\"",
+    cli_error("not_found: there is no %s \"%s\"; \"amqp-lock-admin ls\" shows who holds any kind of lock",
               options->lock == ADMIN_PERMITS ? "token semaphore" : "semaphore", options->name);
     return CLI_EXIT_NOT_FOUND;
   }
@@ -126,6 +131,7 @@ static int done(al_session *session, const admin_options *options, const al_op *
   al_code code = is_any ? admin_session_await(session, fence, message) : AL_OK;
   al_op_drop(fence);
   admin_status_print(options, &status, op);
+  tell_asked(options);
   return code == AL_OK ? 0 : fail(code, message);
 }
 

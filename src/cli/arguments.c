@@ -66,7 +66,7 @@ const cli_option cli_options_all[] = {
      "Acquiring it"},
     {CLI_NONBLOCK, "nonblock", 'n', NULL, CLI_LOCK, NULL, "do not wait", NULL},
     {CLI_CONFLICT_STATUS, "conflict-exit-code", 'E', "N", CLI_LOCK, NULL,
-     "exit status if it was not had in time (75)", NULL},
+     "exit status if it was not acquired in time (75)", NULL},
     {CLI_WAIT_BROKER, "wait-broker", 0, NULL, CLI_LOCK, NULL, "wait for a broker that is away, too", NULL},
     {CLI_FAIR, "fair", 0, NULL, CLI_LOCK, NULL, "queue behind all that wait already", NULL},
     {CLI_PRIORITY, "priority", 0, "N", CLI_LOCK, NULL, "waiters with a higher number are served first (0)",
@@ -91,12 +91,12 @@ const cli_option cli_options_all[] = {
      "The broker"},
     {CLI_URL_FILE, "url-file", 0, "FILE", BOTH, OF_BROKER, "the URL is the first line of FILE", NULL},
     {CLI_NAME, "name", 0, "TEXT", BOTH, OF_BROKER,
-     "how the broker's tools show this holder (COMMAND[pid]@host)", NULL},
+     "how the broker's tools show this client (program[pid]@host)", NULL},
     {CLI_HEARTBEAT, "heartbeat", 0, "S", BOTH, OF_BROKER, "whole seconds (10, or what the URL says)", NULL},
 
     {CLI_VERBOSE, "verbose", 'v', NULL, BOTH, NULL, "tell the progress, at most once a second",
      "What is told"},
-    {CLI_QUIET, "quiet", 'q', NULL, BOTH, NULL, "tell errors only; with -n nothing of a conflict", NULL},
+    {CLI_QUIET, "quiet", 'q', NULL, BOTH, NULL, "tell errors only", NULL},
     {CLI_STATUS_FD, "status-fd", 0, "N", CLI_LOCK, NULL, "write JSON lines to descriptor N", NULL},
     {CLI_NOTIFY, "notify", 0, NULL, CLI_LOCK, NULL, "tell systemd: READY=1 once it is held", NULL},
     {CLI_VERSION, "version", 'V', NULL, BOTH, NULL, "print the version", NULL},
@@ -159,6 +159,8 @@ int cli_arguments_read(const cli_program *program, int argc, char **argv, cli_ta
     const cli_option *option = find_option(program, got == ':' || got == '?' ? optopt : got);
     if (got == ':' && option) cli_usage_error("option %s needs an argument", cli_option_words(option, words));
     if (got == '?' && option) cli_usage_error("option %s takes no argument", cli_option_words(option, words));
+    if (got == '?' && optopt == 'c' && program->bit == CLI_LOCK)
+      cli_usage_error("option -c stands behind NAME: amqp-lock NAME -c 'SHELL LINE'");
     if (got == '?' && optopt) cli_usage_error("unknown option -%c", optopt);
     if (!option) refuse_word(argv[optind - 1]);
     take(context, option, optarg);

@@ -22,6 +22,7 @@
 static int failure(al_session *session, const cli_options *options, cli_news *news,
                    const cli_result *result) {
   cli_news_failed(news, result->code, result->message);
+  if (result->code == AL_NOT_FOUND) cli_error("--slots N, or --permits N, creates it");
   if (result->code != AL_UNREACHABLE) cli_lock_close(session);
   al_session_drop(session);
   int status = cli_exit_of(result->code);

@@ -40,12 +40,12 @@ void cli_news_waiting(cli_news *news, int64_t waited, const char *reason) {
   int64_t now = al_system_now();
   if (news->told_at && now < news->told_at + AL_SECOND) return;
   news->told_at = now;
-  long seconds = (long)(waited / AL_SECOND);
-  cli_progress("waiting for %ld s: %s", seconds, reason);
-  cli_notify_status(news->notify_fd, "waiting for %ld s for \"%s\": %s", seconds, news->options->name,
-                    reason);
+  char time[32] = "";
+  if (waited >= AL_SECOND) snprintf(time, sizeof time, " for %ld s", (long)(waited / AL_SECOND));
+  cli_progress("waiting%s: %s", time, reason);
+  cli_notify_status(news->notify_fd, "waiting%s for \"%s\": %s", time, news->options->name, reason);
   cli_status line = cli_status_begin("waiting");
-  cli_status_number(&line, "seconds", (double)waited / (double)AL_SECOND);
+  cli_status_seconds(&line, "seconds", (double)waited / (double)AL_SECOND);
   cli_status_text(&line, "reason", reason);
   cli_status_end(&line, news->options->status_fd);
 }
@@ -80,7 +80,7 @@ void cli_news_acquired(cli_news *news, const al_lock *lock) {
   cli_status_text(&line, "ticket", al_lock_ticket(lock));
   if (al_lock_slot(lock)) cli_status_number(&line, "slot", al_lock_slot(lock));
   if (al_lock_fence(lock)) cli_status_number(&line, "fence", (double)al_lock_fence(lock));
-  cli_status_number(&line, "acquired_at", al_lock_acquired_at(lock));
+  cli_status_seconds(&line, "acquired_at", al_lock_acquired_at(lock));
   cli_status_end(&line, news->options->status_fd);
 }
 
@@ -96,7 +96,8 @@ void cli_news_started(cli_news *news, int pid) {
 
 void cli_news_revoked(cli_news *news, const al_lock *lock) {
   char words[AL_NAME_SIZE + 64];
-  cli_warn("revoked: an administrator asks for %s", cli_lock_words(lock, words));
+  cli_warn("revoked: an administrator asks for %s%s", cli_lock_words(lock, words),
+           news->options->revoke_signal ? "" : "; ignored, as there is no --on-revoke");
   cli_notify_status(news->notify_fd, "asked to release \"%s\"", al_lock_name(lock));
   cli_status line = cli_status_begin("revoked");
   cli_status_end(&line, news->options->status_fd);

@@ -276,6 +276,13 @@ static char **shell_line(int count, char **operands) {
   return command;
 }
 
+static void check_descriptor(const cli_options *options) {
+  bool is_standard = options->status_fd >= 0 && options->status_fd <= 2;
+  if (is_standard && !options->hold)
+    cli_usage_error("option --status-fd: descriptor %d is COMMAND's; use --status-fd 3 3>FILE",
+                    options->status_fd);
+}
+
 static void take_command(cli_options *options, int count, char **operands) {
   if (options->hold && count > 1)
     cli_usage_error("option --hold runs no command: nothing stands behind NAME");
@@ -307,6 +314,7 @@ void cli_options_read(cli_options *options, int argc, char **argv) {
   options->name = argv[first];
   take_command(options, argc - first, argv + first);
   check_kind(options);
+  check_descriptor(options);
   check_name(options);
   cli_broker_settle(&options->broker, options->command ? options->command[0] : "amqp-lock");
   check_grace(&read);

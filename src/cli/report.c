@@ -51,7 +51,8 @@ void cli_progress(const char *format, ...) { SAY(CLI_LEVEL_PROGRESS); }
 void cli_report_notes(al_session *session) {
   al_note note;
   while (al_session_news(session, &note)) {
-    if (note.is_warning)
+    bool is_told = note.code == AL_LOST || note.code == AL_SUSPECT || note.code == AL_REMOVED;
+    if (note.is_warning && !is_told && note.code != AL_UNREACHABLE)
       cli_warn("%s", note.text);
     else
       cli_progress("%s", note.text);

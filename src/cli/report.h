@@ -29,7 +29,8 @@ void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Tells the notes of the library. A failure that ends the program is told by its operation, and is none of them. */
+/* Tells the notes of the library. A failure that ends the program is told by its operation, and is none of them. The end
+ * of a lock or of a connection, which the program tells itself if it matters, is progress. */
 void cli_report_notes(al_session *session);
 
 /* Tells what is wrong with the command line, and ends the program with status 64. */

@@ -48,12 +48,15 @@ void cli_status_text(cli_status *line, const char *key, const char *value) {
   put_quoted(line, value);
 }
 
-void cli_status_number(cli_status *line, const char *key, double value) {
+static void put_number(cli_status *line, const char *key, double value, int decimals) {
   char text[64];
-  snprintf(text, sizeof text, "%.17g", value);
+  snprintf(text, sizeof text, "%.*f", decimals, value);
   put_key(line, key);
   put(line, text);
 }
+
+void cli_status_number(cli_status *line, const char *key, double value) { put_number(line, key, value, 0); }
+void cli_status_seconds(cli_status *line, const char *key, double value) { put_number(line, key, value, 3); }
 
 void cli_status_end(cli_status *line, int fd) {
   memcpy(line->text + line->length, "}\n", 3);

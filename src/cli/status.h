@@ -22,7 +22,8 @@ typedef struct cli_status {
 
 cli_status cli_status_begin(const char *event);
 void cli_status_text(cli_status *line, const char *key, const char *value);
-void cli_status_number(cli_status *line, const char *key, double value);
+void cli_status_number(cli_status *line, const char *key, double value);  /* a whole one, below 2^53 */
+void cli_status_seconds(cli_status *line, const char *key, double value); /* with milliseconds */
 
 /* Writes the line. `fd` -1: to nobody. */
 void cli_status_end(cli_status *line, int fd);

@@ -60,10 +60,10 @@ describe("the plan of a semaphore that does not exist", function ()
     { "is to make as many as there may be", NONE, "resize", 65535, target = 65535 },
     { "is to do nothing", NONE, "resize", 0, target = 0 },
     { "is to do nothing, though it may delete strays", NONE, "create", 3, overshoot = 100, target = 3 },
-    { "is none", NONE, "add", 1, code = "not_found", words = 'there is no semaphore "images"; create it' },
-    { "is none", NONE, "remove", 1, code = "not_found", words = 'there is no semaphore "images"; create it' },
-    { "is none", NONE, "destroy", nil, code = "not_found", words = 'there is no semaphore "images"; create it' },
-    { "is none", NONE, "repair", nil, code = "not_found", words = 'there is no semaphore "images"; create it' },
+    { "is none", NONE, "add", 1, code = "not_found", words = 'there is no semaphore "images"' },
+    { "is none", NONE, "remove", 1, code = "not_found", words = 'there is no semaphore "images"' },
+    { "is none", NONE, "destroy", nil, code = "not_found", words = 'there is no semaphore "images"' },
+    { "is none", NONE, "repair", nil, code = "not_found", words = 'there is no semaphore "images"' },
   }
 end)
 

@@ -36,7 +36,7 @@ local function run(rows)
 end
 
 describe("the plan of a token semaphore that does not exist", function ()
-  local words = 'there is no token semaphore "images"; create it'
+  local words = 'there is no token semaphore "images"'
   run{
     { "is to make it", NOTHING, "create", 3, way = "makes", target = 3, marks = 3, permits = 3 },
     { "is to make it", NOTHING, "resize", 3, way = "makes", target = 3, marks = 3, permits = 3 },
@@ -52,7 +52,7 @@ describe("the plan of a token semaphore that does not exist", function ()
 end)
 
 describe("the plan where an administrator that died has left marks", function ()
-  local words = 'there is no token semaphore "images"; create it'
+  local words = 'there is no token semaphore "images"'
   run{
     { "is to make all anew", only_marks(2), "create", 3, way = "makes", target = 3, marks = 3, permits = 3 },
     { "is to make all anew", only_marks(2), "resize", 3, way = "makes", target = 3, marks = 3, permits = 3 },

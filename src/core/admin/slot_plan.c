@@ -24,7 +24,7 @@ static bool mends(const al_slot_plan *change) {
 static al_code judge(const al_slot_plan *change, const al_slot_count *row, char words[AL_MESSAGE_SIZE]) {
   const char *name = row->name;
   if (row->highest == 0 && !al_action_makes(change->action)) {
-    snprintf(words, AL_MESSAGE_SIZE, "there is no semaphore \"%s\"; create it", name);
+    snprintf(words, AL_MESSAGE_SIZE, "there is no semaphore \"%s\"", name);
     return AL_NOT_FOUND;
   }
   if (!mends(change) && stray(change, row)) {

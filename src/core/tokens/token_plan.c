@@ -18,7 +18,7 @@ static al_code judge_what_is_there(const al_token_plan *plan, const al_token_que
   const al_inspect *permits = &queues->permits, *marks = &queues->marks;
   bool destroys = plan->action == AL_DESTROY;
   if (!permits->exists && !al_action_makes(plan->action) && !(destroys && marks->exists)) {
-    snprintf(words, AL_MESSAGE_SIZE, "there is no token semaphore \"%s\"; create it", name);
+    snprintf(words, AL_MESSAGE_SIZE, "there is no token semaphore \"%s\"", name);
     return AL_NOT_FOUND;
   }
   if (is_foreign(queues) && plan->action != AL_RESIZE && !destroys) {
