@@ -140,15 +140,15 @@ static void lose_guard(run *self) {
     cli_warn("the guard was killed: nothing ends the command if this process is killed, too");
 }
 
-/* Waits for children that have ended, which may be orphans of the command. The command itself is only looked at, so that
- * its number stays its own while its family is signalled. */
+/* Waits for children that have ended, which may be orphans of the command. The command itself is only looked at if
+ * possible, so that its number stays its own while its family is signalled. */
 static void reap(run *self) {
   for (siginfo_t info;;) {
     info.si_pid = 0;
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return;
     if (info.si_pid == self->command.pid) {
       take_status(self, &info);
-      return;
+      if (!cli_family_lives_by_group(&self->family)) return;
     }
     if (info.si_pid == self->guard.pid) lose_guard(self);
     waitpid(info.si_pid, NULL, 0);
