@@ -65,8 +65,7 @@ static void set_environment(const cli_options *options, const al_lock *lock) {
 
 /* ---- its process group ------------------------------------------------------------------------------------------ */
 
-/* True if this program is in the foreground of its terminal. */
-static bool is_in_foreground(void) {
+bool cli_command_in_foreground(void) {
   int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
   if (terminal < 0) return false;
   bool is = tcgetpgrp(terminal) == getpgrp();
@@ -107,7 +106,7 @@ bool cli_command_fork(cli_command *command, const cli_options *options, const al
   plumbing pipes;
   if (!make_pipes(&pipes)) return false;
   set_environment(options, lock);
-  command->shares_group = options->foreground || is_in_foreground();
+  command->shares_group = options->foreground || cli_command_in_foreground();
   command->pid = fork();
   if (command->pid == 0) run(&pipes, command, options->command, signals);
   int reason = errno;
