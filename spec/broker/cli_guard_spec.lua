@@ -72,6 +72,17 @@ describe("the command of an amqp-lock that is killed", function()
       .. " setsid sh -c 'echo job $$; exec sleep 600' & (setsid sh -c 'echo job $$; exec sleep 600' &); wait")
   end)
 
+  it("ends also if another amqp-lock inside it has left it behind", function()
+    local lock = command.DIRECTORY .. "/amqp-lock"
+    local inner = ("setsid sh -c \"%s\" & exit 7"):format(DEAF:gsub("%$%$", "\\$$"))
+    local name = gate.name()
+    local one, jobs = start({}, 1, "--grace", "2", name, "sh", "-c", "\"$@\"; echo ended $?; exec sleep 600", "sh",
+      lock, gate.name(), lock, gate.name(), "sh", "-c", inner)
+    one:await "ended 7\n"
+    one:signal "KILL"
+    next_is_alone(name, jobs)
+  end)
+
   it("ends also if it is stopped", function()
     local name = gate.name()
     local one, jobs = start({}, 2, name, "sh", "-c", SHELL)

@@ -218,6 +218,20 @@ describe("amqp-lock in a terminal", function()
       one:await "all: 0"
     end)
 
+    it("with --foreground its command goes on by fg if it has read in the background", function()
+      local name, one = gate.name(), shell()
+      one:write(("%s --foreground %s sh -c 'echo job $$; read line; echo \"line:\" $line' &\n"):format(
+        AMQP_LOCK, name))
+      local job = command.process((one:await "job (%d+)\r\n"))
+      job:await_state "T"
+      one:write "fg\n"
+      until_true(function() return job:state() ~= "T" end, SECONDS)
+      one:write "text\n"
+      one:await "line: text\r\n"
+      one:await "ready>.*ready>"
+      assert.is_false(gate.held("mutex", name))
+    end)
+
     it("in the background its command has its own group, and kill reaches it", function()
       local name, one = gate.name(), shell()
       one:write(("%s %s sh -c 'echo job $$; exec sleep 600' &\n"):format(AMQP_LOCK, name))

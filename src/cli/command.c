@@ -6,11 +6,15 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli/exits.h"
 #include "cli/news.h"
 #include "cli/report.h"
+
+#define OUTER_TICKETS "AMQP_LOCK_OUTER_TICKETS"
+#define OUTER_TICKETS_SIZE 512 /* thirty locks, one in another */
 
 /* ---- its environment -------------------------------------------------------------------------------------------- */
 
@@ -24,10 +28,28 @@ static void put_number(const char *name, long long number) {
   put(name, text);
 }
 
+/* The processes of this command stay those of the commands around it, whose amqp-lock finds them by this list:
+ * family.h. A job that ever again starts its successor must not make it longer and longer. */
+static void keep_outer_tickets(void) {
+  char list[OUTER_TICKETS_SIZE];
+  const char *outer = getenv(OUTER_TICKETS), *ticket = getenv("AMQP_LOCK_TICKET");
+  if (!ticket || strlen(ticket) >= sizeof list / 2)
+    return; /* there is none around, or it is somebody's own */
+  size_t room = sizeof list - strlen(ticket) - 2;
+  if (!outer) outer = "";
+  while (strlen(outer) > room) { /* without the oldest */
+    outer += strcspn(outer, " ");
+    outer += strspn(outer, " ");
+  }
+  snprintf(list, sizeof list, "%s%s%s", outer, *outer ? " " : "", ticket);
+  put(OUTER_TICKETS, list);
+}
+
 /* A variable that does not apply is removed: it may come from a command around this one. */
 static void set_environment(const cli_options *options, const al_lock *lock) {
   char acquired_at[64];
   snprintf(acquired_at, sizeof acquired_at, "%.6f", al_lock_acquired_at(lock));
+  keep_outer_tickets();
   put("AMQP_LOCK_NAME", al_lock_name(lock));
   put("AMQP_LOCK_KIND", cli_kind_name(al_lock_kind_of(lock)));
   put("AMQP_LOCK_TICKET", al_lock_ticket(lock));
@@ -43,8 +65,7 @@ static void set_environment(const cli_options *options, const al_lock *lock) {
 
 /* ---- its process group ------------------------------------------------------------------------------------------ */
 
-/* True if this program is in the foreground of its terminal. */
-static bool is_in_foreground(void) {
+bool cli_command_in_foreground(void) {
   int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
   if (terminal < 0) return false;
   bool is = tcgetpgrp(terminal) == getpgrp();
@@ -85,7 +106,7 @@ bool cli_command_fork(cli_command *command, const cli_options *options, const al
   plumbing pipes;
   if (!make_pipes(&pipes)) return false;
   set_environment(options, lock);
-  command->shares_group = options->foreground || is_in_foreground();
+  command->shares_group = options->foreground || cli_command_in_foreground();
   command->pid = fork();
   if (command->pid == 0) run(&pipes, command, options->command, signals);
   int reason = errno;

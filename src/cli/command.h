@@ -22,6 +22,9 @@ typedef struct cli_command {
 bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock,
                       const cli_signals *signals);
 
+/* True if this program is in the foreground of its terminal. */
+bool cli_command_in_foreground(void);
+
 /* Lets it be executed. Returns 0, or errno if it cannot be; it has then ended. */
 int cli_command_execute(cli_command *command);
 

@@ -24,6 +24,7 @@ void cli_family_begin(cli_family *family, pid_t command, bool has_group, const c
                          .pidfd = cli_pidfd_open(command)};
   if (cli_processes_are_shown() && cli_process_read(command, &process)) family->started = process.started;
   snprintf(family->ticket, sizeof family->ticket, "AMQP_LOCK_TICKET=%s", ticket);
+  snprintf(family->outer_ticket, sizeof family->outer_ticket, "AMQP_LOCK_OUTER_TICKETS=%s", ticket);
 }
 
 bool cli_family_command_ended(const cli_family *family) {
@@ -34,6 +35,8 @@ bool cli_family_command_ended(const cli_family *family) {
   return !cli_process_read(family->command, &process) || process.started != family->started ||
          process.state == 'Z';
 }
+
+bool cli_family_lives_by_group(const cli_family *family) { return family->started == 0; }
 
 /* ---- who belongs to it ------------------------------------------------------------------------------------------ */
 
@@ -55,7 +58,8 @@ static bool is_candidate(const cli_family *family, const cli_process *one) {
 }
 
 static bool is_first_member(const cli_family *family, const cli_process *one) {
-  return is_in_group(family, one) || is_child(family, one) || cli_process_has(one->pid, family->ticket);
+  return is_in_group(family, one) || is_child(family, one) ||
+         cli_process_has(one->pid, family->ticket, family->outer_ticket);
 }
 
 static void mark_first_members(const cli_family *family) {
@@ -98,19 +102,39 @@ void cli_family_pass_on(const cli_family *family, int signal) {
     signal_command(family, signal);
 }
 
-/* Without /proc, or when it does not show all. The number of the group is certain while the command, its leader, is
- * there. */
-static size_t signal_group(const cli_family *family, int signal) {
-  if (cli_family_command_ended(family)) return 0;
+static void signal_and_continue(const cli_family *family, int signal) {
   if (signal) cli_family_pass_on(family, signal);
   if (cli_signals_gives_up(signal)) cli_family_pass_on(family, SIGCONT);
+}
+
+/* When the list does not show all. */
+static size_t signal_led_group(const cli_family *family, int signal) {
+  if (cli_family_command_ended(family)) return 0;
+  signal_and_continue(family, signal);
+  return 1;
+}
+
+/* Where nothing can be looked at. The group outlives the command, its leader, and keeps its number while it has members.
+ * It is looked at many times a second from before the command's end, so it is still the same group. */
+static size_t signal_group(const cli_family *family, int signal) {
+  if (!family->has_group) return signal_led_group(family, signal);
+  if (kill(-family->command, signal) < 0 && errno == ESRCH) return 0;
+  if (cli_signals_gives_up(signal)) kill(-family->command, SIGCONT);
+  return 1;
+}
+
+/* Returns how many are left, as far as is known without the list. A shortage of descriptors or of memory passes, and
+ * another look may find them. */
+static size_t signal_unlisted(const cli_family *family, int signal) {
+  if (!processes.is_cut_short) return signal_led_group(family, signal);
+  signal_group(family, signal);
   return 1;
 }
 
 size_t cli_family_signal(const cli_family *family, int signal) {
   size_t count = 0;
   if (family->started == 0) return signal_group(family, signal);
-  if (!cli_processes_read(&processes)) count = signal_group(family, signal);
+  if (!cli_processes_read(&processes)) count = signal_unlisted(family, signal);
   mark_first_members(family);
   mark_descendants(family);
   for (size_t i = 0; i < processes.count; i++) {

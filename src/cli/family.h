@@ -7,7 +7,8 @@
  *             the command, and what descends from it;
  *             children that this program, a subreaper, got because their parents have ended;
  *             processes with this lock's AMQP_LOCK_TICKET in the environment they began with: daemons, and children of
- *             such parents once this program is gone, too.
+ *             such parents once this program is gone, too. If they are those of another amqp-lock inside this one,
+ *             they have that one's ticket there, and this one's in AMQP_LOCK_OUTER_TICKETS.
  *   not found descendants that cleared their environment and lost their parents, once this program is killed as well;
  *             processes of other users are found, but may not be signalled.
  *
@@ -31,8 +32,9 @@ typedef struct cli_family {
   int pidfd;      /* of the command; -1: the kernel has none */
   bool has_group; /* the command's own group, which has its number */
   pid_t session;  /* of the program and the command */
-  pid_t program, guard;         /* these are no members; guard 0: none */
-  char ticket[CLI_TICKET_SIZE]; /* "AMQP_LOCK_TICKET=…" */
+  pid_t program, guard;               /* these are no members; guard 0: none */
+  char ticket[CLI_TICKET_SIZE];       /* "AMQP_LOCK_TICKET=…" */
+  char outer_ticket[CLI_TICKET_SIZE]; /* "AMQP_LOCK_OUTER_TICKETS=…" */
 } cli_family;
 
 /* Describes the family of `command`, which was just forked, and is a child. */
@@ -44,6 +46,9 @@ size_t cli_family_signal(const cli_family *family, int signal);
 
 /* Sends a signal to the command, or to its group if it has one. */
 void cli_family_pass_on(const cli_family *family, int signal);
+
+/* True where /proc is missing. Children must then be waited for at once: the group counts those that were not. */
+bool cli_family_lives_by_group(const cli_family *family);
 
 /* True if the command itself has ended, also while its parent has not waited for it. */
 bool cli_family_command_ended(const cli_family *family);

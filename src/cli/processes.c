@@ -106,29 +106,34 @@ bool cli_process_read(pid_t pid, cli_process *process) {
   return parse(text, process);
 }
 
-/* The environment is read in pieces. `at`: how many bytes of the assignment match so far; SIZE_MAX: this variable is
- * another one. */
+#define OTHER_VARIABLE SIZE_MAX
+#define OTHER_WORD (SIZE_MAX - 1)
+
+/* The environment is read in pieces. `at`: how many bytes of the assignment match so far; OTHER_VARIABLE: this variable
+ * is another one; OTHER_WORD: this word of the variable's value is another one. */
 static bool match(const char *piece, size_t length, const char *assignment, size_t *at) {
+  size_t value = strcspn(assignment, "=") + 1;
   for (size_t i = 0; i < length; i++) {
-    if (piece[i] == '\0') {
-      if (*at != SIZE_MAX && assignment[*at] == '\0') return true;
-      *at = 0;
-    } else if (*at != SIZE_MAX) {
-      *at = assignment[*at] == piece[i] ? *at + 1 : SIZE_MAX;
+    bool is_in_value = *at != OTHER_VARIABLE && *at >= value;
+    if (piece[i] == '\0' || (piece[i] == ' ' && is_in_value)) {
+      if (*at < OTHER_WORD && assignment[*at] == '\0') return true;
+      *at = piece[i] == '\0' ? 0 : value;
+    } else if (*at < OTHER_WORD) {
+      *at = assignment[*at] == piece[i] ? *at + 1 : is_in_value ? OTHER_WORD : OTHER_VARIABLE;
     }
   }
   return false;
 }
 
-bool cli_process_has(pid_t pid, const char *assignment) {
+bool cli_process_has(pid_t pid, const char *assignment, const char *other) {
   char piece[PIECE];
   ssize_t length;
-  size_t at = 0;
+  size_t at = 0, other_at = 0;
   bool found = false;
   int fd = open_of(pid, "environ");
   if (fd < 0) return false;
   while (!found && (length = read(fd, piece, sizeof piece)) > 0)
-    found = match(piece, (size_t)length, assignment, &at);
+    found = match(piece, (size_t)length, assignment, &at) || match(piece, (size_t)length, other, &other_at);
   close(fd);
   return found;
 }
@@ -156,13 +161,18 @@ bool cli_processes_are_shown(void) {
   return (pid_t)read_number(&at) == getpid();
 }
 
+static bool is_shortage(int reason) { return reason == EMFILE || reason == ENFILE || reason == ENOMEM; }
+
 /* Returns false if a process is there, and could not be added. */
 static bool add(cli_processes *processes, const char *name) {
   const char *at = name;
   pid_t pid = (pid_t)read_number(&at);
   if (*at != '\0' || pid <= 0) return true;
   if (processes->count == CLI_PROCESSES_MOST) return false;
-  if (!cli_process_read(pid, &processes->all[processes->count])) return errno == ENOENT || errno == ESRCH;
+  if (!cli_process_read(pid, &processes->all[processes->count])) {
+    processes->is_cut_short |= is_shortage(errno);
+    return errno == ENOENT || errno == ESRCH;
+  }
   processes->count++;
   return true;
 }
@@ -174,6 +184,7 @@ bool cli_processes_read(cli_processes *processes) {
   bool is_complete = true;
   processes->count = 0;
   int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  processes->is_cut_short = fd < 0 && is_shortage(errno);
   if (fd < 0) return false;
   while ((length = syscall(SYS_getdents64, fd, list, sizeof list)) > 0) {
     const entry *one;

@@ -20,6 +20,7 @@ typedef struct cli_process {
 /* The processes, by ascending pid. */
 typedef struct cli_processes {
   size_t count;
+  bool is_cut_short; /* for lack of descriptors or of memory */
   cli_process all[CLI_PROCESSES_MOST];
 } cli_processes;
 
@@ -36,8 +37,9 @@ bool cli_process_read(pid_t pid, cli_process *process);
 /* Returns the process of this number, or NULL. */
 const cli_process *cli_processes_find(const cli_processes *processes, pid_t pid);
 
-/* True if the process began with this text, "NAME=value", in its environment, and it may be read. */
-bool cli_process_has(pid_t pid, const char *assignment);
+/* True if the process began with one of these, "NAME=word", in its environment, and it may be read. The variable's value
+ * may have several words, with spaces between them. */
+bool cli_process_has(pid_t pid, const char *assignment, const char *other);
 
 /* Signals this process, and not another one that has its number by now. */
 void cli_process_signal(const cli_process *process, int signal);

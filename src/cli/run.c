@@ -38,6 +38,7 @@ typedef struct run {
   bool has_ended; /* the command; `status` is that of waitid() */
   int status;
   bool is_ending, was_lost, is_over, was_revoked;
+  bool wants_terminal; /* the command is stopped, because it was in the background */
 } run;
 
 /* ---- the loss of the lock --------------------------------------------------------------------------------------- */
@@ -140,15 +141,30 @@ static void lose_guard(run *self) {
     cli_warn("the guard was killed: nothing ends the command if this process is killed, too");
 }
 
-/* Waits for children that have ended, which may be orphans of the command. The command itself is only looked at, so that
- * its number stays its own while its family is signalled. */
+/* The terminal has stopped its process group, except this program, which ignores that. So the shell takes the job for a
+ * running one, and continues nothing when it brings the job to the foreground. */
+static void notice_stop(run *self) {
+  siginfo_t info = {.si_pid = 0};
+  if (waitid(P_PID, (id_t)self->command.pid, &info, WSTOPPED | WNOHANG) < 0 || info.si_pid == 0) return;
+  self->wants_terminal =
+      self->command.shares_group && (info.si_status == SIGTTIN || info.si_status == SIGTTOU);
+}
+
+static void mind_terminal(run *self) {
+  if (!self->wants_terminal || !cli_command_in_foreground()) return;
+  self->wants_terminal = false;
+  kill(0, SIGCONT);
+}
+
+/* Waits for children that have ended, which may be orphans of the command. The command itself is only looked at if
+ * possible, so that its number stays its own while its family is signalled. */
 static void reap(run *self) {
   for (siginfo_t info;;) {
     info.si_pid = 0;
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) return;
     if (info.si_pid == self->command.pid) {
       take_status(self, &info);
-      return;
+      if (!cli_family_lives_by_group(&self->family)) return;
     }
     if (info.si_pid == self->guard.pid) lose_guard(self);
     waitpid(info.si_pid, NULL, 0);
@@ -163,10 +179,12 @@ static bool reached_command(const run *self, const struct signalfd_siginfo *info
 static void take_signals(run *self) {
   struct signalfd_siginfo info;
   while (cli_signals_next(self->signals, &info)) {
-    if (info.ssi_signo == SIGCHLD)
+    if (info.ssi_signo == SIGCHLD) {
+      notice_stop(self);
       reap(self);
-    else if (!self->has_ended && !reached_command(self, &info))
+    } else if (!self->has_ended && !reached_command(self, &info)) {
       pass_on(self, (int)info.ssi_signo);
+    }
   }
 }
 
@@ -197,6 +215,7 @@ static void wait_a_while(run *self) {
 static void step(run *self) {
   wait_a_while(self);
   take_signals(self);
+  mind_terminal(self);
   mind_lock(self, al_system_now());
   mind_revocation(self);
   cli_report_notes(self->session);
