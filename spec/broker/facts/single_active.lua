@@ -28,9 +28,9 @@ function single.declaration(name, changes)
   return { method = "queue.declare", queue = name, durable = true, arguments = arguments }
 end
 
---- Declares such a queue, and gives its name. `empty`: it has no token.
-function single.queue(empty)
-  local name = scene.queue{ durable = true, arguments = single.ARGUMENTS }
+--- Declares such a queue, and gives its name. `empty`: it has no token. `changes`: other arguments.
+function single.queue(empty, changes)
+  local name = scene.queue(single.declaration(nil, changes))
   if not empty then scene.ring(name) end
   return name
 end

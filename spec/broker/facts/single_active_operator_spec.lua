@@ -174,7 +174,6 @@ describe("a lock held for longer than the broker's consumer timeout", function (
     assert.same({ 406, 0, 0 }, { reason.code, reason.class_id, reason.method_id })
     assert.is_nil(reason.connection)
     served(waiter)
-    release(waiter)
   end)
 
   operated_it("is kept from 4.3 on: a quorum queue's consumer is cancelled at the timeout, this one is not", function ()
