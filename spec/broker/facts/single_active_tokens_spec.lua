@@ -144,7 +144,7 @@ describe("a role that passes on by a cancel while a token is ready", function ()
     end
   end)
 
-  it("bears one more token from 4.0 on; before, that crashes the queue: its consumers get basic.cancel", function ()
+  it("bears one more token from 4.0 on; before, that may crash the queue: its consumers get basic.cancel", function ()
     local queue, _, waiter, bears = passed_on()
     if bears then
       scene.ring(queue)
@@ -153,8 +153,10 @@ describe("a role that passes on by a cancel while a token is ready", function ()
       return
     end
     assert.is_true(asleep(waiter))
-    assert.equal("basic.nack", (scene.publish(scene.channel():confirm(), { routing_key = queue, properties = TOKEN })))
-    assert.equal(waiter.tag, assert(waiter.channel:await("basic.cancel", SECONDS)).consumer_tag)
+    local answer = scene.publish(scene.channel():confirm(), { routing_key = queue, properties = TOKEN })
+    local frame = assert(waiter.channel:next(SECONDS))
+    assert.equal(answer == "basic.nack" and "basic.cancel" or "basic.deliver", frame.method)
+    if frame.method == "basic.deliver" then return end -- a busy broker has looked at the ready token in time
     until_true(function () return pcall(single.counts, queue) end, SECONDS)
     assert.same({ 1, 0 }, single.counts(queue))
     served(join(queue))
@@ -183,6 +185,17 @@ end)
 describe("a queue that somebody deletes", function ()
   after_each(scene.clear)
 
+  -- A token that is published while the deletion is under way may go to the old queue.
+  local function ring_until_served(channel, queue)
+    local delivery
+    until_true(function ()
+      channel:publish{ routing_key = queue, properties = TOKEN }
+      delivery = channel:delivered(1)
+      return delivery ~= nil
+    end, SECONDS)
+    return delivery
+  end
+
   -- In which order the holder's notice and the next one's delivery come is chance.
   it("ends all consumers with basic.cancel, and the next claim makes it anew; a late nack does no harm", function ()
     for _ = 1, 10 do
@@ -191,14 +204,13 @@ describe("a queue that somebody deletes", function ()
       next_one:send{ method = "queue.delete", queue = queue }
       next_one:send(single.declaration(queue))
       local tag = assert(next_one:call({ method = "basic.consume", queue = queue }, SECONDS)).consumer_tag
-      next_one:publish{ routing_key = queue, properties = TOKEN }
-      assert.equal(tag, assert(next_one:await("basic.deliver", SECONDS)).consumer_tag)
+      assert.equal(tag, ring_until_served(next_one, queue).consumer_tag)
       for _, one in ipairs{ holder, waiter } do
         assert.equal(one.tag, assert(one.channel:await("basic.cancel", SECONDS)).consumer_tag)
       end
       single.nack(holder)
       assert.is_true(asleep(holder) and asleep(waiter))
-      assert.same({ 0, 1 }, single.counts(queue))
+      assert.equal(1, single.counts(queue)[2])
       for _, channel in ipairs{ holder.channel, waiter.channel, next_one } do channel.client:close() end
     end
   end)
