@@ -140,7 +140,7 @@ function TokenSemaphore:revoke()
     :format(self.name), 0)
 end
 
---- Raises an error: permits have no fencing tokens.
+--- Raises an error: permits have no fence that could be deleted. A quorum queue counts their tokens.
 ---@return nil
 function TokenSemaphore:forget_fence()
   error(('forget_fence: the permits of "%s" have no fencing tokens; other kinds of locks have'):format(self.name), 0)

@@ -42,7 +42,7 @@ end
 local function held(holder) return ('{"x-amqplocks-ticket","0123456789abcdef"},{"x-amqplocks-holder",%s},'
   .. '{"x-amqplocks-acquired-at",1700000000}'):format(holder) end
 
--- What ls shows of a text, without the heading.
+-- Returns the lines that ls prints for a text, without the heading.
 local function lines(text, ...) return (run(0, text, "ls", ...):gsub("^[^\n]*\n", "")) end
 
 -- The HOLDER that ls shows, as JSON has it.

@@ -64,7 +64,7 @@ local function until_listed(list, there, not_there)
   return output
 end
 
--- What a line of JSON has for this, in the order in which it is printed.
+-- Returns the part of a line of JSON that tells this, in the order in which it is printed.
 local function item(name, kind, state, what, holder)
   return ('"name":"%s","kind":"%s","state":"%s",%s"what":"%s","holder":"%s","since":'):format(name, kind, state,
     what:match "^slot" and ('"slot":%s,'):format(what:match "%d+") or "", what, holder)

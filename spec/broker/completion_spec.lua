@@ -8,7 +8,7 @@ local process = require "spec.support.process"
 
 local AMQP_LOCK, AMQP_LOCK_ADMIN = command.DIRECTORY .. "/amqp-lock", command.DIRECTORY .. "/amqp-lock-admin"
 
--- What is offered for a command line where its last word is completed, sorted.
+-- Returns the words that complete the last word of a command line, sorted.
 local function offered_of(program, ...)
   local words = process.shell("bash", "--norc", "-c", [[
     . src/cli/completion.bash

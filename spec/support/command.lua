@@ -90,7 +90,7 @@ end
 --- Its standard output and error so far; of a terminal, what it shows.
 function command:output() return process.contents(self.base .. ".log") or "" end
 
---- What it has written to the descriptor `fd`.
+--- Returns the text that it has written to the descriptor `fd`.
 function command:told() return process.contents(self.base .. ".fd") or "" end
 
 --- How it has ended: "exit" and its status, or "signal" and its number. nil: it has not.

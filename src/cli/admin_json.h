@@ -2,7 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Reads what the management API returns for /api/queues, /api/consumers and /api/channels, one answer after another, also of
- * one virtual host or one page. What rabbitmqctl prints with --formatter json is read as well. */
+ * one virtual host or one page. The JSON of `rabbitmqctl --formatter json` is read as well. */
 #ifndef CLI_ADMIN_JSON_H
 #define CLI_ADMIN_JSON_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What the command line of amqp-lock-admin says, and its verbs. */
+ * The command line of amqp-lock-admin, as a program reads it, and its verbs. */
 #ifndef CLI_ADMIN_OPTIONS_H
 #define CLI_ADMIN_OPTIONS_H
 

@@ -40,9 +40,7 @@ static void mind_signals(void) {
 }
 
 void admin_session_close(al_session *session) {
-  al_op *op = al_session_close(session);
-  while (op && !al_op_done(op)) al_native_wait(session, op);
-  al_op_drop(op);
+  al_op_wait(session, al_session_close(session), NULL);
   cli_report_notes(session);
   al_session_drop(session);
 }

@@ -102,15 +102,11 @@ void cli_family_pass_on(const cli_family *family, int signal) {
     signal_command(family, signal);
 }
 
-static void signal_and_continue(const cli_family *family, int signal) {
-  if (signal) cli_family_pass_on(family, signal);
-  if (cli_signals_gives_up(signal)) cli_family_pass_on(family, SIGCONT);
-}
-
 /* When the list does not show all. */
 static size_t signal_led_group(const cli_family *family, int signal) {
   if (cli_family_command_ended(family)) return 0;
-  signal_and_continue(family, signal);
+  if (signal) cli_family_pass_on(family, signal);
+  if (cli_signals_gives_up(signal)) cli_family_pass_on(family, SIGCONT);
   return 1;
 }
 

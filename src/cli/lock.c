@@ -176,18 +176,12 @@ al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_n
   }
 }
 
-static cli_result carry_out(al_session *session, al_op *op) {
-  while (op && !al_op_done(op)) al_native_wait(session, op);
-  cli_result result = result_of(op);
-  al_op_drop(op);
-  return result;
-}
-
 cli_result cli_lock_release(al_session *session, al_lock *lock) {
-  cli_result result = carry_out(session, al_lock_release(lock));
+  cli_result result;
+  result.code = al_op_wait(session, al_lock_release(lock), result.message);
   al_lock_drop(lock);
   if (result.code != AL_UNREACHABLE) cli_lock_close(session);
   return result;
 }
 
-void cli_lock_close(al_session *session) { carry_out(session, al_session_close(session)); }
+void cli_lock_close(al_session *session) { al_op_wait(session, al_session_close(session), NULL); }

@@ -22,7 +22,7 @@ end
 describe("a memory alarm", function ()
   after_each(scene.clear)
 
-  -- What a connection publishes before the alarm has reached it is accepted.
+  -- The broker accepts messages that a connection publishes before the alarm has reached it.
   local function be_blocked(publisher)
     until_true(function ()
       publisher:publish{ routing_key = scene.name() }

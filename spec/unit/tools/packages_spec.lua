@@ -11,7 +11,7 @@ local SERIES = VERSION:match "^%d+%.%d+"
 
 local function read(path) return assert(process.contents(path)) end
 
--- What a pattern finds in a text, sorted.
+-- Returns the matches of a pattern in a text, sorted.
 local function all(text, pattern)
   local found = {}
   for match in text:gmatch(pattern) do table.insert(found, match) end
