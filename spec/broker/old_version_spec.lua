@@ -309,7 +309,8 @@ describe("a quorum semaphore whose clients are of two versions", function()
       assert.is_true(number > last + 1)
       last = number
     end
-    assert.equal(1, old:run "return tokens:repair()")
+    -- the new version's release is on its way
+    assert.equal(1, until_true(function() return old:run "return tokens:repair()" end))
     assert.is_true(next_number() > last)
     assert.is_true(old:run "return tokens:destroy()")
   end)
