@@ -167,6 +167,7 @@ typedef struct al_session al_session;     /* two connections to one broker, and 
 typedef struct al_semaphore al_semaphore; /* a persistent semaphore, as seen by a session */
 typedef struct al_token_semaphore al_token_semaphore; /* a token semaphore, as seen by a session */
 typedef struct al_mutex al_mutex;                     /* a mutex, as seen by a session */
+typedef struct al_fast_mutex al_fast_mutex;           /* a fast mutex, as seen by a session */
 typedef struct al_rwlock al_rwlock;                   /* a readers–writer lock, as seen by a session */
 typedef struct al_lock al_lock; /* a lock that was acquired: a slot, a mutex, a permit, ... */
 typedef struct al_op al_op;     /* an operation: something that is done with the broker */
@@ -359,7 +360,8 @@ typedef enum al_queue_part {
   AL_QUEUE_RW_FENCE,    /* the fence of a readers–writer lock */
   AL_QUEUE_FENCE_MAKER, /* the exclusive queue of a client that makes a fence, or the mark of an unfinished one */
   AL_QUEUE_BOLT,        /* a second queue beside an exclusive queue, before RabbitMQ 4.3 */
-  AL_QUEUE_SCRATCH      /* an exclusive queue that is deleted at once */
+  AL_QUEUE_SCRATCH,     /* an exclusive queue that is deleted at once */
+  AL_QUEUE_FAST_MUTEX /* the queue of a fast mutex, held or not */
 } al_queue_part;
 
 /* Reads the name of a queue, and returns what the queue is. `name` gets the name of its lock, "" for AL_QUEUE_OTHER.
@@ -444,6 +446,24 @@ al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options);
  * AL_UNREACHABLE, AL_UNAVAILABLE, and the codes of al_session_open(). */
 al_op *al_mutex_forget_fence(al_session *session, const char *name);
 
+/* ---- the fast mutex -------------------------------------------------------------------------------------------- */
+
+/* Makes a fast mutex as seen by this session. Sends nothing to the broker. A fast mutex and a plain mutex of one name do
+ * not exclude one another: all clients of a name must use one of the two kinds. A fast mutex has no fencing tokens; the
+ * permit of a token semaphore of one permit has, with `quorum`. docs/guarantees.md tells what it promises less than the
+ * plain mutex. */
+al_fast_mutex *al_fast_mutex_new(al_session *session, const char *name);
+void al_fast_mutex_drop(al_fast_mutex *mutex);
+
+/* Waiters are served by priority, and then in the order of their arrival, so `fair` has no effect. `options` NULL: as
+ * al_acquire_options_init() sets them. The first client makes the queue, which needs the permission to configure, and
+ * publishes one message to it; the broker deletes the queue ten minutes after its last use. Fails with AL_TIMEOUT,
+ * AL_BUSY (timeout 0), AL_DEADLOCK (this session itself holds the mutex), AL_CONFLICT (the queue has this name and
+ * another shape; or it was not in use, and the plain mutex of this name is held), AL_REFUSED, AL_UNREACHABLE,
+ * AL_UNAVAILABLE (the queue's node is down), AL_BLOCKED (it was not in use, and the broker reads no publishers),
+ * AL_SQUATTED, AL_LIMIT. However it fails, nothing stays claimed. */
+al_op *al_fast_mutex_acquire(al_fast_mutex *mutex, const al_acquire_options *options);
+
 /* ---- the readers–writer lock ----------------------------------------------------------------------------------- */
 
 /* As al_mutex_new(). */
@@ -474,7 +494,8 @@ typedef enum al_lock_kind {
   AL_LOCK_MUTEX,
   AL_LOCK_PERMIT,
   AL_LOCK_READ,
-  AL_LOCK_WRITE
+  AL_LOCK_WRITE,
+  AL_LOCK_FAST_MUTEX
 } al_lock_kind;
 
 /* Properties of a lock. They never change, except the kind, the ticket and the time by al_lock_downgrade(). */

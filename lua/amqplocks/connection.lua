@@ -5,6 +5,7 @@
 local admin = require "amqplocks.admin"
 local await = require "amqplocks.waiting.await"
 local close = require "amqplocks.waiting.close"
+local fast_mutex = require "amqplocks.fast_mutex"
 local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
@@ -96,6 +97,12 @@ end
 ---@param opts? amqplocks.MutexOptions
 ---@return amqplocks.Mutex
 function Connection:mutex(name, opts) return mutex.new(self, options.name(name, "mutex"), opts) end
+
+--- A fast mutex: another kind of lock than conn:mutex, and another lock of the same name. Does not ask the broker.
+---@param name string as for conn:semaphore
+---@param opts? {} there are none: any option raises an error
+---@return amqplocks.FastMutex
+function Connection:fast_mutex(name, opts) return fast_mutex.new(self, options.name(name, "fast_mutex"), opts) end
 
 --- A readers–writer lock. Does not ask the broker.
 ---@param name string as for conn:semaphore

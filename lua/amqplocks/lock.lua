@@ -10,7 +10,7 @@ local pcall = require("amqplocks.compat.pcall").pcall
 local type = type -- held(), revoked() and certain_for() are called very often
 
 ---@class amqplocks.Lock
----@field kind "slot"|"mutex"|"permit"|"read"|"write" the kind of lock
+---@field kind "slot"|"mutex"|"permit"|"read"|"write"|"fast_mutex" the kind of lock
 ---@field name string of the semaphore, mutex or readers–writer lock
 ---@field slot integer|nil the slot of a persistent semaphore
 ---@field ticket string 16 hexadecimal digits, different for every lock ever taken

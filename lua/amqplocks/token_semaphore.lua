@@ -143,7 +143,7 @@ end
 --- Raises an error: permits have no fence that could be deleted. A quorum queue counts their tokens.
 ---@return nil
 function TokenSemaphore:forget_fence()
-  error(('forget_fence: the permits of "%s" have no fencing tokens; other kinds of locks have'):format(self.name), 0)
+  error(('forget_fence: the permits of "%s" have no fence: a quorum queue counts their tokens'):format(self.name), 0)
 end
 
 methods.check(TokenSemaphore, "token_semaphore")

@@ -127,7 +127,7 @@ describe("what an operator sees of a lock", function()
   end)
 
   for kind, queue in pairs{ slot = "-bell", mutex = "-mutexbell", read = "-rwbell", write = "-rwbell",
-    permit = ".semaphore" } do
+    permit = ".semaphore", fast_mutex = "-fastmutex" } do
     operated_it("is each client that waits, its name and since when: " .. kind, function()
       local name = kinds.all[kind].name()
       stage.take(kinds.rival(kind, name))

@@ -22,6 +22,7 @@ local function create(name)
     local undoing = stage.connect()
     undoing:admin(name):destroy()
     assert.is_true(undoing:token_semaphore(name):destroy())
+    stage.delete(name .. "-fastmutex")
   end)
 end
 
@@ -35,6 +36,7 @@ end
 local KINDS = {
   slot = function(conn, name) return conn:semaphore(name) end,
   permit = function(conn, name) return conn:token_semaphore(name) end,
+  fast_mutex = function(conn, name) return conn:fast_mutex(name) end,
   mutex = function(conn, name) return gate.new(conn, "mutex", name) end,
   read = function(conn, name) return gate.new(conn, "read", name) end,
   write = function(conn, name) return gate.new(conn, "write", name) end,
@@ -53,7 +55,7 @@ describe("locks of one name", function()
   for _, inside in ipairs{ "read", "write" } do
     it("live beside one another, with one that is there to " .. inside, function()
       local name = new_name()
-      local kinds, conn, other = { "slot", "permit", "mutex", inside }, stage.connect(), stage.connect()
+      local kinds, conn, other = { "slot", "permit", "fast_mutex", "mutex", inside }, stage.connect(), stage.connect()
       local locks = {}
       for i, kind in ipairs(kinds) do locks[i] = stage.take(KINDS[kind](conn, name)) end
       for i, lock in ipairs(locks) do assert.same({ kinds[i], name }, { lock.kind, lock.name }) end
@@ -69,7 +71,7 @@ describe("locks of one name", function()
   end
 
   it("are waited for beside one another: who waits for one is woken for that", function()
-    local name, kinds = new_name(), { "slot", "permit", "mutex", "write" }
+    local name, kinds = new_name(), { "slot", "permit", "fast_mutex", "mutex", "write" }
     local conn, locks, waiting = stage.connect(), {}, {}
     for i, kind in ipairs(kinds) do
       locks[i] = stage.take(KINDS[kind](conn, name))
@@ -77,6 +79,7 @@ describe("locks of one name", function()
       waiting[i]:run([[
         local kind, name = ...
         if kind == "permit" then sem = conn:token_semaphore(name) end
+        if kind == "fast_mutex" then sem = conn:fast_mutex(name) end
         if kind == "mutex" or kind == "write" then sem = require "spec.support.programs.gate" (conn, kind, name) end
       ]], kind, name)
       line.begin(waiting[i])
@@ -87,7 +90,7 @@ describe("locks of one name", function()
       end
       return true
     end, 20)
-    for _, i in ipairs{ 3, 1, 4, 2 } do
+    for _, i in ipairs{ 4, 1, 5, 3, 2 } do
       assert.is_true(line.all_wait(waiting))
       local one = waiting[i]
       assert(locks[i]:release())
@@ -119,10 +122,10 @@ end)
 
 describe("locks whose names look like the queues of others", function()
   local HEX = "0123456789abcdef"
-  local SUFFIXES = { "", "-1", "-1-A", "-1-B", "-bell", "-admin", "-mutex", "-mutexbell", "-mutex-bell", "-writer",
+  local SUFFIXES = { "", "-1", "-1-A", "-1-B", "-bell", "-admin", "-mutex", "-mutexbell", "-mutex-bell", "-fast", "-fastmutex", "-writer",
     "-rwbell", "-reader", "-readers", "-reader-" .. HEX, "-scratch-" .. HEX, ".semaphore", ".semaphore-count",
     ".semaphore-1-A", "-tokenadmin", "-", "-A" }
-  local PER_NAME = { "-1-A", "-1-B", "-bell", "-mutex", "-writer", ".semaphore", ".semaphore-count" }
+  local PER_NAME = { "-1-A", "-1-B", "-bell", "-fastmutex", "-mutex", "-writer", ".semaphore", ".semaphore-count" }
 
   operated_it("never meet: all are held at once, each by itself", function()
     local base = client.unique "lock"
@@ -130,7 +133,7 @@ describe("locks whose names look like the queues of others", function()
     for i, suffix in ipairs(SUFFIXES) do names[i] = base .. "x" .. suffix end
     for _, name in ipairs(names) do
       create(name)
-      for _, kind in ipairs{ "slot", "permit", "mutex", "write" } do
+      for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "write" } do
         table.insert(locks, stage.take(KINDS[kind](conn, name)))
       end
     end
@@ -144,7 +147,7 @@ describe("locks whose names look like the queues of others", function()
     assert.same(expected, there)
     local other = stage.connect()
     for _, name in ipairs(names) do
-      for _, kind in ipairs{ "slot", "permit", "mutex", "read", "write" } do
+      for _, kind in ipairs{ "slot", "permit", "fast_mutex", "mutex", "read", "write" } do
         stage.fails("busy", KINDS[kind](other, name):try_acquire())
       end
     end

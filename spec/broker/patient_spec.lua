@@ -22,7 +22,7 @@ end)
 teardown(program.remove)
 teardown(stage.check)
 
-local KINDS = { "slot", "permit", "mutex", "read", "write" }
+local KINDS = { "slot", "permit", "mutex", "fast_mutex", "read", "write" }
 
 describe("a patient acquire, where the broker cannot be reached, of a", function()
   for _, kind in ipairs(KINDS) do

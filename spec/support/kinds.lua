@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The kinds of locks by name: slot, permit, mutex, read, write. Each has name(), a name for a new lock of that kind
+--- The kinds of locks by name: slot, permit, mutex, fast_mutex, read, write. Each has name(), a name for a new lock of that kind
 -- with one place, and over(conn, name), an object with try_acquire, acquire and `with`.
 local assert = require "luassert"
 local gate = require "spec.support.gate"
@@ -22,6 +22,14 @@ kinds.all = {
       return name
     end,
     over = function(conn, name) return conn:token_semaphore(name) end,
+  },
+  fast_mutex = {
+    name = function()
+      local name = stage.name()
+      stage.undo(function() stage.delete(name .. "-fastmutex") end)
+      return name
+    end,
+    over = function(conn, name) return conn:fast_mutex(name) end,
   },
 }
 for _, kind in ipairs { "mutex", "read", "write" } do

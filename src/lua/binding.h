@@ -19,6 +19,7 @@
 #define AL_LUA_SEMAPHORE "amqplocks.core.semaphore"
 #define AL_LUA_TOKEN_SEMAPHORE "amqplocks.core.token_semaphore"
 #define AL_LUA_MUTEX "amqplocks.core.mutex"
+#define AL_LUA_FAST_MUTEX "amqplocks.core.fast_mutex"
 #define AL_LUA_RWLOCK "amqplocks.core.rwlock"
 #define AL_LUA_LOCK "amqplocks.core.lock"
 #define AL_LUA_OP "amqplocks.core.operation"
@@ -99,6 +100,7 @@ al_probing al_lua_probing(lua_State *L, int index);
 void al_lua_open_semaphore(lua_State *L);       /* semaphore.c */
 void al_lua_open_token_semaphore(lua_State *L); /* token_semaphore.c */
 void al_lua_open_mutex(lua_State *L);           /* mutex.c */
+void al_lua_open_fast_mutex(lua_State *L);      /* fast_mutex.c */
 void al_lua_open_rwlock(lua_State *L);          /* rwlock.c */
 void al_lua_open_admin(lua_State *L);           /* admin.c: methods of sessions */
 void al_lua_open_token_admin(lua_State *L);     /* token_admin.c: a method of sessions */

@@ -104,7 +104,7 @@ static int lock_permit(lua_State *L) {
 
 /* lock:info() -> slot or nil, name, ticket, acquired_at, kind */
 static int lock_info(lua_State *L) {
-  static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write"};
+  static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write", "fast_mutex"};
   al_lock *lock = check_box(L)->lock;
   if (al_lock_slot(lock) > 0)
     lua_pushinteger(L, al_lock_slot(lock));

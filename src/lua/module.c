@@ -65,6 +65,7 @@ int luaopen_amqplocks_core(lua_State *L) {
   al_lua_open_semaphore(L);
   al_lua_open_token_semaphore(L);
   al_lua_open_mutex(L);
+  al_lua_open_fast_mutex(L);
   al_lua_open_rwlock(L);
   al_lua_open_admin(L);
   al_lua_open_token_admin(L);

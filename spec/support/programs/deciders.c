@@ -359,6 +359,7 @@ NAME(marks, )
 NAME(token_admin, )
 NAME(mutex, )
 NAME(mutex_bell, )
+NAME(fast_mutex, )
 NAME(bolt, )
 NAME(readers, )
 NAME(door, )
@@ -379,6 +380,7 @@ static int queue_parse(lua_State *L) {
       [AL_QUEUE_ADMIN] = "admin",
       [AL_QUEUE_MUTEX] = "mutex",
       [AL_QUEUE_MUTEX_BELL] = "mutex_bell",
+      [AL_QUEUE_FAST_MUTEX] = "fast_mutex",
       [AL_QUEUE_READER] = "reader",
       [AL_QUEUE_WRITER] = "door",
       [AL_QUEUE_RW_BELL] = "rw_bell",
@@ -476,6 +478,7 @@ int luaopen_deciders(lua_State *L) {
       NAMING(slot),    NAMING(holder),       NAMING(scratch),     NAMING(reader), NAMING(admin),
       NAMING(bell),    NAMING(permits),      NAMING(marks),       NAMING(mutex),  NAMING(bolt),
       NAMING(readers), NAMING(permit_count), NAMING(token_admin), NAMING(door),   NAMING(mutex_bell),
+      NAMING(fast_mutex),
       NAMING(rw_bell), NAMING(fence), NAMING(mutex_fence), NAMING(rw_fence), NAMING(fence_maker),
       NAMING(fence_unfinished), {NULL, NULL}};
   lua_newtable(L);

@@ -97,6 +97,7 @@ describe("the name of", function ()
     { "the permits' administration's mutex", "token_admin", "images", is = "images-tokenadmin" },
     { "a mutex", "mutex", "images", is = "images-mutex" },
     { "a mutex's bell", "mutex_bell", "images", is = "images-mutexbell" },
+    { "a fast mutex", "fast_mutex", "images", is = "images-fastmutex" },
     { "a bolt", "bolt", "images-mutex", is = "images-mutex-bolt" },
     { "a reader", "reader", "images", TICKET, is = "images-reader-0123456789abcdef" },
     { "the key of all readers", "readers", "images", is = "images-readers" },
@@ -157,7 +158,7 @@ describe("the names of the queues of all kinds", function ()
       add("reader " .. ticket, names.reader(name, ticket))
     end
     for _, kind in ipairs{ "admin", "token_admin", "mutex", "door" } do add_exclusive(kind, names[kind](name)) end
-    for _, kind in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do
+    for _, kind in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count", "fast_mutex" } do
       add(kind, names[kind](name))
     end
     for _, kind in ipairs{ "fence", "mutex_fence", "rw_fence" } do
@@ -216,6 +217,8 @@ describe("a queue's name is read as", function ()
     { "images-mutex", "mutex", "images" },
     { "images-mutex-bolt", "bolt", "images" },
     { "images-mutexbell", "mutex_bell", "images" },
+    { "images-fastmutex", "fast_mutex", "images" },
+    { "images-fast-mutex", "mutex", "images-fast" },
     { "images-reader-" .. hex, "reader", "images" },
     { "images-writer", "door", "images" },
     { "images-writer-bolt", "bolt", "images" },
@@ -332,7 +335,7 @@ describe("a queue's name is read as", function ()
         add("bolt", names.bolt(names.holder(name, slot)), slot)
       end
       for _, part in ipairs{ "scratch", "reader" } do add(part, names[part](name, hex)) end
-      for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count" } do
+      for _, part in ipairs{ "bell", "mutex_bell", "rw_bell", "permits", "permit_count", "fast_mutex" } do
         add(part, names[part](name))
       end
       for _, part in ipairs{ "admin", "token_admin", "mutex", "door" } do

@@ -100,12 +100,13 @@ describe("public methods", function()
         assert.same({ false, method.name .. ': unknown option "timeout"' }, { fine, problem })
       end
     end
-    assert.equal(5, count)
+    assert.equal(6, count)
   end)
 
   it("of other kinds of locks say of a token semaphore that it has none", function()
     local permits = objects().TokenSemaphore
-    for name, why in pairs{ revoke = "cannot be asked to release", forget_fence = "have no fencing tokens" } do
+    for name, why in pairs{ revoke = "cannot be asked to release",
+      forget_fence = "have no fence: a quorum queue counts their tokens" } do
       local fine, problem = pcall(permits[name], permits, 1)
       assert.is_false(fine)
       assert.matches("^" .. name .. ": .*" .. why, problem)

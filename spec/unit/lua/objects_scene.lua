@@ -17,6 +17,7 @@ return function()
   }))
   return {
     Connection = conn, Semaphore = conn:semaphore "a", Admin = conn:admin "a", Mutex = conn:mutex "a",
+    FastMutex = conn:fast_mutex "a",
     RWLock = conn:rwlock "a", TokenSemaphore = conn:token_semaphore "a", Lock = lock.new(conn, (peer:acquire "a")),
   }
 end

@@ -119,11 +119,12 @@ add("connect", CONNECT, true, function(_, opts) return amqplocks.connect("amqp:/
 add("connect", CONNECT_TLS, true, function(_, opts) return amqplocks.connect("amqps://127.0.0.1:1", opts) end)
 
 for _, made in ipairs{ { "mutex", MUTEX }, { "semaphore", SEMAPHORE }, { "rwlock", RESOURCE }, { "admin", ADMIN },
-  { "token_semaphore", { queue_type = QUEUE_TYPE } } } do
+  { "token_semaphore", { queue_type = QUEUE_TYPE } }, { "fast_mutex", {} } } do
   add(made[1], made[2], true, function(conn, opts) return conn[made[1]](conn, "images", opts) end)
 end
 
-for _, taken in ipairs{ { "mutex", "acquire", "with" }, { "semaphore", "acquire", "with" },
+for _, taken in ipairs{ { "mutex", "acquire", "with" }, { "fast_mutex", "acquire", "with" },
+  { "semaphore", "acquire", "with" },
   { "token_semaphore", "acquire", "with" }, { "rwlock", "read", "with_read" }, { "rwlock", "write", "with_write" } } do
   local object, method, scoped = taken[1], taken[2], taken[3]
   add(method, ACQUIRE, false, function(conn, opts)

@@ -62,6 +62,10 @@ void al_name_mutex_bell(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-mutexbell", name);
 }
 
+void al_name_fast_mutex(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-fastmutex", name);
+}
+
 void al_name_bolt(char out[AL_NAME_SIZE], const char *queue) {
   snprintf(out, AL_NAME_SIZE, "%s-bolt", queue);
 }

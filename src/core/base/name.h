@@ -43,6 +43,8 @@ void al_name_mutex(char out[AL_NAME_SIZE], const char *name); /* N-mutex */
 /* N-mutexbell. It is not N-mutex-bell, which is the bell of a semaphore called N-mutex. */
 void al_name_mutex_bell(char out[AL_NAME_SIZE], const char *name);
 
+void al_name_fast_mutex(char out[AL_NAME_SIZE], const char *name); /* N-fastmutex */
+
 void al_name_bolt(char out[AL_NAME_SIZE], const char *queue); /* Q-bolt, beside the exclusive queue Q */
 
 void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket);

@@ -73,7 +73,8 @@ void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {
   static const char *const words[] = {[AL_LOCK_MUTEX] = "mutex",
                                       [AL_LOCK_PERMIT] = "a permit of",
                                       [AL_LOCK_READ] = "the read lock on",
-                                      [AL_LOCK_WRITE] = "the write lock on"};
+                                      [AL_LOCK_WRITE] = "the write lock on",
+                                      [AL_LOCK_FAST_MUTEX] = "fast mutex"};
   if (lock->kind == AL_LOCK_SLOT)
     snprintf(out, AL_LOCK_WORDS, "slot %d of \"%s\"", lock->slot, lock->name);
   else

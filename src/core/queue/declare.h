@@ -11,6 +11,8 @@
  *   bell that waiters make         durable, classic, keeps one message, expires after a minute without use
  *   bell of a semaphore            durable, classic
  *   permits, marks                 durable, classic or quorum; no delivery limit; permits: consumer timeout ten years
+ *   fast mutex                     durable, classic, single active consumer, keeps one message, refuses more, expires
+ *                                  after ten minutes without use
  *   bolt                           durable, classic, keeps no message, expires after ten seconds without use
  *   fence                          durable, quorum, no delivery limit, keeps one message
  *   unfinished                     durable, classic: stands beside a fence that has no message yet
@@ -37,6 +39,7 @@ void al_declare_bell(al_channel *channel, const char *queue);
 void al_declare_waiters_bell(al_channel *channel, const char *queue);
 void al_declare_permits(al_channel *channel, const char *queue, bool is_quorum);
 void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
+void al_declare_fast_mutex(al_channel *channel, const char *queue);
 
 /* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
  * if it refuses. */

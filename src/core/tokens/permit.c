@@ -9,6 +9,7 @@
 #include "core/base/field.h"
 #include "core/hold/exclusive_queue.h"
 #include "core/hold/origin.h"
+#include "core/queue/declare.h"
 #include "core/queue/draw.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
@@ -26,9 +27,13 @@ static void lose(al_permit *permit, const char *why) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
-/* The broker refused the consume. */
+static bool is_of(const al_permit *permit, al_source source) { return permit->source == source; }
+
+/* The broker refused the declare or the consume. A fast mutex was declared before: it is absent only if somebody has
+ * deleted it since, and the next claim makes it anew. */
 static void refused(al_permit *permit, const al_event *event) {
-  al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, AL_NOT_FOUND), event->text);
+  al_code absent = is_of(permit, AL_FROM_FAST_MUTEX) ? AL_LOST : AL_NOT_FOUND;
+  al_claim_blame(&permit->claim, al_event_code(event, AL_SQUATTED, absent), event->text);
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
@@ -40,7 +45,7 @@ int64_t al_permit_number(const al_content *content) {
 
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
-  permit->number = permit->is_quorum ? al_permit_number(content) : 0;
+  permit->number = is_of(permit, AL_FROM_QUORUM) ? al_permit_number(content) : 0;
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
 
@@ -48,19 +53,35 @@ static void took(al_consumer *consumer, const al_content *content) {
 static void mind_origin(const al_permit *permit, al_consumer_news news, const al_event *event) {
   const al_claim *claim = &permit->claim;
   bool is_absent = news == AL_CONSUMER_CLOSED && event->reply_code == AMQP_NOT_FOUND;
-  if (!permit->is_quorum) return;
+  if (!is_of(permit, AL_FROM_QUORUM)) return;
   if (news == AL_CONSUMER_SUBSCRIBED || news == AL_CONSUMER_RECEIVED)
     al_origin_note(claim->session, claim->queue);
   if (news == AL_CONSUMER_CANCELLED || is_absent) al_origin_forget(claim->session, claim->queue);
 }
 
+/* True if the broker refused what al_permit_begin() has asked. */
+static bool is_refusal(const al_permit *permit, const al_event *event) {
+  amqp_method_number_t first =
+      is_of(permit, AL_FROM_FAST_MUTEX) ? AMQP_QUEUE_DECLARE_METHOD : AMQP_BASIC_CONSUME_METHOD;
+  return permit->claim.state == AL_CLAIM_CLAIMING &&
+         (event->method == first || event->method == AMQP_BASIC_CONSUME_METHOD);
+}
+
+/* Nobody consumed, and nothing was there to be consumed. A token that is just being given back is not counted: the queue
+ * answers a declare before it handles a nack that came earlier. */
+static bool is_deserted(const al_event *event) {
+  const amqp_queue_declare_ok_t *found = event->decoded;
+  return found->message_count == 0 && found->consumer_count == 0;
+}
+
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
   al_permit *permit = consumer->owner;
   al_claim *claim = &permit->claim;
-  bool is_refusal = claim->state == AL_CLAIM_CLAIMING && event->method == AMQP_BASIC_CONSUME_METHOD;
   mind_origin(permit, news, event);
   switch (news) {
     case AL_CONSUMER_PREPARED:
+      permit->was_deserted = is_deserted(event);
+      break;
     case AL_CONSUMER_SUBSCRIBED:
       break;
     case AL_CONSUMER_RECEIVED:
@@ -76,7 +97,7 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
       lose(permit, "its queue was deleted or is down, or it was held for longer than the broker allows");
       break;
     case AL_CONSUMER_CLOSED:
-      if (is_refusal)
+      if (is_refusal(permit, event))
         refused(permit, event);
       else
         lose(permit, event->text);
@@ -88,11 +109,16 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   al_claim_notify(claim);
 }
 
+/* The declare of a fast mutex makes its queue if there is none, and tells whether it is deserted. */
+static void prepare(const al_consumer *consumer) {
+  if (is_of(consumer->owner, AL_FROM_FAST_MUTEX)) al_declare_fast_mutex(consumer->channel, consumer->queue);
+}
+
 /* Only a quorum queue gets a consumer timeout: others may refuse the argument. */
 static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
   const al_permit *permit = consumer->owner;
   int count = 0;
-  if (permit->is_quorum) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
+  if (is_of(permit, AL_FROM_QUORUM)) entries[count++] = al_field_number("x-consumer-timeout", KEEP_MOST);
   return count;
 }
 
@@ -100,7 +126,7 @@ static int arguments(const al_consumer *consumer, amqp_table_entry_t *entries) {
 static bool closes(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
   const al_claim *claim = &permit->claim;
-  return permit->is_quorum && al_names_are_any(claim->session) &&
+  return is_of(permit, AL_FROM_QUORUM) && al_names_are_any(claim->session) &&
          al_origin_is_ours(claim->session, claim->queue);
 }
 
@@ -112,13 +138,28 @@ static void decide(al_permit *permit) {
   al_consumer_ask(&permit->consumer);
 }
 
-static void checked(al_permit *permit) {
+static void check_lost(al_permit *permit, const char *why) {
+  al_claim_lose(&permit->claim, why);
+  al_consumer_cancel(&permit->consumer);
+  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+}
+
+/* Somebody may have deleted the queue of a fast mutex, and somebody else may have made it anew. A queue without
+ * consumers does not have the holder's. */
+static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t *found) {
+  return is_of(permit, AL_FROM_FAST_MUTEX) && permit->claim.state == AL_CLAIM_HELD &&
+         found->consumer_count == 0;
+}
+
+static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
   if (permit->check->unanswered == 0) {
     al_channel_give(permit->check);
     permit->check = NULL;
   }
   if (permit->is_deciding)
     decide(permit);
+  else if (has_forgotten(permit, found))
+    check_lost(permit, "its queue was made anew");
   else
     permit->claim.confirmed++;
 }
@@ -131,16 +172,14 @@ static void check_refused(al_permit *permit, const al_event *event) {
   permit->is_blind = event->reply_code == AMQP_ACCESS_REFUSED;
   if (permit->is_deciding) decide(permit);
   if (event->reply_code != AMQP_NOT_FOUND || permit->claim.state != AL_CLAIM_HELD) return;
-  al_claim_lose(&permit->claim, event->text);
-  al_consumer_cancel(&permit->consumer);
-  al_claim_enter(&permit->claim, AL_CLAIM_GONE);
+  check_lost(permit, event->text);
 }
 
 static void check_event(void *owner, al_channel *channel, const al_event *event) {
   al_permit *permit = owner;
   (void)channel;
   if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
-    checked(permit);
+    checked(permit, event->decoded);
   else if (event->kind == AL_EVENT_CLOSED)
     check_refused(permit, event);
   else if (event->kind == AL_EVENT_DOWN)
@@ -175,11 +214,11 @@ static void permit_gone(al_claim *claim) {
 
 static void permit_free(al_claim *claim) { free(claim); }
 
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum) {
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source) {
   static const al_claim_kind kind = {
       .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
   static const al_consumer_kind permit_kind = {
-      .arguments = arguments, .took = took, .closes = closes, .told = permit_told};
+      .prepare = prepare, .arguments = arguments, .took = took, .closes = closes, .told = permit_told};
   al_session *session = op->session;
   al_permit *permit = calloc(1, sizeof *permit);
   if (!permit) {
@@ -188,7 +227,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_q
   }
   al_claim_init(&permit->claim, &kind, session, queue);
   al_consumer_init(&permit->consumer, &permit_kind, session, permit, permit->claim.queue, priority);
-  permit->is_quorum = is_quorum;
+  permit->source = source;
   if (!al_consumer_subscribe(&permit->consumer)) {
     free(permit);
     al_op_fail_channel(op, &session->holder,

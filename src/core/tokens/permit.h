@@ -5,6 +5,11 @@
  * and never acknowledges it, so the broker gives it to no other client. When the process of the holder dies, or
  * its channel or connection ends, the broker gives the permit to the next consumer.
  *
+ * A fast mutex is claimed in the same way, from its queue N-fastmutex. There the message is called the token, and it
+ * decides nothing: only one of the consumers of that queue is active (x-single-active-consumer), and the broker gives
+ * tokens to no other. So a token too many lets nobody in. The client that consumes declares the queue, in the same
+ * write; whichever client comes first makes it.
+ *
  * The consumer stays registered while the permit is held. The broker notifies only registered consumers when the
  * queue is deleted or goes down with its node, and after that another client may get the same permit. (So
  * basic.get is no substitute.) The permit is lost then. It is lost too when the broker closes the channel, as it
@@ -46,21 +51,29 @@
 #include "core/queue/consumer.h"
 #include "core/session/claim.h"
 
+/* What the permit is taken from. */
+typedef enum al_source {
+  AL_FROM_CLASSIC,   /* a token semaphore whose queue is a classic queue */
+  AL_FROM_QUORUM,    /* a token semaphore whose queue is a quorum queue */
+  AL_FROM_FAST_MUTEX /* the queue of a fast mutex */
+} al_source;
+
 typedef struct al_permit {
   al_claim claim; /* first */
   al_consumer consumer;
-  bool is_quorum;          /* the queue's type */
+  al_source source;
   int64_t number;          /* HELD: its fencing token (al_permit_number()); 0: it has none */
   char id[AL_TICKET_SIZE]; /* of the permit that has this number; "" */
   bool is_none;            /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
   al_channel *check;       /* asks whether the queue exists; NULL: no question is under way */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool is_blind;           /* the broker denies that question */
+  bool was_deserted;       /* a fast mutex: the declare has found no token in its queue, and no consumer */
 } al_permit;
 
 /* Begins a claim for `op`, which watches the claim from now on and is its first user. The holder must be open.
  * NULL: no channel or no memory, and the operation has failed. */
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, bool is_quorum);
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source);
 
 /* True if consume-ok has arrived, and no message yet. */
 bool al_permit_waits(const al_permit *permit);

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * The fast mutex: the queue N-fastmutex, which stays when nobody holds the mutex. Its holder is its active consumer
+ * (x-single-active-consumer). Only the broker makes a consumer the active one, and it gives the role to nobody else
+ * while the holder consumes. The token, a message, tells the active consumer that it is the one. */
+#include <stdio.h>
+
+#include "core/base/name.h"
+#include "core/tokens/taking.h"
+
+struct al_fast_mutex {
+  al_takeable from; /* first */
+};
+
+static void words(const al_takeable *from, al_code code, char out[AL_MESSAGE_SIZE]) {
+  const char *format = code == AL_TIMEOUT    ? "fast mutex \"%s\" did not come free"
+                       : code == AL_BUSY     ? "fast mutex \"%s\" is held"
+                       : code == AL_DEADLOCK ? "fast mutex \"%s\" is already held by this connection"
+                                             : "fast mutex \"%s\" cannot be acquired";
+  snprintf(out, AL_MESSAGE_SIZE, format, from->name);
+}
+
+static const al_takeable_kind kind = {.lock = AL_LOCK_FAST_MUTEX,
+                                      .standing = "it is held",
+                                      .coming = "it has come, and is being confirmed",
+                                      .failure_text = words};
+
+al_fast_mutex *al_fast_mutex_new(al_session *session, const char *name) {
+  al_fast_mutex *mutex = al_takeable_new(session, &kind, sizeof *mutex, name);
+  if (!mutex) return NULL;
+  mutex->from.source = AL_FROM_FAST_MUTEX;
+  al_name_fast_mutex(mutex->from.queue, name);
+  al_name_mutex(mutex->from.rival, name);
+  return mutex;
+}
+
+void al_fast_mutex_drop(al_fast_mutex *mutex) {
+  if (mutex) al_takeable_drop(&mutex->from);
+}
+
+al_op *al_fast_mutex_acquire(al_fast_mutex *mutex, const al_acquire_options *options) {
+  return al_takeable_acquire(&mutex->from, options);
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/tokens/taking.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/backoff.h"
+#include "core/hold/lock.h"
+#include "core/hold/patient.h"
+#include "core/session/op.h"
+#include "core/session/probe.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+
+typedef struct taking {
+  al_op op;
+  al_takeable *from;
+  al_acquire_options options;
+  bool waits;        /* false: a permit at once, or `busy` */
+  al_backoff again;  /* before the next try, after the queue or the channel ended */
+  al_permit *permit; /* the permit that is being claimed; NULL: none */
+  al_probes probes;  /* of seeking_rival and ringing */
+} taking;
+
+static void asking(al_op *op);
+static void waiting(al_op *op);
+static void needing_prober(al_op *op);
+static void handing_over(al_op *op);
+
+/* ---- what is taken ---------------------------------------------------------------------------------------------- */
+
+void *al_takeable_new(al_session *session, const al_takeable_kind *kind, size_t size, const char *name) {
+  al_takeable *from = calloc(1, size);
+  if (!from) return NULL;
+  from->refs = 1;
+  from->kind = kind;
+  from->session = session;
+  snprintf(from->name, sizeof from->name, "%s", name);
+  al_session_ref(session);
+  return from;
+}
+
+void al_takeable_drop(al_takeable *from) {
+  if (al_session_forked(from->session) || --from->refs > 0) return;
+  al_session_unref(from->session);
+  free(from);
+}
+
+static al_takeable *use(al_takeable *from) {
+  from->refs++;
+  return from;
+}
+
+/* ---- the end of an acquire -------------------------------------------------------------------------------------- */
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const al_takeable_kind *kind = ((const taking *)op)->from->kind;
+  snprintf(out, AL_MESSAGE_SIZE, "%s", op->step == handing_over ? kind->coming : kind->standing);
+}
+
+static void explain(al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const taking *self = (const taking *)op;
+  double seconds = (double)self->options.timeout / (double)AL_SECOND;
+  if (op->step == handing_over) {
+    al_claim_doubt_text(op, self->options.timeout, out);
+    return;
+  }
+  self->from->kind->failure_text(self->from, AL_TIMEOUT, out);
+  size_t length = strlen(out);
+  snprintf(out + length, AL_MESSAGE_SIZE - length, " within %g s%s", seconds,
+           op->waits_since == AL_NEVER ? " (the broker had not answered yet)" : "");
+}
+
+/* `why`: NULL, or what the broker says of it. */
+static void fail(taking *self, al_code code, const char *why) {
+  char words[AL_MESSAGE_SIZE];
+  self->from->kind->failure_text(self->from, code, words);
+  al_op_fail(&self->op, code, "%s%s%s", words, why ? ": " : "", why ? why : "");
+}
+
+static void leave_permit(taking *self) {
+  if (self->permit) al_claim_leave(&self->permit->claim);
+  self->permit = NULL;
+  al_probes_cancel(&self->probes);
+  al_op_watch(&self->op, NULL);
+}
+
+static void acquire_stop(al_op *op) {
+  taking *self = (taking *)op;
+  if (self->permit) al_claim_release(&self->permit->claim);
+  leave_permit(self);
+}
+
+static void acquire_free(al_op *op) {
+  taking *self = (taking *)op;
+  al_lock_drop(op->lock); /* NULL if the caller has fetched it */
+  al_probes_free(&self->probes);
+  al_takeable_drop(self->from);
+}
+
+static void got(taking *self) {
+  const al_takeable *from = self->from;
+  const al_permit *permit = self->permit;
+  if (from->is_fenced && permit->number == 0) {
+    al_op_fail(
+        &self->op, AL_CONFLICT,
+        "the permit that came from \"%s\" has no number: version 0.1.0 or other software made it, or the "
+        "queue is not a quorum queue; resize(0) and then resize(n) make permits that have one",
+        from->queue);
+    return;
+  }
+  self->op.lock = al_lock_new(&self->permit->claim, from->kind->lock, from->name, 0, AL_PROBE_AUTO);
+  if (!self->op.lock) {
+    al_op_fail(&self->op, AL_NO_MEMORY, "what was taken from \"%s\" was given back", from->queue);
+    return;
+  }
+  self->op.lock->fence = permit->number;
+  memcpy(self->op.lock->permit, permit->id, sizeof permit->id);
+  leave_permit(self);
+  al_op_finish(&self->op);
+}
+
+/* ---- trying again ----------------------------------------------------------------------------------------------- */
+
+static void pausing(al_op *op) {
+  if (al_op_has(op, &op->session->holder) && al_op_is_woken(op)) al_op_next(op, asking);
+}
+
+/* The claim is gone. If the queue or the channel ended (LOST), the acquire tries again: there may be a new queue
+ * by this name. */
+static void missed(taking *self) {
+  al_op *op = &self->op;
+  al_session *session = op->session;
+  al_code code = self->permit->claim.code;
+  char why[sizeof self->permit->claim.why];
+  memcpy(why, self->permit->claim.why, sizeof why);
+  leave_permit(self);
+  al_op_answered(op);
+  if (al_link_is_lost(&session->holder)) {
+    al_op_fail_link(op, &session->holder);
+  } else if (code == AL_LOST) {
+    op->step = pausing;
+    op->wake = session->now + al_backoff_next(&self->again, &session->random);
+  } else {
+    fail(self, code, code == AL_NOT_FOUND ? NULL : why);
+  }
+}
+
+/* ---- at the queue ----------------------------------------------------------------------------------------------- */
+
+/* The broker may have ended the connection during a silence, and given the permit to another client. So the
+ * acquire asks the broker, unless the permit is certain. */
+static void handing_over(al_op *op) {
+  taking *self = (taking *)op;
+  if (self->permit->claim.state == AL_CLAIM_GONE)
+    missed(self);
+  else if (al_claim_ascertain_for(op))
+    got(self);
+}
+
+static void hand_over(taking *self) {
+  al_op_answered(&self->op);
+  al_op_next(&self->op, handing_over);
+}
+
+static bool is_claiming(taking *self) {
+  al_claim_state state = self->permit->claim.state;
+  if (state == AL_CLAIM_HELD)
+    hand_over(self);
+  else if (state == AL_CLAIM_GONE)
+    missed(self);
+  return state != AL_CLAIM_HELD && state != AL_CLAIM_GONE;
+}
+
+static void leaving(al_op *op) {
+  taking *self = (taking *)op;
+  if (self->permit->claim.state != AL_CLAIM_GONE) return;
+  if (al_link_is_lost(&op->session->holder))
+    al_op_fail_link(op, &op->session->holder);
+  else
+    fail(self, AL_BUSY, NULL);
+}
+
+/* A permit that arrives during the cancel goes back. It could not be used: without the consumer, the broker would
+ * not notify its holder of its loss. */
+static void leave(taking *self) {
+  al_op_ask(&self->op);
+  al_claim_release(&self->permit->claim);
+  al_op_next(&self->op, leaving);
+}
+
+#define PROBER_OPENS (250 * AL_MILLISECOND) /* when to look whether the prober is open */
+
+/* A token that nobody consumes stays in the queue, and the broker refuses a second one. Returns when to ring next. */
+static int64_t ring_again(taking *self) {
+  al_session *session = self->op.session;
+  int64_t poll = al_backoff_recheck(self->options.poll, &session->random);
+  if (al_prober_ring(session, self->from->queue)) return poll;
+  if (!session->prober->is_orphan) al_link_want(session->prober);
+  return al_earlier(poll, PROBER_OPENS);
+}
+
+static void wait_for(taking *self, int64_t time) {
+  self->op.step = waiting;
+  if (self->from->source == AL_FROM_FAST_MUTEX)
+    self->op.wake = al_deadline_after(self->op.session->now, time);
+}
+
+static void waiting(al_op *op) {
+  taking *self = (taking *)op;
+  bool rings = self->from->source == AL_FROM_FAST_MUTEX;
+  if (is_claiming(self) && rings && al_op_is_woken(op)) wait_for(self, ring_again(self));
+}
+
+/* True if another lock of this session holds what is asked for. Callers that share a session may wait for one
+ * another. */
+static bool is_held_here(const taking *self) {
+  const al_session *session = self->op.session;
+  if (self->from->source != AL_FROM_FAST_MUTEX || session->is_shared) return false;
+  for (const al_claim *claim = session->claims; claim; claim = claim->next)
+    if (claim->state == AL_CLAIM_HELD && strcmp(claim->queue, self->from->queue) == 0) return true;
+  return false;
+}
+
+static void deciding(al_op *op) {
+  taking *self = (taking *)op;
+  if (!is_claiming(self) || !self->permit->is_none) return;
+  self->from->is_blind |= self->permit->is_blind;
+  al_op_answered(op);
+  if (self->permit->was_deserted) {
+    al_op_next(op, needing_prober);
+  } else if (!self->waits) {
+    leave(self);
+  } else if (is_held_here(self)) {
+    fail(self, AL_DEADLOCK, NULL);
+  } else {
+    al_op_waits(op);
+    wait_for(self, al_backoff_recheck(self->options.poll, &op->session->random));
+  }
+}
+
+/* Its timer is due at once. The session calls it when all that arrived together with consume-ok has been read. */
+static void settling(al_op *op) {
+  taking *self = (taking *)op;
+  if (!is_claiming(self) || op->wake != AL_NEVER) return;
+  al_op_ask(op);
+  al_permit_ask(self->permit, self->from->source == AL_FROM_QUORUM && !self->from->is_blind);
+  op->step = deciding;
+}
+
+static void settle(al_op *op) {
+  op->step = settling;
+  op->wake = 0; /* due at once */
+}
+
+/* ---- a fast mutex whose queue is deserted ------------------------------------------------------------------------ */
+
+static void name_queue(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  memcpy(out, ((const al_takeable *)context)->queue, AL_NAME_SIZE);
+}
+
+static void name_rival(const void *context, size_t index, char out[AL_NAME_SIZE]) {
+  (void)index;
+  memcpy(out, ((const al_takeable *)context)->rival, AL_NAME_SIZE);
+}
+
+/* True if the question is answered. The answer decides something, or the operation has failed. */
+static bool is_answered(taking *self) {
+  return self->probes.pending == 0 && !al_probes_undecided(&self->probes, 0);
+}
+
+/* The queue may refuse the token: then it has one. */
+static void ringing(al_op *op) {
+  taking *self = (taking *)op;
+  if (!is_claiming(self) || !is_answered(self)) return;
+  self->permit->was_deserted = self->permit->is_none = false;
+  settle(op);
+}
+
+static void seeking_rival(al_op *op) {
+  taking *self = (taking *)op;
+  if (!is_claiming(self) || !is_answered(self)) return;
+  if (self->probes.answers[0] != AL_ANSWER_ABSENT) {
+    al_op_fail(op, AL_CONFLICT, "\"%s\" is in use as a plain mutex, which a fast mutex does not exclude",
+               self->from->name);
+    return;
+  }
+  op->step = ringing;
+  al_probes_begin(&self->probes, op, AL_MESSAGE_TOKEN, AL_PROBE_PUBLISH, 1, name_queue, self->from);
+}
+
+static void needing_prober(al_op *op) {
+  taking *self = (taking *)op;
+  if (!is_claiming(self) || !al_op_needs(op, op->session->prober)) return;
+  al_op_ask(op);
+  op->step = seeking_rival;
+  al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, AL_PROBE_PUBLISH, 1, name_rival, self->from);
+}
+
+/* ---- consuming --------------------------------------------------------------------------------------------------- */
+
+static void consuming(al_op *op) {
+  taking *self = (taking *)op;
+  if (is_claiming(self) && al_permit_waits(self->permit)) settle(op);
+}
+
+static void asking(al_op *op) {
+  taking *self = (taking *)op;
+  if (!al_op_needs(op, &op->session->holder)) return;
+  al_op_ask(op);
+  op->step = consuming;
+  self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source);
+}
+
+static al_op *begin(al_takeable *from, const al_acquire_options *options) {
+  taking *self = (taking *)al_op_new(from->session, sizeof *self);
+  if (!self) return NULL;
+  al_acquire_options_init(&self->options);
+  if (options) self->options = *options;
+  self->from = use(from);
+  self->waits = self->options.timeout > 0;
+  self->again = AL_BACKOFF_QUEUE;
+  self->op.stop = acquire_stop;
+  self->op.free = acquire_free;
+  self->op.timeout_text = explain;
+  self->op.standing = describe;
+  int64_t now = from->session->now;
+  return al_op_start(&self->op, asking,
+                     self->waits ? al_deadline_after(now, self->options.timeout) : AL_NEVER);
+}
+
+/* ---- a patient acquire ------------------------------------------------------------------------------------------ */
+
+typedef struct patient {
+  al_patient patient;
+  al_takeable *from;
+} patient;
+
+static al_op *patient_attempt(al_patient *self) { return begin(((patient *)self)->from, &self->options); }
+
+static void patient_free(al_patient *self) {
+  al_lock_drop(self->op.lock); /* if nobody fetched it */
+  al_takeable_drop(((patient *)self)->from);
+}
+
+static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
+
+static al_op *begin_patient(al_takeable *from, const al_acquire_options *options) {
+  patient *self = (patient *)al_patient_new(from->session, &patient_kind, sizeof *self, from->name, options);
+  if (!self) return NULL;
+  self->from = use(from);
+  return al_patient_start(&self->patient);
+}
+
+al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options) {
+  AL_TURN(from->session);
+  return al_patient_is_wanted(options) ? begin_patient(from, options) : begin(from, options);
+}

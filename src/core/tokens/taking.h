@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors
+ *
+ * What is taken from a queue by consuming one message: a permit of a token semaphore, or a fast mutex. The broker
+ * alone decides which waiter is served, and in which order; the client does not search.
+ *
+ *   asking ─> consuming ─> settling ─> deciding ─> waiting ─> handing_over ─> done, with a lock
+ *      ^                      ^             │ └── (may not wait) ──> leaving ─> done: busy
+ *      │                      └─ ringing <─ seeking_rival: at a fast mutex that seems deserted
+ *      └── pausing <── the queue or the channel ended, in any of them
+ *
+ * A permit that arrives in any state from consuming to waiting leads to handing_over, and from there to a lock. A
+ * permit that arrived late may be another client's by now; so handing_over asks the broker first whether it is still
+ * ours. `settling` reads all that has arrived together with consume-ok. Then one question (two at a quorum queue)
+ * decides whether a permit lies ready, or whether the caller has to wait. An acquire that may not wait cancels its
+ * consumer before it ends: otherwise the broker would give the next permit to that consumer.
+ *
+ * Only a fast mutex publishes. If its queue had no token and no consumer, and nothing has come, the acquire asks whether
+ * the plain mutex of this name is held (seeking_rival), and puts a token into the queue (ringing). A client that waits puts another one there whenever
+ * `poll` has passed: the token may have been purged. The queue keeps at most one that is ready. */
+#ifndef AL_CORE_TOKENS_TAKING_H
+#define AL_CORE_TOKENS_TAKING_H
+
+#include "amqplocks.h"
+#include "core/tokens/permit.h"
+
+typedef struct al_takeable al_takeable;
+
+typedef struct al_takeable_kind {
+  al_lock_kind lock;
+  const char *standing, *coming; /* what a waiter waits for; the same, when a permit has come */
+  /* The beginning of the message of a failure. */
+  void (*failure_text)(const al_takeable *, al_code, char out[AL_MESSAGE_SIZE]);
+} al_takeable_kind;
+
+/* The first member of al_token_semaphore and al_fast_mutex. */
+struct al_takeable {
+  const al_takeable_kind *kind;
+  int refs; /* the caller's own reference, and acquires under way */
+  al_session *session;
+  char name[AL_NAME_SIZE], queue[AL_NAME_SIZE];
+  char rival[AL_NAME_SIZE]; /* the queue of another kind of lock, which must not exist; "": there is none */
+  al_source source;
+  bool is_fenced; /* a permit without a fencing token is not handed over */
+  bool is_blind;  /* the broker denies asking whether the queue exists */
+};
+
+/* Makes a thing of `size` bytes, which begin with an al_takeable. The caller then sets its queue. NULL: no memory. */
+void *al_takeable_new(al_session *session, const al_takeable_kind *kind, size_t size, const char *name);
+void al_takeable_drop(al_takeable *from);
+
+al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options);
+
+#endif
