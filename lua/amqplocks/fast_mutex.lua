@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The fast mutex: mutual exclusion by a queue that stays when nobody holds the mutex. An acquire is one round trip, and
--- a release is none. It is made by the client that comes first, and excludes no plain mutex of its name.
+--- The fast mutex: mutual exclusion by a queue that stays when nobody holds the mutex. An acquire is one round trip,
+-- and a release is none. The client that comes first makes the queue. It excludes no plain mutex of its name.
 local acquiring = require "amqplocks.acquiring"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
@@ -22,8 +22,8 @@ function metatable.__tostring(self) return ('amqplocks.fast_mutex ("%s")'):forma
 ---  "suspect" (before the caller got it)
 function FastMutex:try_acquire(opts) return acquiring.try(self, "acquire", opts) end
 
---- Takes the mutex, and waits for it. Waiters are served in the order of arrival, those with a higher priority first. No
--- client can overtake them, so the option `fair` has no effect.
+--- Takes the mutex, and waits for it. Waiters are served in the order of arrival, those with a higher priority first.
+-- No client can overtake them, so the option `fair` has no effect.
 ---@param opts? amqplocks.AcquireOptions
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", "deadlock" (this connection holds it),
 ---  and those of try_acquire but "busy"

@@ -5,7 +5,6 @@
 -- here ring only every ten minutes unless stated otherwise, so one that gets the mutex was served by the broker.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
-local lfs = require "lfs"
 local line = require "spec.support.line"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
@@ -296,7 +295,7 @@ describe("a fast mutex", function()
     local before = between:frames()
     for _ = 1, cycles do assert.is_true(stage.take(mutex):release()) end
     local each = (between:frames() - before) / cycles
-    -- declare and consume, their answers, the token in two frames, cancel and nack; often a question and its answer more
+    -- declare and consume, their answers, the token in two frames, cancel and nack; often a question and its answer
     assert.is_true(each < 10.5, each .. " frames each")
   end)
 

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The kinds of locks by name: slot, permit, mutex, fast_mutex, read, write. Each has name(), a name for a new lock of that kind
+--- The kinds of locks by name: slot, permit, mutex, fast_mutex, read, write. Each has name(), a name for a new lock
 -- with one place, and over(conn, name), an object with try_acquire, acquire and `with`.
 local assert = require "luassert"
 local gate = require "spec.support.gate"
