@@ -122,9 +122,9 @@ end)
 
 describe("locks whose names look like the queues of others", function()
   local HEX = "0123456789abcdef"
-  local SUFFIXES = { "", "-1", "-1-A", "-1-B", "-bell", "-admin", "-mutex", "-mutexbell", "-mutex-bell", "-fast", "-fastmutex",
-    "-writer", "-rwbell", "-reader", "-readers", "-reader-" .. HEX, "-scratch-" .. HEX, ".semaphore", ".semaphore-count",
-    ".semaphore-1-A", "-tokenadmin", "-", "-A" }
+  local SUFFIXES = { "", "-1", "-1-A", "-1-B", "-bell", "-admin", "-mutex", "-mutexbell", "-mutex-bell", "-fast",
+    "-fastmutex", "-writer", "-rwbell", "-reader", "-readers", "-reader-" .. HEX, "-scratch-" .. HEX, ".semaphore",
+    ".semaphore-count", ".semaphore-1-A", "-tokenadmin", "-", "-A" }
   local PER_NAME = { "-1-A", "-1-B", "-bell", "-fastmutex", "-mutex", "-writer", ".semaphore", ".semaphore-count" }
 
   operated_it("never meet: all are held at once, each by itself", function()
