@@ -76,7 +76,7 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -116,7 +116,7 @@ $(LOOKED):
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
 DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory \
-	prove-cluster prove-fenced prove-breakages deb
+	prove-cluster prove-fenced prove-fast prove-breakages deb
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -359,13 +359,16 @@ prove: prepare build ## clients on a real broker, with injected faults: SECONDS=
 
 # SUITE: in a chroot (spec/support/room), with the RabbitMQ of another Debian release. It takes root.
 prove-fenced: prepare ## fenced locks, while processes get SIGKILL and SIGSTOP: [SECONDS=60] [SEED=] [LEAST=locks] [SUITE=sid]
+prove-fast: prepare ## fast mutexes, with the same variables
+prove-fenced prove-fast:
 ifneq ($(filter-out host,$(SUITE)),)
 	@mkdir -p build/prove
-	@spec/support/room -b build/prove $(SUITE) make prove-fenced SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) \
+	@spec/support/room -b build/prove $(SUITE) make $@ SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) \
 	  PROVE=$(CURDIR)/build/prove
 else
 	@$(MAKE) --no-print-directory build
-	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) PROVE=$(or $(PROVE),build/prove) $(RUN_LUA) tools/prove/fenced.lua
+	@$(WITH_ENV) SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) PROVE=$(or $(PROVE),build/prove) KIND=$(@:prove-%=%) \
+	  $(RUN_LUA) tools/prove/hammered.lua
 endif
 
 # Lua modules that only the bench uses, for comparison; only the bench finds them.

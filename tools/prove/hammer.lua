@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The hammer: many processes take fenced locks of all kinds, while some of them get SIGKILL, or SIGSTOP and SIGCONT.
+--- The hammer: many processes take locks, while some of them get SIGKILL, or SIGSTOP and SIGCONT, and some are cut off.
 -- They write down their numbers in files that the judge reads (ledger.lua).
 --
 --     local result = hammer.run{ urls = { url }, directory = "build/prove/fenced-7", seconds = 60, seed = 7 }
@@ -9,9 +9,10 @@
 --     result.got, result.held       -- locks; answers of verify() that they are held
 --     result.kills, result.stops, result.long_stops, result.codes
 --
--- Other settings: clients (12); every, the mean time in seconds between strikes (0.12); at_once, see ledger.lua;
+-- Other settings: kinds, of the names (fenced locks of all kinds that have a fence); clients (12); every, the mean time in seconds between strikes (0.12); at_once, see ledger.lua;
 -- during(seconds since the beginning), which is called all the time, and may strike the brokers; forgets, seconds after
--- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never).
+-- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never);
+-- cut(name), which ends the connection of this name, if it is there (nobody is cut off).
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local ledger = require "tools.prove.ledger"
@@ -20,7 +21,7 @@ local socket = require "socket"
 
 local hammer = {}
 
-local KINDS = { "mutex", "mutex", "semaphore", "rwlock" } -- of the names
+local KINDS = { "mutex", "mutex", "semaphore", "rwlock" }
 local SLOTS = 2
 local RUN = "return require('tools.prove.hammer_client').run(spec, ...)"
 local ENDS = 60 -- seconds in which processes end that were told to
@@ -31,7 +32,7 @@ local EXPLAINED = { timeout = true, unreachable = true, unavailable = true, lost
 
 local function make_pools(self)
   local conn = assert(amqplocks.connect(self.urls[1]))
-  for i, kind in ipairs(KINDS) do
+  for i, kind in ipairs(self.kinds) do
     local name = ("%s.%d"):format(self.prefix, i)
     table.insert(self.pools, { name = name, kind = kind, path = ("%s/%d-%s"):format(self.directory, i, kind) })
     if kind == "semaphore" then assert(conn:admin(name):resize(SLOTS)) end
@@ -64,6 +65,12 @@ local function kill(self, seat)
   sit(self, seat)
 end
 
+-- A process names its connections by its lane: see hammer_client.lua.
+local function cut(self, seat)
+  local is_cut = pcall(self.cut, ("%d.%d holder"):format(seat.number, seat.life))
+  self.cuts = self.cuts + (is_cut and 1 or 0)
+end
+
 local function look_after(self)
   for _, seat in ipairs(self.seats) do
     if seat.continues and socket.gettime() >= seat.continues then
@@ -77,7 +84,8 @@ end
 local function strike(self)
   local seat = self.seats[math.random(#self.seats)]
   if seat.continues then return end
-  if math.random() < 0.5 then kill(self, seat) else stop(self, seat) end
+  local strikes = { kill, stop, self.cut and cut }
+  strikes[math.random(#strikes)](self, seat)
 end
 
 -- Deletes the fence of one name, when it is time.
@@ -126,7 +134,7 @@ local function destroy(self)
   for _, pool in ipairs(self.pools) do
     if pool.kind == "semaphore" then
       assert(conn:admin(pool.name):destroy{ fence = true })
-    else
+    elseif pool.kind ~= "fast_mutex" then -- the broker deletes its queue
       assert(conn[pool.kind](conn, pool.name):forget_fence())
     end
   end
@@ -162,9 +170,8 @@ end
 
 --- Runs the hammer; see the head of this file. The ledgers stay in the directory.
 function hammer.run(settings)
-  local self = { clients = 12, every = 0.12, pools = {}, seats = {}, kills = 0, stops = 0, long_stops = 0,
-    forgotten = 0,
-    prefix = client.unique "fenced" }
+  local self = { clients = 12, every = 0.12, kinds = KINDS, pools = {}, seats = {}, kills = 0, stops = 0, long_stops = 0,
+    cuts = 0, forgotten = 0, prefix = client.unique "hammered" }
   for name, value in pairs(settings) do self[name] = value end
   math.randomseed(self.seed)
   process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", self.directory)
@@ -178,8 +185,8 @@ end
 
 --- What a run did, in a few lines; each is given to `say`.
 function hammer.tell(result, say)
-  say("%d fenced locks, %d times certainly held; %d SIGKILL, %d SIGSTOP, of which %d outlasted the heartbeat",
-    result.got, result.held, result.kills, result.stops, result.long_stops)
+  say("%d locks, %d times certainly held; %d SIGKILL, %d SIGSTOP, of which %d outlasted the heartbeat, %d cut off",
+    result.got, result.held, result.kills, result.stops, result.long_stops, result.cuts)
   for _, pool in ipairs(result.pools) do say("  %-10s %6d", pool.kind, pool.got) end
   local codes = {}
   for code, count in pairs(result.codes) do table.insert(codes, ("%s %d"):format(code, count)) end

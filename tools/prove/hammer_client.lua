@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A process of the hammer (hammer.lua): it takes fenced locks at random, and writes their numbers into the ledger of
+--- A process of the hammer (hammer.lua): it takes locks at random, and writes their numbers into the ledger of
 -- their name (ledger.lua).
 local amqplocks = require "amqplocks"
 local socket = require "socket"
@@ -10,10 +10,13 @@ local client = {}
 client.__index = client
 
 local TIMEOUT = 3
+-- What each kind of lock is made with. All kinds that have fencing tokens draw them.
 local FENCED = { fenced = true }
+local OPTIONS = { mutex = FENCED, semaphore = FENCED, rwlock = FENCED }
 
 -- The ways to acquire each kind of lock, weighted by repetition.
-local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "write", "write", "read" } }
+local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "write", "write", "read" },
+  fast_mutex = { "acquire" } }
 
 local function chance(p) return math.random() < p end
 
@@ -35,13 +38,14 @@ end
 
 function client:take(pool)
   local ways = WAYS[pool.kind]
-  local way, object = ways[math.random(#ways)], self.conn[pool.kind](self.conn, pool.name, FENCED)
+  local way, object = ways[math.random(#ways)], self.conn[pool.kind](self.conn, pool.name, OPTIONS[pool.kind])
   self.ops = self.ops + 1
   local op = self.ops
   self:append(pool, "ask", op)
   local lock, _, code = object[way](object, { timeout = 1 + 2 * math.random(), poll = 0.5 })
   if not lock then return nil, self:append(pool, "none", op, code) end
-  self:append(pool, "got", op, ("%.0f"):format(lock.fence), lock.kind, tostring(lock.slot or 1))
+  local number = lock.fence and ("%.0f"):format(lock.fence) or "none"
+  self:append(pool, "got", op, number, lock.kind, tostring(lock.slot or 1))
   return lock, op
 end
 

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The ledger of one fenced name, and its judge. Processes append lines to one file, each in one write with O_APPEND
+--- The ledger of one name, and its judge. Processes append lines to one file, each in one write with O_APPEND
 -- (spec/support/programs/ledger.c), so the place of a line is the order of events, without any clock:
 --
 --     ask LANE OP                        before an acquire
---     got LANE OP NUMBER KIND SLOT       after it, with the fencing token
+--     got LANE OP NUMBER KIND SLOT       after it, with the fencing token; "none": a lock of this kind has none
 --     none LANE OP CODE                  after one that failed
 --     held LANE OP                       the broker said, to verify(), that this lock is held. The process asked, and
 --                                        wrote, while it had the file to itself (flock): the order of these lines is
@@ -17,6 +17,7 @@
 --   - a number that is not larger than all numbers that were got before its acquire began;
 --   - a lock that was certainly held after a lock with a larger number was: locks that exclude each other only. Slots
 --     are held beside each other, and readers;
+--     Locks without a number are numbered in the order in which they were certainly held for the first time;
 --   - with `at_once`, which is for brokers that may give a lock to two in a partition, instead of that: a lock that was
 --     certainly held for the first time after a lock with a larger number was.
 --
@@ -35,6 +36,7 @@ function judge:ask(op) op.before = self.largest end
 function judge:got(op, number, kind, slot)
   op.number, op.kind, op.slot = tonumber(number), kind, slot
   self.numbers.got = self.numbers.got + 1
+  if not op.number then return end
   local other = self.owners[op.number]
   if other then self:wrong("%s has the number %s, which %s had", op.name, number, other.name) end
   if op.number <= op.before then
@@ -56,6 +58,7 @@ function judge:held(op)
   local place = (op.kind == "read" or op.kind == "write") and op.kind or op.slot
   local is_new = not op.is_held
   op.is_held = true
+  op.number = op.number or self.numbers.held
   for _, rival in ipairs(rivals(op)) do
     local last = self.holders[rival]
     if last and last.number > op.number and (is_new or not self.at_once) then

@@ -1,0 +1,64 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- `make prove-fenced` and `make prove-fast`: the hammer (hammer.lua) on a RabbitMQ of its own, or the one of $AMQP_URL.
+-- $KIND is "fenced", or "fast": fast mutexes, to whose queues strangers publish, and which they purge.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local hammer = require "tools.prove.hammer"
+local process = require "spec.support.process"
+local settings = require "tools.prove.settings"
+local socket = require "socket"
+
+local STRANGERS_COME = 0.02 -- seconds
+local FAST = 8 -- names: a stopped holder keeps those who want its name waiting
+
+local function say(...) print((...):format(select(2, ...))) end
+
+local kind = os.getenv "KIND"
+local seconds = settings.seconds(os.getenv "SECONDS") or 60
+local seed = settings.seed(os.getenv "SEED") or os.time()
+local least = tonumber(os.getenv "LEAST" or "") or 0
+local url = os.getenv "AMQP_URL"
+local own = (not url or url == "") and broker.start() or nil
+local wanted = { urls = { own and own.url or url }, seconds = seconds, seed = seed,
+  directory = ("%s/%s-%d"):format(os.getenv "PROVE" or "build/prove", kind, seed) }
+if own then wanted.cut = function(name) own:close_connection(name) end end
+
+-- A stranger who puts a token into the queue of a fast mutex, or takes all that are ready away.
+local function stranger()
+  local raw, comes_at = assert(client.connect(wanted.urls[1])), 0
+  local channel = raw:channel()
+  return function()
+    if socket.gettime() < comes_at then return end
+    comes_at = socket.gettime() + STRANGERS_COME
+    local queue = ("%s.%d-fastmutex"):format(wanted.prefix, math.random(#wanted.kinds))
+    if math.random() < 0.7 then
+      channel:publish{ routing_key = queue, body = "a stranger's" }
+    else
+      channel:send{ method = "queue.purge", queue = queue, no_wait = true }
+    end
+    channel.client:flush()
+  end
+end
+
+if kind == "fast" then
+  wanted.kinds, wanted.prefix, wanted.during = {}, client.unique "hammered", stranger()
+  for i = 1, FAST do wanted.kinds[i] = "fast_mutex" end
+else
+  wanted.forgets = 2
+end
+
+io.stdout:setvbuf "line"
+say("seed %d, for %g s", seed, seconds)
+local fine, result = pcall(hammer.run, wanted)
+if own then own:remove() end
+process.remove_modules()
+if not fine then
+  print(result)
+  os.exit(2)
+end
+hammer.tell(result, say)
+say("the ledgers: %s", wanted.directory)
+if result.got < least then say("too few locks to tell: fewer than %d", least) end
+os.exit(#result.violations == 0 and result.got >= least and 0 or 1)
