@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The judge of `make prove-fenced`, by ledgers written by hand: what it must find, and what it must not.
+-- The judge of `make prove-fenced` and `make prove-fast`, by ledgers written by hand: what it must find, and what it must not.
 local ledger = require "tools.prove.ledger"
 
 -- Lines separated by "; ".
@@ -53,6 +53,13 @@ describe("the judge of fencing tokens", function()
     violations(1, back)
     violations(0, back, { at_once = true })
     violations(1, "ask a 1; ask b 1; got b 1 9 mutex 1; held b 1; got a 1 8 mutex 1; held a 1", { at_once = true })
+  end)
+
+  it("numbers locks that have no number in the order in which they were certainly held", function()
+    local both = "ask a 1; ask b 1; got b 1 none fast_mutex 1; got a 1 none fast_mutex 1; "
+    violations(0, both .. "held a 1; held a 1; held b 1; held b 1; gone a 1 lost")
+    local text = violations(1, both .. "held a 1; held b 1; held a 1")
+    assert.matches("a/1 held it with the number 1, after b/1 did with 2", text, 1, true)
   end)
 
   it("ignores the last line of a process that was killed while it wrote", function()
