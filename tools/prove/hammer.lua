@@ -9,10 +9,11 @@
 --     result.got, result.held       -- locks; answers of verify() that they are held
 --     result.kills, result.stops, result.long_stops, result.codes
 --
--- Other settings: kinds, of the names (fenced locks of all kinds that have a fence); clients (12); every, the mean time in seconds between strikes (0.12); at_once, see ledger.lua;
--- during(seconds since the beginning), which is called all the time, and may strike the brokers; forgets, seconds after
--- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never);
--- cut(name), which ends the connection of this name, if it is there (nobody is cut off).
+-- Other settings: kinds, of the names (fenced locks of all kinds that have a fence); clients (12); every, the mean time
+-- in seconds between strikes (0.12); at_once, see ledger.lua; during(seconds since the beginning), which is called all
+-- the time, and may strike the brokers; forgets, seconds after which a fence is deleted, again and again, so that
+-- processes are also killed and stopped while they make it (never); cut(name), which ends the connection of this name,
+-- if it is there (nobody is cut off).
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local ledger = require "tools.prove.ledger"
@@ -170,8 +171,8 @@ end
 
 --- Runs the hammer; see the head of this file. The ledgers stay in the directory.
 function hammer.run(settings)
-  local self = { clients = 12, every = 0.12, kinds = KINDS, pools = {}, seats = {}, kills = 0, stops = 0, long_stops = 0,
-    cuts = 0, forgotten = 0, prefix = client.unique "hammered" }
+  local self = { clients = 12, every = 0.12, kinds = KINDS, pools = {}, seats = {}, kills = 0, stops = 0,
+    long_stops = 0, cuts = 0, forgotten = 0, prefix = client.unique "hammered" }
   for name, value in pairs(settings) do self[name] = value end
   math.randomseed(self.seed)
   process.shell("sh", "-c", 'rm -rf "$1" && mkdir -p "$1"', "sh", self.directory)

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The judge of `make prove-fenced` and `make prove-fast`, by ledgers written by hand: what it must find, and what it must not.
+-- The judge of `make prove-fenced` and `make prove-fast`, by ledgers written by hand: what it must find, and what it
+-- must not.
 local ledger = require "tools.prove.ledger"
 
 -- Lines separated by "; ".
