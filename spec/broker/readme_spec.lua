@@ -379,6 +379,38 @@ operated_describe("the guide's commands for operators", function()
     assert.matches("^0 %x+$", seen["press 5"])
   end)
 
+  it("tell who holds a fast mutex from who waits for it", function()
+    local text, name = read "docs/guide.md", client.unique "lock"
+    local function rows_of(command)
+      local words, rows = {}, {}
+      for word in assert(text:match("rabbitmqctl (" .. command .. "[%w_ ]+)| grep %-F 'N%-fastmutex'")):gmatch "%S+" do
+        table.insert(words, word)
+      end
+      for _, row in ipairs(list(words)) do
+        if row:find(name .. "-fastmutex\t", 1, true) then table.insert(rows, row) end
+      end
+      return rows
+    end
+    stage.undo(function() stage.delete(name .. "-fastmutex") end)
+    local lock = stage.take(stage.connect(nil, { name = "press 7" }):fast_mutex(name))
+    local active, queues
+    local mutex = stage.connect(nil, { name = "press 8" }):fast_mutex(name)
+    assert(mutex:acquire { timeout = 120, on_wait = function()
+      if active then return end
+      local consumers = rows_of "list_consumers"
+      if #consumers < 2 then return end
+      active, queues = {}, rows_of "list_queues"
+      for _, row in ipairs(consumers) do
+        local tag, is_active = row:match "\t(%x+)\t(%l+)\t"
+        active[row:match '"x%-amqplocks%-holder","([^"]*)"'] = is_active .. " " .. tag
+      end
+      lock:release()
+    end })
+    assert.same({ name .. "-fastmutex\t1" }, queues)
+    assert.equal("true " .. lock.ticket, active["press 7"])
+    assert.matches("^false %x+$", active["press 8"])
+  end)
+
   it("show who has a mutex, and take it away", function()
     local name = client.unique "lock"
     local known = commands()
