@@ -1,0 +1,316 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Acquiring a fast mutex: which requests it sends, when it rings, and what it leaves behind. Waiting and releasing are
+-- as for a permit: token_semaphore_spec, permit_spec.
+local Peer = require "spec.support.peer"
+local scene = require "spec.unit.tokens.permit_scene"
+
+local QUEUE = "images-fastmutex"
+local HELD = 'fast mutex "images" is held'
+
+for _, way in ipairs(Peer.all_ways) do
+  describe("a fast mutex, fed " .. way, function ()
+    local peer, mutex
+
+    before_each(function ()
+      peer = scene.open(way)
+      mutex = peer.session:fast_mutex "images"
+    end)
+
+    local function acquire(...) return peer:keep(mutex:acquire(...)) end
+
+    -- The core declares and consumes. Returns { channel =, tag = }.
+    local function asks()
+      local holder = peer.holder
+      local opened = holder:next() == "channel.open" and holder:opened()
+      if holder:next() == "basic.qos" then
+        local qos = holder:expect("basic.qos", { prefetch_count = 1 })
+        holder:send{ channel = qos.channel, method = "basic.qos-ok" }
+      end
+      local declare = holder:expect("queue.declare", { queue = QUEUE, passive = false, durable = true, exclusive = false,
+        auto_delete = false, no_wait = false })
+      assert.same({ ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
+        ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 }, declare.arguments)
+      local consume = holder:expect("basic.consume", { channel = declare.channel, queue = QUEUE, no_ack = false,
+        exclusive = false, no_wait = false })
+      if opened then assert.equal(opened, consume.channel) end
+      return { channel = consume.channel, tag = consume.consumer_tag, consume = consume }
+    end
+
+    -- The broker has declared it: so many tokens are ready, and so many consume.
+    local function declared(taker, tokens, consumers)
+      peer.holder:send{ channel = taker.channel, method = "queue.declare-ok", queue = QUEUE, message_count = tokens,
+        consumer_count = consumers }
+    end
+
+    -- The broker welcomes it, and has nothing for it.
+    local function is_welcome(taker, tokens, consumers)
+      declared(taker, tokens, consumers)
+      scene.welcome(peer, taker)
+      scene.asks(peer, taker)
+      scene.answer(peer, taker)
+    end
+
+    -- The core asks for the plain mutex, which is absent, and rings. Returns the probe.
+    local function rings()
+      if peer.prober:state() ~= "open" then peer.prober:handshake() end
+      assert.same({ "images-mutex" }, peer.prober:look{})
+      local probes = peer.prober:probes()
+      assert.same({ QUEUE, "amqplocks.token", 2 },
+        { probes[1].queue, probes[1].properties.type, probes[1].properties.delivery_mode })
+      return probes[1]
+    end
+
+    -- Held, by an acquire. Returns lock, taker, delivery tag.
+    local function holding()
+      local op = acquire(0)
+      local taker = asks()
+      declared(taker, 1, 0)
+      scene.welcome(peer, taker)
+      scene.asks(peer, taker)
+      local delivery = scene.deliver(peer, taker)
+      local lock = peer:result(op)
+      scene.answer(peer, taker)
+      return lock, taker, delivery
+    end
+
+    describe("that has a token", function ()
+      after_each(function () assert.is_false(peer.prober:wanted()) end)
+
+      it("is held from the token on, and publishes nothing; cancel and nack release it, in this order", function ()
+        local lock, taker, delivery = holding()
+        assert.is_true(lock:held())
+        local release = lock:release()
+        scene.gives_back(peer, taker, delivery)
+        peer.holder:silent()
+        assert.is_true(release:done())
+      end)
+
+      it("is not held by a token for the channel's last owner", function ()
+        local op = acquire(0)
+        local taker = asks()
+        declared(taker, 1, 0)
+        scene.welcome(peer, taker)
+        scene.asks(peer, taker)
+        peer.holder:send((scene.message({ channel = taker.channel, tag = "another" })))
+        assert.is_false(op:done())
+        scene.answer(peer, taker)
+      end)
+
+      -- The queue answers a declare before a nack that came earlier.
+      it("that no count told of is held as well", function ()
+        local op = acquire(0)
+        local taker = asks()
+        declared(taker, 0, 0)
+        scene.welcome(peer, taker)
+        scene.asks(peer, taker)
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+    end)
+
+    describe("that another client holds", function ()
+      it("is busy: it stops consuming, and says so when that is certain", function ()
+        local op = acquire(0)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy", HELD)
+        assert.is_false(peer.prober:wanted())
+      end)
+
+      it("is waited for; after each poll a token is published, over a prober that is opened for that", function ()
+        local op = acquire(60, false, 0, 4)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        peer.holder:silent()
+        assert.is_false(op:done())
+        peer:pass(4)
+        assert.is_true(peer.prober:wanted())
+        peer.prober:handshake()
+        peer:pass(0.3)
+        for _ = 1, 3 do
+          local probes = peer.prober:probes()
+          assert.same({ QUEUE, "amqplocks.token" }, { probes[1].queue, probes[1].properties.type })
+          peer.prober:send(peer.prober.nack(probes[1])) -- the queue has one
+          peer:pass(4)
+        end
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("is waited for while the prober cannot be opened", function ()
+        local op = acquire(60, false, 0, 4)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        peer:pass(4)
+        peer.prober:attach()
+        peer.prober:down "refused"
+        peer:pass(8)
+        assert.is_false(op:done())
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("is a deadlock if this session holds it", function ()
+        local lock = holding()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        peer:failed(op, "deadlock", 'fast mutex "images" is already held by this connection')
+        scene.cancels(peer, taker)
+        assert.is_true(lock:held())
+      end)
+    end)
+
+    describe("that is deserted", function ()
+      it("gets a token, which is taken, once the plain mutex of the name is absent", function ()
+        local op = acquire(0)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        local token = rings()
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+        peer.prober:send(peer.prober.ack(token))
+        peer.holder:silent()
+        peer.prober:silent()
+      end)
+
+      it("gets a token, whose confirm comes before it", function ()
+        local op = acquire(0)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        peer.prober:send(peer.prober.ack(rings()))
+        scene.asks(peer, taker)
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("gets a token, which another client has: it is busy", function ()
+        local op = acquire(0)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        peer.prober:send(peer.prober.nack(rings()))
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy", HELD)
+      end)
+
+      it("is a conflict with a plain mutex that is held, and leaves no consumer", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        peer.prober:handshake()
+        assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
+        peer:failed(op, "conflict", '"images" is in use as a plain mutex')
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer.holder:silent()
+      end)
+
+      it("is blocked by an alarm, and leaves no consumer", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        peer.prober:handshake()
+        local probes = peer.prober:probes()
+        assert.equal("images-mutex", probes[1].queue)
+        peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
+        peer:failed(op, "blocked")
+        scene.cancels(peer, taker)
+      end)
+
+      it("is given up at any moment, and leaves no consumer", function ()
+        for step = 1, 4 do
+          local op = mutex:acquire(60)
+          local taker = asks()
+          local delivery
+          if step > 1 then is_welcome(taker, 0, 0) end
+          if step == 2 and peer.prober:state() ~= "open" then peer.prober:handshake() end
+          if step == 2 then peer.prober:probes() end
+          local token = step > 2 and rings()
+          if step > 3 then
+            peer.prober:send(peer.prober.ack(token))
+            scene.asks(peer, taker)
+          end
+          op:drop()
+          if step == 1 then
+            peer.holder:closes(taker.channel)
+          else
+            scene.cancels(peer, taker)
+            delivery = scene.deliver(peer, taker)
+            scene.nacks(peer, taker, delivery)
+            if step > 3 then scene.answer(peer, taker) end
+            scene.cancelled(peer, taker)
+          end
+          peer.holder:silent()
+        end
+      end)
+    end)
+
+    describe("whose queue goes", function ()
+      it("while it is waited for, is made anew", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        scene.notice(peer, taker)
+        peer.holder:closes(taker.channel)
+        peer:pass(0.1)
+        local again = asks()
+        declared(again, 1, 0)
+        scene.welcome(peer, again)
+        scene.asks(peer, again)
+        scene.deliver(peer, again)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("between the declare and the consume, is made anew", function ()
+        local op = acquire(60)
+        local taker = asks()
+        declared(taker, 1, 0)
+        peer.holder:refuse(taker.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "basic.consume")
+        assert.is_false(op:done())
+        peer:pass(0.1)
+        asks()
+      end)
+
+      it("while it is held, is lost", function ()
+        local lock, taker = holding()
+        scene.notice(peer, taker)
+        peer.holder:closes(taker.channel)
+        assert.equal("lost", select(3, lock:held()))
+      end)
+
+      it("and is made anew by others while it is held, is lost when it is verified", function ()
+        local lock, taker, delivery = holding()
+        local op = peer:keep(lock:verify())
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
+        peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE, message_count = 1,
+          consumer_count = 0 }
+        scene.gives_back(peer, taker, delivery)
+        peer:failed(op, "lost", "its queue was made anew")
+        assert.equal("lost", select(3, lock:held()))
+      end)
+    end)
+
+    it("whose queue has another shape is a conflict, and another client's own is squatted", function ()
+      for code, reply in pairs{ conflict = 406, squatted = 405, refused = 403 } do
+        local op = acquire(60)
+        peer.holder:refuse(asks().channel, reply, "WORDS", "queue.declare")
+        peer:failed(op, code, 'fast mutex "images" cannot be acquired', "WORDS")
+      end
+    end)
+
+    it("whose queue's node is down is unavailable", function ()
+      local op = acquire(60)
+      peer.holder:refuse(asks().channel, 404, "NOT_FOUND - home node 'rabbit@other' of durable queue "
+        .. "'images-fastmutex' in vhost '/' is down or inaccessible", "queue.declare")
+      peer:failed(op, "unavailable", "down or inaccessible")
+    end)
+  end)
+end
