@@ -28,8 +28,8 @@ for _, way in ipairs(Peer.all_ways) do
         local qos = holder:expect("basic.qos", { prefetch_count = 1 })
         holder:send{ channel = qos.channel, method = "basic.qos-ok" }
       end
-      local declare = holder:expect("queue.declare", { queue = QUEUE, passive = false, durable = true, exclusive = false,
-        auto_delete = false, no_wait = false })
+      local declare = holder:expect("queue.declare", { queue = QUEUE, passive = false, durable = true,
+        exclusive = false, auto_delete = false, no_wait = false })
       assert.same({ ["x-queue-type"] = "classic", ["x-single-active-consumer"] = true, ["x-max-length"] = 1,
         ["x-overflow"] = "reject-publish", ["x-expires"] = 600000 }, declare.arguments)
       local consume = holder:expect("basic.consume", { channel = declare.channel, queue = QUEUE, no_ack = false,
