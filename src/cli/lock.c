@@ -28,6 +28,7 @@
 ACQUIRE(semaphore, acquire)
 ACQUIRE(token_semaphore, acquire)
 ACQUIRE(mutex, acquire)
+ACQUIRE(fast_mutex, acquire)
 ACQUIRE(rwlock, read)
 ACQUIRE(rwlock, write)
 
@@ -43,6 +44,8 @@ static al_op *begin_kind(al_session *session, const cli_options *options, const 
       return acquire_semaphore(al_semaphore_new(session, name, &slots), how);
     case AL_LOCK_PERMIT:
       return acquire_token_semaphore(al_token_semaphore_new(session, name, &permits), how);
+    case AL_LOCK_FAST_MUTEX:
+      return acquire_fast_mutex(al_fast_mutex_new(session, name), how);
     case AL_LOCK_READ:
       return read_rwlock(al_rwlock_new(session, name, &plain), how);
     case AL_LOCK_WRITE:
