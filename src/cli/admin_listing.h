@@ -9,8 +9,8 @@
  *                                       the lock is the holder's; another one was woken just now
  *   the same, but no channels listed    at a bell it waits, unless the lock has a holder of the same name; of permits it is
  *                                       not clear
- *   a consumer of a fast mutex          the active one holds it if it has the token, which its channel or the queue tells;
- *                                       where it is not told which one is active, the one whose channel has the token
+ *   a consumer at a fast mutex          the active one holds it if it has the token, as its channel or the queue tells;
+ *                                       where no consumer is told to be active, the one whose channel has the token
  *   the highest priority at a bell      the holder's own, not shown */
 #ifndef CLI_ADMIN_LISTING_H
 #define CLI_ADMIN_LISTING_H
