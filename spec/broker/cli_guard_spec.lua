@@ -330,16 +330,18 @@ if broker.suite then
     setup(function() node = broker.start() end)
     teardown(function() node:remove() end)
 
-    it("amqp-lock waits with --wait-broker until one is there", function()
-      node:stop()
-      local one = command.start({ env = { AMQP_URL = node.url }, fd = 7 }, "--wait-broker", "--status-fd", "7", "lock",
-        "echo", "in")
-      until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
-        SECONDS)
-      node:restart()
-      assert.same({ "exit", 0 }, { one:wait(SECONDS) })
-      assert.matches("in\n$", one:output())
-    end)
+    for what, option in pairs { ["amqp-lock"] = "--close", ["amqp-lock --fast"] = "--fast" } do
+      it(what .. " waits with --wait-broker until one is there", function()
+        node:stop()
+        local one = command.start({ env = { AMQP_URL = node.url }, fd = 7 }, option, "--wait-broker",
+          "--status-fd", "7", "lock" .. option, "echo", "in")
+        until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
+          SECONDS)
+        node:restart()
+        assert.same({ "exit", 0 }, { one:wait(SECONDS) })
+        assert.matches("in\n$", one:output())
+      end)
+    end
 
     it("the command of an amqp-lock without its guard gets TERM when the broker is frozen", function()
       local one, jobs = start({ env = { AMQP_URL = node.url } }, 1, "--heartbeat=4", "--grace=3", "lock", "-c",
