@@ -122,6 +122,65 @@ s  administrator adm 2023-11-14T22:13:20Z 0123456789abcdef <a.1.4.0>
     end)
   end
 
+  local ACTIVE = "queue_name\tchannel_pid\tconsumer_tag\tactive\targuments\n"
+  local FAST_HELD, FAST_IDLE = QUEUES .. queue("db-fastmutex", nil, nil, 1, 0),
+    QUEUES .. queue("db-fastmutex", nil, nil, 1, 1)
+
+  -- A line of ACTIVE; without `active`, of CONSUMERS.
+  local function at_fast(holder, since, active)
+    return ('db-fastmutex\t<c.%s>\ttag %s\t%s[{"x-amqplocks-holder","%s"},{"x-amqplocks-waiting-since",%d}]\n'):format(
+      holder, holder, active and active .. "\t" or "", holder, since)
+  end
+
+  -- What ls shows of a fast mutex, such as "a holds, b waits".
+  local function shown_fast(text)
+    local all = {}
+    for state, holder in run(0, text, "ls", "--json-output", "-"):gmatch
+      '{"name":"db","kind":"fast_mutex","state":"(.-)","what":[^\n]-,"holder":"(.-)","since"' do
+      table.insert(all, holder .. " " .. state)
+    end
+    return table.concat(all, ", ")
+  end
+
+  local ACTIVE_B = ACTIVE .. at_fast("a", 1700000000, "false") .. at_fast("b", 1700000001, "true")
+  local UNTOLD = CONSUMERS .. at_fast("a", 1700000000) .. at_fast("b", 1700000001)
+  for _, case in ipairs {
+    { "the active consumer, as the token is out", FAST_HELD .. ACTIVE_B, "b holds, a waits" },
+    { "no consumer, as the token is not out yet", FAST_IDLE .. ACTIVE_B, "b waits, a waits" },
+    { "the active consumer, whose channel says so", FAST_IDLE .. ACTIVE_B .. CHANNELS .. "<c.b>\t<x.1>\t1\n",
+      "b holds, a waits" },
+    { "the active consumer, as messages unacknowledged are told", "name\targuments\tmessages_unacknowledged\n"
+      .. "db-fastmutex\t[]\t1\n" .. ACTIVE_B, "b holds, a waits" },
+    { "one consumer, though the next one had the token when channels were listed", FAST_HELD .. ACTIVE_B .. CHANNELS
+      .. "<c.a>\t<x.1>\t1\n<c.b>\t<x.1>\t0\n", "b holds, a waits" },
+    { "the consumer whose channel has the token, where it is not told which one is active", FAST_HELD .. UNTOLD
+      .. CHANNELS .. "<c.a>\t<x.1>\t0\n<c.b>\t<x.1>\t1\n", "a waits, b holds" },
+    { "one consumer or the other, where nothing tells", FAST_HELD .. UNTOLD, "a holds_or_waits, b holds_or_waits" },
+    { "the active consumer or nobody, where queues tell no messages", "name\targuments\ndb-fastmutex\t[]\n" .. ACTIVE_B,
+      "b holds_or_waits, a waits" },
+  } do
+    it("shows as the holder of a fast mutex " .. case[1], function()
+      assert.equal(case[3], shown_fast(case[2]))
+    end)
+  end
+
+  it("shows a fast mutex by holder and waiters; one that is free not at all, as no mutex", function()
+    assert.equal([[
+db fast mutex b 2023-11-14T22:13:21Z tag b <x.1>
+db waits for the fast mutex a 2023-11-14T22:13:20Z tag a -
+]], (lines(FAST_HELD .. ACTIVE_B .. CHANNELS .. "<c.b>\t<x.1>\t1\n", "-"):gsub("  +", " ")))
+    assert.equal("", lines(FAST_IDLE, "-"))
+    assert.equal("", lines(FAST_IDLE .. ACTIVE, "-"))
+    assert.equal("", lines(QUEUES .. queue("db-fastmutex", nil, nil, 0, 0), "-"))
+  end)
+
+  it("shows a fast mutex that is held, by whom the list of queues alone does not tell", function()
+    assert.equal("db fast mutex - - - -\n", (lines(FAST_HELD, "-"):gsub("  +", " ")))
+    assert.matches("\n# its connection is not told: add the list of consumers", run(0, FAST_HELD, "holders", "-"))
+    assert.matches("^# db, fast mutex: held by b, since [^\n]*\nrabbitmqctl close_connection '<x.1>' [^\n]*\n$",
+      run(0, FAST_HELD .. ACTIVE_B .. CHANNELS .. "<c.b>\t<x.1>\t1\n", "holders", "-"))
+  end)
+
   it("reads several files, tables one after another, CR LF, and lines for people before them", function()
     local queues = "Timeout: 60.0 seconds ...\r\nListing queues for vhost / ...\r\n" .. (BELL:gsub("\n", "\r\n"))
     local consumers = file(CONSUMERS .. at_bell("<c.1>", "w"))
@@ -162,6 +221,22 @@ describe("amqp-lock-admin ls, of JSON,", function()
 {"vhost":"v","name":"one","kind":"mutex","state":"holds","what":"mutex"}
 ]], (run(0, text, "ls", "--json-output", "-"):gsub('"holds",("what":"mutex","holder)', '"holds",\n%1')))
     assert.matches("^VHOST +NAME", run(0, text, "ls", "--json", "-"))
+  end)
+
+  it("reads which consumer of a fast mutex is active", function()
+    local consumer = '{"consumer_tag":"%s","active":%s,"activity_status":"%s",'
+      .. '"queue":{"name":"db-fastmutex","vhost":"/"},'
+      .. '"arguments":{"x-amqplocks-holder":"%s","x-amqplocks-waiting-since":1700000000},'
+      .. '"channel_details":{"name":"c (1)","connection_name":"c %s"}}'
+    local text = '[{"name":"db-fastmutex","vhost":"/","arguments":{},"messages":1,"messages_ready":0,'
+      .. '"messages_unacknowledged":1}] [' .. consumer:format("t1", "false", "waiting", "a", "a") .. ","
+      .. consumer:format("t2", "true", "single_active", "b", "b") .. "]"
+    assert.equal([[
+{"vhost":"/","name":"db","kind":"fast_mutex","state":"holds",
+"what":"fast mutex","holder":"b","since":1700000000,"ticket":"t2","connection":"c b"}
+{"vhost":"/","name":"db","kind":"fast_mutex","state":"waits",
+"what":"waits for the fast mutex","holder":"a","since":1700000000,"ticket":"t1","connection":"c a"}
+]], (run(0, text, "ls", "--json-output", "-"):gsub(',"what":', ',\n"what":')))
   end)
 
   it("keeps virtual hosts apart", function()
@@ -220,6 +295,7 @@ describe("amqp-lock-admin, as a filter,", function()
       assert.equal("", output)
       assert.matches("rabbitmqctl %-q list_queues name arguments owner_pid .*| amqp%-lock%-admin " .. verb .. " %-\n",
         told)
+      assert.matches("list_consumers [^\n]* active ", told)
       assert.matches("/api/queues/.*| amqp%-lock%-admin " .. verb .. " %-%-json %-\n", told)
     end
     local _, told = run(64, "", "ls", "/no/such/file")
@@ -250,6 +326,8 @@ describe("amqp-lock-admin, as a filter,", function()
     end
     local table_text = QUEUES .. queue("s-1-A") .. queue("s-1-B", held [["a\"b\x{2603}\n"]], "<a.1.2.0>")
       .. queue("db-mutex", held "[119,9731]", "<a.1.2.0>") .. queue("p.semaphore", '{"b",<<"x">>}', "", 5, 2)
+      .. queue("f-fastmutex", "", "", 1, 0)
+      .. "queue_name\tchannel_pid\tactive\targuments\nf-fastmutex\t<c.2>\ttrue\t[]\nf-fastmutex\t<c.3>\tfalse\t[]\n"
       .. CONSUMERS .. 'db-mutexbell\t<c.1>\ttag\t[{"x-amqplocks-holder","w"},{"x-priority",-1}]\n' .. CHANNELS
         .. "<c.1>\t<a.9>\t0\n"
     local json_text = '[{"name":"db-mutex","vhost":"/",'

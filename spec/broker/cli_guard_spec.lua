@@ -7,6 +7,7 @@ local amqplocks = require "amqplocks"
 local broker = require "spec.support.broker"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
@@ -34,6 +35,12 @@ local function start(how, jobs, ...)
   return one, all
 end
 
+local function none_lives(jobs)
+  for i, job in ipairs(jobs) do
+    assert.is_false(job:alive(), "job " .. i .. " lives, and another client has the lock")
+  end
+end
+
 -- Waits until another client can have the mutex, and checks, while that one has it, that no job is left.
 local function next_is_alone(name, jobs)
   local other = stage.client()
@@ -43,9 +50,7 @@ local function next_is_alone(name, jobs)
       arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } }
     return had ~= nil
   end, SECONDS)
-  for i, job in ipairs(jobs) do
-    assert.is_false(job:alive(), "job " .. i .. " lives, and another client has the lock")
-  end
+  none_lives(jobs)
   other:close()
 end
 
@@ -64,6 +69,16 @@ describe("the command of an amqp-lock that is killed", function()
   end
 
   it("ends before the next holder is in", function() killed(2, "NAME", "sh", "-c", SHELL) end)
+
+  it("ends before the next holder of a fast mutex is in", function()
+    local name, channel = kinds.all.fast_mutex.name(), stage.client():channel()
+    local one, jobs = start({}, 1, "--grace", "2", "--fast", name, "sh", "-c", DEAF)
+    assert(channel:call { method = "basic.qos", prefetch_count = 1 })
+    assert(channel:call { method = "basic.consume", queue = name .. "-fastmutex" })
+    one:signal "KILL"
+    assert(channel:await("basic.deliver", SECONDS))
+    none_lives(jobs)
+  end)
 
   it("ends also if it ignores TERM", function() killed(1, "--grace", "2", "NAME", "sh", "-c", DEAF) end)
 
@@ -315,16 +330,18 @@ if broker.suite then
     setup(function() node = broker.start() end)
     teardown(function() node:remove() end)
 
-    it("amqp-lock waits with --wait-broker until one is there", function()
-      node:stop()
-      local one = command.start({ env = { AMQP_URL = node.url }, fd = 7 }, "--wait-broker", "--status-fd", "7", "lock",
-        "echo", "in")
-      until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
-        SECONDS)
-      node:restart()
-      assert.same({ "exit", 0 }, { one:wait(SECONDS) })
-      assert.matches("in\n$", one:output())
-    end)
+    for what, option in pairs { ["amqp-lock"] = "--close", ["amqp-lock --fast"] = "--fast" } do
+      it(what .. " waits with --wait-broker until one is there", function()
+        node:stop()
+        local one = command.start({ env = { AMQP_URL = node.url }, fd = 7 }, option, "--wait-broker",
+          "--status-fd", "7", "lock" .. option, "echo", "in")
+        until_true(function() return one:told():find('^{"event":"waiting","seconds":[^\n]*unreachable'), one:told() end,
+          SECONDS)
+        node:restart()
+        assert.same({ "exit", 0 }, { one:wait(SECONDS) })
+        assert.matches("in\n$", one:output())
+      end)
+    end
 
     it("the command of an amqp-lock without its guard gets TERM when the broker is frozen", function()
       local one, jobs = start({ env = { AMQP_URL = node.url } }, 1, "--heartbeat=4", "--grace=3", "lock", "-c",

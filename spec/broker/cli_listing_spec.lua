@@ -8,6 +8,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
 local line = require "spec.support.line"
 local process = require "spec.support.process"
 local scene = require "spec.broker.token_scene"
@@ -81,11 +82,13 @@ describe("amqp-lock-admin ls, by the line that it prints,", function()
     local name, place = stage.mutex(), tools(broker.suite)
     scene.name(name, true)
     stage.undo(function() stage.delete(gate.bell("read", name)) end)
+    stage.undo(function() stage.delete(name .. "-fastmutex") end)
     stage.hang(name, 2)
     stage.add(name, 1, 2)
     local conn = stage.connect(nil, { name = "the holder" })
     stage.take(conn:semaphore(name))
     stage.take(conn:semaphore(name))
+    local fast = stage.take(conn:fast_mutex(name))
     local mutex = stage.take(conn:mutex(name))
     gate.take("read", name, nil, conn)
     assert(conn:token_semaphore(name):resize(1))
@@ -99,12 +102,15 @@ describe("amqp-lock-admin ls, by the line that it prints,", function()
       item(name, "rwlock", "waits", "waits", "waits to read"),
       item(name, "permit", "holds", "permit", "the holder"),
       item(name, "permit", "waits", "waits for a permit", "waits for a permit"),
+      item(name, "fast_mutex", "holds", "fast mutex", "the holder"),
+      item(name, "fast_mutex", "waits", "waits for the fast mutex", "waits for the fast one"),
       ('"name":"%s","kind":"semaphore","total":2,"free":0'):format(name),
       ('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name),
     }
     waiter(name, "slot", "waits for a slot")
     waiter(name, "mutex", "waits for it")
     waiter(name, "permit", "waits for a permit")
+    waiter(name, "fast_mutex", "waits for the fast one")
     waiter(name, "write", "waits to write")
     gate.until_held("write", name)
     waiter(name, "read", "waits to read")
@@ -113,6 +119,7 @@ describe("amqp-lock-admin ls, by the line that it prints,", function()
     assert.equal(#expected, select(2, output:gsub("\n", "\n")), output)
     assert.is_truthy(output:find(('"ticket":"%s","connection":"<'):format(mutex.ticket), 1, true))
     assert.is_truthy(output:find(('"ticket":"%s","connection":"<'):format(permit.ticket), 1, true))
+    assert.is_truthy(output:find(('"ticket":"%s","connection":"<'):format(fast.ticket), 1, true))
     for since in output:gmatch '"since":(%d+)' do assert.is_true(math.abs(since - os.time()) < 600) end
     local shown = shell(place, printed(place, "ls"))
     assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", shown)
@@ -137,6 +144,21 @@ describe("amqp-lock-admin holders, by the line that it prints,", function()
     until_true(function() return not lock:held() end, SECONDS)
     stage.fails("lost", lock:held())
   end)
+
+  operated_it("prints it for the holder of a fast mutex", function()
+    local name, place = kinds.all.fast_mutex.name(), tools(broker.suite)
+    local lock = stage.take(stage.connect(nil, { name = "hung" }):fast_mutex(name))
+    local next_one = waiter(name, "fast_mutex", "next")
+    line.until_at(name, 0, 2, name .. "-fastmutex")
+    local list = printed(place, "holders", "--lock " .. name)
+    local output = until_listed(function() return shell(place, list) end, { lock.ticket })
+    assert.is_truthy(output:find(("# %s, fast mutex: held by hung, since "):format(name), 1, true), output)
+    assert.equal(1, select(2, output:gsub("rabbitmqctl", "")))
+    shell(place, output)
+    assert.is_true(next_one:finish(SECONDS))
+    until_true(function() return not lock:held() end, SECONDS)
+    stage.fails("lost", lock:held())
+  end)
 end)
 
 local PLUGIN = pcall(process.shell, "sh", "-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/rabbitmq_management-[0-9]*")
@@ -148,10 +170,13 @@ describe("amqp-lock-admin, from the management API,", function()
     stage.undo(function() node:remove() end)
     local place, name = tools(node), client.unique "lock"
     local conn = stage.connect(node.url, { name = 'hold"er ☃' })
+    local fast = stage.take(conn:fast_mutex(name))
     local lock = stage.take(conn:mutex(name))
     assert(conn:token_semaphore(name):resize(3))
     local permit = stage.take(conn:token_semaphore(name))
     local other = stage.process(name, "{ name = 'waits for it' }", node.url)
+    local third = stage.process(name, "{ name = 'waits for the fast one' }", node.url)
+    third:begin("return conn:fast_mutex(...):acquire{ timeout = 600 } ~= nil", name)
     other:begin("lock = assert(conn:mutex(...):acquire{ timeout = 600 }) return true", name)
     local lists = ("curl -sf %s/queues/%%2F %s/consumers/%%2F %s/channels | amqp-lock-admin "):format(node.api,
       node.api,
@@ -159,13 +184,16 @@ describe("amqp-lock-admin, from the management API,", function()
     local output = until_listed(function() return shell(place, lists .. "ls --json --json-output -") end, {
       item(name, "mutex", "holds", "mutex", 'hold\\"er ☃'), item(name, "mutex", "waits", "waits", "waits for it"),
       item(name, "permit", "holds", "permit", 'hold\\"er ☃'),
+      item(name, "fast_mutex", "holds", "fast mutex", 'hold\\"er ☃'),
+      item(name, "fast_mutex", "waits", "waits for the fast mutex", "waits for the fast one"),
+      ('"ticket":"%s","connection":"127.0.0.1:'):format(fast.ticket),
       ('"name":"%s","kind":"token_semaphore","total":3,"free":2'):format(name),
       ('"ticket":"%s","connection":"127.0.0.1:'):format(lock.ticket),
       ('"ticket":"%s","connection":"127.0.0.1:'):format(permit.ticket),
     })
     assert.matches('"vhost":"/"', output)
     local close = shell(place, lists
-      .. ("holders --api '%s' --lock '%s' --json - | grep -A 1 ' mutex:'"):format(node.api,
+      .. ("holders --api '%s' --lock '%s' --json - | grep -A 1 ', mutex:'"):format(node.api,
       name))
     assert.matches("^# [^\n]+\ncurl [^\n]+\n$", close)
     shell(place, close)
@@ -173,6 +201,7 @@ describe("amqp-lock-admin, from the management API,", function()
     until_true(function() return not lock:held() end, SECONDS)
     stage.fails("lost", lock:held())
     other:kill()
+    third:kill()
     conn:close()
   end)
 end)

@@ -4,6 +4,8 @@
 -- amqp-lock and signals: while it waits, while its command runs, in terminals, and as process 1.
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
+local line = require "spec.support.line"
 local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
@@ -49,6 +51,18 @@ describe("amqp-lock that waits", function()
       assert.is_false(gate.held("mutex", name))
     end)
   end
+
+  it("for a fast mutex dies of TERM, and leaves nothing", function()
+    local name = kinds.all.fast_mutex.name()
+    local held = stage.take(stage.connect():fast_mutex(name))
+    local one = command.start({ fd = 7 }, "-v", "--status-fd", "7", "--fast", name, "true")
+    one:await "waiting: "
+    one:signal "TERM"
+    assert.same({ "signal", 15 }, { one:wait() })
+    assert.matches('{"event":"gave_up","signal":15}\n$', one:told())
+    line.until_at(name, 0, 1, name .. "-fastmutex")
+    assert.is_true(held:verify())
+  end)
 
   it("dies of them also while it connects to a broker that does not answer", function()
     local name, between = gate.name(), proxy.start()

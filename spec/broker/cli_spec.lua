@@ -50,6 +50,13 @@ local function holder(...)
   return one
 end
 
+-- The name of a fast mutex, whose queue is gone at the end of the test.
+local function fast_name()
+  local name = stage.name()
+  stage.undo(function() stage.delete(name .. "-fastmutex") end)
+  return name
+end
+
 -- Asks the holder of a semaphore's first slot to release it.
 local function revoke(name)
   local conn = stage.connect()
@@ -116,6 +123,16 @@ describe("amqp-lock", function()
       assert.same({ 1, 1, 0 }, { permits:slots() })
     end)
 
+    it("a fast mutex with --fast, and not the plain mutex of its name", function()
+      local name = fast_name()
+      local one = holder("--fast", name)
+      stage.fails("busy", stage.connect():fast_mutex(name):try_acquire())
+      assert.is_false(gate.held("mutex", name))
+      one:close_input()
+      assert.same({ "exit", 0 }, { one:wait() })
+      assert.is_true(stage.take(stage.connect():fast_mutex(name)):release())
+    end)
+
     it("until its input ends, with --hold", function()
       local name = gate.name()
       local one = holder(name)
@@ -147,6 +164,19 @@ describe("amqp-lock", function()
       one:close_input()
       for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
       assert.equal("32767\n7\n0\n-32768\n", process.contents(order))
+    end)
+
+    it("before waiters of a lower --priority, at a fast mutex", function()
+      local name, order = fast_name(), command.place() .. "/order"
+      local one, waiters = holder("--fast", name), {}
+      for i, priority in ipairs { "0", "-3", "7" } do
+        waiters[i] = command.start({}, "--fast", "--poll", "600", "--priority=" .. priority, name, "-c",
+          ("echo %s >>%s"):format(priority, order))
+        lines.until_at(name, 0, i + 1, name .. "-fastmutex")
+      end
+      one:close_input()
+      for _, waiter in ipairs(waiters) do assert.same({ "exit", 0 }, { waiter:wait() }, waiter:output()) end
+      assert.equal("7\n0\n-3\n", process.contents(order))
     end)
 
     it("behind clients that wait already, with --fair", function()
@@ -186,6 +216,14 @@ describe("amqp-lock", function()
       assert.same({ "mutex", name }, { kind, named }, output)
       assert.equal(16, #ticket)
       assert.is_true(stage.is_since(before, tonumber(time)))
+    end)
+
+    it("the kind of a fast mutex", function()
+      local name = fast_name()
+      local output = ends(0, "--fast", name, "-c", PRINT)
+      assert.matches("\nAMQP_LOCK_KIND=fast_mutex\nAMQP_LOCK_NAME=" .. name:gsub("%p", "%%%0") .. "\n", output)
+      assert.is_nil(output:find("AMQP_LOCK_FENCE", 1, true))
+      assert.is_nil(output:find("AMQP_LOCK_SLOT", 1, true))
     end)
 
     it("a fencing token that grows, with --fenced", function()
@@ -244,11 +282,19 @@ describe("amqp-lock", function()
         { "--status-fd", "1", "db", "true" }, { "-c", "true", "db" },
         { "amq.db", "true" }, { "", "true" }, { "db", "-n", "true" }, { "db", "-c" }, { "db", "-c", "true", "x" },
         { "--url", "http://localhost", "db", "true" }, { "--url-file", "/nonexistent", "db", "true" },
-        { "--quorum", "db", "true" }, { "--name", ("x"):rep(200), "db", "true" },
+        { "--quorum", "db", "true" }, { "--fast", "-S", "db", "true" }, { "-P", "--fast", "db", "true" },
+        { "--fast", "-r", "db", "true" }, { "--fast", "-W", "db", "true" }, { "--fast", "--slots", "2", "db", "true" },
+        { "--permits", "1", "--fast", "db", "true" }, { "--fast", "--quorum", "db", "true" },
+        { "--fast", "--random", "db", "true" }, { "--name", ("x"):rep(200), "db", "true" },
       } do
         local output = ends(64, (unpack or table.unpack)(words))
         assert.matches("^amqp%-lock: ", output)
       end
+    end)
+
+    it("64 for a fast mutex with --fenced, and says which lock has fencing tokens", function()
+      assert.matches("-P --quorum --fenced", ends(64, "--fast", "--fenced", "db", "true"), 1, true)
+      assert.matches("--fast", ends(64, "--fast", "-S", "db", "true"), 1, true)
     end)
 
     it("64 for what means something else in flock, and says what to use", function()
@@ -268,6 +314,7 @@ describe("amqp-lock", function()
       local output = ends(69, "--url", "amqp://127.0.0.1:1", "db", "true")
       assert.matches("^amqp%-lock: unreachable: ", output)
       ends(75, "--url", "amqp://127.0.0.1:1", "--wait-broker", "-w", "1", "db", "true")
+      ends(75, "--url", "amqp://127.0.0.1:1", "--wait-broker", "-w", "1", "--fast", "db", "true")
     end)
 
     it("75, or -E, if the lock is not had in time, and is silent with -q", function()
@@ -278,6 +325,15 @@ describe("amqp-lock", function()
       assert.equal("", ends(9, "-n", "-q", "-E", "9", name, "true"))
       one:close_input()
       ends(0, "-w", "60", name, "true")
+    end)
+
+    it("75 if a fast mutex is not had in time", function()
+      local name = fast_name()
+      local one = holder("--fast", name)
+      assert.matches('^amqp%-lock: busy: fast mutex "[^\n]*" is held\n$', ends(75, "--fast", "-n", name, "true"))
+      assert.matches("^amqp%-lock: timeout: fast mutex ", ends(75, "--fast", "-w", "0.1", name, "true"))
+      one:close_input()
+      ends(0, "--fast", "-w", "60", name, "true")
     end)
 
     it("77 for a wrong password", function()
@@ -291,6 +347,12 @@ describe("amqp-lock", function()
       assert(other:call { method = "queue.declare", queue = name .. "-mutex" })
       stage.undo(function() stage.delete(name .. "-mutex") end)
       ends(78, name, "true")
+    end)
+
+    it("78 for a fast mutex whose plain mutex is held", function()
+      local name = fast_name()
+      holder(name)
+      assert.matches("in use as a plain mutex", ends(78, "--fast", name, "true"), 1, true)
     end)
 
     it("126 and 127 for a command that cannot be run, or is not there, and releases", function()
@@ -353,6 +415,17 @@ describe("amqp-lock", function()
       assert.matches('amqp%-lock: acquired mutex "', waiter:output())
       assert.matches('amqp%-lock: released "', waiter:output())
       assert.equal("", ends(0, name, "true"))
+    end)
+
+    it("people of a fast mutex, and programs of its kind", function()
+      local name = fast_name()
+      local one = holder("--fast", name)
+      local waiter = command.start({ fd = 7 }, "-v", "--status-fd", "7", "--fast", name, "true")
+      waiter:await "amqp%-lock: waiting: it is held\n"
+      one:close_input()
+      assert.same({ "exit", 0 }, { waiter:wait() })
+      assert.matches('amqp%-lock: acquired fast mutex "', waiter:output())
+      assert.matches(('"name":"%s","kind":"fast_mutex","ticket":"%%x+"'):format(name:gsub("%p", "%%%0")), waiter:told())
     end)
 
     it("programs, by lines of JSON", function()

@@ -56,16 +56,18 @@ static const json_t *queue_row(admin_row *row, const json_t *object) {
   text_of(&row->connection, member(object, "owner_pid_details", "name"));
   row->messages = number_of(json_object_get(object, "messages"));
   row->ready = number_of(json_object_get(object, "messages_ready"));
+  row->unacked = number_of(json_object_get(object, "messages_unacknowledged"));
   return json_object_get(object, "name");
 }
 
 static const json_t *consumer_row(admin_row *row, const json_t *object) {
-  const json_t *name = member(object, "queue", "name");
+  const json_t *name = member(object, "queue", "name"), *active = json_object_get(object, "active");
   text_of(&row->vhost, member(object, "queue", "vhost"));
   text_of(&row->channel, json_object_get(object, "channel_pid"));
   text_of(&row->channel, member(object, "channel_details", "name"));
   text_of(&row->connection, member(object, "channel_details", "connection_name"));
   text_of(&row->ticket, json_object_get(object, "consumer_tag"));
+  if (json_is_boolean(active)) row->active = json_is_true(active);
   return name ? name : json_object_get(object, "queue_name");
 }
 

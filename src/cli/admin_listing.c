@@ -36,6 +36,7 @@ static int order_rows(const void *one, const void *other) {
   if (!order) order = order_number(rank(a), rank(b));
   if (!order) order = order_number(a->slot, b->slot);
   if (!order) order = order_number(a->part, b->part);
+  if (!order) order = order_number(b->active, a->active);
   if (!order) order = order_number(a->since, b->since);
   return order ? order : order_text(a->ticket, b->ticket);
 }
@@ -88,7 +89,7 @@ static const admin_row *index_find(const admin_index *index, const admin_row *li
 
 /* ---- one lock --------------------------------------------------------------------------------------------------- */
 
-/* All rows of one name: a semaphore, a mutex, a readers–writer lock and a token semaphore may share it. */
+/* All rows of one name, which locks of every kind may share. */
 typedef struct admin_group {
   admin_listing *listing;
   const admin_rows *rows;
@@ -200,16 +201,45 @@ static void show_at_bell(admin_group *group, const admin_row *row) {
 }
 
 /* `ready`: permits lie ready, so nobody waits. */
-static void show_taker(admin_group *group, const admin_row *row, bool ready) {
+static admin_state state_of_permit(const admin_group *group, const admin_row *row, bool ready) {
   const admin_row *channel = channel_of(group, row);
-  admin_state state = channel && channel->unacked >= 0 ? (channel->unacked > 0 ? ADMIN_HOLDS : ADMIN_WAITS)
-                      : ready                          ? ADMIN_HOLDS
-                                                       : ADMIN_UNCLEAR;
-  add(group, row, state, "permit",
-      state == ADMIN_HOLDS   ? "permit"
-      : state == ADMIN_WAITS ? "waits for a permit"
-                             : "holds a permit or waits")
+  return channel && channel->unacked >= 0 ? (channel->unacked > 0 ? ADMIN_HOLDS : ADMIN_WAITS)
+         : ready                          ? ADMIN_HOLDS
+                                          : ADMIN_UNCLEAR;
+}
+
+/* How many tokens of a fast mutex are with its active consumer; -1: not told. */
+static int64_t tokens_out(const admin_row *queue) {
+  if (!queue || queue->unacked >= 0) return queue ? queue->unacked : -1;
+  return queue->messages >= 0 && queue->ready >= 0 ? queue->messages - queue->ready : -1;
+}
+
+/* Lists are made one after the other. A consumer that is not the active one in its list waits, also if it had the token
+ * when the channels were listed: so a fast mutex never has two holders here. */
+static admin_state state_at_fast_mutex(const admin_group *group, const admin_row *row, int64_t out) {
+  const admin_row *channel = channel_of(group, row);
+  int64_t tokens = channel ? channel->unacked : -1;
+  bool is_active = row->active == 1;
+  if (row->active == 0) return ADMIN_WAITS;
+  if (tokens > 0 || (is_active && out > 0)) return ADMIN_HOLDS;
+  return tokens == 0 || (is_active && out == 0) ? ADMIN_WAITS : ADMIN_UNCLEAR;
+}
+
+static void show_taker(admin_group *group, const admin_row *row, admin_state state) {
+  static const char *const permit[] = {[ADMIN_HOLDS] = "permit",
+                                       [ADMIN_WAITS] = "waits for a permit",
+                                       [ADMIN_UNCLEAR] = "holds a permit or waits"};
+  static const char *const fast_mutex[] = {[ADMIN_HOLDS] = "fast mutex",
+                                           [ADMIN_WAITS] = "waits for the fast mutex",
+                                           [ADMIN_UNCLEAR] = "holds the fast mutex or waits"};
+  bool is_permit = row->part == AL_QUEUE_PERMITS;
+  add(group, row, state, is_permit ? "permit" : "fast_mutex", (is_permit ? permit : fast_mutex)[state])
       ->connection = connection_of(group, row);
+}
+
+/* Without a list of consumers the queue tells that the mutex is held, and not by whom. */
+static void show_fast_mutex(admin_group *group, const admin_row *queue) {
+  if (!group->rows->has[ADMIN_CONSUMER] && tokens_out(queue) > 0) show_taker(group, queue, ADMIN_HOLDS);
 }
 
 /* ---- how many are free ------------------------------------------------------------------------------------------ */
@@ -286,12 +316,17 @@ static void index_holders(admin_group *group) {
 
 static void show_group(admin_group *group) {
   int64_t ready = ready_permits(group, find_queue(group, AL_QUEUE_PERMITS));
+  int64_t out = tokens_out(find_queue(group, AL_QUEUE_FAST_MUTEX));
   index_holders(group);
   summarize_slots(group);
   summarize_permits(group, ready);
   for (const admin_row *row = group->first; row < group->end; row++) {
     if (row->kind == ADMIN_QUEUE && is_held(row->part)) show_holder(group, row);
-    if (row->kind == ADMIN_CONSUMER && row->part == AL_QUEUE_PERMITS) show_taker(group, row, ready > 0);
+    if (row->kind == ADMIN_QUEUE && row->part == AL_QUEUE_FAST_MUTEX) show_fast_mutex(group, row);
+    if (row->kind == ADMIN_CONSUMER && row->part == AL_QUEUE_PERMITS)
+      show_taker(group, row, state_of_permit(group, row, ready > 0));
+    if (row->kind == ADMIN_CONSUMER && row->part == AL_QUEUE_FAST_MUTEX)
+      show_taker(group, row, state_at_fast_mutex(group, row, out));
     if (row->kind == ADMIN_CONSUMER && is_bell(row->part)) show_at_bell(group, row);
   }
   free(group->holders.list);

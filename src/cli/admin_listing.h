@@ -9,6 +9,8 @@
  *                                       the lock is the holder's; another one was woken just now
  *   the same, but no channels listed    at a bell it waits, unless the lock has a holder of the same name; of permits it is
  *                                       not clear
+ *   a consumer at a fast mutex          the active one holds it if it has the token, as its channel or the queue tells;
+ *                                       where no consumer is told to be active, the one whose channel has the token
  *   the highest priority at a bell      the holder's own, not shown */
 #ifndef CLI_ADMIN_LISTING_H
 #define CLI_ADMIN_LISTING_H
@@ -26,7 +28,7 @@ typedef enum admin_state {
 typedef struct admin_item {
   const admin_row *row; /* the queue or the consumer; its lock's name and virtual host */
   admin_state state;
-  const char *kind; /* "slot", "mutex", "read", "write", "permit", "admin" */
+  const char *kind; /* "slot", "mutex", "fast_mutex", "read", "write", "permit", "admin" */
   char what[96];
   const char *connection; /* NULL: not known */
   int64_t total, free;    /* of a summary; -1: not known */

@@ -216,7 +216,7 @@ void admin_print_sources(const char *verb) {
       "host: -p VHOST):\n"
       "\n"
       "  { rabbitmqctl -q list_queues name arguments owner_pid consumers messages messages_ready\n"
-      "    rabbitmqctl -q list_consumers queue_name channel_pid consumer_tag arguments\n"
+      "    rabbitmqctl -q list_consumers queue_name channel_pid consumer_tag active arguments\n"
       "    rabbitmqctl -q list_channels pid connection messages_unacknowledged; } | amqp-lock-admin %s -\n"
       "\n"
       "Elsewhere, with the management plugin (%%2F is the virtual host /):\n"

@@ -8,7 +8,7 @@
 #include "cli/report.h"
 
 admin_row admin_row_new(admin_kind kind) {
-  return (admin_row){.kind = kind, .since = -1, .messages = -1, .ready = -1, .unacked = -1};
+  return (admin_row){.kind = kind, .since = -1, .messages = -1, .ready = -1, .unacked = -1, .active = -1};
 }
 
 /* ---- texts ------------------------------------------------------------------------------------------------------ */

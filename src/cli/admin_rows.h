@@ -29,7 +29,8 @@ typedef struct admin_row {
   /* The connection that owns a queue, or that of a channel: its pid, or its name in the management API. */
   char *connection;
   char *channel;   /* of a consumer, and a channel's own */
-  int64_t unacked; /* of a channel */
+  int64_t unacked; /* of a channel or a queue */
+  int active;      /* of a consumer: 1 if the broker sends messages to it; -1: not told */
 } admin_row;
 
 typedef struct admin_rows {

@@ -24,6 +24,7 @@ typedef enum admin_column {
   COLUMN_TAG,
   COLUMN_PID,
   COLUMN_CONNECTION,
+  COLUMN_ACTIVE,
   COLUMN_VHOST
 } admin_column;
 
@@ -62,6 +63,7 @@ static admin_column column_of(const admin_field *field) {
                {"consumer_tag", COLUMN_TAG},
                {"pid", COLUMN_PID},
                {"connection", COLUMN_CONNECTION},
+               {"active", COLUMN_ACTIVE},
                {"vhost", COLUMN_VHOST}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (is(field, known[i].name)) return known[i].column;
@@ -129,6 +131,9 @@ static bool take(admin_row *row, admin_column column, const admin_field *field) 
       break;
     case COLUMN_VHOST:
       text_of(&row->vhost, field);
+      break;
+    case COLUMN_ACTIVE:
+      row->active = is(field, "true") ? 1 : is(field, "false") ? 0 : -1;
       break;
     case COLUMN_MESSAGES:
       row->messages = number_of(field);

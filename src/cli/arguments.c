@@ -31,6 +31,8 @@ const cli_option cli_options_all[] = {
     {CLI_READ, "read", 'r', NULL, CLI_LOCK, NULL, "the readers-writer lock NAME, as one of its readers",
      NULL},
     {CLI_WRITE, "write", 'W', NULL, CLI_LOCK, NULL, "the readers-writer lock NAME, as its only writer", NULL},
+    {CLI_FAST, "fast", 0, NULL, CLI_LOCK, NULL, "the fast mutex NAME, another lock than the mutex NAME",
+     NULL},
     {CLI_FENCED, "fenced", 0, NULL, CLI_LOCK, NULL, "with a fencing token for COMMAND: AMQP_LOCK_FENCE",
      NULL},
 

@@ -24,6 +24,7 @@ typedef enum cli_option_id {
   CLI_QUORUM,
   CLI_READ,
   CLI_WRITE,
+  CLI_FAST,
   CLI_FENCED,
   /* acquiring it */
   CLI_TIMEOUT,

@@ -12,41 +12,47 @@
 #include "cli/signals.h"
 
 #define CREATE_LEAST (5 * AL_SECOND) /* for creating with -n, and when the caller's time is nearly over */
+#define RACES_MOST 8                 /* races lost before a search counts as busy */
 
 /* ---- beginning an acquire --------------------------------------------------------------------------------------- */
 
-static al_op *acquire_slot(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  al_semaphore_options kind = {
-      .strategy = options->random ? AL_RANDOM : AL_ASCENDING, .max_attempts = 8, .fenced = options->fenced};
-  al_semaphore *semaphore = al_semaphore_new(session, options->name, &kind);
-  al_op *op = semaphore ? al_semaphore_acquire(semaphore, how) : NULL;
-  al_semaphore_drop(semaphore);
-  return op;
-}
+/* Defines a function that begins to acquire `object`, NULL if there was no memory for it, and drops the
+ * caller's reference to it. Each kind of lock has a type of its own in the library, and functions of the same names. */
+#define ACQUIRE(noun, verb)                                                                                  \
+  static al_op *verb##_##noun(al_##noun *object, const al_acquire_options *how) {                            \
+    al_op *op = object ? al_##noun##_##verb(object, how) : NULL;                                             \
+    al_##noun##_drop(object);                                                                                \
+    return op;                                                                                               \
+  }
 
-static al_op *acquire_permit(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  al_token_semaphore_options kind = {.quorum = options->quorum, .fenced = options->fenced};
-  al_token_semaphore *semaphore = al_token_semaphore_new(session, options->name, &kind);
-  al_op *op = semaphore ? al_token_semaphore_acquire(semaphore, how) : NULL;
-  al_token_semaphore_drop(semaphore);
-  return op;
-}
+ACQUIRE(semaphore, acquire)
+ACQUIRE(token_semaphore, acquire)
+ACQUIRE(mutex, acquire)
+ACQUIRE(fast_mutex, acquire)
+ACQUIRE(rwlock, read)
+ACQUIRE(rwlock, write)
 
-static al_op *acquire_mutex(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  al_lock_options kind = {.max_attempts = 8, .fenced = options->fenced};
-  al_mutex *mutex = al_mutex_new(session, options->name, &kind);
-  al_op *op = mutex ? al_mutex_acquire(mutex, how) : NULL;
-  al_mutex_drop(mutex);
-  return op;
-}
-
-static al_op *acquire_rwlock(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  al_lock_options kind = {.max_attempts = 8, .fenced = options->fenced};
-  al_rwlock *rwlock = al_rwlock_new(session, options->name, &kind);
-  al_op *op = NULL;
-  if (rwlock) op = options->kind == AL_LOCK_READ ? al_rwlock_read(rwlock, how) : al_rwlock_write(rwlock, how);
-  al_rwlock_drop(rwlock);
-  return op;
+static al_op *begin_kind(al_session *session, const cli_options *options, const al_acquire_options *how) {
+  const char *name = options->name;
+  al_semaphore_options slots = {.strategy = options->random ? AL_RANDOM : AL_ASCENDING,
+                                .max_attempts = RACES_MOST,
+                                .fenced = options->fenced};
+  al_token_semaphore_options permits = {.quorum = options->quorum, .fenced = options->fenced};
+  al_lock_options plain = {.max_attempts = RACES_MOST, .fenced = options->fenced};
+  switch (options->kind) {
+    case AL_LOCK_SLOT:
+      return acquire_semaphore(al_semaphore_new(session, name, &slots), how);
+    case AL_LOCK_PERMIT:
+      return acquire_token_semaphore(al_token_semaphore_new(session, name, &permits), how);
+    case AL_LOCK_FAST_MUTEX:
+      return acquire_fast_mutex(al_fast_mutex_new(session, name), how);
+    case AL_LOCK_READ:
+      return read_rwlock(al_rwlock_new(session, name, &plain), how);
+    case AL_LOCK_WRITE:
+      return write_rwlock(al_rwlock_new(session, name, &plain), how);
+    default:
+      return acquire_mutex(al_mutex_new(session, name, &plain), how);
+  }
 }
 
 static al_op *begin(al_session *session, const cli_options *options, int64_t timeout) {
@@ -57,16 +63,7 @@ static al_op *begin(al_session *session, const cli_options *options, int64_t tim
   how.priority = options->priority;
   how.patient = options->patient;
   if (options->poll > 0) how.poll = options->poll;
-  switch (options->kind) {
-    case AL_LOCK_SLOT:
-      return acquire_slot(session, options, &how);
-    case AL_LOCK_PERMIT:
-      return acquire_permit(session, options, &how);
-    case AL_LOCK_MUTEX:
-      return acquire_mutex(session, options, &how);
-    default:
-      return acquire_rwlock(session, options, &how);
-  }
+  return begin_kind(session, options, &how);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */

@@ -74,7 +74,8 @@ static void refuse_flock(const cli_option *option) {
 
 static void take_kind(cli_options *options, al_lock_kind kind) {
   if (options->has_kind && options->kind != kind)
-    cli_usage_error("options -S (--slots), -P (--permits), -r and -W name different locks: give one of them");
+    cli_usage_error(
+        "options -S (--slots), -P (--permits), -r, -W and --fast name different locks: give one of them");
   options->has_kind = true;
   options->kind = kind;
 }
@@ -93,6 +94,9 @@ static bool take_which(cli_options *options, const cli_option *option, const cha
       break;
     case CLI_WRITE:
       take_kind(options, AL_LOCK_WRITE);
+      break;
+    case CLI_FAST:
+      take_kind(options, AL_LOCK_FAST_MUTEX);
       break;
     case CLI_SLOTS:
       take_kind(options, AL_LOCK_SLOT);
@@ -237,6 +241,10 @@ static void take(void *context, const cli_option *option, char *value) {
 static void check_kind(const cli_options *options) {
   if (options->fenced && options->kind == AL_LOCK_PERMIT && !options->quorum)
     cli_usage_error("option --fenced: only permits of a quorum queue have fencing tokens; add --quorum");
+  if (options->fenced && options->kind == AL_LOCK_FAST_MUTEX)
+    cli_usage_error(
+        "option --fenced: a fast mutex has no fencing tokens; a token semaphore of one permit has, "
+        "with -P --quorum --fenced");
   if (options->quorum && options->kind != AL_LOCK_PERMIT && options->slots == 0)
     cli_usage_error("option --quorum is for -P, and for semaphores that --slots creates");
   if (options->random && options->kind != AL_LOCK_SLOT) cli_usage_error("option --random is for -S");
