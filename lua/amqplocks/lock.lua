@@ -144,10 +144,9 @@ local lock = {}
 
 --- The object for a lock that was acquired. Its caller does not have it yet.
 function lock.new(connection, core_lock)
-  local slot, name, ticket, acquired_at, kind = core_lock:info()
+  local slot, name, ticket, acquired_at, kind, fence, permit = core_lock:info()
   local self = setmetatable({
-    kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at, fence = core_lock:fence(),
-    permit = core_lock:permit(),
+    kind = kind, name = name, slot = slot, ticket = ticket, acquired_at = acquired_at, fence = fence, permit = permit,
     _core = core_lock, _connection = connection, -- the connection must outlive the lock
     _is_released = false,
   }, metatable)

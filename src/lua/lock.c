@@ -82,27 +82,35 @@ static int lock_certain_for(lua_State *L) {
   return 1;
 }
 
-/* lock:fence() -> its fencing token, an integer where Lua has them; nil: it has none */
-static int lock_fence(lua_State *L) {
-  int64_t fence = al_lock_fence(check_box(L)->lock);
+static void push_fence(lua_State *L, const al_lock *lock) {
+  int64_t fence = al_lock_fence(lock);
   if (fence == 0)
     lua_pushnil(L);
   else
     al_lua_push_integer(L, fence);
+}
+
+static void push_permit(lua_State *L, const al_lock *lock) {
+  const char *permit = al_lock_permit(lock);
+  if (permit[0])
+    lua_pushstring(L, permit);
+  else
+    lua_pushnil(L);
+}
+
+/* lock:fence() -> its fencing token, an integer where Lua has them; nil: it has none */
+static int lock_fence(lua_State *L) {
+  push_fence(L, check_box(L)->lock);
   return 1;
 }
 
 /* lock:permit() -> the id of the permit whose holders its fencing token counts; nil: it is no permit, or has no token */
 static int lock_permit(lua_State *L) {
-  const char *permit = al_lock_permit(check_box(L)->lock);
-  if (permit[0])
-    lua_pushstring(L, permit);
-  else
-    lua_pushnil(L);
+  push_permit(L, check_box(L)->lock);
   return 1;
 }
 
-/* lock:info() -> slot or nil, name, ticket, acquired_at, kind */
+/* lock:info() -> slot or nil, name, ticket, acquired_at, kind, fence, permit */
 static int lock_info(lua_State *L) {
   static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write", "fast_mutex"};
   al_lock *lock = check_box(L)->lock;
@@ -114,7 +122,9 @@ static int lock_info(lua_State *L) {
   lua_pushstring(L, al_lock_ticket(lock));
   lua_pushnumber(L, al_lock_acquired_at(lock));
   lua_pushstring(L, kinds[al_lock_kind_of(lock)]);
-  return 5;
+  push_fence(L, lock);
+  push_permit(L, lock);
+  return 7;
 }
 
 static al_lock *check_fresh(lua_State *L) {

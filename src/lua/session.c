@@ -173,6 +173,13 @@ static int session_alerts(lua_State *L) {
   return 1;
 }
 
+/* session:is_quiet() -> do news() and alerts() have nothing new to tell? */
+static int session_is_quiet(lua_State *L) {
+  const al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  lua_pushboolean(L, !box->session || al_session_is_quiet(box->session));
+  return 1;
+}
+
 /* session:pollfd() -> a file descriptor, readable while there are alerts; nil if there is none, or none any more */
 static int session_pollfd(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
@@ -248,13 +255,12 @@ static int session_pause(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg methods[] = {{"open", session_open},     {"close", session_close},
-                                   {"abort", session_abort},   {"drop", session_abort},
-                                   {"wait", session_wait},     {"name", session_name},
-                                   {"news", session_news},     {"is_tls", session_is_tls},
-                                   {"state", session_state},   {"alerts", session_alerts},
-                                   {"pollfd", session_pollfd}, {"timeout", session_timeout},
-                                   {"pause", session_pause},   {NULL, NULL}};
+static const luaL_Reg methods[] = {
+    {"open", session_open},       {"close", session_close},       {"abort", session_abort},
+    {"drop", session_abort},      {"wait", session_wait},         {"name", session_name},
+    {"news", session_news},       {"is_tls", session_is_tls},     {"state", session_state},
+    {"alerts", session_alerts},   {"is_quiet", session_is_quiet}, {"pollfd", session_pollfd},
+    {"timeout", session_timeout}, {"pause", session_pause},       {NULL, NULL}};
 
 void al_lua_open_session(lua_State *L) {
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);

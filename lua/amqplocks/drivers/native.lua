@@ -25,6 +25,7 @@ function native.session(settings)
       session:wait(operation)
     end,
     news = function() return session:news() end,
+    is_quiet = function() return session:is_quiet() end,
     losses = losses.new(function() return session:alerts() end),
   }
   return session, driver

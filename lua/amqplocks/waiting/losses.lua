@@ -44,6 +44,9 @@ end
 --- Returns whether there is a function to call.
 function losses:are_told() return self._fn ~= nil end
 
+--- Returns whether nothing is to be done until the next event of a lock.
+function losses:are_settled() return #self._lost == 0 and (self._seen ~= nil or not self._fn) end
+
 --- Adds a lock that was acquired, and that its caller does not have yet. Its loss is not reported.
 function losses:expect(lock) self._watched[lock] = "expected" end
 

@@ -156,25 +156,30 @@ static al_op *lock_op_begin(al_lock *lock, void (*step)(al_op *)) {
 }
 
 bool al_lock_is_still_held(al_op *op, const al_lock *lock) {
+  if (!is_let_go(lock) && lock->claim->state == AL_CLAIM_HELD) return !op->done;
   char words[AL_LOCK_WORDS];
   al_lock_words(lock, words);
   if (is_let_go(lock))
     al_op_fail(op, AL_NOT_HELD, "%s was released before", words);
-  else if (lock->claim->state != AL_CLAIM_HELD)
+  else
     al_op_fail(op, AL_LOST, "%s: %s", words, lock->claim->why);
-  return !op->done;
+  return false;
+}
+
+/* The connection was lost, and the broker's answer with it. */
+static void is_unconfirmed(al_op *op, const al_lock *lock) {
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
+  al_op_fail(op, AL_UNREACHABLE, "%s was released, but the broker did not confirm it: %s", words,
+             lock->claim->why);
 }
 
 /* "Relinquishing a Lock": delete B, and know that it is gone. */
 static void releasing(al_op *op) {
   const al_lock *lock = ((lock_op *)op)->lock;
   const al_claim *claim = lock->claim;
-  char words[AL_LOCK_WORDS];
-  al_lock_words(lock, words);
-  /* the connection was lost, and the answer with it */
   if (claim->state == AL_CLAIM_GONE && claim->code != AL_OK)
-    al_op_fail(op, AL_UNREACHABLE, "%s was released, but the broker did not confirm it: %s", words,
-               claim->why);
+    is_unconfirmed(op, lock);
   else if (claim->state == AL_CLAIM_GONE)
     al_op_finish(op);
   else if (claim->is_denied)

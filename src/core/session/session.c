@@ -95,6 +95,10 @@ bool al_session_news(al_session *session, al_note *note) {
   return false;
 }
 
+bool al_session_is_quiet(const al_session *session) {
+  return session->notes_count == 0 && session->alerts == session->alerts_seen;
+}
+
 void al_session_unnote(al_session *session, unsigned number) {
   bool is_kept = number > session->notes_first && number <= session->notes_first + session->notes_count;
   if (is_kept) session->notes[(number - 1) % NOTES_MOST].text[0] = '\0';

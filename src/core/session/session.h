@@ -47,8 +47,10 @@ struct al_session {
   bool closed;
   bool is_shared;        /* several independent callers use it: one may wait for what another holds */
   struct al_note *notes; /* a ring, made with the first note */
-  unsigned notes_first, notes_count;
-  uint64_t alerts, alerts_seen; /* the number of alerts so far; the same, as the owner last fetched it */
+  unsigned notes_first;
+  _Atomic unsigned notes_count;
+  _Atomic uint64_t alerts,
+      alerts_seen; /* the number of alerts so far; the same, as the owner last fetched it */
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
@@ -89,6 +91,10 @@ void al_session_note(al_session *session, bool is_warning, al_code code, const c
 /* Removes a note that is still kept, by its number: an operation tells the same. */
 void al_session_unnote(al_session *session, unsigned number);
 void al_session_note_change(al_session *session, al_link *link, al_link_change change);
+
+/* True if al_session_news() and al_session_alerts() have nothing new to tell. Takes no turn: what another thread adds at
+ * this moment may not count yet. */
+bool al_session_is_quiet(const al_session *session);
 
 /* A lock was lost, or an administrator asked for it back. Its owner may be busy elsewhere, so a thread that waits for
  * the session's alarm is woken. Call with the turn held. After the owner has closed the session nothing is
