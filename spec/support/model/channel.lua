@@ -265,7 +265,8 @@ local function declared(self, queue, frame)
 end
 
 -- The arguments that must be the same when a queue is declared again. Others do not matter.
-local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit" }
+local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit",
+  "x-single-active-consumer" }
 
 -- Returns the name of the argument that differs.
 local function is_another(queue, frame)
