@@ -398,6 +398,18 @@ describe("the queue of a fast mutex", function()
     took(waiter)
   end)
 
+  operated_it("is rung again by who waits, though its prober connection was closed meanwhile", function()
+    local name, label = settling_name(), client.unique "conn"
+    local lock = hold(name)
+    local waiter = join(worker(name, ("{ name = %q }"):format(label)), { poll = 0.5 })
+    until_at(name, 1, 2)
+    broker.suite:close_connection(label .. " prober")
+    purge(name)
+    until_at(name, 1, 2)
+    assert(lock:release())
+    took(waiter)
+  end)
+
   it("that is deleted is lost for its holder, who is told, and made anew by who waits", function()
     local name, told = settling_name(), {}
     local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
