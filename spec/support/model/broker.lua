@@ -174,9 +174,20 @@ function Broker:delivered(queue, consumer, message)
   if self.delivery_watcher then self.delivery_watcher(queue, consumer, message) end
 end
 
+--- Calls fn(queue, consumer, is_there) whenever a queue got a consumer (true), or lost it (false).
+function Broker:watch_consumers(fn)
+  self.consumer_watcher = fn
+end
+
 --- For queues.
 function Broker:consumed(queue, consumer)
   if self.line_watcher then self.line_watcher.arrived(queue, consumer) end
+  if self.consumer_watcher then self.consumer_watcher(queue, consumer, true) end
+end
+
+--- For queues.
+function Broker:left(queue, consumer)
+  if self.consumer_watcher then self.consumer_watcher(queue, consumer, false) end
 end
 
 --- For channels.

@@ -174,6 +174,7 @@ end
 
 -- Each end of a channel is told to a queue once, also if the channel ends again while that notice is under way.
 local function tell_down(self, queue)
+  queue:handle_requeues()
   local entries, kept = {}, {}
   for _, group in ipairs(self.settling) do
     if group.queue == queue and not group.is_overtaken then

@@ -171,7 +171,7 @@ local function put_back(self, entry)
   put_in_place(self, entry.message)
 end
 
--- Requeued messages whose requeue the queue has received, and not handled yet, return to their positions.
+-- Messages whose requeue the queue has received, and not handled yet, return to their positions.
 local function handle_requeues(self)
   while self.coming[1] do
     for _, entry in ipairs(table.remove(self.coming, 1)) do
@@ -181,6 +181,9 @@ local function handle_requeues(self)
     serve_again(self)
   end
 end
+
+--- For a channel that is about to tell what it has.
+Queue.handle_requeues = handle_requeues
 
 --- A message arrives. False: it was refused.
 function Queue:publish(message)
@@ -269,7 +272,7 @@ Queue.serve = serve
 local function remove(self, gone)
   local kept = {}
   for _, consumer in ipairs(self.consumers) do
-    if not gone(consumer) then table.insert(kept, consumer) end
+    if gone(consumer) then self.broker:left(self, consumer) else table.insert(kept, consumer) end
   end
   local had, was_alone = #kept < #self.consumers, self.consumers[1] and self.consumers[1].is_alone
   self.consumers = kept
@@ -310,7 +313,6 @@ function Queue:channel_down(channel, entries)
   local function is_of_channel(consumer) return consumer.channel == channel end
   if self.lingers then leaves(self, is_of_channel) end
   if not self.is_alive then return end
-  handle_requeues(self)
   for _, entry in ipairs(entries) do put_back(self, entry) end
   remove(self, is_of_channel)
   serve_again(self)
@@ -331,7 +333,10 @@ function Queue:remove()
   if not self.is_alive then return end
   self.state, self.is_alive, self.coming = "gone", false, {}
   self.broker:forget(self)
-  for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
+  for _, consumer in ipairs(self.consumers) do
+    self.broker:left(self, consumer)
+    consumer.channel:queue_gone(consumer)
+  end
   self.consumers, self.active = {}, nil
   if self.is_silent or self.is_dead then self.broker:go_on() end
 end
