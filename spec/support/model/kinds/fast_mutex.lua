@@ -16,8 +16,11 @@ local NEVER = function () return false end
 
 -- Troubles after which there may be no token at the end.
 local TAKES_TOKENS = { "purge", "queue deleted", "stranger" }
--- Troubles after which there may be more than two: a client that has cancelled, or a stranger, keeps a token until the
--- broker hears of it, and meanwhile the mutex has another one, which is held, and a third one, which lies ready.
+-- The queue accepts a token when none lies ready. So there is one more than there are clients that have one: usually a
+-- waiter that rang beside a holder has made the second one, and a ring between the cancel and the nack of a release may
+-- make a third one. After these troubles there may be more: a client whose cancel crossed with a delivery, or a
+-- stranger, keeps a token until the broker hears of it.
+local MOST = 3
 local KEEPS_TOKENS = { "cut off", "stall", "stopped", "stranger", "surplus" }
 
 function FastMutex.new(crowd)
@@ -102,7 +105,7 @@ end
 function FastMutex:flaw()
   local options, tokens = self.crowd.options, self.broker:count(QUEUE)
   local least = has_any(options, TAKES_TOKENS) and 0 or self.crowd.watch.grants > 0 and 1 or 0
-  local most = has_any(options, KEEPS_TOKENS) and 2 + #self.crowd.members or 2
+  local most = has_any(options, KEEPS_TOKENS) and MOST + #self.crowd.members or MOST
   if tokens < least or tokens > most then return ("%d tokens are left"):format(tokens) end
 end
 
