@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- An operator deletes a doorbell, empties it, or floods it. The queue of a fast mutex is not deleted here: this costs the
--- holder the lock (delete.lua).
+-- An operator deletes a doorbell, empties it, or floods it. The queue of a fast mutex is not deleted here: its holder
+-- would lose the lock (delete.lua).
 local client = require "spec.support.client"
 local pools = require "tools.prove.pools"
 

@@ -64,7 +64,7 @@ local function stand_in_line(queue)
   local entries = {}
   local channel = { connection = {}, queue_gone = function () end }
   local consumer = { tag = "a stranger", channel = channel, queue = queue, prefetch = 1, priority = 0 }
-  function channel:deliver(_, message) table.insert(entries, { message = message, consumer = consumer }) end
+  function channel.deliver(_, _, message) table.insert(entries, { message = message, consumer = consumer }) end
   queue:consume(consumer)
   queue:serve()
   return function (settle)
