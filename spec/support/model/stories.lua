@@ -118,7 +118,7 @@ local MUTEX = {
     letting_go = { "release" } },
   { name = "mutex death", text = "while some of them are killed", seeds = 80, troubles = { "death" } },
   { name = "mutex killed", text = "while holders are killed, and no waiter may waste the token", seeds = 60, often = 2,
-    version = "3.10.8", is_used = true, workers = 3, rounds = 4, hold = 2, count = 30, paces = { Crowd.near[1] },
+    version = "3.10.8", is_used = true, workers = 3, rounds = 5, hold = 2, count = 40, paces = { Crowd.near[1] },
     poll = 60, is_rung = true, waiting = { "for long" }, troubles = { "death" } },
   { name = "mutex orphans", text = "while some of them die as they claim", seeds = 40, workers = 8, version = "3.10.8",
     rounds = 5, count = 60, hold = 0.2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
