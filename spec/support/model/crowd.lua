@@ -574,7 +574,10 @@ end
 
 -- Troubles of the doorbell: it may have any number of tokens, be deleted, be new, or hold other messages. The story
 -- must recover from each.
-function troubles.purge(self) self.broker:purge(self.kind.bell) end
+function troubles.purge(self)
+  if self.kind.disturbed then self.kind:disturbed() end
+  self.broker:purge(self.kind.bell)
+end
 
 function troubles.surplus(self) self.kind:ring(self.random:below(5)) end
 

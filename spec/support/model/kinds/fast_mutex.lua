@@ -78,7 +78,7 @@ function FastMutex:intrude()
   local queue, random = self.broker.queues[QUEUE], self.crowd.random
   local over = queue and random:pick{ take_token, stand_in_line, stand_in_line }(queue)
   if not over then return nil end
-  self.disturbed_at = self.broker.world.now
+  self:disturbed()
   self.broker.world:note("a stranger", "wants a token")
   local settle = random:chance(0.3) and queue.requeue or queue.ack
   return function ()
@@ -90,6 +90,9 @@ end
 function FastMutex:make_bell() self.broker:declare(QUEUE, SHAPE) end
 
 function FastMutex:ring(count) self.broker:put(QUEUE, count, TOKEN) end
+
+--- A token may be taken away now.
+function FastMutex:disturbed() self.disturbed_at = self.broker.world.now end
 
 function FastMutex.stays(_, queue) return queue == QUEUE end
 
@@ -134,7 +137,7 @@ function FastMutex:visited(queue, consumer, is_there)
   end
 end
 
---- Whether there was only one consumer since then, the asking one, and nobody took a token or deleted the queue.
+--- Whether there was only one consumer since then, the asking one, and nobody else took a token or deleted the queue.
 function FastMutex:was_deserted(since)
   local count = 0
   for _, visit in ipairs(self.visits) do
@@ -152,7 +155,7 @@ end
 function FastMutex:changed(queue)
   local crowd = self.crowd
   if queue.name ~= QUEUE or self.broker.queues[QUEUE] then return end
-  self.disturbed_at = self.broker.world.now
+  self:disturbed()
   for _, process in ipairs(crowd.processes) do crowd.watch:doubts(process, self.news) end
 end
 
