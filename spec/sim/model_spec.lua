@@ -8,6 +8,7 @@ local scene = require "spec.broker.facts.scene"
 
 local FACTS = { "claim", "exclusive", "fence", "permit_numbers", "permits", "probing", "queue", "readers", "routing",
   "waiting" }
+local SINGLE_ACTIVE = { "single_active", "single_active_tokens" }
 local ROUNDS = os.getenv "AMQPLOCKS_SOAK" and 20 or 1
 
 local environment = getfenv and getfenv() or _ENV
@@ -16,15 +17,21 @@ local brokers = {
   ["that closes at once, and lags"] = { version = "3.10.9", closes_late = false, lags = 0.8, inner = 0.002 },
 }
 
-for which, laws in pairs(brokers) do
+local function run(files, which, laws)
   for round = 1, ROUNDS do
     describe(("the model of a broker %s, round %d:"):format(which, round), function ()
-      for i, file in ipairs(FACTS) do
-        Socket.load("spec/broker/facts/" .. file .. "_spec.lua", environment, round * #FACTS + i, laws)
+      for i, file in ipairs(files) do
+        Socket.load("spec/broker/facts/" .. file .. "_spec.lua", environment, round * #files + i, laws)
       end
     end)
   end
 end
+
+for which, laws in pairs(brokers) do
+  run(FACTS, which, laws)
+  run(SINGLE_ACTIVE, which, laws)
+end
+run(SINGLE_ACTIVE, "of 4.0", { version = "4.0.9", lags = 0.5 })
 
 -- What no client can bring about on a real broker, or not soon: the clock and the operator's hands are the test's.
 describe("the model broker", function ()
@@ -60,6 +67,31 @@ describe("the model broker", function ()
       assert.is_nil(broker.queues[name])
     end
     assert.is_true(early >= 10 and early < 30, early .. " of 30 times")
+  end)
+
+  it("answers a declare before it handles a nack, and a consume after it, if one consumer is active", function ()
+    broker, client = Socket.broker(1, { lags = 0 })
+    local single = { ["x-single-active-consumer"] = true, ["x-max-length"] = 1, ["x-overflow"] = "reject-publish" }
+    broker:declare("bell", { durable = true, arguments = single })
+    broker:put("bell", 1)
+    local channel, before = client.connect():channel(), 0
+    for i = 1, 50 do
+      local tag = "holder " .. i
+      channel:send{ method = "basic.qos", prefetch_count = 1 }
+      channel:send{ method = "queue.declare", queue = "bell", passive = true }
+      channel:send{ method = "basic.consume", queue = "bell", consumer_tag = tag }
+      local answer = assert(channel:await("queue.declare-ok"))
+      assert.equal(0, answer.consumer_count)
+      before = before + (answer.message_count == 0 and 1 or 0)
+      local number = assert(channel:await("basic.deliver")).delivery_tag
+      channel:send{ method = "basic.cancel", consumer_tag = tag, no_wait = true }
+      channel:send{ method = "basic.nack", delivery_tag = number, requeue = true }
+      if i % 2 == 0 then
+        channel.client:flush()
+        broker.world:run(1)
+      end
+    end
+    assert.equal(25, before)
   end)
 
   it("closes the channel, and gives the token back, when a consumer takes too long", function ()

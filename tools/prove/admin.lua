@@ -7,6 +7,7 @@
 --     admin op pool action slots within    done op result | done op code message
 --     count pool expected taken more       at the end, by `audit`: how many locks new clients can acquire
 local amqplocks = require "amqplocks"
+local client = require "spec.support.client"
 local journal = require "tools.prove.journal"
 local pools = require "tools.prove.pools"
 local socket = require "socket"
@@ -149,12 +150,20 @@ function admin.audit(cpath, directory, lane, name, url, list)
   return true
 end
 
+-- A fast mutex has no administrators: clients make its queue.
+local function delete(url, queue)
+  local link = assert(client.connect(url))
+  assert(link:delete(queue))
+  link:close()
+end
+
 --- Deletes what `create` created.
 function admin.destroy(url, list)
   local conn = connect_at_last(url, "destroyer")
   for _, pool in ipairs(administered(list)) do assert(pools.admin(conn, pool):destroy()) end
   for _, pool in ipairs(pools.decode(list)) do
     if pools.fence(pool) then assert(conn:mutex(pool.name):forget_fence()) end
+    if pools.is_fast(pool) then delete(url, pools.bell(pool)) end
   end
   conn:close()
   return true

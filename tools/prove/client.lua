@@ -143,7 +143,7 @@ local function options(self, is_holding)
 end
 
 local function lock_of(self, pool)
-  if pools.is_token(pool) then return pools.lock(self.shared.conn, pool), nil end
+  if not pools.is_probed(pool) then return pools.lock(self.shared.conn, pool), nil end
   local probe = chance(0.6) and "auto" or chance(0.5) and "publish" or "passive"
   local strategy = pools.is_numbered(pool) and ({ "ascending", "random", "last" })[math.random(3)] or nil
   return pools.lock(self.shared.conn, pool, { probe = probe, strategy = strategy }), probe

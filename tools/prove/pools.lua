@@ -12,12 +12,13 @@ local KINDS = {
   quorum = { least = 2, most = 3, ways = { "acquire" } },
   mutex = { least = 1, most = 1, ways = { "acquire" } },
   fenced = { least = 1, most = 1, ways = { "acquire" } }, -- a mutex with fencing tokens
+  fast_mutex = { least = 1, most = 1, ways = { "acquire" } },
   rwlock = { least = 1, most = 1, ways = { "read", "read", "write" } },
   token = { least = 2, most = 4, ways = { "acquire" } },
   ["token-quorum"] = { least = 2, most = 3, ways = { "acquire" } },
 }
 
-pools.kinds = { "classic", "quorum", "mutex", "fenced", "rwlock", "token", "token-quorum" }
+pools.kinds = { "classic", "quorum", "mutex", "fenced", "fast_mutex", "rwlock", "token", "token-quorum" }
 
 --- A pool of each of these kinds, or of all.
 function pools.new(prefix, kinds)
@@ -48,6 +49,11 @@ function pools.ways(pool) return KINDS[pool.kind].ways end
 
 function pools.is_token(pool) return pool.kind:sub(1, 5) == "token" end
 
+function pools.is_fast(pool) return pool.kind == "fast_mutex" end
+
+--- Whether its callers may choose how the library probes.
+function pools.is_probed(pool) return not pools.is_token(pool) and not pools.is_fast(pool) end
+
 --- Whether an administrator creates and resizes it.
 function pools.is_administered(pool) return pool.most > 1 end
 
@@ -65,6 +71,7 @@ end
 --- The object that its callers lock, on a connection.
 function pools.lock(conn, pool, options)
   if pools.is_token(pool) then return conn:token_semaphore(pool.name, { queue_type = queue_type(pool) }) end
+  if pools.is_fast(pool) then return conn:fast_mutex(pool.name) end
   if pool.kind == "fenced" then return conn:mutex(pool.name, fenced(options)) end
   return conn[pools.is_numbered(pool) and "semaphore" or pool.kind](conn, pool.name, options)
 end
@@ -85,10 +92,12 @@ end
 --- The queue from which its fencing tokens are drawn; nil: it has none.
 function pools.fence(pool) return pool.kind == "fenced" and pool.name .. "-mutexfence" or nil end
 
---- Its doorbell.
+local BELLS = { mutex = "-mutexbell", fenced = "-mutexbell", rwlock = "-rwbell", fast_mutex = "-fastmutex" }
+
+--- Its doorbell. The queue of a fast mutex is its own.
 function pools.bell(pool)
   if pools.is_token(pool) then return nil end
-  return pool.name .. (({ mutex = "-mutexbell", fenced = "-mutexbell", rwlock = "-rwbell" })[pool.kind] or "-bell")
+  return pool.name .. (BELLS[pool.kind] or "-bell")
 end
 
 return pools

@@ -14,7 +14,7 @@ local timeline = {}
 
 local WIDTH, LEFT, RIGHT, LANE, HEAD = 1500, 130, 20, 20, 64
 local COLOURS = { classic = "#2f6fb7", quorum = "#0f8b8d", mutex = "#7a4fa3", rwlock = "#b5651d", token = "#4d8b31",
-  ["token-quorum"] = "#93a12c" }
+  ["token-quorum"] = "#93a12c", fast_mutex = "#b0407a" }
 local PANELS = 6
 
 local function words(size, fill, more)
@@ -195,7 +195,7 @@ local function draw_panel(picture, book, panel, top)
 end
 
 local function draw_legend(picture, y)
-  for i, kind in ipairs{ "classic", "quorum", "mutex", "rwlock", "token", "token-quorum" } do
+  for i, kind in ipairs{ "classic", "quorum", "mutex", "rwlock", "token", "token-quorum", "fast_mutex" } do
     local x = LEFT + (i - 1) * 105
     picture:box(x, y, 14, 12, filled(COLOURS[kind]))
     picture:text(x + 18, y + 10, kind, PLAIN)

@@ -34,6 +34,8 @@ Broker.laws = {
   notice = 0.002,       -- until a consumer is notified that its queue is gone
   by_name = false,      -- true: if its channel then consumes another queue of that name, that consumer is notified, too
   down = 0.001,         -- until a queue is notified that a channel is gone
+  requeue = 0.0003,     -- until a queue with a single active consumer handles a requeue
+  wakes_next = nil,     -- such a queue looks at its ready messages when a cancel passes the role on; default: from 4.0
   settled = 0.002,      -- until a queue of a cluster is notified of acks and requeues
   exclusive = 0.003,    -- between two exclusive queues' deletions, when their connection is gone
   ending = 0.002,       -- time that a queue which ends by itself takes
@@ -58,11 +60,14 @@ local function is_before_4_3(version)
   return tonumber(major) < 4 or tonumber(major) == 4 and tonumber(minor) < 3
 end
 
+local function is_before_4_0(version) return tonumber(version:match "^%d+") < 4 end
+
 local function laws_with(some)
   local laws = {}
   for name, law in pairs(Broker.laws) do laws[name] = law end
   for name, law in pairs(some) do laws[name] = law end
   if laws.by_its_name == nil then laws.by_its_name = is_before_4_3(laws.version) end
+  if laws.wakes_next == nil then laws.wakes_next = not is_before_4_0(laws.version) end
   laws.counts_in = is_before_4_3(laws.version) and "x-delivery-count" or "x-acquired-count"
   return laws
 end
@@ -169,9 +174,20 @@ function Broker:delivered(queue, consumer, message)
   if self.delivery_watcher then self.delivery_watcher(queue, consumer, message) end
 end
 
+--- Calls fn(queue, consumer, is_there) whenever a queue got a consumer (true), or lost it (false).
+function Broker:watch_consumers(fn)
+  self.consumer_watcher = fn
+end
+
 --- For queues.
 function Broker:consumed(queue, consumer)
   if self.line_watcher then self.line_watcher.arrived(queue, consumer) end
+  if self.consumer_watcher then self.consumer_watcher(queue, consumer, true) end
+end
+
+--- For queues.
+function Broker:left(queue, consumer)
+  if self.consumer_watcher then self.consumer_watcher(queue, consumer, false) end
 end
 
 --- For channels.

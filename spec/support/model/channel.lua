@@ -174,6 +174,7 @@ end
 
 -- Each end of a channel is told to a queue once, also if the channel ends again while that notice is under way.
 local function tell_down(self, queue)
+  queue:handle_requeues()
   local entries, kept = {}, {}
   for _, group in ipairs(self.settling) do
     if group.queue == queue and not group.is_overtaken then
@@ -265,7 +266,8 @@ local function declared(self, queue, frame)
 end
 
 -- The arguments that must be the same when a queue is declared again. Others do not matter.
-local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit" }
+local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit",
+  "x-single-active-consumer" }
 
 -- Returns the name of the argument that differs.
 local function is_another(queue, frame)

@@ -78,7 +78,7 @@ local CODES = {
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
     "death", "dies claiming" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
-    "robbed drawing", "too long", "destroy", "death", "dies claiming", "requests" },
+    "robbed drawing", "too long", "destroy", "queue deleted", "death", "dies claiming", "requests" },
     -- the last three: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
   not_found = { "destroy", "nodes" },
@@ -574,11 +574,17 @@ end
 
 -- Troubles of the doorbell: it may have any number of tokens, be deleted, be new, or hold other messages. The story
 -- must recover from each.
-function troubles.purge(self) self.broker:purge(self.kind.bell) end
+function troubles.purge(self)
+  if self.kind.disturbed then self.kind:disturbed() end
+  self.broker:purge(self.kind.bell)
+end
 
 function troubles.surplus(self) self.kind:ring(self.random:below(5)) end
 
 function troubles.rubbish(self) self.broker:put(self.kind.bell, self.random:below(5)) end
+
+-- The queue of a fast mutex, or of permits, is deleted: each lock of it is lost.
+troubles["queue deleted"] = function (self) self.broker:delete(self.kind.bell) end
 
 troubles["no bell"] = function (self) self.broker:delete(self.kind.bell) end
 

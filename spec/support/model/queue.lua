@@ -8,6 +8,11 @@
 -- A queue is notified late of the end of a channel or a connection, as in RabbitMQ. Until then the consumers of the
 -- dead client are in the list, and may be served. A queue that is being deleted is "ending" for a while before it is
 -- gone: it can be seen and declared, but not consumed.
+--
+-- A queue with x-single-active-consumer gives messages to one consumer only, the `active` one. When there is none, the
+-- first in line becomes it: the highest priority, then the earliest. It stays the active one until it is cancelled or
+-- its channel ends. Such a queue handles a requeue late. It answers a declare before that, as gen_server2 does in
+-- RabbitMQ, but everything else after it.
 local codec = require "spec.support.model.codec"
 
 local Queue = {}
@@ -16,13 +21,13 @@ Queue.__index = Queue
 function Queue.new(broker, name, options)
   local self = setmetatable({ broker = broker, name = name, owner = options.owner, durable = options.durable or false,
     auto_delete = options.auto_delete or false, arguments = options.arguments or {}, messages = options.messages or {},
-    unacked = {}, unacked_count = 0, acks_coming = 0, consumers = {}, places = 0, turns = 0,
+    unacked = {}, unacked_count = 0, acks_coming = 0, consumers = {}, places = 0, turns = 0, coming = {},
     made_at = broker.world.now, state = "live", is_alive = true }, Queue)
   if self.arguments["x-queue-type"] == "quorum" then self.counts_in = broker.laws.counts_in end
   for _, message in ipairs(self.messages) do self.places = math.max(self.places, message.place) end
   self.max_length = self.arguments["x-max-length"] or math.huge
   self.rejects = self.arguments["x-overflow"] == "reject-publish"
-  if self.rejects and self.max_length ~= 0 then error("the model broker rejects everything or nothing", 0) end
+  self.is_single = self.arguments["x-single-active-consumer"] == true
   self:used()
   return self
 end
@@ -76,6 +81,7 @@ end
 -- consumer whose prefetch limit is found to be reached leaves the list, and returns to its end. If the limit was not
 -- checked meanwhile, it keeps its place.
 local function next_consumer(self)
+  if self.is_single then return self.active and has_room(self.active) and self.active end
   local first = first_in_line(self)
   while first and not has_room(first) do
     first.is_out = true
@@ -106,7 +112,9 @@ local function take_back(self, message)
   return true
 end
 
+-- A queue that rejects messages keeps those that are requeued, beyond its length.
 local function drop_head(self)
+  if self.rejects then return end
   while #self.messages > self.max_length do table.remove(self.messages, 1) end
 end
 
@@ -137,52 +145,12 @@ local function serve_again(self)
   serve(self)
 end
 
---- A message arrives. False: it was refused.
-function Queue:publish(message)
-  if self.rejects or self.is_down or self.is_dead then return false end
-  self.places = self.places + 1
-  local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
-    header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key,
-    sent_at = message.sent_at }
-  table.insert(self.messages, own)
-  serve(self)
-  drop_head(self)
-  own.is_fresh = false
-  return true
-end
-
---- Removes the first message, for basic.get.
-function Queue:take(no_ack)
-  drop_expired(self)
-  local message = table.remove(self.messages, 1)
-  drop_expired(self)
-  self:used()
-  if message and not no_ack then hand_out(self, message) end
-  self.broker:leveled(self)
-  return message
-end
-
 local function make_room(self, consumer)
   if not consumer then return end
   consumer.unacked = consumer.unacked - 1
   if not consumer.is_out then return end
   consumer.is_out = false
   to_the_end(self, consumer)
-end
-
---- The acks of a group of entries are under way to the queue (1), or no longer are (-1).
-function Queue:expect(group, sign)
-  if not group.requeue then self.acks_coming = self.acks_coming + sign * #group.entries end
-end
-
---- Unacknowledged messages (`entries`, the oldest first) are removed.
-function Queue:ack(entries)
-  if not self.is_alive then return end
-  for _, entry in ipairs(entries) do
-    take_back(self, entry.message)
-    make_room(self, entry.consumer)
-  end
-  serve(self)
 end
 
 -- A quorum queue tells in a header how often a message came back.
@@ -203,17 +171,75 @@ local function put_back(self, entry)
   put_in_place(self, entry.message)
 end
 
+-- Messages whose requeue the queue has received, and not handled yet, return to their positions.
+local function handle_requeues(self)
+  while self.coming[1] do
+    for _, entry in ipairs(table.remove(self.coming, 1)) do
+      make_room(self, entry.consumer)
+      put_back(self, entry)
+    end
+    serve_again(self)
+  end
+end
+
+--- For a channel that is about to tell what it has.
+Queue.handle_requeues = handle_requeues
+
+--- A message arrives. False: it was refused.
+function Queue:publish(message)
+  handle_requeues(self)
+  local is_full = self.rejects and #self.messages >= self.max_length
+  if is_full or self.is_down or self.is_dead then return false end
+  self.places = self.places + 1
+  local own = { place = self.places, is_fresh = true, redelivered = false, properties = message.properties,
+    header = message.header, body = message.body, exchange = message.exchange, routing_key = message.routing_key,
+    sent_at = message.sent_at }
+  table.insert(self.messages, own)
+  serve(self)
+  drop_head(self)
+  own.is_fresh = false
+  return true
+end
+
+--- Removes the first message, for basic.get.
+function Queue:take(no_ack)
+  handle_requeues(self)
+  drop_expired(self)
+  local message = table.remove(self.messages, 1)
+  drop_expired(self)
+  self:used()
+  if message and not no_ack then hand_out(self, message) end
+  self.broker:leveled(self)
+  return message
+end
+
+--- The acks of a group of entries are under way to the queue (1), or no longer are (-1).
+function Queue:expect(group, sign)
+  if not group.requeue then self.acks_coming = self.acks_coming + sign * #group.entries end
+end
+
+--- Unacknowledged messages (`entries`, the oldest first) are removed.
+function Queue:ack(entries)
+  if not self.is_alive then return end
+  handle_requeues(self)
+  for _, entry in ipairs(entries) do
+    take_back(self, entry.message)
+    make_room(self, entry.consumer)
+  end
+  serve(self)
+end
+
 --- Unacknowledged messages (`entries`, the oldest first) return to their positions, all at once.
 function Queue:requeue(entries)
   if not self.is_alive then return end
-  for _, entry in ipairs(entries) do
-    make_room(self, entry.consumer)
-    put_back(self, entry)
-  end
-  serve_again(self)
+  table.insert(self.coming, entries)
+  if not self.is_single then return handle_requeues(self) end
+  local laws = self.broker.laws
+  self.broker.world:after(self.broker:lag(laws.requeue), handle_requeues, self)
 end
 
 function Queue:purge()
+  handle_requeues(self)
   local count = #self.messages
   self.messages = {}
   self.broker:leveled(self)
@@ -225,13 +251,16 @@ end
 --- Whether another consumer, or an exclusive one, is allowed.
 function Queue:admits(exclusive)
   local first = self.consumers[1]
+  if self.is_single then return not exclusive end
   return not first or not exclusive and not first.is_alone
 end
 
 function Queue:consume(consumer)
+  handle_requeues(self)
   consumer.unacked = 0
   to_the_end(self, consumer)
   table.insert(self.consumers, consumer)
+  if self.is_single then self.active = self.active or consumer end
   self:used()
   if consumer.is_alone then self.broker:changed(self) end
   self.broker:consumed(self, consumer)
@@ -243,10 +272,11 @@ Queue.serve = serve
 local function remove(self, gone)
   local kept = {}
   for _, consumer in ipairs(self.consumers) do
-    if not gone(consumer) then table.insert(kept, consumer) end
+    if gone(consumer) then self.broker:left(self, consumer) else table.insert(kept, consumer) end
   end
   local had, was_alone = #kept < #self.consumers, self.consumers[1] and self.consumers[1].is_alone
   self.consumers = kept
+  if self.active and gone(self.active) then self.active = first_in_line(self) end
   if not had or #kept > 0 then return end
   if was_alone then self.broker:changed(self) end
   self:used()
@@ -269,8 +299,12 @@ local function leaves(self, gone)
   if self.lingers and #self.consumers == 0 then end_lingering(self) end
 end
 
+-- When a cancel passes the role of the active consumer on, RabbitMQ looks at the ready messages from 4.0 on only.
 function Queue:cancel(gone)
+  handle_requeues(self)
   leaves(self, function (consumer) return consumer == gone end)
+  if not self.is_single then return end
+  if self.broker.laws.wakes_next then serve(self) else self.broker:leveled(self) end
 end
 
 --- The queue is notified that a channel is gone: its unacknowledged messages (`entries`, the oldest first) are
@@ -297,10 +331,13 @@ end
 function Queue:remove()
   if self.is_orphan and self.lingers then return end_lingering(self) end
   if not self.is_alive then return end
-  self.state, self.is_alive = "gone", false
+  self.state, self.is_alive, self.coming = "gone", false, {}
   self.broker:forget(self)
-  for _, consumer in ipairs(self.consumers) do consumer.channel:queue_gone(consumer) end
-  self.consumers = {}
+  for _, consumer in ipairs(self.consumers) do
+    self.broker:left(self, consumer)
+    consumer.channel:queue_gone(consumer)
+  end
+  self.consumers, self.active = {}, nil
   if self.is_silent or self.is_dead then self.broker:go_on() end
 end
 

@@ -66,7 +66,7 @@ end
 
 local BORROWED = { "socket", "spec.support.client", "spec.support.channel", "spec.support.until",
   "spec.support.process", "spec.support.broker", "spec.broker.facts.scene",
-  "spec.broker.facts.fences" }
+  "spec.broker.facts.fences", "spec.broker.facts.single_active" }
 
 -- Calls fn(client) while every module that uses a socket is loaded again, with the model's sockets.
 local function lend(broker, fn)

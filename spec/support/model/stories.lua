@@ -117,6 +117,9 @@ local MUTEX = {
     is_used = true, paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
     letting_go = { "release" } },
   { name = "mutex death", text = "while some of them are killed", seeds = 80, troubles = { "death" } },
+  { name = "mutex killed", text = "while holders are killed, and no waiter may waste the token", seeds = 60, often = 2,
+    version = "3.10.8", is_used = true, workers = 3, rounds = 5, hold = 2, count = 40, paces = { Crowd.near[1] },
+    poll = 60, is_rung = true, waiting = { "for long" }, troubles = { "death" } },
   { name = "mutex orphans", text = "while some of them die as they claim", seeds = 40, workers = 8, version = "3.10.8",
     rounds = 5, count = 60, hold = 0.2, poll = 0.02, lags = { 0.5 }, paces = Crowd.near, waiting = { "for long" },
     troubles = { "dies claiming" } },
@@ -281,6 +284,66 @@ local TOKENS = {
     waiting = IMPATIENT },
 }
 
+-- is_rung: waiters are served by the broker, without a ring (the publishing of a token) after `poll`. This is so where
+-- the queue has its token from the beginning (is_used), and none is taken away. If there is no queue, the client that
+-- declares it rings at once, unless it gives up or dies before.
+-- During an alarm nobody can ring, so no story has alarms and loses tokens.
+local PATIENT = { "for long", "for long", "at once" }
+
+local FAST_MUTEX = {
+  { name = "fast", text = "while nothing happens", seeds = 80, is_used = true, poll = 60, is_rung = true },
+  { name = "fast new", text = "of which nobody has made the queue", seeds = 100, poll = 60, is_rung = true,
+    waiting = PATIENT },
+  { name = "fast shared", text = "twice in each process", seeds = 40, programs = 2, is_used = true, poll = 60,
+    is_rung = true },
+  { name = "fast callers", text = "by callers who share a session", seeds = 40, programs = 4, shares = true,
+    is_used = true, poll = 60, is_rung = true },
+  { name = "fast requests", text = "by requests that end as they like", seeds = 40, requests = true, programs = 2,
+    is_used = true, poll = 60, is_rung = true },
+  { name = "fast line", text = "in line", seeds = 60, in_line = true, is_used = true, poll = 60, is_rung = true,
+    waiting = { "for long" }, priorities = { 0 }, letting_go = { "release" } },
+  { name = "fast tries", text = "mostly at once, or for a moment", seeds = 60, rounds = 10, hold = 0.01, is_used = true,
+    poll = 60, is_rung = true, waiting = { "at once", "at once", "a while", "and gives up", "for long" } },
+  { name = "fast death", text = "while some of them are killed", seeds = 80, troubles = { "death" }, is_used = true,
+    poll = 60, is_rung = true },
+  { name = "fast lost", text = "while connections are lost", seeds = 60, troubles = { "lost holder", "lost prober" } },
+  { name = "fast alarm", text = "while the broker has alarms", seeds = 40, troubles = { "alarm", "death" },
+    is_used = true, poll = 60, is_rung = true },
+  { name = "fast restart", text = "while the broker is restarted", seeds = 60, rounds = 5, count = 3,
+    troubles = { "restart" } },
+  { name = "fast cut", text = "while some are cut off or stopped", seeds = 60, heartbeat = 1, hold = 6,
+    paces = Crowd.bad, troubles = { "cut off", "stopped" } },
+  { name = "fast stopped", text = "while they are stopped, again and again", seeds = 60, often = 4, heartbeat = 1,
+    hold = 2, count = 40, troubles = { "stopped" }, waiting = { "for long" } },
+  { name = "fast late", text = "while answers are late, and some never come", seeds = 20, heartbeat = 1, hold = 6,
+    count = 20, rounds = 6, paces = Crowd.bad, troubles = { "stall", "cut off" } },
+  { name = "fast long", text = "while the broker lets nobody hold it for so long", seeds = 40,
+    troubles = { "too long", "death" } },
+  { name = "fast strangers", text = "while strangers take tokens away, and bring more", seeds = 60, count = 12,
+    troubles = { "purge", "surplus", "rubbish", "stranger" } },
+  { name = "fast purged", text = "while the queue is purged, and probers are lost", seeds = 60, count = 20, hold = 0.2,
+    rounds = 6, troubles = { "purge", "purge", "death", "lost prober" } },
+  { name = "fast robbed", text = "while strangers take the token from those who wait, and probers are lost", seeds = 40,
+    workers = 3, count = 120, rounds = 4, hold = 2, poll = 1, waiting = { "for long" },
+    troubles = { "stranger", "lost prober", "lost prober" } },
+  { name = "fast deleted", text = "while the queue is deleted", seeds = 80, troubles = { "queue deleted" } },
+  { name = "fast news", text = "while they hear late that the queue is gone", seeds = 20, rounds = 10, hold = 0.01,
+    notice = 0.1, troubles = { "queue deleted" } },
+  -- Before 4.0 a role that passes by a cancel, while a token is ready, wakes nobody before the nack of the client that
+  -- has cancelled, and rings are refused. That client may be kept waiting for long.
+  { name = "fast stall", text = "while the network keeps things back", seeds = 40, version = "4.3.0",
+    troubles = { "stall" } },
+  { name = "fast nodes", text = "through different nodes, though connections are lost", seeds = 40, nodes = 3,
+    stale = 0.2, rounds = 6, count = 24, troubles = { "death", "lost holder", "lost prober" }, hold = 0.2 },
+  { name = "fast new nodes", text = "of which nobody has made the queue, through different nodes", seeds = 40,
+    nodes = 3, stale = 0.2, poll = 60, is_rung = true, waiting = PATIENT },
+  { name = "fast again", text = "again and again", seeds = 10, workers = 4, rounds = 40, hold = 0.01, channels = 8,
+    troubles = { "death", "lost prober", "surplus" } },
+  { name = "fast all", text = "while everything happens at once", seeds = 80, heartbeat = 2, rounds = 8, count = 20,
+    troubles = { "death", "lost holder", "lost prober", "stranger", "restart", "cut off", "stopped", "stall",
+      "too long", "purge", "surplus", "rubbish", "queue deleted" }, waiting = IMPATIENT },
+}
+
 -- All of them -------------------------------------------------------------------------------------------------------
 
 local function add(kind, what, list)
@@ -293,6 +356,7 @@ end
 add("semaphore", "three slots", SEMAPHORE)
 add("mutex", "a mutex", MUTEX)
 add("tokens", "three permits", TOKENS)
+add("fast_mutex", "a fast mutex", FAST_MUTEX)
 add("rwlock", "to read or to write", RWLOCK)
 
 --- The story of that name, or nil.

@@ -17,7 +17,7 @@
 -- A violation is an error of the story. The kind (see kinds/) defines "free" and "two". It has these fields:
 --
 --   seats                the things to wait for: { name =, is_free = function () …, wakes = nil or function (wait) …,
---                        tells = nil or function (wish) … }; a free seat wakes every waiter and counts for every
+--                        tells = nil or function (wish, since) … }; a free seat wakes every waiter and counts for every
 --                        answer, unless these two functions say otherwise
 --   clash(beliefs)       returns what is wrong, as text, if these are all held at once; they are of one `group`
 --   group_of(lock), queue_of(lock), wish_of(lock)
@@ -107,7 +107,7 @@ end
 --- A process was told that nothing is free; it has asked since `since`.
 function Watch:was_told_busy(process, wish, since)
   each_free(self, function (seat)
-    local is_told = not seat.tells or seat.tells(wish)
+    local is_told = not seat.tells or seat.tells(wish, since)
     if seat.free_since < since and is_told and not may_think_it_has(process, seat) then
       breach("%s was told that nothing is free, and %s was all the time", process.name, seat.name)
     end

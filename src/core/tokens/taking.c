@@ -28,6 +28,7 @@ static void asking(al_op *op);
 static void waiting(al_op *op);
 static void needing_prober(al_op *op);
 static void handing_over(al_op *op);
+static void ringing(al_op *op);
 
 /* ---- what is taken ---------------------------------------------------------------------------------------------- */
 
@@ -198,7 +199,10 @@ static int64_t ring_again(taking *self) {
   al_session *session = self->op.session;
   int64_t poll = al_backoff_recheck(self->options.poll, &session->random);
   if (al_prober_ring(session, self->from->queue)) return poll;
-  if (!session->prober->is_orphan) al_link_want(session->prober);
+  if (!session->prober->is_orphan) {
+    al_link_forget(session->prober); /* if it was lost: it holds nothing, and another one will do */
+    al_link_want(session->prober);
+  }
   return al_earlier(poll, PROBER_OPENS);
 }
 
@@ -272,12 +276,30 @@ static bool is_answered(taking *self) {
   return self->probes.pending == 0 && !al_probes_undecided(&self->probes, 0);
 }
 
-/* The queue may refuse the token: then it has one. */
+static void unseen(al_op *op);
+
+static void ring(taking *self) {
+  self->op.step = ringing;
+  al_probes_begin(&self->probes, &self->op, AL_MESSAGE_TOKEN, AL_PROBE_PUBLISH, 1, name_queue, self->from);
+}
+
+/* The queue may refuse the token: then it has one. If the token came back, the prober's node of the cluster has not
+ * heard of the new queue yet. */
 static void ringing(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !is_answered(self)) return;
+  if (self->probes.answers[0] == AL_ANSWER_ABSENT) {
+    op->step = unseen;
+    op->wake = op->session->now + al_backoff_next(&self->again, &op->session->random);
+    return;
+  }
   self->permit->was_deserted = self->permit->is_none = false;
   settle(op);
+}
+
+static void unseen(al_op *op) {
+  taking *self = (taking *)op;
+  if (is_claiming(self) && al_op_is_woken(op) && al_op_needs(op, op->session->prober)) ring(self);
 }
 
 static void seeking_rival(al_op *op) {
@@ -288,8 +310,7 @@ static void seeking_rival(al_op *op) {
                self->from->name);
     return;
   }
-  op->step = ringing;
-  al_probes_begin(&self->probes, op, AL_MESSAGE_TOKEN, AL_PROBE_PUBLISH, 1, name_queue, self->from);
+  ring(self);
 }
 
 static void needing_prober(al_op *op) {

@@ -9,7 +9,7 @@ return {
   strike = function(stage, random)
     local pool = stage.pools[random(#stage.pools)]
     local slot = pools.is_numbered(pool) and random(pool.least) or nil
-    local queue = pools.holder(pool, slot)
+    local queue = pools.holder(pool, slot) or pools.is_fast(pool) and pools.bell(pool)
     if not queue then return nil end
     local number = stage:strike{ fault = "delete", pool = pool.name, slot = slot,
       excuse = "the operator deleted the queue" }
