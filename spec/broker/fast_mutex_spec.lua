@@ -31,8 +31,8 @@ local function new_name(suffix)
   return name
 end
 
--- The same. At the end of the test, when all who took part are gone, nobody consumes, and a token or a few lie ready: one
--- more for each ring that came between the cancel and the nack of a release.
+-- The same. At the end of the test, when all who took part are gone, nobody consumes, and a token or a few lie ready:
+-- one more for each ring that came between the cancel and the nack of a release.
 local function settling_name(suffix)
   local name = new_name(suffix)
   stage.undo(function()
