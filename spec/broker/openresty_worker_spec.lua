@@ -147,6 +147,36 @@ for _, shared in ipairs{ false, true } do
       end
     end)
 
+    it("a fast mutex is made by a request, excludes other clients, and is free at a request's end", function()
+      local name = stage.name()
+      stage.undo(function() stage.delete(name .. "-fastmutex") end)
+      local server = scene.start(shared, { workers = 2, locations = {
+        ["= /count"] = [[
+          ngx.say(tostring((select(2, connect():fast_mutex(var.arg_name):with({ timeout = 20 }, function(lock)
+            local inside = gates:incr("inside", 1, 0)
+            ngx.sleep(0.001)
+            gates:incr("inside", -1)
+            return inside == 1 and lock:held()
+          end)))))]],
+        ["= /keep"] = [[
+          assert(connect():fast_mutex(var.arg_name):acquire{ timeout = 20 })
+          gates:set("kept", true)
+          await_gate("go")
+          ngx.say("over")]],
+      } })
+      local requests = {}
+      for i = 1, 20 do requests[i] = server:begin("/count?name=" .. name) end
+      for _, request in ipairs(requests) do assert.equal("200 true\n", scene.answer(request)) end
+      local outside = stage.connect():fast_mutex(name)
+      assert.is_true(stage.take(outside, { timeout = 20 }):release())
+      local request = server:begin("/keep?name=" .. name)
+      until_true(function() return body(server, "/seen?gate=kept") == "true" end)
+      stage.fails("busy", outside:try_acquire())
+      scene.open(server, "go")
+      assert.equal("200 over\n", scene.answer(request))
+      assert.is_true(stage.take(outside, { timeout = 20 }):verify())
+    end)
+
     it("a timer holds as a request does", function()
       local name = stage.semaphore(1)
       local server = scene.start(shared, { locations = { ["= /timer"] = [[
