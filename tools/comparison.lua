@@ -25,7 +25,7 @@ local CSS = svg.CSS .. [[
 
 -- Reading what the bench printed --------------------------------------------------------------------------------------
 
--- A pattern for the printed heading of each table that is drawn, and the words of its panel; the captures go into these.
+-- A pattern for the printed heading of each table that is drawn, and the words of its panel with what it captures.
 local PANELS = {
   { heading = "^uncontended: acquire %+ release, ms$", words = "No contention: acquire + release" },
   { heading = "^(%d+) wait, each holds it for %d+ ms: from release until the next holds, ms$",
@@ -49,7 +49,9 @@ local function row_of(line)
 end
 
 -- "beside: Redis 7.0.15, etcd 3.4.23" names the other services. The names of their locks begin with the same words.
-local function is_other(beside, name) return (", " .. beside):find(", " .. name:match "^[%w]+" .. " ", 1, true) ~= nil end
+local function is_other(beside, name)
+  return (", " .. beside):find(", " .. name:match "^%w+" .. " ", 1, true) ~= nil
+end
 
 --- Reads the lines of the bench's report: returns the panels, and what was measured.
 function comparison.read(lines)

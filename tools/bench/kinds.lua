@@ -2,7 +2,8 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- Mutexes, fast mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the
--- broker's part. Fenced locks, as ratios to those that are not. A semaphore of one quorum permit, as a ratio to a fenced mutex.
+-- broker's part. Fenced locks, as ratios to those that are not. A semaphore of one quorum permit, as a ratio to a
+-- fenced mutex.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -34,8 +35,9 @@ end)
 -- rabbitmq-c takes the same token from the same queue.
 local fast = conn:fast_mutex(name .. "-fast")
 local queue = name .. "-fast-fastmutex"
-row("fast mutex: acquire + release / consume + cancel and nack", 1.50, function() return fast:acquire{ timeout = 20 } end,
-  function() raw:take_nack(queue, FAST_TIMES) end, FAST_TIMES)
+row("fast mutex: acquire + release / consume + cancel and nack", 1.50, function()
+  return fast:acquire{ timeout = 20 }
+end, function() raw:take_nack(queue, FAST_TIMES) end, FAST_TIMES)
 raw:delete(queue)
 
 local fenced = conn:mutex(name, { fenced = true })
