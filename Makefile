@@ -76,7 +76,7 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -318,6 +318,16 @@ picture: prepare build ## draw docs/demo.svg from a run of the demo
 	  { cat build/demo/log.txt >&2; exit 1; }
 	@$(WITH_ENV) $(RUN_LUA) tools/picture.lua build/demo/log.txt >build/demo/demo.svg
 	@cp build/demo/demo.svg docs/demo.svg && echo "docs/demo.svg is drawn"
+
+REPORT ?= build/bench/report.txt
+
+picture-rivals: ## draw docs/rivals.svg from a run of the bench beside other lock services; or from REPORT=file
+ifneq ($(origin REPORT),command line)
+	@$(MAKE) --no-print-directory bench BENCH=tools/bench/rivals.lua
+endif
+	@mkdir -p build/bench
+	@$(WITH_ENV) $(RUN_LUA) tools/comparison.lua $(REPORT) >build/bench/rivals.svg
+	@cp build/bench/rivals.svg docs/rivals.svg && echo "docs/rivals.svg is drawn"
 
 # Builds with all processors, in a make of its own: specs that call make must not use the job server of this make.
 BUILD_FOR_SPECS = +@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc 2>/dev/null || echo 2)) \

@@ -18,18 +18,14 @@ local NOTE_WIDTH = 126 -- of its longest line, in a wide font
 local TAIL = 0.3 -- seconds drawn after the last event
 local CLOCK = 0.01 -- seconds; the resolution of the demo's clock
 
--- Colours for a light and for a dark background. A viewer without media queries shows the light ones.
-local CSS = [[
-.paper { fill: #ffffff } .ink { fill: #1f2328 } .dim { fill: #59636e } .wrong { fill: #cf222e }
-.grid { stroke: #d8dee4 } .axis, .change { stroke: #59636e } .steps { stroke: #1f2328 } .held { fill: #c9d1d9 }
+local CSS = svg.CSS .. [[
+.wrong { fill: #cf222e } .change { stroke: #59636e } .steps { stroke: #1f2328 } .held { fill: #c9d1d9 }
 .wait { stroke: #8c959f } .cross { stroke: #cf222e } .paper-line { stroke: #ffffff }
-.halo { stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke }
 .slot1 { fill: #2166ac; stroke: #2166ac } .slot2 { fill: #b35806; stroke: #b35806 }
 .slot3 { fill: #1b7837; stroke: #1b7837 } .slot4 { fill: #762a83; stroke: #762a83 }
 @media (prefers-color-scheme: dark) {
-.paper { fill: #0d1117 } .ink { fill: #e6edf3 } .dim { fill: #9ba4ae } .wrong { fill: #ff7b72 }
-.grid { stroke: #2a313a } .axis, .change { stroke: #9ba4ae } .steps { stroke: #e6edf3 } .held { fill: #3d444d }
-.wait { stroke: #7d8590 } .cross { stroke: #ff7b72 } .paper-line, .halo { stroke: #0d1117 }
+.wrong { fill: #ff7b72 } .change { stroke: #9ba4ae } .steps { stroke: #e6edf3 } .held { fill: #3d444d }
+.wait { stroke: #7d8590 } .cross { stroke: #ff7b72 } .paper-line { stroke: #0d1117 }
 .slot1 { fill: #2f7fd1; stroke: #2f7fd1 } .slot2 { fill: #c4680f; stroke: #c4680f }
 .slot3 { fill: #2a8f48; stroke: #2a8f48 } .slot4 { fill: #9a4fab; stroke: #9a4fab }
 }
@@ -80,12 +76,7 @@ end
 
 -- The picture ---------------------------------------------------------------------------------------------------------
 
-local function style(class, more)
-  local all = { class = class }
-  for name, value in pairs(more or {}) do all[name] = value end
-  return all
-end
-
+local style = svg.style
 local BOLD, MIDDLE, END = { ["font-weight"] = "bold" }, { ["text-anchor"] = "middle" }, { ["text-anchor"] = "end" }
 local TITLE = style("ink", { ["font-size"] = 16, ["font-weight"] = "bold" })
 local PLAIN, NAME, TIME, UNIT = style "ink", style("ink", END), style("dim", MIDDLE), style("dim", END)

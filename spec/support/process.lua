@@ -41,13 +41,27 @@ function process.contents(path)
   return text
 end
 
--- State letter and start time of a process. The start time distinguishes it from a later one of the same number. nil:
--- there is no such process.
-local function stat(pid)
+-- What /proc says of a process, from its state on; empty: there is no such process.
+local function fields_of(pid)
   local text = process.contents("/proc/" .. pid .. "/stat")
   local fields = {}
   for field in (text and text:match("^.*%) (.*)$") or ""):gmatch("%S+") do table.insert(fields, field) end
+  return fields
+end
+
+-- State letter and start time of a process. The start time distinguishes it from a later one of the same number. nil:
+-- there is no such process.
+local function stat(pid)
+  local fields = fields_of(pid)
   return fields[1], fields[20]
+end
+
+local TICKS = 100 -- a second; the unit of the times in /proc, on every Linux
+
+--- The seconds of processor time that a process has used, with all of its threads.
+function process.processor_seconds(pid)
+  local fields = fields_of(pid)
+  return (tonumber(fields[12]) + tonumber(fields[13])) / TICKS
 end
 
 --- As above, for other modules.

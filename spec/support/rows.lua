@@ -60,7 +60,7 @@ local function remember(...)
   file:close()
 end
 
-local LINE = "%-54s %8s  %-11s  budget %-8s %s"
+local LINE = "%-58s %8s  %-11s  budget %-8s %s"
 
 --- A row with a budget. `spread`: the quartiles, as text.
 function rows.row(what, budget, is_fine, value, spread)
@@ -71,7 +71,7 @@ end
 
 --- A figure without a budget.
 function rows.plain(what, value, spread)
-  print((("%-54s %8s  %s"):format(what, value, spread or ""):gsub("%s+$", "")))
+  print((("%-58s %8s  %s"):format(what, value, spread or ""):gsub("%s+$", "")))
 end
 
 --- Times of the library and of rabbitmq-c alone, measured in turns: prints the ratio of the medians, and the quartiles
@@ -84,7 +84,7 @@ function rows.compare(what, budget, mine, bares, at_least)
   local fine = at_least and ratio >= budget or not at_least and ratio <= budget
   rows.row(what, (at_least and ">= %.2f" or "<= %.2f"):format(budget), fine, ("%.2f"):format(ratio),
     rows.spread(ratios, "%.2f"))
-  print(("%-54s %8.2f us, bare %.2f us"):format("", a * 1e6, b * 1e6))
+  print(("%-58s %8.2f us, bare %.2f us"):format("", a * 1e6, b * 1e6))
 end
 
 function rows.ratio(what, budget, calls, ours, theirs, at_least)
@@ -131,10 +131,10 @@ end
 function rows.summary()
   local path, over = os.getenv "BENCH_ROWS", 0
   local count = 0
-  print(("\n%-54s %8s  %-11s  %-8s"):format("summary", "measured", "quartiles", "budget"))
+  print(("\n%-58s %8s  %-11s  %-8s"):format("summary", "measured", "quartiles", "budget"))
   for line in io.lines(path) do
     local what, value, spread, budget, word = line:match("^(.-)\t(.-)\t(.-)\t(.-)\t(.-)$")
-    print(("%-54s %8s  %-11s  %-8s %s"):format(what, value, spread, budget, word))
+    print(("%-58s %8s  %-11s  %-8s %s"):format(what, value, spread, budget, word))
     count, over = count + 1, over + (word == "over" and 1 or 0)
   end
   print(("%d rows, %d over their budget; load now %s"):format(count, over, first_line("/proc/loadavg", "^(%S+)")))

@@ -11,10 +11,24 @@
 --     picture:text(x, y, "words", { ["text-anchor"] = "middle" })
 --     picture.height = 500                                  -- may be set last
 --     picture.title = "what it shows"                       -- for screen readers
---     picture.css = ".paper { fill: #eee } .ink { … }"      -- the background is of class paper
+--     picture.description = "the same at length"            -- for screen readers, too
+--     picture.css = svg.CSS .. ".bar { fill: #2166ac }"     -- the background is of class paper
+--     svg.style("ink", { ["font-size"] = 16 })              -- a style with a class of the CSS
 --     picture:save("build/picture.svg")                     -- or picture:source()
 local svg = {}
 svg.__index = svg
+
+--- Colours for a light and for a dark background. A viewer without media queries shows the light ones.
+svg.CSS = [[
+.paper { fill: #ffffff } .ink { fill: #1f2328 } .dim { fill: #59636e }
+.grid { stroke: #d8dee4 } .axis { stroke: #59636e }
+.halo { stroke: #ffffff; stroke-width: 4px; stroke-linejoin: round; paint-order: stroke }
+@media (prefers-color-scheme: dark) {
+.paper { fill: #0d1117 } .ink { fill: #e6edf3 } .dim { fill: #9ba4ae }
+.grid { stroke: #2a313a } .axis { stroke: #9ba4ae }
+.halo { stroke: #0d1117 }
+}
+]]
 
 local ESCAPED = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }
 
@@ -41,6 +55,13 @@ end
 
 local function add(self, ...) table.insert(self.parts, element(...)) end
 
+--- A style of a class, and further attributes.
+function svg.style(class, more)
+  local all = { class = class }
+  for name, value in pairs(more or {}) do all[name] = value end
+  return all
+end
+
 function svg.new(width, height) return setmetatable({ width = width, height = height, parts = {} }, svg) end
 
 function svg:line(x1, y1, x2, y2, style)
@@ -66,6 +87,7 @@ function svg:text(x, y, words, style) add(self, "text", escaped(words), { x = x,
 function svg:source()
   local parts = {}
   if self.title then table.insert(parts, element("title", escaped(self.title))) end
+  if self.description then table.insert(parts, element("desc", escaped(self.description))) end
   if self.css then table.insert(parts, element("style", "\n" .. escaped(self.css))) end
   table.insert(parts, element("rect", nil, { width = self.width, height = self.height, fill = "#fff" },
     self.css and { class = "paper" }))

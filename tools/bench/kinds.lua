@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the broker's part.
--- Fenced locks, as ratios to those that are not. A semaphore of one quorum permit, as a ratio to a fenced mutex.
+-- Mutexes, fast mutexes, readers and writers, uncontended, as ratios to the time that rabbitmq-c alone needs for the
+-- broker's part. Fenced locks, as ratios to those that are not. A semaphore of one quorum permit, as a ratio to a
+-- fenced mutex.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local rows = require "spec.support.rows"
@@ -10,11 +11,12 @@ local rows = require "spec.support.rows"
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
 local raw = bare.connect(os.getenv "AMQP_URL")
 local name = ("bench-%d"):format(os.time())
-local TIMES = 50
+local TIMES, FAST_TIMES = 50, 500
 
-local function row(what, budget, acquire, alone)
-  rows.ratio(what, budget, TIMES, function()
-    for _ = 1, TIMES do assert(assert(acquire()):release()) end
+local function row(what, budget, acquire, alone, times)
+  times = times or TIMES
+  rows.ratio(what, budget, times, function()
+    for _ = 1, times do assert(assert(acquire()):release()) end
   end, alone)
 end
 
@@ -29,6 +31,14 @@ row("writer: in + out / declare + delete, twice", 1.25, function() return rwlock
   declare_delete()
   declare_delete()
 end)
+
+-- rabbitmq-c takes the same token from the same queue.
+local fast = conn:fast_mutex(name .. "-fast")
+local queue = name .. "-fast-fastmutex"
+row("fast mutex: acquire + release / consume + cancel and nack", 1.50, function()
+  return fast:acquire{ timeout = 20 }
+end, function() raw:take_nack(queue, FAST_TIMES) end, FAST_TIMES)
+raw:delete(queue)
 
 local fenced = conn:mutex(name, { fenced = true })
 assert(assert(fenced:try_acquire()):release()) -- makes the fence

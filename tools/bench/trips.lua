@@ -44,10 +44,12 @@ end
 
 local admin, permits = near:admin(name), near:token_semaphore(name)
 local semaphore, mutex, rwlock = conn:semaphore(name), conn:mutex(name), conn:rwlock(name)
+local fast = conn:fast_mutex(name .. "-fast")
 assert(admin:create(3))
 assert(permits:create(3))
 assert(semaphore:acquire()):release() -- opens the prober
 assert(assert(rwlock:read()):release())
+assert(assert(fast:acquire()):release()) -- makes the queue and its token
 local fenced = conn:mutex(name, { fenced = true })
 assert(assert(fenced:acquire()):release()) -- makes the fence
 
@@ -63,6 +65,7 @@ assert(near:admin(many):create(SLOTS, { timeout = 120 }))
 raw:occupy(many, 1, SLOTS - 1)
 row(("%d of %d slots busy"):format(SLOTS - 1, SLOTS), 9, function() return conn:semaphore(many):try_acquire() end)
 
+row("fast mutex", nil, function() return fast:acquire() end)
 row("mutex", nil, function() return mutex:acquire() end)
 row("reader", nil, function() return rwlock:read() end)
 row("writer", nil, function() return rwlock:write() end)
@@ -71,6 +74,7 @@ row("fenced permit", nil, function() return quorum:acquire() end)
 row("permit", nil, function() return conn:token_semaphore(name):acquire() end)
 
 assert(fenced:forget_fence())
+raw:delete(name .. "-fast-fastmutex")
 conn:close()
 raw:close()
 assert(near:admin(many):destroy{ timeout = 120 })

@@ -2,7 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- How soon the next process holds a slot, after a release and after the holder's death; and what a waiter costs
--- meanwhile. All processes share one clock.
+-- meanwhile. The same times of a fast mutex, as ratios to those of a permit. All processes share one clock.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
 local process = require "spec.support.process"
@@ -16,15 +16,21 @@ local SETTLED = 0.02 -- seconds after which a process that was told to wait wait
 local conn = assert(amqplocks.connect(nil, { name = "bench" }))
 local raw, next_raw = bare.connect(os.getenv "AMQP_URL"), bare.connect(os.getenv "AMQP_URL")
 local name = ("bench-%d"):format(os.time())
-local sem = conn:semaphore(name)
 assert(conn:admin(name):create(1))
+assert(conn:token_semaphore(name):create(1))
 
-local function another()
+-- This process's object of each kind. A kind is named by the method of a connection that makes the object.
+local resources = {}
+for _, kind in ipairs{ "semaphore", "token_semaphore", "fast_mutex" } do resources[kind] = conn[kind](conn, name) end
+
+-- A process with an object of this kind.
+local function another(kind)
   local other = process.start()
   other:run([[
-    bare = require "bare"
-    sem = require("amqplocks").connect():semaphore(...)
-  ]], name)
+    local kind, name = ...
+    local conn = require("amqplocks").connect()
+    bare, resource = require "bare", conn[kind](conn, name)
+  ]], kind, name)
   return other
 end
 
@@ -41,48 +47,63 @@ local function bare_hand_over()
   return took
 end
 
+-- Seconds from a release until the other process, which waited, holds the lock. It releases the lock again.
+local function handed_over(kind, other)
+  local lock = assert(resources[kind]:acquire())
+  other:begin("local lock = assert(resource:acquire()) local got = bare.now() assert(lock:release()) return got")
+  bare.sleep(SETTLED)
+  local start = bare.now()
+  lock:release()
+  return other:finish() - start
+end
+
 local function after_release()
-  local other, list, bares = another(), {}, {}
+  local slot, permit, fast = another "semaphore", another "token_semaphore", another "fast_mutex"
+  local slots, bares, permits, fasts = {}, {}, {}, {}
   for i = 1, TIMES do
-    local lock = assert(sem:acquire())
-    other:begin("local lock = assert(sem:acquire()) local got = bare.now() assert(lock:release()) return got")
-    bare.sleep(SETTLED)
-    local start = bare.now()
-    lock:release()
-    list[i] = other:finish() - start
-    bares[i] = bare_hand_over()
+    slots[i], bares[i] = handed_over("semaphore", slot), bare_hand_over()
+    permits[i], fasts[i] = handed_over("token_semaphore", permit), handed_over("fast_mutex", fast)
   end
-  rows.compare("release -> next holds / delete + declare", 1.25, list, bares)
+  rows.compare("release -> next holds / delete + declare", 1.25, slots, bares)
+  rows.compare("fast mutex: release -> next holds / a permit's", 1.50, fasts, permits)
+end
+
+-- Seconds from the death of a holder until this process, which waited, holds the lock.
+local function inherited(kind)
+  local holder = another(kind)
+  holder:run("lock = assert(resource:acquire())")
+  local operation = resources[kind]._core:acquire()
+  local settled = bare.now() + SETTLED
+  while bare.now() < settled do
+    conn._driver.wait(operation)
+    if operation:waiting() then break end
+  end
+  local start = bare.now()
+  bare.kill(holder.pid)
+  while not operation:done() do conn._driver.wait(operation) end
+  local took = bare.now() - start
+  operation:result():drop()
+  operation:drop()
+  process.clear()
+  return took
 end
 
 local function after_death()
-  local list, declares = {}, {}
+  local slots, declares, permits, fasts = {}, {}, {}, {}
   for i = 1, TIMES / 5 do
-    local holder = another()
-    holder:run("lock = assert(sem:acquire())")
-    local operation = sem._core:acquire()
-    local settled = bare.now() + SETTLED
-    while bare.now() < settled do
-      conn._driver.wait(operation)
-      if operation:waiting() then break end
-    end
-    local start = bare.now()
-    bare.kill(holder.pid)
-    while not operation:done() do conn._driver.wait(operation) end
-    list[i] = bare.now() - start
-    operation:result():drop()
-    operation:drop()
+    slots[i] = inherited "semaphore"
     declares[i] = rows.seconds(raw.declare, raw, name .. "-bare")
     raw:delete(name .. "-bare")
-    process.clear()
+    permits[i], fasts[i] = inherited "token_semaphore", inherited "fast_mutex"
   end
-  rows.compare("SIGKILL -> next holds / exclusive declare", 4, list, declares)
+  rows.compare("SIGKILL -> next holds / exclusive declare", 4, slots, declares)
+  rows.compare("fast mutex: SIGKILL -> next holds / a permit's", 2, fasts, permits)
 end
 
 -- All frames on its two connections, in both directions, without heartbeats.
 local function at_rest()
   local SECONDS, POLL = 20, 5
-  local lock, between, other = assert(sem:acquire()), proxy.start(), process.start()
+  local lock, between, other = assert(resources.semaphore:acquire()), proxy.start(), process.start()
   other:begin([[
     local url, name, poll = ...
     local sem = require("amqplocks").connect(url):semaphore(name)
@@ -103,8 +124,8 @@ end
 -- The cost of probing clients for a holder: each probe is delivered to its queue, and so to the holder.
 local function asked()
   local SECONDS, EACH = 3, 1000
-  local holder = another()
-  holder:run("lock = assert(sem:acquire())")
+  local holder = another "semaphore"
+  holder:run("lock = assert(resource:acquire())")
   local function processor(fn)
     local before = holder:run("return os.clock()")
     fn()
@@ -128,5 +149,7 @@ after_death()
 asked()
 at_rest()
 assert(conn:admin(name):destroy())
+assert(conn:token_semaphore(name):destroy())
+raw:delete(name .. "-fastmutex")
 conn:close()
 process.clear()

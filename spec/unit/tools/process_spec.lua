@@ -14,4 +14,11 @@ describe("a second process", function()
     end
     assert.same({ nil, false }, { other:run "return nil, false" })
   end)
+
+  it("has the processor time that it used", function()
+    local other = process.start()
+    local before = process.processor_seconds(other.pid)
+    local used = other:run "local start = os.clock() repeat until os.clock() - start > 0.2 return os.clock() - start"
+    assert.is_true(process.processor_seconds(other.pid) - before >= used - 0.05) -- /proc counts in hundredths
+  end)
 end)

@@ -8,7 +8,7 @@ local ours = {}
 local client = {}
 client.__index = client
 
---- `kind`: "mutex", "semaphore" or "token_semaphore".
+--- `kind`: "fast_mutex", "mutex", "semaphore" or "token_semaphore".
 function ours.open(url, name, heartbeat, kind)
   local conn = assert(amqplocks.connect(url, { heartbeat = heartbeat }))
   return setmetatable({ conn = conn, resource = conn[kind](conn, name) }, client)
