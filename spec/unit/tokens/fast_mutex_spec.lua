@@ -156,12 +156,83 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("is a deadlock if this session holds it", function ()
         local lock = holding()
+        peer:pass(5)
+        peer.holder:ignore()
         local op = acquire(60)
         local taker = asks()
         is_welcome(taker, 0, 1)
         peer:failed(op, "deadlock", 'fast mutex "images" is already held by this connection')
         scene.cancels(peer, taker)
         assert.is_true(lock:held())
+      end)
+    end)
+
+    describe("that was declared less than five seconds ago", function ()
+      local taker
+
+      -- The core consumes without a declare.
+      local function consumes()
+        local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
+        taker = { channel = consume.channel, tag = consume.consumer_tag, consume = consume }
+        scene.welcome(peer, taker)
+      end
+
+      -- The core looks at the queue, which has so many tokens and consumers, this one among them.
+      local function looks(tokens, consumers)
+        if peer.holder:next() == "channel.open" then peer.holder:opened() end
+        local look = peer.holder:expect("queue.declare", { queue = QUEUE, passive = true })
+        peer.holder:send{ channel = look.channel, method = "queue.declare-ok", queue = QUEUE,
+          message_count = tokens, consumer_count = consumers }
+        scene.asks(peer, taker)
+      end
+
+      before_each(function ()
+        local lock, first, delivery = holding()
+        lock:release()
+        scene.gives_back(peer, first, delivery)
+        peer:pass(4.9)
+      end)
+
+      it("is consumed from at once, and held", function ()
+        local op = acquire(0)
+        consumes()
+        looks(0, 1)
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("is busy if another client is there as well", function ()
+        local op = acquire(0)
+        consumes()
+        looks(0, 2)
+        scene.answer(peer, taker)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy", HELD)
+        assert.is_false(peer.prober:wanted())
+      end)
+
+      it("gets a token if nobody else is there", function ()
+        local op = acquire(0)
+        consumes()
+        looks(0, 1)
+        scene.answer(peer, taker)
+        rings()
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+      end)
+
+      it("and that somebody has deleted is declared again", function ()
+        local op = acquire(0)
+        local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
+        peer.holder:refuse(consume.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "basic.consume")
+        peer:pass(0.1)
+        taker = asks()
+        declared(taker, 1, 0)
+        scene.welcome(peer, taker)
+        scene.asks(peer, taker)
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
       end)
     end)
 
@@ -226,7 +297,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("is given up at any moment, and leaves no consumer", function ()
         for step = 1, 4 do
-          local op = mutex:acquire(60)
+          local op = peer.session:fast_mutex("images"):acquire(60)
           local taker = asks()
           local delivery
           if step > 1 then is_welcome(taker, 0, 0) end

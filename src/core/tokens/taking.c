@@ -24,6 +24,10 @@ typedef struct taking {
   al_probes probes;  /* of seeking_rival and ringing */
 } taking;
 
+/* For how long a queue that was declared is taken for there, with the same arguments. If it is not there, the consume is
+ * refused, and the queue is declared again. */
+#define KNOWN (5 * AL_SECOND)
+
 static void asking(al_op *op);
 static void waiting(al_op *op);
 static void needing_prober(al_op *op);
@@ -36,6 +40,7 @@ void *al_takeable_new(al_session *session, const al_takeable_kind *kind, size_t 
   al_takeable *from = calloc(1, size);
   if (!from) return NULL;
   from->refs = 1;
+  from->declared_at = -KNOWN;
   from->kind = kind;
   from->session = session;
   snprintf(from->name, sizeof from->name, "%s", name);
@@ -138,6 +143,7 @@ static void missed(taking *self) {
   char why[sizeof self->permit->claim.why];
   memcpy(why, self->permit->claim.why, sizeof why);
   leave_permit(self);
+  self->from->declared_at = -KNOWN;
   al_op_answered(op);
   if (al_link_is_lost(&session->holder)) {
     al_op_fail_link(op, &session->holder);
@@ -250,7 +256,9 @@ static void settling(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
-  al_permit_ask(self->permit, self->from->source == AL_FROM_QUORUM && !self->from->is_blind);
+  bool is_untold = self->from->source == AL_FROM_QUORUM ||
+                   (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->declares);
+  al_permit_ask(self->permit, is_untold && !self->from->is_blind);
   op->step = deciding;
 }
 
@@ -333,7 +341,10 @@ static void asking(al_op *op) {
   if (!al_op_needs(op, &op->session->holder)) return;
   al_op_ask(op);
   op->step = consuming;
-  self->permit = al_permit_begin(op, self->from->queue, self->options.priority, self->from->source);
+  al_takeable *from = self->from;
+  bool declares = from->source == AL_FROM_FAST_MUTEX && op->session->now - from->declared_at >= KNOWN;
+  self->permit = al_permit_begin(op, from->queue, self->options.priority, from->source, declares);
+  if (declares) from->declared_at = op->session->now;
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {
