@@ -225,7 +225,8 @@ for _, way in ipairs(Peer.all_ways) do
       it("and that somebody has deleted is declared again", function ()
         local op = acquire(0)
         local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
-        peer.holder:refuse(consume.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'", "basic.consume")
+        peer.holder:refuse(consume.channel, 404, "NOT_FOUND - no queue 'images-fastmutex' in vhost '/'",
+          "basic.consume")
         peer:pass(0.1)
         taker = asks()
         declared(taker, 1, 0)
