@@ -194,6 +194,47 @@ static int occupy(lua_State *L) {
   return fine ? 0 : luaL_error(L, "declare failed");
 }
 
+/* Consumes from a queue, without an answer. */
+static void consume_without_answer(amqp_connection_state_t state, amqp_channel_t channel, const char *queue, bool exclusive) {
+  amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(queue),
+                                  .consumer_tag = amqp_cstring_bytes(queue),
+                                  .no_ack = 1,
+                                  .exclusive = exclusive,
+                                  .nowait = 1};
+  amqp_send_method(state, channel, AMQP_BASIC_CONSUME_METHOD, &consume);
+}
+
+/* connection:hold(name, count, bolted): as many mutexes as the library holds them, each on a channel of its own: an
+ * exclusive queue with a consumer, and, if `bolted`, a second queue with an exclusive consumer */
+static int hold(lua_State *L) {
+  amqp_connection_state_t state = check(L);
+  const char *name = luaL_checkstring(L, 2);
+  int count = (int)luaL_checkinteger(L, 3);
+  for (int i = 1; i <= count; i++) {
+    char queue[256], bolt[256];
+    amqp_channel_t channel = (amqp_channel_t)(i + 2); /* connect() has opened 1 and 2 */
+    snprintf(queue, sizeof queue, "%s-%d-mutex", name, i);
+    snprintf(bolt, sizeof bolt, "%s-%d-mutex-bolt", name, i);
+    if (!amqp_channel_open(state, channel)) return luaL_error(L, "no channel");
+    if (lua_toboolean(L, 4)) {
+      amqp_queue_declare_t declare = {.queue = amqp_cstring_bytes(bolt), .auto_delete = 1, .nowait = 1};
+      amqp_send_method(state, channel, AMQP_QUEUE_DECLARE_METHOD, &declare);
+      consume_without_answer(state, channel, bolt, true);
+    }
+    if (!amqp_queue_declare(state, channel, amqp_cstring_bytes(queue), 0, 0, 1, 1, amqp_empty_table))
+      return luaL_error(L, "declare failed");
+    consume_without_answer(state, channel, queue, false);
+    amqp_maybe_release_buffers(state);
+  }
+  return 0;
+}
+
+/* connection:goodbye(): connection.close, and its answer */
+static int goodbye(lua_State *L) {
+  amqp_connection_close(check(L), AMQP_REPLY_SUCCESS);
+  return close_connection(L);
+}
+
 static void push_property(lua_State *L, const amqp_table_t *all, const char *name) {
   for (int i = 0; i < all->num_entries; i++) {
     const amqp_table_entry_t *entry = &all->entries[i];
@@ -318,6 +359,8 @@ int luaopen_bare(lua_State *L) {
                                      {"acquire_in_turn", acquire_in_turn},
                                      {"occupy", occupy},
                                      {"server", server},
+                                     {"hold", hold},
+                                     {"goodbye", goodbye},
                                      {"get_nack", get_nack},
                                      {"take_nack", take_nack},
                                      {"nothing", nothing},
