@@ -222,6 +222,20 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(peer:result(op):held())
       end)
 
+      it("is busy if its queue takes no token, and is not rung again", function ()
+        local op = acquire(0)
+        consumes()
+        looks(0, 1)
+        scene.answer(peer, taker)
+        peer.prober:send(peer.prober.nack(rings()))
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy", HELD)
+        peer.prober:silent()
+      end)
+
       it("and that somebody has deleted is declared again", function ()
         local op = acquire(0)
         local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
@@ -375,6 +389,16 @@ for _, way in ipairs(Peer.all_ways) do
         local op = acquire(60)
         peer.holder:refuse(asks().channel, reply, "WORDS", "queue.declare")
         peer:failed(op, code, 'fast mutex "images" cannot be acquired', "WORDS")
+      end
+    end)
+
+    -- Its queue may have another shape until the broker has said otherwise.
+    it("is declared by each of two acquires whose declares are not answered yet", function ()
+      local ops, takers = { acquire(60), acquire(60) }, {}
+      for i = 1, 2 do takers[i] = asks() end
+      for i = 1, 2 do
+        peer.holder:refuse(takers[i].channel, 406, "WORDS", "queue.declare")
+        peer:failed(ops[i], "conflict", "WORDS")
       end
     end)
 

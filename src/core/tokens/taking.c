@@ -19,6 +19,7 @@ typedef struct taking {
   al_takeable *from;
   al_acquire_options options;
   bool waits;        /* false: a permit at once, or `busy` */
+  bool has_rung;     /* since it last began to consume: no second time, as the queue may refuse every token */
   al_backoff again;  /* before the next try, after the queue or the channel ended */
   al_permit *permit; /* the permit that is being claimed; NULL: none */
   al_probes probes;  /* of seeking_rival and ringing */
@@ -257,7 +258,7 @@ static void settling(al_op *op) {
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
   bool is_untold = self->from->source == AL_FROM_QUORUM ||
-                   (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->declares);
+                   (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->declares && !self->has_rung);
   al_permit_ask(self->permit, is_untold && !self->from->is_blind);
   op->step = deciding;
 }
@@ -301,6 +302,7 @@ static void ringing(al_op *op) {
     op->wake = op->session->now + al_backoff_next(&self->again, &op->session->random);
     return;
   }
+  self->has_rung = true;
   self->permit->was_deserted = self->permit->is_none = false;
   settle(op);
 }
@@ -331,8 +333,16 @@ static void needing_prober(al_op *op) {
 
 /* ---- consuming --------------------------------------------------------------------------------------------------- */
 
+/* consume-ok has come, and declare-ok before it. Until then the queue may have another shape, which excludes nobody. */
+static void learn(const taking *self) {
+  const al_permit *permit = self->permit;
+  bool is_welcome = al_permit_waits(permit) || permit->claim.state == AL_CLAIM_HELD;
+  if (is_welcome && permit->declares) self->from->declared_at = permit->consumer.since;
+}
+
 static void consuming(al_op *op) {
   taking *self = (taking *)op;
+  learn(self);
   if (is_claiming(self) && al_permit_waits(self->permit)) settle(op);
 }
 
@@ -343,8 +353,8 @@ static void asking(al_op *op) {
   op->step = consuming;
   al_takeable *from = self->from;
   bool declares = from->source == AL_FROM_FAST_MUTEX && op->session->now - from->declared_at >= KNOWN;
+  self->has_rung = false;
   self->permit = al_permit_begin(op, from->queue, self->options.priority, from->source, declares);
-  if (declares) from->declared_at = op->session->now;
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {
