@@ -310,6 +310,23 @@ for _, way in ipairs(Peer.all_ways) do
         scene.cancels(peer, taker)
       end)
 
+      it("gets a token over another prober, if who waits for it has lost one at any moment", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        for step = 1, 3 do
+          if step == 1 then peer.prober:attach() else peer.prober:handshake() end
+          if step == 2 then peer.prober:probes() end
+          if step == 3 then rings() end
+          peer.prober:down "reset by peer"
+          peer:pass(2)
+        end
+        local token = rings()
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+        peer.prober:send(peer.prober.ack(token))
+      end)
+
       it("is given up at any moment, and leaves no consumer", function ()
         for step = 1, 4 do
           local op = peer.session:fast_mutex("images"):acquire(60)

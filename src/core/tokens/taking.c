@@ -131,6 +131,11 @@ static void got(taking *self) {
 
 /* ---- trying again ----------------------------------------------------------------------------------------------- */
 
+static void pause_at(taking *self, void (*step)(al_op *)) {
+  self->op.step = step;
+  self->op.wake = self->op.session->now + al_backoff_next(&self->again, &self->op.session->random);
+}
+
 static void pausing(al_op *op) {
   if (al_op_has(op, &op->session->holder) && al_op_is_woken(op)) al_op_next(op, asking);
 }
@@ -149,8 +154,7 @@ static void missed(taking *self) {
   if (al_link_is_lost(&session->holder)) {
     al_op_fail_link(op, &session->holder);
   } else if (code == AL_LOST) {
-    op->step = pausing;
-    op->wake = session->now + al_backoff_next(&self->again, &session->random);
+    pause_at(self, pausing);
   } else {
     fail(self, code, code == AL_NOT_FOUND ? NULL : why);
   }
@@ -280,12 +284,28 @@ static void name_rival(const void *context, size_t index, char out[AL_NAME_SIZE]
   memcpy(out, ((const al_takeable *)context)->rival, AL_NAME_SIZE);
 }
 
-/* True if the question is answered. The answer decides something, or the operation has failed. */
-static bool is_answered(taking *self) {
-  return self->probes.pending == 0 && !al_probes_undecided(&self->probes, 0);
+static void unseen(al_op *op);
+static void proberless(al_op *op);
+
+/* True if the prober was lost, and the acquire goes on with another one, which it opens a moment later: when every
+ * operation has heard of the loss. */
+static bool lost_prober(taking *self) {
+  if (!self->waits || !al_op_lost_prober(&self->op)) return false;
+  al_op_answered(&self->op);
+  pause_at(self, proberless);
+  return true;
 }
 
-static void unseen(al_op *op);
+/* True if the question is answered. The answer decides something, or the operation has failed. */
+static bool is_answered(taking *self) {
+  if (self->probes.pending > 0) return false;
+  if (self->probes.answers[0] == AL_ANSWER_UNKNOWN && lost_prober(self)) return false;
+  return !al_probes_undecided(&self->probes, 0);
+}
+
+static bool has_prober(taking *self) {
+  return !lost_prober(self) && al_op_needs(&self->op, self->op.session->prober);
+}
 
 static void ring(taking *self) {
   self->op.step = ringing;
@@ -298,8 +318,7 @@ static void ringing(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !is_answered(self)) return;
   if (self->probes.answers[0] == AL_ANSWER_ABSENT) {
-    op->step = unseen;
-    op->wake = op->session->now + al_backoff_next(&self->again, &op->session->random);
+    pause_at(self, unseen);
     return;
   }
   self->has_rung = true;
@@ -309,7 +328,7 @@ static void ringing(al_op *op) {
 
 static void unseen(al_op *op) {
   taking *self = (taking *)op;
-  if (is_claiming(self) && al_op_is_woken(op) && al_op_needs(op, op->session->prober)) ring(self);
+  if (is_claiming(self) && al_op_is_woken(op) && has_prober(self)) ring(self);
 }
 
 static void seeking_rival(al_op *op) {
@@ -325,10 +344,16 @@ static void seeking_rival(al_op *op) {
 
 static void needing_prober(al_op *op) {
   taking *self = (taking *)op;
-  if (!is_claiming(self) || !al_op_needs(op, op->session->prober)) return;
+  if (!is_claiming(self) || !has_prober(self)) return;
   al_op_ask(op);
   op->step = seeking_rival;
   al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, AL_PROBE_PUBLISH, 1, name_rival, self->from);
+}
+
+static void proberless(al_op *op) {
+  if (!is_claiming((taking *)op) || !al_op_is_woken(op)) return;
+  al_link_forget(op->session->prober);
+  al_op_next(op, needing_prober);
 }
 
 /* ---- consuming --------------------------------------------------------------------------------------------------- */
