@@ -314,10 +314,9 @@ for _, way in ipairs(Peer.all_ways) do
         local op = acquire(60)
         local taker = asks()
         is_welcome(taker, 0, 0)
-        for step = 1, 3 do
-          if step == 1 then peer.prober:attach() else peer.prober:handshake() end
-          if step == 2 then peer.prober:probes() end
-          if step == 3 then rings() end
+        for step = 1, 2 do
+          peer.prober:handshake()
+          if step == 1 then peer.prober:probes() else rings() end
           peer.prober:down "reset by peer"
           peer:pass(2)
         end
@@ -325,6 +324,35 @@ for _, way in ipairs(Peer.all_ways) do
         scene.deliver(peer, taker)
         assert.is_true(peer:result(op):held())
         peer.prober:send(peer.prober.ack(token))
+      end)
+
+      it("gets a token over another prober, if who waits for it has lost one before", function ()
+        local op = acquire(60, false, 0, 4)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        peer:pass(4)
+        peer.prober:handshake()
+        peer.prober:down "reset by peer"
+        scene.notice(peer, taker)
+        peer.holder:closes(taker.channel)
+        peer:pass(0.1)
+        taker = asks()
+        is_welcome(taker, 0, 0)
+        peer:pass(1)
+        local token = rings()
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+        peer.prober:send(peer.prober.ack(token))
+      end)
+
+      it("says so if there can be no prober, and leaves no consumer", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        peer.prober:attach()
+        peer.prober:down "refused"
+        peer:failed(op, "unreachable", "refused")
+        scene.cancels(peer, taker)
       end)
 
       it("is given up at any moment, and leaves no consumer", function ()

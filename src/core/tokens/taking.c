@@ -32,6 +32,7 @@ typedef struct taking {
 static void asking(al_op *op);
 static void waiting(al_op *op);
 static void needing_prober(al_op *op);
+static void proberless(al_op *op);
 static void handing_over(al_op *op);
 static void ringing(al_op *op);
 
@@ -239,13 +240,22 @@ static bool is_held_here(const taking *self) {
   return false;
 }
 
+/* True if the prober was lost, and the acquire goes on with another one, which it opens a moment later: when every
+ * operation has heard of the loss. If that cannot be opened, the acquire fails. */
+static bool lost_prober(taking *self) {
+  if (!self->waits || !al_op_lost_prober(&self->op)) return false;
+  al_op_answered(&self->op);
+  pause_at(self, proberless);
+  return true;
+}
+
 static void deciding(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !self->permit->is_none) return;
   self->from->is_blind |= self->permit->is_blind;
   al_op_answered(op);
   if (self->permit->was_deserted) {
-    al_op_next(op, needing_prober);
+    if (!lost_prober(self)) al_op_next(op, needing_prober);
   } else if (!self->waits) {
     leave(self);
   } else if (is_held_here(self)) {
@@ -285,26 +295,12 @@ static void name_rival(const void *context, size_t index, char out[AL_NAME_SIZE]
 }
 
 static void unseen(al_op *op);
-static void proberless(al_op *op);
-
-/* True if the prober was lost, and the acquire goes on with another one, which it opens a moment later: when every
- * operation has heard of the loss. */
-static bool lost_prober(taking *self) {
-  if (!self->waits || !al_op_lost_prober(&self->op)) return false;
-  al_op_answered(&self->op);
-  pause_at(self, proberless);
-  return true;
-}
 
 /* True if the question is answered. The answer decides something, or the operation has failed. */
 static bool is_answered(taking *self) {
   if (self->probes.pending > 0) return false;
   if (self->probes.answers[0] == AL_ANSWER_UNKNOWN && lost_prober(self)) return false;
   return !al_probes_undecided(&self->probes, 0);
-}
-
-static bool has_prober(taking *self) {
-  return !lost_prober(self) && al_op_needs(&self->op, self->op.session->prober);
 }
 
 static void ring(taking *self) {
@@ -328,7 +324,8 @@ static void ringing(al_op *op) {
 
 static void unseen(al_op *op) {
   taking *self = (taking *)op;
-  if (is_claiming(self) && al_op_is_woken(op) && has_prober(self)) ring(self);
+  if (!is_claiming(self) || !al_op_is_woken(op) || lost_prober(self)) return;
+  if (al_op_needs(op, op->session->prober)) ring(self);
 }
 
 static void seeking_rival(al_op *op) {
@@ -344,7 +341,7 @@ static void seeking_rival(al_op *op) {
 
 static void needing_prober(al_op *op) {
   taking *self = (taking *)op;
-  if (!is_claiming(self) || !has_prober(self)) return;
+  if (!is_claiming(self) || !al_op_needs(op, op->session->prober)) return;
   al_op_ask(op);
   op->step = seeking_rival;
   al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, AL_PROBE_PUBLISH, 1, name_rival, self->from);
