@@ -410,6 +410,17 @@ describe("the queue of a fast mutex", function()
     took(waiter)
   end)
 
+  operated_it("is made anew and rung by who waits, though its prober connection was closed before", function()
+    local name, label = settling_name(), client.unique "conn"
+    hold(name)
+    local waiter = worker(name, ("{ name = %q }"):format(label))
+    waiter:run("assert(conn:fast_mutex(...):with(print))", new_name()) -- it opens a prober connection
+    join(waiter, { poll = 600 })
+    broker.suite:close_connection(label .. " prober")
+    stage.delete(queue(name))
+    took(waiter)
+  end)
+
   it("that is deleted is lost for its holder, who is told, and made anew by who waits", function()
     local name, told = settling_name(), {}
     local conn = stage.connect(nil, { on_lost = function(...) table.insert(told, { ... }) end })
@@ -432,6 +443,15 @@ describe("the queue of a fast mutex", function()
     assert.matches("inequivalent arg", fails("conflict", mutex_of(plain):try_acquire()), 1, true)
     assert(raw:declare(queue(own), { exclusive = true }))
     fails("squatted", mutex_of(own):acquire{ timeout = SECONDS })
+  end)
+
+  it("of another shape is a conflict for each of two who share a connection", function()
+    local name, conn = new_name(), stage.connect()
+    assert(stage.client():declare(queue(name), { durable = true }))
+    assert.equal(2, ring(name, 2))
+    local mutex, both = mutex_of(name, conn), {}
+    for i = 1, 2 do both[i] = mutex._core:acquire(SECONDS) end
+    for i = 1, 2 do fails("conflict", stage.finish(conn, both[i])) end
   end)
 
   it("is not made beside a held plain mutex of its name; an idle one does not matter", function()

@@ -173,10 +173,11 @@ static int session_alerts(lua_State *L) {
   return 1;
 }
 
-/* session:is_quiet() -> do news() and alerts() have nothing new to tell? */
+/* session:is_quiet(alerts) -> do news() and alerts() have nothing new to tell to who has seen so many alerts? */
 static int session_is_quiet(lua_State *L) {
   const al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
-  lua_pushboolean(L, !box->session || al_session_is_quiet(box->session));
+  lua_Number alerts = luaL_checknumber(L, 2);
+  lua_pushboolean(L, !box->session || al_session_is_quiet(box->session, (uint64_t)alerts));
   return 1;
 }
 

@@ -25,6 +25,8 @@ local wanted = { urls = { own and own.url or url }, seconds = seconds, seed = se
   directory = ("%s/%s-%d"):format(os.getenv "PROVE" or "build/prove", kind, seed) }
 if own then wanted.cut = function(name) own:close_connection(name) end end
 
+local strangers = { published = 0, purges = 0 }
+
 -- A stranger who puts a token into the queue of a fast mutex, or takes all that are ready away.
 local function stranger()
   local raw, comes_at = assert(client.connect(wanted.urls[1])), 0
@@ -35,10 +37,13 @@ local function stranger()
     local queue = ("%s.%d-fastmutex"):format(wanted.prefix, math.random(#wanted.kinds))
     if math.random() < 0.7 then
       channel:publish{ routing_key = queue, body = "a stranger's" }
-    else
-      channel:send{ method = "queue.purge", queue = queue, no_wait = true }
+      strangers.published = strangers.published + 1
+    elseif channel:call{ method = "queue.purge", queue = queue } then
+      strangers.purges = strangers.purges + 1
+    else -- the queue was not made yet, and the broker has closed the channel
+      channel = raw:channel()
     end
-    channel.client:flush()
+    raw:flush()
   end
 end
 
@@ -59,6 +64,7 @@ if not fine then
   os.exit(2)
 end
 hammer.tell(result, say)
+if wanted.during then say("strangers: %d messages, %d purges", strangers.published, strangers.purges) end
 say("the ledgers: %s", wanted.directory)
 if result.got < least then say("too few locks to tell: fewer than %d", least) end
 os.exit(#result.violations == 0 and result.got >= least and 0 or 1)

@@ -80,7 +80,7 @@ function loop.session(events, settings, moved)
     end,
     forget = function(operation) room:forget(operation) end,
     news = function() return session:news() end,
-    is_quiet = function() return session:is_quiet() end,
+    is_quiet = function(alerts) return session:is_quiet(alerts) end,
     losses = losses.new(function() return session:alerts() end),
     alerts = 0,
     collected = not events.keeps and core.on_collect(forget),

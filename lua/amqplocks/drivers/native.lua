@@ -25,7 +25,7 @@ function native.session(settings)
       session:wait(operation)
     end,
     news = function() return session:news() end,
-    is_quiet = function() return session:is_quiet() end,
+    is_quiet = function(alerts) return session:is_quiet(alerts) end,
     losses = losses.new(function() return session:alerts() end),
   }
   return session, driver

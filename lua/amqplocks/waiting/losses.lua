@@ -44,8 +44,8 @@ end
 --- Returns whether there is a function to call.
 function losses:are_told() return self._fn ~= nil end
 
---- Returns whether nothing is to be done until the next event of a lock.
-function losses:are_settled() return #self._lost == 0 and (self._seen ~= nil or not self._fn) end
+--- Returns the number of events of locks after which nothing is left to be done; nil: something is.
+function losses:settled() return #self._lost == 0 and self._seen or nil end
 
 --- Adds a lock that was acquired, and that its caller does not have yet. Its loss is not reported.
 function losses:expect(lock) self._watched[lock] = "expected" end
@@ -83,8 +83,8 @@ end
 
 local function look(self)
   local count = self._count()
-  if self._closed or not self._fn or self._seen == count then return end
-  for lock, how in pairs(self._watched) do
+  if self._closed or self._seen == count then return end
+  for lock, how in pairs(self._fn and self._watched or {}) do
     if how == "watched" then note(self, lock) end
   end
   self._seen = count

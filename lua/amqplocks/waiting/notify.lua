@@ -4,9 +4,11 @@
 --- Notifies the program of news of a connection: calls the log, and reports lost locks.
 local news = {}
 
---- Called often, and mostly in vain: so a driver may have `is_quiet`, which tells cheaply that there is nothing new.
+--- Called often, and mostly in vain: so a driver may have `is_quiet`, which tells cheaply that there is nothing new
+-- since so many events of locks.
 function news.tell(driver)
-  if driver.is_quiet and driver.is_quiet() and driver.losses:are_settled() then return end
+  local settled = driver.is_quiet and driver.losses:settled()
+  if settled and driver.is_quiet(settled) then return end
   for level, message in driver.news do
     if driver.log then driver.log(level, message) end
   end

@@ -11,7 +11,7 @@ local losses = require "amqplocks.waiting.losses"
 local closing_it = coroutine.close and it or pending
 
 describe("on_lost", function()
-  local peer, conn, script, told
+  local peer, conn, script, told, log
 
   -- What happens at the next times anything waits, one after the other, before anything said earlier.
   local function happen(...)
@@ -21,7 +21,7 @@ describe("on_lost", function()
   local function tell(lock, code, message) table.insert(told, { lock = lock, code = code, message = message }) end
 
   local function open()
-    peer, script, told = Peer.open("whole"), {}, {}
+    peer, script, told, log = Peer.open("whole"), {}, {}, nil
     local session = peer.session
     local semaphore = session.semaphore
     session.semaphore = function(self, name, strategy, attempts, probe) -- without a doorbell
@@ -30,7 +30,9 @@ describe("on_lost", function()
     conn = assert(connection.open(session, {
       wait = function() assert(table.remove(script, 1), "waits for nothing")() end,
       news = function() return session:news() end,
+      is_quiet = function(alerts) return session:is_quiet(alerts) end,
       losses = losses.new(function() return session:alerts() end),
+      log = function(...) if log then log(...) end end,
     }))
     conn:on_lost(tell)
   end
@@ -93,6 +95,19 @@ describe("on_lost", function()
     wait(function() assert.equal(lock, told[1].lock) end)
     assert.equal(1, #told)
     assert.is_true(other:held())
+  end)
+
+  -- Drivers of event loops fetch the number of alerts, too.
+  it("is called by the next call that waits if the log raised an error when the loss was to be told", function()
+    local lock = take "a"
+    lose "a"
+    peer.session:alerts()
+    log = function() error "the disk is full" end
+    assert.is_false(pcall(conn.semaphore(conn, "other").try_acquire, conn:semaphore "other"))
+    assert.same({}, told)
+    log = nil
+    wait()
+    assert.equal(lock, told[1].lock)
   end)
 
   it("is called by a call that need not wait", function()

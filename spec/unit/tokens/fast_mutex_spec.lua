@@ -222,6 +222,20 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_true(peer:result(op):held())
       end)
 
+      it("is busy if its queue takes no token, and is not rung again", function ()
+        local op = acquire(0)
+        consumes()
+        looks(0, 1)
+        scene.answer(peer, taker)
+        peer.prober:send(peer.prober.nack(rings()))
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
+        scene.cancels(peer, taker)
+        scene.cancelled(peer, taker)
+        peer:failed(op, "busy", HELD)
+        peer.prober:silent()
+      end)
+
       it("and that somebody has deleted is declared again", function ()
         local op = acquire(0)
         local consume = peer.holder:expect("basic.consume", { queue = QUEUE })
@@ -293,6 +307,51 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal("images-mutex", probes[1].queue)
         peer.prober:send{ channel = 0, method = "connection.blocked", reason = "low on memory" }
         peer:failed(op, "blocked")
+        scene.cancels(peer, taker)
+      end)
+
+      it("gets a token over another prober, if who waits for it has lost one at any moment", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        for step = 1, 2 do
+          peer.prober:handshake()
+          if step == 1 then peer.prober:probes() else rings() end
+          peer.prober:down "reset by peer"
+          peer:pass(2)
+        end
+        local token = rings()
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+        peer.prober:send(peer.prober.ack(token))
+      end)
+
+      it("gets a token over another prober, if who waits for it has lost one before", function ()
+        local op = acquire(60, false, 0, 4)
+        local taker = asks()
+        is_welcome(taker, 0, 1)
+        peer:pass(4)
+        peer.prober:handshake()
+        peer.prober:down "reset by peer"
+        scene.notice(peer, taker)
+        peer.holder:closes(taker.channel)
+        peer:pass(0.1)
+        taker = asks()
+        is_welcome(taker, 0, 0)
+        peer:pass(1)
+        local token = rings()
+        scene.deliver(peer, taker)
+        assert.is_true(peer:result(op):held())
+        peer.prober:send(peer.prober.ack(token))
+      end)
+
+      it("says so if there can be no prober, and leaves no consumer", function ()
+        local op = acquire(60)
+        local taker = asks()
+        is_welcome(taker, 0, 0)
+        peer.prober:attach()
+        peer.prober:down "refused"
+        peer:failed(op, "unreachable", "refused")
         scene.cancels(peer, taker)
       end)
 
@@ -375,6 +434,16 @@ for _, way in ipairs(Peer.all_ways) do
         local op = acquire(60)
         peer.holder:refuse(asks().channel, reply, "WORDS", "queue.declare")
         peer:failed(op, code, 'fast mutex "images" cannot be acquired', "WORDS")
+      end
+    end)
+
+    -- Its queue may have another shape until the broker has said otherwise.
+    it("is declared by each of two acquires whose declares are not answered yet", function ()
+      local ops, takers = { acquire(60), acquire(60) }, {}
+      for i = 1, 2 do takers[i] = asks() end
+      for i = 1, 2 do
+        peer.holder:refuse(takers[i].channel, 406, "WORDS", "queue.declare")
+        peer:failed(ops[i], "conflict", "WORDS")
       end
     end)
 

@@ -95,8 +95,8 @@ bool al_session_news(al_session *session, al_note *note) {
   return false;
 }
 
-bool al_session_is_quiet(const al_session *session) {
-  return session->notes_count == 0 && session->alerts == session->alerts_seen;
+bool al_session_is_quiet(const al_session *session, uint64_t alerts) {
+  return session->notes_count == 0 && session->alerts == alerts;
 }
 
 void al_session_unnote(al_session *session, unsigned number) {

@@ -49,8 +49,8 @@ struct al_session {
   struct al_note *notes; /* a ring, made with the first note */
   unsigned notes_first;
   _Atomic unsigned notes_count;
-  _Atomic uint64_t alerts,
-      alerts_seen; /* the number of alerts so far; the same, as the owner last fetched it */
+  _Atomic uint64_t alerts; /* the number of alerts so far */
+  uint64_t alerts_seen;    /* the same, as the owner last fetched it */
 
   struct al_transport *transport;
   void (*transport_free)(struct al_transport *);
@@ -92,9 +92,9 @@ void al_session_note(al_session *session, bool is_warning, al_code code, const c
 void al_session_unnote(al_session *session, unsigned number);
 void al_session_note_change(al_session *session, al_link *link, al_link_change change);
 
-/* True if al_session_news() and al_session_alerts() have nothing new to tell. Takes no turn: what another thread adds at
- * this moment may not count yet. */
-bool al_session_is_quiet(const al_session *session);
+/* True if al_session_news() and al_session_alerts() have nothing new to tell to who has handled so many alerts. Takes no
+ * turn: what another thread adds at this moment may not count yet. */
+bool al_session_is_quiet(const al_session *session, uint64_t alerts);
 
 /* A lock was lost, or an administrator asked for it back. Its owner may be busy elsewhere, so a thread that waits for
  * the session's alarm is woken. Call with the turn held. After the owner has closed the session nothing is

@@ -19,6 +19,7 @@ typedef struct taking {
   al_takeable *from;
   al_acquire_options options;
   bool waits;        /* false: a permit at once, or `busy` */
+  bool has_rung;     /* since it last began to consume: no second time, as the queue may refuse every token */
   al_backoff again;  /* before the next try, after the queue or the channel ended */
   al_permit *permit; /* the permit that is being claimed; NULL: none */
   al_probes probes;  /* of seeking_rival and ringing */
@@ -31,6 +32,7 @@ typedef struct taking {
 static void asking(al_op *op);
 static void waiting(al_op *op);
 static void needing_prober(al_op *op);
+static void proberless(al_op *op);
 static void handing_over(al_op *op);
 static void ringing(al_op *op);
 
@@ -130,6 +132,11 @@ static void got(taking *self) {
 
 /* ---- trying again ----------------------------------------------------------------------------------------------- */
 
+static void pause_at(taking *self, void (*step)(al_op *)) {
+  self->op.step = step;
+  self->op.wake = self->op.session->now + al_backoff_next(&self->again, &self->op.session->random);
+}
+
 static void pausing(al_op *op) {
   if (al_op_has(op, &op->session->holder) && al_op_is_woken(op)) al_op_next(op, asking);
 }
@@ -148,8 +155,7 @@ static void missed(taking *self) {
   if (al_link_is_lost(&session->holder)) {
     al_op_fail_link(op, &session->holder);
   } else if (code == AL_LOST) {
-    op->step = pausing;
-    op->wake = session->now + al_backoff_next(&self->again, &session->random);
+    pause_at(self, pausing);
   } else {
     fail(self, code, code == AL_NOT_FOUND ? NULL : why);
   }
@@ -234,13 +240,22 @@ static bool is_held_here(const taking *self) {
   return false;
 }
 
+/* True if the prober was lost, and the acquire goes on with another one, which it opens a moment later: when every
+ * operation has heard of the loss. If that cannot be opened, the acquire fails. */
+static bool lost_prober(taking *self) {
+  if (!self->waits || !al_op_lost_prober(&self->op)) return false;
+  al_op_answered(&self->op);
+  pause_at(self, proberless);
+  return true;
+}
+
 static void deciding(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !self->permit->is_none) return;
   self->from->is_blind |= self->permit->is_blind;
   al_op_answered(op);
   if (self->permit->was_deserted) {
-    al_op_next(op, needing_prober);
+    if (!lost_prober(self)) al_op_next(op, needing_prober);
   } else if (!self->waits) {
     leave(self);
   } else if (is_held_here(self)) {
@@ -257,7 +272,7 @@ static void settling(al_op *op) {
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
   bool is_untold = self->from->source == AL_FROM_QUORUM ||
-                   (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->declares);
+                   (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->declares && !self->has_rung);
   al_permit_ask(self->permit, is_untold && !self->from->is_blind);
   op->step = deciding;
 }
@@ -279,12 +294,14 @@ static void name_rival(const void *context, size_t index, char out[AL_NAME_SIZE]
   memcpy(out, ((const al_takeable *)context)->rival, AL_NAME_SIZE);
 }
 
+static void unseen(al_op *op);
+
 /* True if the question is answered. The answer decides something, or the operation has failed. */
 static bool is_answered(taking *self) {
-  return self->probes.pending == 0 && !al_probes_undecided(&self->probes, 0);
+  if (self->probes.pending > 0) return false;
+  if (self->probes.answers[0] == AL_ANSWER_UNKNOWN && lost_prober(self)) return false;
+  return !al_probes_undecided(&self->probes, 0);
 }
-
-static void unseen(al_op *op);
 
 static void ring(taking *self) {
   self->op.step = ringing;
@@ -297,17 +314,18 @@ static void ringing(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || !is_answered(self)) return;
   if (self->probes.answers[0] == AL_ANSWER_ABSENT) {
-    op->step = unseen;
-    op->wake = op->session->now + al_backoff_next(&self->again, &op->session->random);
+    pause_at(self, unseen);
     return;
   }
+  self->has_rung = true;
   self->permit->was_deserted = self->permit->is_none = false;
   settle(op);
 }
 
 static void unseen(al_op *op) {
   taking *self = (taking *)op;
-  if (is_claiming(self) && al_op_is_woken(op) && al_op_needs(op, op->session->prober)) ring(self);
+  if (!is_claiming(self) || !al_op_is_woken(op) || lost_prober(self)) return;
+  if (al_op_needs(op, op->session->prober)) ring(self);
 }
 
 static void seeking_rival(al_op *op) {
@@ -329,10 +347,24 @@ static void needing_prober(al_op *op) {
   al_probes_begin(&self->probes, op, AL_MESSAGE_PROBE, AL_PROBE_PUBLISH, 1, name_rival, self->from);
 }
 
+static void proberless(al_op *op) {
+  if (!is_claiming((taking *)op) || !al_op_is_woken(op)) return;
+  al_link_forget(op->session->prober);
+  al_op_next(op, needing_prober);
+}
+
 /* ---- consuming --------------------------------------------------------------------------------------------------- */
+
+/* consume-ok has come, and declare-ok before it. Until then the queue may have another shape, which excludes nobody. */
+static void learn(const taking *self) {
+  const al_permit *permit = self->permit;
+  bool is_welcome = al_permit_waits(permit) || permit->claim.state == AL_CLAIM_HELD;
+  if (is_welcome && permit->declares) self->from->declared_at = permit->consumer.since;
+}
 
 static void consuming(al_op *op) {
   taking *self = (taking *)op;
+  learn(self);
   if (is_claiming(self) && al_permit_waits(self->permit)) settle(op);
 }
 
@@ -343,8 +375,8 @@ static void asking(al_op *op) {
   op->step = consuming;
   al_takeable *from = self->from;
   bool declares = from->source == AL_FROM_FAST_MUTEX && op->session->now - from->declared_at >= KNOWN;
+  self->has_rung = false;
   self->permit = al_permit_begin(op, from->queue, self->options.priority, from->source, declares);
-  if (declares) from->declared_at = op->session->now;
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {

@@ -17,9 +17,9 @@
  *
  * Only a fast mutex publishes. If its queue had no token and no consumer, and nothing has come, the acquire asks whether
  * the plain mutex of this name is held (seeking_rival), and puts a token into the queue (ringing). The token comes back
- * if the prober's node has not heard of a new queue; then the acquire puts it there a moment later. A client that waits
- * puts another one there whenever `poll` has passed: the token may have been purged. The queue keeps at most one that
- * is ready. */
+ * if the prober's node has not heard of a new queue; then the acquire puts it there a moment later. An acquire that may
+ * wait goes on with another prober if it loses one. A client that waits puts another token there whenever `poll` has
+ * passed: the token may have been purged. The queue keeps at most one that is ready. */
 #ifndef AL_CORE_TOKENS_TAKING_H
 #define AL_CORE_TOKENS_TAKING_H
 
