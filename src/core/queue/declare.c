@@ -122,8 +122,9 @@ void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum) {
 
 /* On RabbitMQ 3.10 a queue with x-overflow=drop-head crashes if a token is published in the middle of a release, between
  * the cancel and the nack of its holder, while another one lies ready. With reject-publish it does not. */
-void al_declare_fast_mutex(al_channel *channel, const char *queue) {
+void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered) {
   shape mutex = durable(queue, false);
+  mutex.declare.nowait = !is_answered;
   add(&mutex, al_field_yes("x-single-active-consumer"));
   add(&mutex, al_field_number("x-max-length", 1));
   add(&mutex, al_field_text("x-overflow", "reject-publish"));

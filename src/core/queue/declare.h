@@ -39,10 +39,10 @@ void al_declare_bell(al_channel *channel, const char *queue);
 void al_declare_waiters_bell(al_channel *channel, const char *queue);
 void al_declare_permits(al_channel *channel, const char *queue, bool is_quorum);
 void al_declare_marks(al_channel *channel, const char *queue, bool is_quorum);
-void al_declare_fast_mutex(al_channel *channel, const char *queue);
 
 /* `is_answered`: the broker answers with declare-ok, which tells the number of consumers. Otherwise it answers only
- * if it refuses. */
+ * if it refuses, and need not ask the queue. */
+void al_declare_fast_mutex(al_channel *channel, const char *queue, bool is_answered);
 void al_declare_bolt(al_channel *channel, const char *queue, bool is_answered);
 
 void al_declare_scratch(al_channel *channel, const char *queue);

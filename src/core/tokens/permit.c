@@ -61,15 +61,14 @@ static void mind_origin(const al_permit *permit, al_consumer_news news, const al
 
 /* True if the broker refused what al_permit_begin() has asked. */
 static bool is_refusal(const al_permit *permit, const al_event *event) {
-  amqp_method_number_t first = permit->declares ? AMQP_QUEUE_DECLARE_METHOD : AMQP_BASIC_CONSUME_METHOD;
-  return permit->claim.state == AL_CLAIM_CLAIMING &&
-         (event->method == first || event->method == AMQP_BASIC_CONSUME_METHOD);
+  bool is_ours = is_of(permit, AL_FROM_FAST_MUTEX) && event->method == AMQP_QUEUE_DECLARE_METHOD;
+  return permit->claim.state == AL_CLAIM_CLAIMING && (is_ours || event->method == AMQP_BASIC_CONSUME_METHOD);
 }
 
-/* Nobody consumed, and nothing was there to be consumed. A token that is just being given back is not counted: the queue
- * answers a declare before it handles a nack that came earlier. */
-static bool is_deserted(const amqp_queue_declare_ok_t *found, uint32_t own_consumers) {
-  return found->message_count == 0 && found->consumer_count <= own_consumers;
+/* Nobody else consumes, and nothing is there to be consumed. A token that is just being given back is not counted before
+ * consume-ok: the queue answers a declare before it handles a nack that came earlier. */
+static bool is_deserted(const al_permit *permit, const amqp_queue_declare_ok_t *found, uint32_t own) {
+  return is_of(permit, AL_FROM_FAST_MUTEX) && found->message_count == 0 && found->consumer_count <= own;
 }
 
 static void permit_told(al_consumer *consumer, al_consumer_news news, const al_event *event) {
@@ -78,7 +77,7 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   mind_origin(permit, news, event);
   switch (news) {
     case AL_CONSUMER_PREPARED:
-      permit->was_deserted = is_deserted(event->decoded, 0);
+      permit->was_deserted = is_deserted(permit, event->decoded, 0);
       break;
     case AL_CONSUMER_SUBSCRIBED:
       break;
@@ -107,10 +106,12 @@ static void permit_told(al_consumer *consumer, al_consumer_news news, const al_e
   al_claim_notify(claim);
 }
 
-/* The declare of a fast mutex makes its queue if there is none, and tells whether it is deserted. */
+/* The declare of a fast mutex makes its queue if there is none. If there is one of another shape, which may exclude
+ * nobody, the broker closes the channel, and does not read the consume. */
 static void prepare(const al_consumer *consumer) {
   const al_permit *permit = consumer->owner;
-  if (permit->declares) al_declare_fast_mutex(consumer->channel, consumer->queue);
+  if (is_of(permit, AL_FROM_FAST_MUTEX))
+    al_declare_fast_mutex(consumer->channel, consumer->queue, permit->counts_first);
 }
 
 /* Only a quorum queue gets a consumer timeout: others may refuse the argument. */
@@ -156,7 +157,7 @@ static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
     permit->check = NULL;
   }
   if (permit->is_deciding) {
-    permit->was_deserted = is_of(permit, AL_FROM_FAST_MUTEX) && is_deserted(found, 1);
+    permit->was_deserted = is_deserted(permit, found, 1);
     decide(permit);
   } else if (has_forgotten(permit, found)) {
     check_lost(permit, "its queue was made anew");
@@ -215,7 +216,7 @@ static void permit_gone(al_claim *claim) {
 
 static void permit_free(al_claim *claim) { free(claim); }
 
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool declares) {
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first) {
   static const al_claim_kind kind = {
       .release = permit_release, .confirm = permit_confirm, .gone = permit_gone, .free = permit_free};
   static const al_consumer_kind permit_kind = {
@@ -229,7 +230,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
   al_claim_init(&permit->claim, &kind, session, queue);
   al_consumer_init(&permit->consumer, &permit_kind, session, permit, permit->claim.queue, priority);
   permit->source = source;
-  permit->declares = declares;
+  permit->counts_first = counts_first;
   if (!al_consumer_subscribe(&permit->consumer)) {
     free(permit);
     al_op_fail_channel(op, &session->holder,

@@ -8,7 +8,7 @@
  * A fast mutex is claimed in the same way, from its queue N-fastmutex. There the message is called the token, and it
  * decides nothing: only one of the consumers of that queue is active (x-single-active-consumer), and the broker gives
  * tokens to no other. So a token too many lets nobody in. The client that consumes declares the queue, in the same
- * write, unless it did so a moment ago; whichever client comes first makes it.
+ * write; whichever client comes first makes it.
  *
  * The consumer stays registered while the permit is held. The broker notifies only registered consumers when the
  * queue is deleted or goes down with its node, and after that another client may get the same permit. (So
@@ -68,13 +68,13 @@ typedef struct al_permit {
   al_channel *check;       /* asks whether the queue exists; NULL: no question is under way */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool is_blind;           /* the broker denies that question */
-  bool declares;           /* a fast mutex: declares the queue before it consumes */
-  bool was_deserted;       /* a fast mutex: its queue had no token, and no consumer but this one */
+  bool counts_first; /* a fast mutex: its declare is answered, by the numbers before this consumer came */
+  bool was_deserted; /* a fast mutex: its queue had no token, and no consumer but this one */
 } al_permit;
 
 /* Begins a claim for `op`, which watches the claim from now on and is its first user. The holder must be open.
- * `declares`: of a fast mutex whose queue may not exist. NULL: no channel or no memory, and the operation has failed. */
-al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool declares);
+ * `counts_first`: see al_permit. NULL: no channel or no memory, and the operation has failed. */
+al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source source, bool counts_first);
 
 /* True if consume-ok has arrived, and no message yet. */
 bool al_permit_waits(const al_permit *permit);

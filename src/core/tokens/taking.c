@@ -25,9 +25,10 @@ typedef struct taking {
   al_probes probes;  /* of seeking_rival and ringing */
 } taking;
 
-/* For how long a queue that was declared is taken for there, with the same arguments. If it is not there, the consume is
- * refused, and the queue is declared again. */
-#define KNOWN (5 * AL_SECOND)
+/* Clients that come to a new queue at once must not each take another one for the one that rings. So the declare of a
+ * fast mutex is answered by the numbers before its consumer came, unless this object has had such an answer in the last
+ * seconds: most releases are followed by an acquire soon, and then the answer costs more than it tells. */
+#define COUNTED (5 * AL_SECOND)
 
 static void asking(al_op *op);
 static void waiting(al_op *op);
@@ -42,7 +43,7 @@ void *al_takeable_new(al_session *session, const al_takeable_kind *kind, size_t 
   al_takeable *from = calloc(1, size);
   if (!from) return NULL;
   from->refs = 1;
-  from->declared_at = -KNOWN;
+  from->counted_at = -COUNTED;
   from->kind = kind;
   from->session = session;
   snprintf(from->name, sizeof from->name, "%s", name);
@@ -150,7 +151,7 @@ static void missed(taking *self) {
   char why[sizeof self->permit->claim.why];
   memcpy(why, self->permit->claim.why, sizeof why);
   leave_permit(self);
-  self->from->declared_at = -KNOWN;
+  self->from->counted_at = -COUNTED;
   al_op_answered(op);
   if (al_link_is_lost(&session->holder)) {
     al_op_fail_link(op, &session->holder);
@@ -271,9 +272,9 @@ static void settling(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
-  bool is_untold = self->from->source == AL_FROM_QUORUM ||
-                   (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->declares && !self->has_rung);
-  al_permit_ask(self->permit, is_untold && !self->from->is_blind);
+  bool looks = self->from->source == AL_FROM_QUORUM ||
+               (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->counts_first && !self->has_rung);
+  al_permit_ask(self->permit, looks && !self->from->is_blind);
   op->step = deciding;
 }
 
@@ -355,16 +356,11 @@ static void proberless(al_op *op) {
 
 /* ---- consuming --------------------------------------------------------------------------------------------------- */
 
-/* consume-ok has come, and declare-ok before it. Until then the queue may have another shape, which excludes nobody. */
-static void learn(const taking *self) {
-  const al_permit *permit = self->permit;
-  bool is_welcome = al_permit_waits(permit) || permit->claim.state == AL_CLAIM_HELD;
-  if (is_welcome && permit->declares) self->from->declared_at = permit->consumer.since;
-}
-
 static void consuming(al_op *op) {
   taking *self = (taking *)op;
-  learn(self);
+  const al_permit *permit = self->permit;
+  bool is_welcome = al_permit_waits(permit) || permit->claim.state == AL_CLAIM_HELD;
+  if (is_welcome && permit->counts_first) self->from->counted_at = permit->consumer.since;
   if (is_claiming(self) && al_permit_waits(self->permit)) settle(op);
 }
 
@@ -373,10 +369,10 @@ static void asking(al_op *op) {
   if (!al_op_needs(op, &op->session->holder)) return;
   al_op_ask(op);
   op->step = consuming;
-  al_takeable *from = self->from;
-  bool declares = from->source == AL_FROM_FAST_MUTEX && op->session->now - from->declared_at >= KNOWN;
   self->has_rung = false;
-  self->permit = al_permit_begin(op, from->queue, self->options.priority, from->source, declares);
+  bool counts_first = op->session->now - self->from->counted_at >= COUNTED;
+  self->permit =
+      al_permit_begin(op, self->from->queue, self->options.priority, self->from->source, counts_first);
 }
 
 static al_op *begin(al_takeable *from, const al_acquire_options *options) {

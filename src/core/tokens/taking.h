@@ -43,9 +43,9 @@ struct al_takeable {
   char name[AL_NAME_SIZE], queue[AL_NAME_SIZE];
   char rival[AL_NAME_SIZE]; /* the queue of another kind of lock, which must not exist; "": there is none */
   al_source source;
-  bool is_fenced;      /* a permit without a fencing token is not handed over */
-  bool is_blind;       /* the broker denies asking whether the queue exists */
-  int64_t declared_at; /* a fast mutex: when it was last declared; or long ago */
+  bool is_fenced;     /* a permit without a fencing token is not handed over */
+  int64_t counted_at; /* a fast mutex: when it was last found in its right shape; or long ago */
+  bool is_blind;      /* the broker denies asking whether the queue exists */
 };
 
 /* Makes a thing of `size` bytes, which begin with an al_takeable. The caller then sets its queue. NULL: no memory. */
