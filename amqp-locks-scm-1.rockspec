@@ -25,6 +25,7 @@ build = {
       sources = {
         -- begin: sources (`make rockspec` writes what stands here)
         "src/core/acquire/acquire.c",
+        "src/core/acquire/boldness.c",
         "src/core/acquire/fencing.c",
         "src/core/acquire/forget_fence.c",
         "src/core/acquire/line.c",

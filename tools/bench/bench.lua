@@ -5,6 +5,7 @@
 -- Both run in one process: the two sides of each row run in turns, and the ratio is that of their medians.
 local amqplocks = require "amqplocks"
 local bare = require "bare"
+local distant = require "tools.bench.parts.distant"
 local process = require "spec.support.process"
 local rows = require "spec.support.rows"
 
@@ -18,6 +19,18 @@ local function acquire_and_release()
   rows.ratio("uncontended acquire + release / declare + delete", 1.20, 50, function()
     for _ = 1, 50 do assert(assert(semaphore:try_acquire()):release()) end
   end, function() raw:declare_delete(name .. "-bare", 50) end)
+end
+
+-- The broker is 1 ms away, each way: round trips count.
+local function far_away()
+  local url = distant.start(0.001)
+  local far, far_raw = assert(amqplocks.connect(url, { name = "far" })), bare.connect(url)
+  local mutex = far:mutex(name)
+  rows.ratio("mutex / declare + delete, 1 ms away", 1.30, 20, function()
+    for _ = 1, 20 do assert(assert(mutex:acquire()):release()) end
+  end, function() far_raw:declare_delete(name .. "-bare", 20) end)
+  far:close()
+  far_raw:close()
 end
 
 -- Runs in a process that ends at any system call except those that read the clock or allocate memory.
@@ -63,8 +76,10 @@ local function probes()
 end
 
 acquire_and_release()
+far_away()
 held()
 probes()
 assert(conn:admin(name):destroy())
 conn:close()
 raw:close()
+process.clear()

@@ -67,6 +67,7 @@ row(("%d of %d slots busy"):format(SLOTS - 1, SLOTS), 9, function() return conn:
 
 row("fast mutex", nil, function() return fast:acquire() end)
 row("mutex", nil, function() return mutex:acquire() end)
+row("mutex, again and uncontested", 1, function() return mutex:acquire() end)
 row("reader", nil, function() return rwlock:read() end)
 row("writer", nil, function() return rwlock:write() end)
 row("fenced mutex", nil, function() return fenced:acquire() end)

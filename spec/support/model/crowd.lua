@@ -745,11 +745,12 @@ end
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   shares, requests    whether programs share a session without coordination; whether every round is a request, with a
 --                       session of its own that ends with it and asks by the worker's prober
+--   same_object         whether a process acquires by one mutex object again and again; by a new one each time if not
 --   waiting, letting_go, priorities    lists to choose from
 --   fenced              whether locks have fencing tokens
 --   fair, deaf          the share of fair waiters, and of waiters that do not use the doorbell
 --   writers, downgrades the share of members that write, and of writers that become readers
---   hold                the longest time that a lock is held, in seconds
+--   hold, idle          the longest time that a lock is held, and that a member pauses between rounds, in seconds
 --   poll, is_rung       the interval of rechecks, and whether every waiter must be woken before it rechecks
 --   is_used             whether another client used the locks before, and has just left
 --   in_line             whether waiters must be served in the order in which they came
@@ -779,7 +780,7 @@ function Crowd.new(seed, options, traced)
   self.poll, self.fair = random:pick{ 0.2, 1, 5 }, random:pick{ 0, 0, 0.5, 1 }
   self.hold, self.idle = random:pick{ 0.01, 0.2, 2 }, random:pick{ 0, 0.1, 1 }
   self.fair, self.poll = options.fair or self.fair, options.poll or self.poll
-  self.hold = options.hold or self.hold
+  self.hold, self.idle = options.hold or self.hold, options.idle or self.idle
   self.kind = require("spec.support.model.kinds." .. (options.kind or "semaphore")).new(self)
   self.watch = Watch.new(self.broker, self.kind, self:patience())
   if options.in_line then self.watch:minds_line(self.kind.bell) end

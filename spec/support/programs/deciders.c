@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/acquire/boldness.h"
 #include "core/acquire/patience.h"
 #include "core/admin/slot_plan.h"
 #include "core/base/name.h"
@@ -162,6 +163,45 @@ static int backoffs(lua_State *L) {
     set_new_backoff(L, lua_gettop(L), all[i].name, &all[i].wait);
   return 1;
 }
+
+// ---- boldness.h -----------------------------------------------------------------------------------------------------
+
+static void set_boldness(lua_State *L, int table, const al_boldness *boldness) {
+  set(L, table, "wins", (int64_t)boldness->wins);
+  set(L, table, "needed", (int64_t)boldness->needed);
+}
+
+// boldness() -> as al_boldness_init() makes it
+static int boldness_new(lua_State *L) {
+  al_boldness boldness;
+  al_boldness_init(&boldness);
+  lua_newtable(L);
+  set_boldness(L, lua_gettop(L), &boldness);
+  return 1;
+}
+
+static al_boldness get_boldness(lua_State *L, int table) {
+  return (al_boldness){.wins = (uint64_t)get(L, table, "wins"), .needed = (uint64_t)get(L, table, "needed")};
+}
+
+// boldness_is_enough(boldness)
+static int boldness_is_enough(lua_State *L) {
+  al_boldness boldness = get_boldness(L, 1);
+  lua_pushboolean(L, al_boldness_is_enough(&boldness));
+  return 1;
+}
+
+static int note_boldness(lua_State *L, void (*note)(al_boldness *)) {
+  al_boldness boldness = get_boldness(L, 1);
+  note(&boldness);
+  set_boldness(L, 1, &boldness);
+  return 0;
+}
+
+// boldness_win(boldness), boldness_contest(boldness), boldness_loss(boldness)
+static int boldness_win(lua_State *L) { return note_boldness(L, al_boldness_note_win); }
+static int boldness_contest(lua_State *L) { return note_boldness(L, al_boldness_note_contest); }
+static int boldness_loss(lua_State *L) { return note_boldness(L, al_boldness_note_loss); }
 
 // ---- patience.h -----------------------------------------------------------------------------------------------------
 
@@ -459,6 +499,11 @@ int luaopen_deciders(lua_State *L) {
                                        {"drawing", random_drawing},
                                        {"next_random", random_next},
                                        {"patience", patience_new},
+                                       {"boldness", boldness_new},
+                                       FUNCTION(boldness_is_enough),
+                                       FUNCTION(boldness_win),
+                                       FUNCTION(boldness_contest),
+                                       FUNCTION(boldness_loss),
                                        {"ids", ids_new},
                                        FUNCTION(random_below),
                                        FUNCTION(deadline_after),

@@ -343,12 +343,7 @@ for _, way in ipairs(Peer.all_ways) do
           goes(lock, claim, bell, token)
         end
 
-        local function rests(seconds)
-          peer:pass(seconds)
-          peer.holder:ignore()
-          peer.prober:ignore()
-          for _, role in ipairs{ "holder", "prober" } do peer[role]:send{ channel = 0, heartbeat = true } end
-        end
+        local function rests(seconds) scene.rests(peer, seconds) end
 
         it("lines up: leaves it to those who wait, with a token at once", function ()
           was_told()

@@ -22,6 +22,8 @@ static void joining(al_op *op);
 static void checking_squatters(al_op *op);
 static void waiting(al_op *op);
 
+static void claim(al_acquire *self);
+static void search_anew(al_op *op);
 static void found_free(al_acquire *self);
 static void found_nothing(al_acquire *self);
 
@@ -98,11 +100,40 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
                                        : begin(resource, kind, size, options);
 }
 
+/* ---- boldness --------------------------------------------------------------------------------------------------- */
+
+/* Other clients are about: neither this acquire nor the next ones of the same object are bold. */
+static void note_contest(al_acquire *self) {
+  self->is_contested = true;
+  al_boldness_note_contest(&self->resource->boldness);
+}
+
+/* Where others may wait, a search tells whether it is their turn; the bell's token comes first. A fair acquire joins
+ * the line first, too. */
+static bool is_bold(al_acquire *self) {
+  al_resource *resource = self->resource;
+  bool is_awaited = al_resource_was_awaited(resource) || al_resource_had_waiters(resource);
+  if (is_awaited || self->line.joins_first) note_contest(self);
+  bool dares = !self->is_contested && al_boldness_is_enough(&resource->boldness);
+  return dares && self->kind->skip && self->kind->skip(self);
+}
+
+/* A lost bold claim is no attempt. A search tells how things stand. */
+static void lost_boldly(al_acquire *self) {
+  al_boldness_note_loss(&self->resource->boldness);
+  search_anew(&self->op);
+}
+
 /* ---- searching -------------------------------------------------------------------------------------------------- */
 
 static void search(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   if (!al_probing_needs(op, self->resource->probing) || !al_line_begin_search(&self->line)) return;
+  self->is_bold = is_bold(self);
+  if (self->is_bold) {
+    claim(self);
+    return;
+  }
   op->step = searching;
   self->view = (al_search_result){.state = AL_SEARCH_PENDING};
   self->kind->search(self);
@@ -158,6 +189,7 @@ static void claim(al_acquire *self) {
 
 /* The bell's first answer tells whether others wait. */
 static void await_bell(al_acquire *self) {
+  note_contest(self);
   self->op.step = joining;
   self->op.wake = al_line_mute_at(&self->line);
   joining(&self->op);
@@ -168,6 +200,7 @@ static void await_bell(al_acquire *self) {
 static void leave_to_others(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
+  note_contest(self);
   int64_t left = al_patience_leave(&self->patience, has_token, session->now);
   if (left > 0)
     wait_until(self, session->now + left);
@@ -205,6 +238,8 @@ static void claiming(al_op *op) {
     return;
   }
   al_op_answered(op);
+  self->is_bold = false;
+  if (!self->is_contested) al_boldness_note_win(&self->resource->boldness);
   remember(self);
   al_line_note_missing(&self->line);
   al_line_leave(&self->line, self->own, !self->waits);
@@ -287,13 +322,18 @@ void al_acquire_missed(al_acquire *self) {
   memcpy(queue, self->own->claim.queue, sizeof queue);
   bool is_race = code == AL_CONTENDED || code == AL_REMOVED || code == AL_UNAVAILABLE || code == AL_LOST;
   bool is_down = al_link_is_lost(&op->session->holder);
-  if (is_race) al_race_note(&self->race, self->own);
+  bool was_bold = self->is_bold;
+  self->is_bold = false;
+  note_contest(self);
+  if (is_race && !was_bold) al_race_note(&self->race, self->own);
   if (is_down || !is_race)
     al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */
   leave_claim(self);
   al_op_answered(op);
   if (is_down)
     al_op_fail_link(op, &op->session->holder);
+  else if (is_race && was_bold)
+    lost_boldly(self);
   else if (is_race)
     lost_race(self);
   else
@@ -346,6 +386,7 @@ static void checking_squatters(al_op *op) {
 }
 
 static void found_nothing(al_acquire *self) {
+  note_contest(self);
   self->verdict = verdict_on(self);
   if (!check_squatters(self)) wait_or_give_up(self);
 }

@@ -5,6 +5,8 @@
  * have in common: searching, claiming, losing races, waiting in line. Their kinds (al_acquire_kind) know how to
  * search, and what to claim.
  *
+ *     ┌─ bold: without a search ────────────┐
+ *     │                                     v
  *   search ──> searching ──┬─ free ──> claiming ──> (the kind's own steps) ──> fencing ──> handing_over ──> done: a lock
  *     ^  ^  ^              │               │ the race is lost, or what was claimed is gone
  *     │  │  └─ skewing <───│───────────────┘ at most max_attempts times; then as if nothing were free
@@ -17,6 +19,10 @@
  * Each name is a step function of acquire.c, in the order of their first call. In any of them the caller's timeout may
  * come. The step `fencing` is only for fenced locks (fencing.h). The step `joining` follows any search, whatever it found, if the acquire has subscribed to a bell that waiters
  * make and the bell has not answered.
+ *
+ * The first search is left out if the last claims of the same object were not contested (boldness.h), nothing of that
+ * name is in the connection's table (names.h), the acquire is not fair, and nobody is known to wait. A bold claim that
+ * is lost is no attempt: the acquire goes on with a search, without a pause.
  *
  * A caller that does not wait (`timeout` 0: try_acquire) claims at once what is free, unless it is fair. Where a waiter
  * would begin to wait it fails: with the code of the link if the prober was lost, with `contended` after max_attempts
@@ -68,7 +74,10 @@ typedef struct al_acquire_kind {
   al_search_state (*poll)(al_acquire *);
   void (*cancel)(al_acquire *);
   void (*free)(al_acquire *);
-  al_exclusive *(*claim)(al_acquire *); /* claims what the search found free */
+  /* Prepares a claim without a search. False: there must be a search, as this connection holds, or may hold, the
+   * queue. NULL: a claim of this kind always follows a search. */
+  bool (*skip)(al_acquire *);
+  al_exclusive *(*claim)(al_acquire *); /* claims what the search found free, or what `skip` has prepared */
   /* called with the claim HELD, instead of al_acquire_hand_over(); NULL */
   void (*claimed)(al_acquire *);
   void (*missed)(al_acquire *); /* another has got what we claimed, or it is gone; NULL */
@@ -91,6 +100,8 @@ struct al_acquire {
   bool waits;            /* false: searches once */
   al_backoff reconnects; /* between searches that lost the prober */
   al_race race;
+  bool is_bold;      /* the claim under way was made without a search */
+  bool is_contested; /* the first search did not lead to the lock at once */
 
   al_line line;
   al_patience patience;

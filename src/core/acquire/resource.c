@@ -18,6 +18,7 @@ void al_resource_init(al_resource *resource, al_session *session, const char *na
   resource->max_attempts = max_attempts;
   resource->probing = probing;
   resource->squat_checked = -SQUAT_EVERY;
+  al_boldness_init(&resource->boldness);
   resource->bell_missed = resource->awaited_at = -BELL_EVERY;
   snprintf(resource->name, sizeof resource->name, "%s", name);
   al_session_ref(session);
@@ -53,6 +54,10 @@ static int64_t last_awaited(const al_resource *resource) {
 
 bool al_resource_was_awaited(const al_resource *resource) {
   return !is_past(resource, last_awaited(resource), BELL_EVERY);
+}
+
+bool al_resource_had_waiters(const al_resource *resource) {
+  return resource->former && resource->former->is_awaited;
 }
 
 void al_resource_note_awaited(al_resource *resource) { resource->awaited_at = resource->session->now; }

@@ -6,6 +6,7 @@
 #ifndef AL_CORE_ACQUIRE_RESOURCE_H
 #define AL_CORE_ACQUIRE_RESOURCE_H
 
+#include "core/acquire/boldness.h"
 #include "core/hold/exclusive_queue.h"
 
 typedef struct al_resource {
@@ -18,6 +19,7 @@ typedef struct al_resource {
   bool is_silent;           /* there is no doorbell (bell.h), and none is to be asked for */
   int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
   int64_t bell_missed;      /* when the doorbell was missing, or could not be consumed from */
+  al_boldness boldness;     /* whether an acquire claims without a search */
   al_exclusive *former;     /* the last claim, if waiters make the bell; NULL */
   int64_t awaited_at;       /* when somebody was known to wait there, before that claim */
 } al_resource;
@@ -35,6 +37,8 @@ void al_resource_note_awaited(al_resource *resource);
 void al_resource_remember(al_resource *resource, al_exclusive *claim);
 /* within the last minute, so others may still wait */
 bool al_resource_was_awaited(const al_resource *resource);
+/* a waiter told our last claim, however long ago */
+bool al_resource_had_waiters(const al_resource *resource);
 
 /* True if it is time to check for squatters: once a minute at most. */
 bool al_resource_may_be_squatted(const al_resource *resource);

@@ -42,11 +42,15 @@ static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]
   al_name_mutex(out, ((const al_acquire *)context)->resource->name);
 }
 
-static void look(al_acquire *self) {
+static al_queue_search *search_of(al_acquire *self) {
   al_queue_search *search = &((mutex_acquire *)self)->search;
   mutex_name(self, 0, search->queue);
-  al_queue_search_begin(search, self);
+  return search;
 }
+
+static void look(al_acquire *self) { al_queue_search_begin(search_of(self), self); }
+
+static bool skip(al_acquire *self) { return al_queue_search_may_skip(search_of(self), self); }
 
 static al_search_state inspect(al_acquire *self) {
   return al_queue_search_poll(&((mutex_acquire *)self)->search, self);
@@ -64,6 +68,7 @@ static const al_acquire_kind mutex_kind = {.search = look,
                                            .poll = inspect,
                                            .cancel = cancel,
                                            .free = search_free,
+                                           .skip = skip,
                                            .claim = claim,
                                            .lock = AL_LOCK_MUTEX,
                                            .makes_bell = true,

@@ -26,7 +26,10 @@ end
 -- For the story -----------------------------------------------------------------------------------------------------
 
 function Mutex:ask(process, _, ...)
-  return process:keep(process.session:mutex(NAME, 8, "auto", self.crowd.options.fenced)):acquire(...)
+  local mutex = self.crowd.options.same_object and process.mutex
+  mutex = mutex or process:keep(process.session:mutex(NAME, 8, "auto", self.crowd.options.fenced))
+  process.mutex = mutex
+  return mutex:acquire(...)
 end
 
 function Mutex.wish() return "mutex" end
