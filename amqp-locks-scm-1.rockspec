@@ -164,6 +164,7 @@ build = {
     ["amqplocks.drivers.stream"] = "lua/amqplocks/drivers/stream.lua",
     ["amqplocks.nginx.endings"] = "lua/amqplocks/nginx/endings.lua",
     ["amqplocks.nginx.events"] = "lua/amqplocks/nginx/events.lua",
+    ["amqplocks.nginx.kept"] = "lua/amqplocks/nginx/kept.lua",
     ["amqplocks.nginx.request"] = "lua/amqplocks/nginx/request.lua",
     ["amqplocks.nginx.worker"] = "lua/amqplocks/nginx/worker.lua",
     ["amqplocks.waiting.await"] = "lua/amqplocks/waiting/await.lua",

@@ -112,7 +112,7 @@ for _, shared in ipairs{ false, true } do
         local fence = tonumber(body(server, "/fenced?name=" .. name))
         assert.is_true(fence > last)
         last = fence
-        local worker_has = { fence = 1, prober = 1, holder = shared and 1 or 0, maker = 0 }
+        local worker_has = { fence = 1, prober = 1, holder = 1, maker = 0 } -- its own holder is kept
         for role, number in pairs(worker_has) do stage.until_connected(label .. " " .. role, number) end
       end
       local outside = assert(stage.connect():mutex(name, { fenced = true }):try_acquire())

@@ -230,6 +230,27 @@ static int session_address(lua_State *L) {
   return 5;
 }
 
+/* session:rest() -> operation | nil, message, code: see al_session_rest() */
+static int session_rest(lua_State *L) {
+  al_session *session = check_bytes(L);
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  if (op) *op = al_session_rest(session);
+  return al_lua_begun(L, op);
+}
+
+/* session:resume(): the session that rests has another user now. */
+static int session_resume(lua_State *L) {
+  al_session_resume(check_bytes(L));
+  return 0;
+}
+
+/* session:heartbeat("holder") -> the seconds of its connection's heartbeat */
+static int session_heartbeat(lua_State *L) {
+  const al_link *link = al_lua_check_link(L, check_bytes(L), 2);
+  lua_pushnumber(L, (double)al_link_heartbeat(link) / (double)AL_SECOND);
+  return 1;
+}
+
 /* session:patience() -> the seconds allowed for each exchange with the broker */
 static int session_patience(lua_State *L) {
   lua_pushnumber(L, (double)check_bytes(L)->settings.timeout / (double)AL_SECOND);
@@ -320,6 +341,9 @@ static const luaL_Reg methods[] = {{"attach", session_attach},
                                    {"put_off", session_put_off},
                                    {"address", session_address},
                                    {"patience", session_patience},
+                                   {"rest", session_rest},
+                                   {"resume", session_resume},
+                                   {"heartbeat", session_heartbeat},
                                    {"lacks_address", session_lacks_address},
                                    {"readdress", session_readdress},
                                    {"pump", session_pump},

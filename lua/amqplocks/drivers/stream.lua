@@ -145,6 +145,20 @@ function stream:close()
   self._socket = nil
 end
 
+--- Gives the socket away, for loops that can keep one without a reader. Returns what stream:resume() needs; nil if
+-- the socket could not be kept, and is closed.
+function stream:keep(seconds)
+  local socket = self._socket
+  self._socket = nil
+  return socket:keep(seconds)
+end
+
+--- Takes the socket of a connection that was kept. Returns false if the connection was closed meanwhile.
+function stream:resume(kept)
+  self._socket = self._loop.resume(kept)
+  return self._socket ~= nil
+end
+
 --- Waits until the queued bytes were sent, at most the session's timeout.
 function stream:drain()
   if self:is_up() and self._session:is_unsent(self._role) then self._written:wait(self._timeout) end

@@ -50,6 +50,19 @@ function Socket:close()
   pcall(self._raw.close, self._raw)
 end
 
+--- Keeps the connection open for so many seconds, without a reader, in a pool of its own. Returns what
+-- events.resume() needs. The socket cannot be used any more then. Returns nil if something was received that nobody
+-- has read. nginx closes a kept connection when something arrives.
+function Socket:keep(seconds)
+  self._closed = true
+  local kept = self._raw:setkeepalive(milliseconds(seconds), 1)
+  if not kept then
+    pcall(self._raw.close, self._raw)
+    return nil
+  end
+  return self._place
+end
+
 -- ---- TLS ------------------------------------------------------------------------------------------------------------
 
 local function read_file(path)
@@ -95,13 +108,22 @@ end
 
 local events = {}
 
+local connections = 0
+
+-- nginx keeps connections in pools. The name of a pool that no other connection has tells whose connection is in it.
+local function place_of(host, port)
+  connections = connections + 1
+  return { host = host, port = port, options = { pool = "amqplocks " .. connections } }
+end
+
 --- `localhost` is replaced by 127.0.0.1: it is a name, and nginx does not read the hosts file.
 function events.connect(host, port, tls, seconds)
   local raw, deadline = ngx.socket.tcp(), ngx.now() + seconds
   raw:settimeout(milliseconds(seconds))
   if host == "localhost" then host = "127.0.0.1" end
   if host:find(":", 1, true) then host = "[" .. host .. "]" end
-  local connected, why = raw:connect(host, port)
+  local place = place_of(host, port)
+  local connected, why = raw:connect(host, port, place.options)
   if not connected then return nil, why, "unreachable" end
   if tls then
     raw:settimeout(milliseconds(math.max(0, deadline - ngx.now())))
@@ -111,7 +133,20 @@ function events.connect(host, port, tls, seconds)
       return nil, problem, "tls"
     end
   end
-  return setmetatable({ _raw = raw, _full_reads = 0 }, Socket)
+  return setmetatable({ _raw = raw, _full_reads = 0, _place = place }, Socket)
+end
+
+--- Returns the socket of a connection that was kept; nil if it was closed meanwhile. nginx then begins to open another
+-- connection, which nobody waits for: a kept one is there at once.
+function events.resume(place)
+  local raw = ngx.socket.tcp()
+  raw:settimeout(1)
+  if not raw:connect(place.host, place.port, place.options) then return nil end
+  if raw:getreusedtimes() == 0 then
+    raw:close()
+    return nil
+  end
+  return setmetatable({ _raw = raw, _full_reads = 0, _place = place }, Socket)
 end
 
 -- nginx drops a timer that exceeds lua_max_running_timers, and only writes that to its log. So the coroutines that wait

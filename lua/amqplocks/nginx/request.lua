@@ -7,14 +7,18 @@
 -- request may read that cosocket, so its waiting light threads read it. The worker passes on the answers of its prober.
 -- With `shared` a request uses the worker's holder connection: its threads only wait, and the worker releases the locks
 -- that the request leaves.
+local await = require "amqplocks.waiting.await"
 local close_session = require "amqplocks.waiting.close"
 local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
+local kept = require "amqplocks.nginx.kept"
 local losses = require "amqplocks.waiting.losses"
-local may_return = require("amqplocks.compat.pcall").may_return
+local protected = require "amqplocks.compat.pcall"
 local stream = require "amqplocks.drivers.stream"
 local waiting = require "amqplocks.waiting.sleepers"
+
+local may_return, pcall = protected.may_return, protected.pcall
 
 local LONGEST = 1 -- seconds between checks that a thread still reads: a killed light thread sends no notice
 
@@ -98,14 +102,85 @@ local function catch_up(self, locks)
   self.followers:call()
 end
 
-local function own(worker, settings)
+local function holder_of(session, settings) return stream.new(events, session, "holder", settings) end
+
+-- The credentials that a URL function returns are those of the session, and so a part of its address.
+local function address_of(settings)
+  local url = settings.url or ""
+  return type(url) == "table" and table.concat(url, "\1") or url
+end
+
+-- Returns the session of a connection that was kept, and its stream; nil if the connection was closed meanwhile.
+local function resume(one, settings)
+  local session = one.session
+  local holder = holder_of(session, settings)
+  if not holder:resume(one.socket) then
+    session:abort()
+    return nil
+  end
+  session:resume()
+  session:pump()
+  for _ in session.news, session do end -- they are of requests before
+  return session, holder
+end
+
+-- Returns a session and its stream: of a connection that was kept, or new ones.
+local function begin(worker, settings, address)
+  local one = kept.take(worker, address)
+  while one do
+    local session, holder = resume(one, settings)
+    if session then return session, holder end
+    one = kept.take(worker, address)
+  end
   settings.lender = worker.session
   local session, message, code = core.loop(settings)
   if not session then return nil, message, code end
-  local self = { session = session, worker = worker, followers = waiting.new(events, function() return true end) }
-  self.holder = stream.new(events, session, "holder", settings)
+  return session, holder_of(session, settings)
+end
+
+-- Empties the session. Returns true if its connection may be kept.
+local function rest(driver, session)
+  return await(driver, nil, function()
+    local resting, message, code = session:rest()
+    driver.losses:close()
+    return resting, message, code
+  end)
+end
+
+-- Returns for how many seconds the connection may be kept; nil: it must be closed. Another thread must not use it.
+local function time_to_keep(self)
+  local is_used = may_return(self.leader) or may_return(self.writer)
+  local is_up = self.holder:is_up() and not self.session:is_unsent "holder"
+  return is_up and not is_used and kept.time(self.session, self.worker) or nil
+end
+
+-- Keeps the connection for later requests, if nothing is against it. Otherwise it is still to be closed.
+local function keep(self, driver, address)
+  local session = self.session
+  if check(self.state) or not time_to_keep(self) then return false end
+  driver.catch_up()
+  local fine, rests, _, code = pcall(rest, driver, session)
+  local seconds = fine and rests and time_to_keep(self)
+  local socket = seconds and self.holder:keep(seconds + kept.SPARE)
+  if socket then
+    kept.add(session, socket, self.worker, address, seconds)
+    return true
+  end
+  session:resume()
+  local has_failed = code == "unreachable" or not self.holder:is_up() -- closing would only wait again
+  if has_failed then session:abort() end
+  return false
+end
+
+-- `address`: of the requests to which the connection is left when it is closed; nil: it is closed.
+local function own(worker, session, holder, address)
+  local self = {
+    session = session, holder = holder, worker = worker,
+    followers = waiting.new(events, function() return true end),
+  }
   local locks = losses.new(function() return session:alerts() end, true)
   local state = bind(worker, locks, function() session:abort() end)
+  self.state = state
   local driver = {
     opens_late = true,
     check = function() return check(state) end,
@@ -114,9 +189,11 @@ local function own(worker, settings)
       if not check(state) then move(self) end
     end,
     close = function(driver)
-      close_session(driver, session)
+      local is_kept = address and keep(self, driver, address)
+      if not is_kept then close_session(driver, session) end
       state.over, state.locks = CLOSED, nil
       state.settle()
+      if is_kept then pcall(locks.tell, locks) end
     end,
     drain = function() move(self) end,
     catch_up = function()
@@ -170,7 +247,18 @@ end
 --- Returns a session over `settings` for the current request, and the driver that waits for its operations.
 function request.session(worker, settings, shared)
   if shared then return share(worker) end
-  return own(worker, settings)
+  local address = address_of(settings)
+  local session, holder, code = begin(worker, settings, address)
+  if not session then return nil, holder, code end
+  return own(worker, session, holder, address)
+end
+
+--- Closes a connection that was kept. To be called in a timer, which owns its socket meanwhile.
+function request.close_kept(worker, one, settings)
+  local session, holder = resume(one, settings)
+  if not session then return end
+  local _, driver = own(worker, session, holder)
+  driver:close()
 end
 
 return request

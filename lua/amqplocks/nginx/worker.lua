@@ -11,8 +11,10 @@ local close = require "amqplocks.waiting.close"
 local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
+local kept = require "amqplocks.nginx.kept"
 local loop = require "amqplocks.drivers.loop"
 local news = require "amqplocks.waiting.notify"
+local request = require "amqplocks.nginx.request"
 local waiting = require "amqplocks.waiting.sleepers"
 
 local LIFETIME = 600 -- seconds: the memory that a timer allocates is freed only at its end
@@ -46,8 +48,32 @@ local function key_of(settings)
   return table.concat(parts, "\0")
 end
 
+--- Returns whether later requests get another session.
+function worker:is_retired() return ngx.now() >= self._until end
+
 local function is_over(self)
-  return self.endings.count == 0 and (ngx.now() >= self._until or ngx.worker.exiting())
+  return self.endings.count == 0 and (ngx.worker.exiting() or self:is_retired() and not kept.has(self))
+end
+
+-- Closes the connections that no request took in time. Their sockets belong to a timer meanwhile, whose memory is freed
+-- at its end.
+local function close_old(self)
+  local one = kept.take_old(self)
+  while one do
+    local old = one
+    local begun = events.spawn(function() request.close_kept(self, old, self._settings) end)
+    if not begun then old.session:abort() end -- nginx closes the socket
+    one = kept.take_old(self)
+  end
+end
+
+-- When nginx shuts the worker down, it closes the sockets that are kept.
+local function abort_kept(self)
+  local one = kept.take_old(self, true)
+  while one do
+    one.session:abort()
+    one = kept.take_old(self, true)
+  end
 end
 
 -- It closes its connections in order: the broker is notified.
@@ -55,7 +81,9 @@ local function look_after(self)
   repeat
     self.endings:wait(1)
     news.tell(self.driver)
+    close_old(self)
   until is_over(self)
+  abort_kept(self)
   if current[self._key] == self then current[self._key] = nil end
   close(self.driver, self.session)
 end
@@ -97,7 +125,7 @@ function worker.of(settings)
   local key = key_of(settings)
   local old = current[key]
   if old then old._settings.ask = settings.ask end -- the function before may be a closure over a request that has ended
-  if old and ngx.now() < old._until then return old end
+  if old and not old:is_retired() then return old end
   local self, why, code = new(key, own(settings))
   if not self then return old, why, code end -- a session that has to retire is better than none
   current[key] = self
