@@ -281,6 +281,33 @@ for _, way in ipairs(Peer.all_ways) do
         assert.equal("not_held", code(lock))
       end)
 
+      it("is given back when the session rests, which awaits no answer to that", function ()
+        local lock, taker, delivery = scene.holding(peer)
+        local op = peer.session:rest()
+        scene.gives_back(peer, taker, delivery)
+        peer.holder:silent()
+        assert.is_true(peer:result(op))
+        assert.equal("not_held", code(lock))
+        peer.session:resume()
+        local next_one = another()
+        scene.deliver(peer, { channel = taker.channel, tag = taker.tag }) -- for the consumer of before
+        peer.holder:silent()
+        assert.same({ taker.channel, false }, { next_one.channel, next_one.is_new })
+      end)
+
+      it("is given back when the session rests; after an open question its channel's end is awaited", function ()
+        local op, taker = scene.asking(peer, 0)
+        local delivery = scene.deliver(peer, taker)
+        peer:result(op)
+        local rest = peer.session:rest()
+        scene.gives_back(peer, taker, delivery)
+        peer.holder:expect("channel.close", { channel = taker.channel })
+        scene.answer(peer, taker)
+        assert.is_false(rest:done())
+        peer.holder:send{ channel = taker.channel, method = "channel.close-ok" }
+        assert.is_true(peer:result(rest))
+      end)
+
       local function assert_lost(lock, why)
         local held, message, name = lock:held()
         assert.same({ false, "lost" }, { held, name })

@@ -12,8 +12,8 @@
  *   ----------------------------------------------------    ------------------------------------------------------
  *   a win: the first search found the lock free, and the    after k wins in a row the next acquire is bold; after
  *   first claim got it, or a bold claim did                 each 1,024 wins in a row k is halved, to 3 at least
- *   a contest: the lock was held, a claim was lost, or      the wins are counted anew
- *   others are known to wait
+ *   a contest: the lock was held, a claim was lost,         the wins are counted anew
+ *   others are known to wait, or the acquire is fair
  *   a bold claim is lost                                    the wins are counted anew; k is doubled, to 1,024 at most
  *
  * k begins at 3. Between two lost bold claims there are k wins at least. So at most one claim in k is lost by boldness,
