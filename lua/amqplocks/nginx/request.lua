@@ -124,13 +124,13 @@ local function resume(one, settings)
   return session, holder
 end
 
--- Returns a session and its stream: of a connection that was kept, or new ones.
+-- Returns a session and its stream: of a connection that was kept, or new ones. If the one that was kept is closed, no
+-- other is tried: all may be closed, and each try takes nginx a connection that nobody waits for.
 local function begin(worker, settings, address)
   local one = kept.take(worker, address)
-  while one do
+  if one then
     local session, holder = resume(one, settings)
     if session then return session, holder end
-    one = kept.take(worker, address)
   end
   settings.lender = worker.session
   local session, message, code = core.loop(settings)
@@ -199,7 +199,9 @@ local function own(worker, session, holder, address)
     catch_up = function()
       if not check(state) then catch_up(self, locks) end
     end,
-    news = function() return session:news() end,
+    news = function() -- after the end of this request the session may be another one's
+      if not state.over then return session:news() end
+    end,
     losses = locks,
   }
   return session, driver

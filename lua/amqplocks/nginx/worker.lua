@@ -51,8 +51,12 @@ end
 --- Returns whether later requests get another session.
 function worker:is_retired() return ngx.now() >= self._until end
 
+-- Connections that close_old() closes need this session for a moment longer.
+local CLOSING = 10 -- seconds
+
 local function is_over(self)
-  return self.endings.count == 0 and (ngx.worker.exiting() or self:is_retired() and not kept.has(self))
+  local is_left = not kept.has(self) and ngx.now() > self._closed_at + CLOSING
+  return self.endings.count == 0 and (ngx.worker.exiting() or self:is_retired() and is_left)
 end
 
 -- Closes the connections that no request took in time. Their sockets belong to a timer meanwhile, whose memory is freed
@@ -61,6 +65,7 @@ local function close_old(self)
   local one = kept.take_old(self)
   while one do
     local old = one
+    self._closed_at = ngx.now()
     local begun = events.spawn(function() request.close_kept(self, old, self._settings) end)
     if not begun then old.session:abort() end -- nginx closes the socket
     one = kept.take_old(self)
@@ -112,7 +117,7 @@ local function new(key, settings)
   driver.log = log
   local self = setmetatable({
     session = session, driver = driver, askers = askers, endings = endings.new(),
-    _key = key, _settings = settings, _until = ngx.now() + LIFETIME,
+    _key = key, _settings = settings, _until = ngx.now() + LIFETIME, _closed_at = -CLOSING,
   }, worker)
   local begun, why = events.spawn(function() look_after(self) end)
   if not begun then return nil, "unreachable: " .. why, "unreachable" end

@@ -370,7 +370,7 @@ static void asking(al_op *op) {
   al_op_ask(op);
   op->step = consuming;
   self->has_rung = false;
-  bool counts_first = op->session->now - self->from->counted_at >= COUNTED;
+  bool counts_first = self->from->is_blind || op->session->now - self->from->counted_at >= COUNTED;
   self->permit =
       al_permit_begin(op, self->from->queue, self->options.priority, self->from->source, counts_first);
 }
