@@ -379,7 +379,7 @@ operated_describe("the guide's commands for operators", function()
     assert.matches("^0 %x+$", seen["press 5"])
   end)
 
-  it("tell who holds a fast mutex from who waits for it", function()
+  it("tell the holder of a fast mutex from its waiters", function()
     local text, name = read "docs/guide.md", client.unique "lock"
     local function rows_of(command)
       local words, rows = {}, {}

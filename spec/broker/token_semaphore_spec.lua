@@ -205,30 +205,8 @@ for _, queue_type in ipairs{ "classic", "quorum" } do
     -- What arrives when nobody waits for it any more goes back.
     it("loses no permit, and doubles none, where many try, wait briefly and give up at once", function()
       local name, all = made(2), {}
-      for i = 1, 4 do
-        all[i] = process_of(name)
-        all[i]:begin([[
-          local got = 0
-          for i = 1, 150 do
-            local lock, message, code
-            if i % 2 == 0 then
-              lock, message, code = sem:try_acquire()
-            else
-              lock, message, code = sem:acquire{ timeout = math.random() * 0.002 }
-            end
-            if lock then
-              got = got + 1
-              assert(lock:release())
-            else
-              assert(code == "busy" or code == "timeout", message)
-            end
-          end
-          return got
-        ]])
-      end
-      local got = 0
-      for _, one in ipairs(all) do got = got + one:finish(60) end
-      assert.is_true(got > 0)
+      for i = 1, 4 do all[i] = process_of(name) end
+      assert.is_true(line.try_and_give_up(all) > 0)
       until_at(name, 2, 0)
       local sem = sem_of(name)
       stage.take(sem)

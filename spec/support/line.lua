@@ -181,4 +181,32 @@ function line.serve(waiting)
   return order
 end
 
+--- All these processes try, or wait briefly and give up, again and again at the same time. Returns how often they
+-- acquired. Any failure but "busy" and "timeout" fails the test.
+function line.try_and_give_up(processes)
+  for _, one in ipairs(processes) do
+    one:begin([[
+      local got = 0
+      for i = 1, 150 do
+        local lock, message, code
+        if i % 2 == 0 then
+          lock, message, code = sem:try_acquire()
+        else
+          lock, message, code = sem:acquire{ timeout = math.random() * 0.002 }
+        end
+        if lock then
+          got = got + 1
+          assert(lock:release())
+        else
+          assert(code == "busy" or code == "timeout", message)
+        end
+      end
+      return got
+    ]])
+  end
+  local got = 0
+  for _, one in ipairs(processes) do got = got + one:finish(60) end
+  return got
+end
+
 return line

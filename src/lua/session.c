@@ -173,7 +173,7 @@ static int session_alerts(lua_State *L) {
   return 1;
 }
 
-/* session:is_quiet(alerts) -> do news() and alerts() have nothing new to tell to who has seen so many alerts? */
+/* session:is_quiet(alerts) -> true if there are no notes, and no alerts beyond the first `alerts` */
 static int session_is_quiet(lua_State *L) {
   const al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   lua_Number alerts = luaL_checknumber(L, 2);

@@ -108,6 +108,8 @@ end
 
 local events = {}
 
+local function socket_of(raw, place) return setmetatable({ _raw = raw, _full_reads = 0, _place = place }, Socket) end
+
 local connections = 0
 
 -- nginx keeps connections in pools. The name of a pool that no other connection has tells whose connection is in it.
@@ -133,7 +135,7 @@ function events.connect(host, port, tls, seconds)
       return nil, problem, "tls"
     end
   end
-  return setmetatable({ _raw = raw, _full_reads = 0, _place = place }, Socket)
+  return socket_of(raw, place)
 end
 
 --- Returns the socket of a connection that was kept; nil if it was closed meanwhile. nginx then begins to open another
@@ -146,7 +148,7 @@ function events.resume(place)
     raw:close()
     return nil
   end
-  return setmetatable({ _raw = raw, _full_reads = 0, _place = place }, Socket)
+  return socket_of(raw, place)
 end
 
 -- nginx drops a timer that exceeds lua_max_running_timers, and only writes that to its log. So the coroutines that wait

@@ -312,7 +312,7 @@ for _, way in ipairs(Peer.all_ways) do
         scene.cancels(peer, taker)
       end)
 
-      it("gets a token over another prober, if who waits for it has lost one at any moment", function ()
+      it("gets a token over another prober, if its waiter has lost one at any moment", function ()
         local op = acquire(60)
         local taker = asks()
         is_welcome(taker, 0, 0)
@@ -328,7 +328,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:send(peer.prober.ack(token))
       end)
 
-      it("gets a token over another prober, if who waits for it has lost one before", function ()
+      it("gets a token over another prober, if its waiter has lost one before", function ()
         local op = acquire(60, false, 0, 4)
         local taker = asks()
         is_welcome(taker, 0, 1)

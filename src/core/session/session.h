@@ -92,8 +92,8 @@ void al_session_note(al_session *session, bool is_warning, al_code code, const c
 void al_session_unnote(al_session *session, unsigned number);
 void al_session_note_change(al_session *session, al_link *link, al_link_change change);
 
-/* True if al_session_news() and al_session_alerts() have nothing new to tell to who has handled so many alerts. Takes no
- * turn: what another thread adds at this moment may not count yet. */
+/* True if there are no notes, and no alerts beyond the first `alerts`, which the caller has handled. Takes no turn: a note
+ * that another thread adds at this moment may not count yet. */
 bool al_session_is_quiet(const al_session *session, uint64_t alerts);
 
 /* A lock was lost, or an administrator asked for it back. Its owner may be busy elsewhere, so a thread that waits for

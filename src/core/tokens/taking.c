@@ -25,9 +25,9 @@ typedef struct taking {
   al_probes probes;  /* of seeking_rival and ringing */
 } taking;
 
-/* Clients that come to a new queue at once must not each take another one for the one that rings. So the declare of a
- * fast mutex is answered by the numbers before its consumer came, unless this object has had such an answer in the last
- * seconds: most releases are followed by an acquire soon, and then the answer costs more than it tells. */
+/* Several clients may come to a new queue at once. One of them must ring, and after its consume each of them sees the
+ * others. So the declare of a fast mutex asks how many consume before its own consumer comes. The answer costs the broker a
+ * question to the queue. It is left out for some seconds after the last one, when the queue is most likely not new. */
 #define COUNTED (5 * AL_SECOND)
 
 static void asking(al_op *op);
@@ -37,7 +37,7 @@ static void proberless(al_op *op);
 static void handing_over(al_op *op);
 static void ringing(al_op *op);
 
-/* ---- what is taken ---------------------------------------------------------------------------------------------- */
+/* ---- queues to take from ---------------------------------------------------------------------------------------------- */
 
 void *al_takeable_new(al_session *session, const al_takeable_kind *kind, size_t size, const char *name) {
   al_takeable *from = calloc(1, size);
@@ -122,7 +122,7 @@ static void got(taking *self) {
   }
   self->op.lock = al_lock_new(&self->permit->claim, from->kind->lock, from->name, 0, AL_PROBE_AUTO);
   if (!self->op.lock) {
-    al_op_fail(&self->op, AL_NO_MEMORY, "what was taken from \"%s\" was given back", from->queue);
+    al_op_fail(&self->op, AL_NO_MEMORY, "the message from \"%s\" was given back", from->queue);
     return;
   }
   self->op.lock->fence = permit->number;

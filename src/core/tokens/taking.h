@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * What is taken from a queue by consuming one message: a permit of a token semaphore, or a fast mutex. The broker
+ * Permits of token semaphores, and fast mutexes: both are taken from a queue by consuming one message. The broker
  * alone decides which waiter is served, and in which order; the client does not search.
  *
  *   asking ─> consuming ─> settling ─> deciding ─> waiting ─> handing_over ─> done, with a lock
