@@ -7,6 +7,7 @@
 local await = require "amqplocks.waiting.await"
 local lock = require "amqplocks.lock"
 local memory = require "amqplocks.compat.no_memory"
+local news = require "amqplocks.waiting.notify"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
 local scope = require "amqplocks.scope"
@@ -38,6 +39,7 @@ local ONCE = { timeout = 0 }
 -- Passes the lock to the caller of acquire. If that fails, acquire() releases it.
 local function hand_over(connection, core_lock)
   local held = lock.new(connection, core_lock)
+  if lock.hand_over_at_once(held) then return held end
   local fine, is_his, message, code = pcall(lock.hand_over, held)
   if fine and is_his then return held end
   connection._driver.losses:forget(held)
@@ -47,8 +49,9 @@ end
 
 local function acquire(self, method, opts)
   local core, connection, driver = self._core, self._connection, self._connection._driver
-  local core_lock, message, code =
-    await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair, opts.priority, opts.poll, opts.patient)
+  local settled = not opts.on_wait and news.settled(driver) or nil
+  local core_lock, message, code = await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair,
+    opts.priority, opts.poll, opts.patient, settled)
   if not core_lock then return nil, message, code end
   local fine, held
   fine, held, message, code = pcall(hand_over, connection, core_lock)

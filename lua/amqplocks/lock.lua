@@ -6,8 +6,9 @@ local await = require "amqplocks.waiting.await"
 local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
+local news = require "amqplocks.waiting.notify"
 local pcall = require("amqplocks.compat.pcall").pcall
-local type = type -- held(), revoked() and certain_for() are called very often
+local type = type -- held(), revoked(), certain_for() and release() are called very often
 
 ---@class amqplocks.Lock
 ---@field kind "slot"|"mutex"|"permit"|"read"|"write"|"fast_mutex" the kind of lock
@@ -59,7 +60,9 @@ end
 ---@return string? message
 function Lock:_loss() return self._core:loss() end
 
-local function ask(self, method) return await(self._connection._driver, nil, self._core[method], self._core) end
+local function ask(self, method, settled)
+  return await(self._connection._driver, nil, self._core[method], self._core, settled)
+end
 
 local ROUNDS = 3
 
@@ -83,9 +86,10 @@ end
 -- function yields in another coroutine, this returns first, and the function is called after that call has returned.
 ---@return true|nil, string? message, amqplocks.Code? code "not_held" (the second time), "lost", "unreachable"
 function Lock:release()
+  if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "release") end
   local driver = self._connection._driver
   if driver.catch_up then driver.catch_up() end
-  local released, message, code = ask(self, "release")
+  local released, message, code = ask(self, "release", news.settled(driver) or nil)
   if code ~= "phase" then driver.losses:forget(self) end -- the release has begun
   if released then self._is_released = true end
   return released, message, code
@@ -138,7 +142,7 @@ function metatable.__close(self)
   leave(self)
 end
 
-methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true })
+methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true, release = true })
 
 local lock = {}
 
@@ -154,20 +158,22 @@ function lock.new(connection, core_lock)
   return self
 end
 
+local function handed_over(self)
+  self._connection._driver.losses:watch(self)
+  return true
+end
+
+--- Gives the lock to its caller, if it is held as far as this process knows. Otherwise lock.hand_over() asks.
+---@return boolean
+function lock.hand_over_at_once(self) return self._core:held() and handed_over(self) end
+
 --- Makes sure that the lock is held when its caller gets it. It was held when it was acquired, but the caller runs
 -- later, after `on_wait` or other coroutines, and the lock may be lost by then. A lock that is held is handed over even
 -- if its slot was removed meanwhile. If the coroutine is closed during the question, the lock is released.
 ---@return true|nil, string? message, amqplocks.Code? code
 function lock.hand_over(self)
-  local held, message, code = self:held()
-  if not held then
-    held, message, code = guard.unless_closed(leave, self.verify, self)
-    held = held or self:held()
-  end
-  if held then
-    self._connection._driver.losses:watch(self)
-    return true
-  end
+  local held, message, code = guard.unless_closed(leave, self.verify, self)
+  if held or self:held() then return handed_over(self) end
   if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- by conn:close()
   return nil, message, code
 end

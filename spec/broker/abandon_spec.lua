@@ -93,33 +93,58 @@ describe("an acquire given up at each of its steps leaves nothing held", functio
 
   it("by an error in whoever waits", function()
     at_each_step(function(conn, sem, steps)
-      local wait, left = conn._driver.wait, steps
-      conn._driver.wait = function(operation)
+      local left = steps
+      local restore = stage.wait_by(conn, function(wait, operation)
         if left == 0 then error("enough", 0) end
         left = left - 1
         wait(operation)
-      end
+      end)
       local fine, result = pcall(sem.acquire, sem, { timeout = 5 })
-      conn._driver.wait = wait
+      restore()
       if fine then assert(result:release()) else assert.equal("enough", result) end
       return fine
     end)
   end)
 
+  -- Ctrl-C sets a debug hook, which raises an error at the next instruction of a Lua function. During a wait in C that
+  -- is in the function that the core calls after each.
+  it("by Ctrl-C during the wait", function()
+    local name, conn = stage.semaphore(1), stage.connect()
+    local sem = conn:semaphore(name)
+    local interrupted = 0
+    assert(sem:acquire{ timeout = 5 }):release()
+    collectgarbage "stop" -- would release what has no owner
+    finally(function() collectgarbage "restart" end)
+    local function interrupt()
+      if debug.getinfo(2, "S").source ~= "=amqplocks.pause" then return end
+      debug.sethook()
+      interrupted = interrupted + 1
+      error("interrupted!", 0)
+    end
+    for _ = 1, 3 do
+      debug.sethook(interrupt, "", 1)
+      local fine, problem = pcall(sem.acquire, sem, { timeout = 5 })
+      debug.sethook()
+      assert.same({ false, "interrupted!" }, { fine, problem })
+      stage.until_free(name, 1)
+    end
+    assert.equal(3, interrupted)
+    assert_nothing_held(name, sem)
+  end)
+
   -- As a driver with an event loop would.
   it("by a coroutine that is thrown away", function()
     at_each_step(function(conn, sem, steps)
-      local wait = conn._driver.wait
-      conn._driver.wait = function(operation)
+      local restore = stage.wait_by(conn, function(wait, operation)
         coroutine.yield()
         wait(operation)
-      end
+      end)
       local thread = coroutine.create(function() assert(sem:acquire{ timeout = 5 }):release() end)
       for _ = 0, steps do
         if coroutine.status(thread) ~= "dead" then assert(coroutine.resume(thread)) end
       end
       local ended = coroutine.status(thread) == "dead"
-      conn._driver.wait = wait
+      restore()
       thread = nil -- luacheck: ignore 311
       collectgarbage()
       collectgarbage()

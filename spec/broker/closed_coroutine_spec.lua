@@ -29,11 +29,10 @@ teardown(stage.check)
 -- A connection on which a coroutine yields before each wait.
 local function connect()
   local conn = stage.connect()
-  local wait = conn._driver.wait
-  conn._driver.wait = function(...)
+  stage.wait_by(conn, function(wait, operation)
     if coroutine.isyieldable() then coroutine.yield "waits" end
-    wait(...)
-  end
+    wait(operation)
+  end)
   return conn
 end
 

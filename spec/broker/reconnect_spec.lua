@@ -24,11 +24,11 @@ describe("a connection to a broker that is gone", function()
 
   -- Counts how often the library is entered to wait.
   local function count_waits()
-    local count, wait = 0, conn._driver.wait
-    conn._driver.wait = function(operation)
+    local count = 0
+    stage.wait_by(conn, function(wait, operation)
       count = count + 1
       return wait(operation)
-    end
+    end)
     return function() return count end
   end
 

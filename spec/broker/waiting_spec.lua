@@ -511,7 +511,7 @@ describe("several that wait on one connection", function()
     local conn, names, served = stage.connect(), { line.semaphore(2, 4), line.semaphore(2, 4) }, 0
     local wait, threads, patient = conn._driver.wait, {}, stage.connect()
     for _, name in ipairs(names) do stage.take(patient:semaphore(name)) end
-    conn._driver.wait = coroutine.yield
+    local restore = stage.wait_by(conn, function(_, operation) coroutine.yield(operation) end)
     for i = 1, 8 do
       threads[coroutine.create(function()
         local sem = conn:semaphore(names[i % 2 + 1])
@@ -534,7 +534,7 @@ describe("several that wait on one connection", function()
       end
       if idle then wait(idle) end
     end
-    conn._driver.wait = wait
+    restore()
     assert.equal(24, served)
   end)
 end)

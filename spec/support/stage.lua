@@ -113,6 +113,16 @@ function stage.finish(conn, operation)
   return await(conn._driver, nil, function() return operation end)
 end
 
+--- Has each wait of a native connection be fn(wait, operation), where wait(operation) is the driver's own. The core
+-- finishes no operation by itself then. Returns a function that undoes this.
+function stage.wait_by(conn, fn)
+  local driver = conn._driver
+  local wait, finishes = driver.wait, driver.finishes
+  driver.wait = function(operation) return fn(wait, operation) end
+  driver.finishes = false
+  return function() driver.wait, driver.finishes = wait, finishes end
+end
+
 --- Acquires a slot, by try_acquire unless there are options for acquire. It is held until it is released or the test
 -- ends, whether or not the test keeps a reference to the lock.
 function stage.take(semaphore, options)

@@ -28,7 +28,10 @@ int al_lua_acquire(lua_State *L, const char *type, al_lua_begin_acquire *begin) 
   al_acquire_options options = read_options(L, 2);
   al_lua_kept(L, 1);
   int session = lua_gettop(L);
-  al_lua_check_session(L, session);
+  const al_lua_session *owner = al_lua_check_session(L, session);
+  uint64_t settled;
+  if (al_lua_is_settled(L, 7, owner->session, owner->transport, &settled))
+    return al_lua_finish(L, begin(*box, &options), AL_LUA_LOCKED, session, settled);
   al_op **op = al_lua_new_op(L, AL_LUA_LOCKED, session);
   if (op) *op = begin(*box, &options);
   return al_lua_begun(L, op);

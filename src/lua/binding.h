@@ -48,6 +48,10 @@ typedef struct al_lua_session {
 
 /* A native session also handles what has arrived (al_native_touch). */
 al_lua_session *al_lua_check_session(lua_State *L, int index);
+/* The argument at `index`: the number of alerts that the caller has handled. False: nil, or the session is not native, or it
+ * is not quiet since (see session:is_quiet). */
+bool al_lua_is_settled(lua_State *L, int index, const al_session *session, al_lua_transport transport,
+                       uint64_t *settled);
 void al_lua_open_session(lua_State *L);
 
 /* session.c, for the kinds of sessions: pushes a session made by `make` from the table at index 1. NULL: pushes nil, message,
@@ -84,6 +88,10 @@ void al_lua_open_memory(lua_State *L);
 al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent);
 /* The results of a function that begins an operation: the box, or `no_memory` if there is no box or it is empty. */
 int al_lua_begun(lua_State *L, al_op *const *op);
+/* For an operation of a native session that was begun without a box; NULL: it could not begin. Waits for it as
+ * session:wait() does. If it has succeeded by then, and the session is quiet (see session:is_quiet), it needs no
+ * box: the results are false and its result. Otherwise they are those of al_lua_begun(). */
+int al_lua_finish(lua_State *L, al_op *op, al_lua_result result, int parent, uint64_t settled);
 al_op *al_lua_check_op(lua_State *L, int index);
 void al_lua_open_op(lua_State *L);
 
@@ -105,8 +113,11 @@ void al_lua_open_rwlock(lua_State *L);          /* rwlock.c */
 void al_lua_open_admin(lua_State *L);           /* admin.c: methods of sessions */
 void al_lua_open_token_admin(lua_State *L);     /* token_admin.c: a method of sessions */
 
-/* lock.c: pushes an empty box for a lock of the session at `parent`. The caller fills it. */
+/* lock.c: pushes an empty box for a lock of the session at `parent`. The caller fills it. al_lua_push_lock_maker() pushes a
+ * function that does so, and its argument; al_lua_made_lock() is what to fill in the box that it has returned. */
 al_lock **al_lua_new_lock(lua_State *L, int parent);
+void al_lua_push_lock_maker(lua_State *L, int parent);
+al_lock **al_lua_made_lock(lua_State *L);
 void al_lua_open_lock(lua_State *L);
 
 /* ending.c: pushes the address of the C function that nginx calls at the end of a request. */
@@ -118,6 +129,10 @@ void al_lua_keep(lua_State *L, int child, int parent); /* `parent` lives as long
 void al_lua_kept(lua_State *L, int child);             /* pushes that parent */
 void al_lua_new_type(lua_State *L, const char *type, const luaL_Reg *methods, lua_CFunction gc);
 void al_lua_add_methods(lua_State *L, const char *type, const luaL_Reg *methods);
+/* The function that makes a box of the type is stored with the type, as pushing a C function needs memory up to Lua 5.1. For
+ * al_lua_try(). */
+void al_lua_make_by(lua_State *L, const char *type, lua_CFunction make);
+void al_lua_push_maker(lua_State *L, const char *type);
 void al_lua_close_by(lua_State *L, const char *type, lua_CFunction close); /* see guard.lua */
 
 /* an integer of Lua; before Lua 5.3 a number, which has it exactly up to 2^53 */

@@ -17,7 +17,7 @@ static al_op *begin_acquire(void *mutex, const al_acquire_options *options) {
   return al_fast_mutex_acquire(mutex, options);
 }
 
-/* fast_mutex:acquire([timeout [, fair [, priority [, poll [, patient]]]]]) -> operation */
+/* fast_mutex:acquire([timeout [, fair [, priority [, poll [, patient [, settled]]]]]]) -> operation */
 static int fast_mutex_acquire(lua_State *L) { return al_lua_acquire(L, AL_LUA_FAST_MUTEX, begin_acquire); }
 
 static void drop(void *mutex) { al_fast_mutex_drop(mutex); }

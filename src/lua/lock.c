@@ -20,6 +20,18 @@ al_lock **al_lua_new_lock(lua_State *L, int parent) {
   return &box->lock;
 }
 
+static int make_box(lua_State *L) {
+  al_lua_new_lock(L, 1);
+  return 1;
+}
+
+void al_lua_push_lock_maker(lua_State *L, int parent) {
+  al_lua_push_maker(L, AL_LUA_LOCK);
+  lua_pushvalue(L, parent);
+}
+
+al_lock **al_lua_made_lock(lua_State *L) { return &((lock_box *)lua_touserdata(L, -1))->lock; }
+
 static lock_box *check_box(lua_State *L) {
   lock_box *box = luaL_checkudata(L, 1, AL_LUA_LOCK);
   luaL_argcheck(L, box->lock, 1, "the lock was freed");
@@ -127,22 +139,28 @@ static int lock_info(lua_State *L) {
   return 7;
 }
 
-static al_lock *check_fresh(lua_State *L) {
+static lock_box *check_fresh(lua_State *L) {
   lock_box *box = check_box(L);
   if (box->transport == AL_LUA_NATIVE)
     al_native_touch(box->lock->session); /* a loss that has arrived is handled before anything is sent */
-  return box->lock;
+  return box;
 }
 
+/* lock:verify() -> operation; likewise lock:release() and lock:downgrade() */
 static int lock_verify(lua_State *L) {
-  al_lock *lock = check_fresh(L);
+  al_lock *lock = check_fresh(L)->lock;
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
   if (op) *op = al_lock_verify(lock);
   return al_lua_begun(L, op);
 }
 
+/* lock:release([settled]) -> operation | false, true: see al_lua_finish() */
 static int lock_release(lua_State *L) {
-  al_lock *lock = check_fresh(L);
+  const lock_box *box = check_fresh(L);
+  al_lock *lock = box->lock;
+  uint64_t settled;
+  if (al_lua_is_settled(L, 2, lock->session, box->transport, &settled))
+    return al_lua_finish(L, al_lock_release(lock), AL_LUA_TRUE, 1, settled);
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
   if (op)
     *op = al_lock_release(lock);
@@ -153,12 +171,12 @@ static int lock_release(lua_State *L) {
 
 /* lock:let_go(): releases the lock without waiting. */
 static int lock_let_go(lua_State *L) {
-  al_lock_let_go(check_fresh(L));
+  al_lock_let_go(check_fresh(L)->lock);
   return 0;
 }
 
 static int lock_downgrade(lua_State *L) {
-  al_lock *lock = check_fresh(L);
+  al_lock *lock = check_fresh(L)->lock;
   al_lock_kind kind = al_lock_kind_of(lock);
   luaL_argcheck(L, kind == AL_LOCK_READ || kind == AL_LOCK_WRITE, 1, "not a lock that writes");
   al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
@@ -191,4 +209,5 @@ void al_lua_open_lock(lua_State *L) {
       {NULL, NULL},
   };
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
+  al_lua_make_by(L, AL_LUA_LOCK, make_box);
 }

@@ -20,7 +20,7 @@ static al_op *begin_acquire(void *mutex, const al_acquire_options *options) {
   return al_mutex_acquire(mutex, options);
 }
 
-/* mutex:acquire([timeout [, fair [, priority [, poll [, patient]]]]]) -> operation */
+/* mutex:acquire([timeout [, fair [, priority [, poll [, patient [, settled]]]]]]) -> operation */
 static int mutex_acquire(lua_State *L) { return al_lua_acquire(L, AL_LUA_MUTEX, begin_acquire); }
 
 static void drop(void *mutex) { al_mutex_drop(mutex); }

@@ -4,6 +4,7 @@
  * Operations under way. Lua code waits for them. When a box is collected or dropped, an operation that is not done
  * is cancelled. */
 #include "core/session/op.h"
+#include "core/session/session.h"
 #include "lua/binding.h"
 
 typedef struct op_box {
@@ -11,7 +12,7 @@ typedef struct op_box {
   al_lua_result result;
 } op_box;
 
-#define MAKE "make" /* stored with the type, as pushing a C function needs memory up to Lua 5.1 */
+#define PAUSE "pause" /* stored with the type: a Lua function that does nothing */
 
 static int make_box(lua_State *L) {
   op_box *box = al_lua_new_box(L, sizeof *box, AL_LUA_OP);
@@ -20,17 +21,76 @@ static int make_box(lua_State *L) {
   return 1;
 }
 
-al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
-  luaL_getmetatable(L, AL_LUA_OP);
-  lua_getfield(L, -1, MAKE);
-  lua_remove(L, -2);
+static void push_maker(lua_State *L, al_lua_result result, int parent) {
+  al_lua_push_maker(L, AL_LUA_OP);
   lua_pushvalue(L, parent);
   lua_pushinteger(L, result);
+}
+
+al_op **al_lua_new_op(lua_State *L, al_lua_result result, int parent) {
+  push_maker(L, result, parent);
   if (!al_lua_try(L, 2)) return NULL;
   return &((op_box *)lua_touserdata(L, -1))->op;
 }
 
 int al_lua_begun(lua_State *L, al_op *const *op) { return op && *op ? 1 : al_lua_no_memory(L); }
+
+/* ---- operations without a box ----------------------------------------------------------------------------------- */
+
+/* lua_call for one result. If that fails, drops the operation, which nobody owns yet; false: Lua had no memory. */
+static bool call_or_drop(lua_State *L, int arguments, al_op *op) {
+  int status = lua_pcall(L, arguments, 1, 0);
+  if (status == 0) return true;
+  al_op_drop(op);
+  if (status != LUA_ERRMEM) lua_error(L);
+  lua_pop(L, 1);
+  return false;
+}
+
+/* Debug hooks run between the instructions of Lua functions. A signal that arrives during the wait may have set one, as
+ * that for Ctrl-C does, which raises an error. After the wait it would find the operation's result without an owner. */
+static bool run_hooks(lua_State *L, al_op *op) {
+  if (!lua_gethookmask(L)) return true;
+  luaL_getmetatable(L, AL_LUA_OP);
+  lua_getfield(L, -1, PAUSE);
+  lua_remove(L, -2);
+  if (!call_or_drop(L, 0, op)) return false;
+  lua_pop(L, 1);
+  return true;
+}
+
+static int push_success(lua_State *L, al_op *op, al_lua_result result, int parent) {
+  lua_pushboolean(L, 0);
+  if (result == AL_LUA_LOCKED) {
+    al_lua_push_lock_maker(L, parent);
+    if (!call_or_drop(L, 1, op)) return al_lua_no_memory(L);
+    *al_lua_made_lock(L) = al_op_lock(op);
+  } else {
+    lua_pushboolean(L, 1);
+  }
+  al_op_drop(op);
+  return 2;
+}
+
+static int push_boxed(lua_State *L, al_op *op, al_lua_result result, int parent) {
+  push_maker(L, result, parent);
+  if (!call_or_drop(L, 2, op)) return al_lua_no_memory(L);
+  ((op_box *)lua_touserdata(L, -1))->op = op;
+  return 1;
+}
+
+int al_lua_finish(lua_State *L, al_op *op, al_lua_result result, int parent, uint64_t settled) {
+  if (!op) return al_lua_no_memory(L);
+  if (!al_op_done(op)) {
+    al_native_wait(op->session, op);
+    if (!run_hooks(L, op)) return al_lua_no_memory(L);
+  }
+  bool has_succeeded = al_op_done(op) && al_op_code(op) == AL_OK;
+  if (has_succeeded && al_session_is_quiet(op->session, settled)) return push_success(L, op, result, parent);
+  return push_boxed(L, op, result, parent);
+}
+
+/* ---- with a box ------------------------------------------------------------------------------------------------- */
 
 static op_box *check_box(lua_State *L, int index) {
   op_box *box = luaL_checkudata(L, index, AL_LUA_OP);
@@ -154,8 +214,9 @@ void al_lua_open_op(lua_State *L) {
                                      {NULL, NULL}};
   al_lua_new_type(L, AL_LUA_OP, methods, op_drop);
   al_lua_close_by(L, AL_LUA_OP, op_drop);
+  al_lua_make_by(L, AL_LUA_OP, make_box);
   luaL_getmetatable(L, AL_LUA_OP);
-  lua_pushcfunction(L, make_box);
-  lua_setfield(L, -2, MAKE);
+  luaL_loadbuffer(L, "", 0, "=amqplocks.pause");
+  lua_setfield(L, -2, PAUSE);
   lua_pop(L, 1);
 }

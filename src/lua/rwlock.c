@@ -24,7 +24,7 @@ static al_op *begin_write(void *rwlock, const al_acquire_options *options) {
   return al_rwlock_write(rwlock, options);
 }
 
-/* rwlock:read([timeout [, fair [, priority [, poll [, patient]]]]]) -> operation; likewise rwlock:write */
+/* rwlock:read([timeout [, fair [, priority [, poll [, patient [, settled]]]]]]) -> operation; likewise rwlock:write */
 static int rwlock_read(lua_State *L) { return al_lua_acquire(L, AL_LUA_RWLOCK, begin_read); }
 
 static int rwlock_write(lua_State *L) { return al_lua_acquire(L, AL_LUA_RWLOCK, begin_write); }

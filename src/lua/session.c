@@ -103,6 +103,13 @@ al_lua_session *al_lua_check_session(lua_State *L, int index) {
   return box;
 }
 
+bool al_lua_is_settled(lua_State *L, int index, const al_session *session, al_lua_transport transport,
+                       uint64_t *settled) {
+  if (transport != AL_LUA_NATIVE || lua_isnoneornil(L, index)) return false;
+  *settled = (uint64_t)luaL_checknumber(L, index);
+  return al_session_is_quiet(session, *settled);
+}
+
 /* core.native{ url =, order =, name =, heartbeat =, timeout =, tls =, rotates =, addressed =, origin = } ->
  * session | nil, message, code */
 static int new_native(lua_State *L) {

@@ -24,6 +24,7 @@ function native.session(settings)
       end
       session:wait(operation)
     end,
+    finishes = not ask,
     news = function() return session:news() end,
     is_quiet = function(alerts) return session:is_quiet(alerts) end,
     losses = losses.new(function() return session:alerts() end),

@@ -37,14 +37,18 @@ end
 -- waiting (an interrupt, or an error in `on_wait`) abandons the operation before it goes on: each claim of the
 -- operation is undone. Closing the coroutine that waits does so as well, and so does Lua when it runs out of memory;
 -- that is returned as `no_memory`.
+--
+-- `begin` may also end the operation: it then returns false and the result.
 local function await(driver, on_wait, begin, ...)
   if driver.check then
     local wrong, code = driver.check()
     if wrong then return nil, ("%s: %s"):format(code, wrong), code end
   end
-  local operation, message, code = begin(...)
-  if not operation then return nil, message, code end
-  local fine, first, second, third = guard.call(result, driver, operation, on_wait)
+  local operation, first, second, third = begin(...)
+  if operation == false then return first, second, third end
+  if not operation then return nil, first, second end
+  local fine
+  fine, first, second, third = guard.call(result, driver, operation, on_wait)
   if fine and third == nil then return first end
   if fine then return first, second, third end
   if first == memory.ERROR then return memory.none() end

@@ -4,6 +4,10 @@
 --- Notifies the program of news of a connection: calls the log, and reports lost locks.
 local news = {}
 
+--- For an operation that the core may finish itself, so that its caller need not wait for it: returns the number of
+-- events of locks after which nothing is left to be told. nil: something is, or the driver has to wait.
+function news.settled(driver) return driver.finishes and driver.losses:settled() end
+
 --- Called often, and mostly in vain: so a driver may have `is_quiet`, which tells cheaply that there is nothing new
 -- since so many events of locks.
 function news.tell(driver)
