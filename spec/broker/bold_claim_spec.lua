@@ -173,10 +173,10 @@ describe("a readers–writer lock whose door was open three times", function()
 
   -- A reader's claim would delete that queue (reader.c).
   it("and whose name another queue has now is looked at by a reader: that queue stays", function()
-    local name, queue = gate.name(), nil
+    local name = gate.name()
     local rwlock = stage.connect():rwlock(name)
     for _ = 1, 5 do assert(assert(rwlock:try_read()):release()) end
-    queue = gate.queue("write", name)
+    local queue = gate.queue("write", name)
     assert(client.shared():declare(queue, { durable = true }))
     stage.fails("squatted", rwlock:try_read())
     assert.is_true(client.shared():exists(queue))
