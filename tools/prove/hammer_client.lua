@@ -16,7 +16,9 @@ local OPTIONS = { mutex = FENCED, semaphore = FENCED, rwlock = FENCED }
 
 -- The ways to acquire each kind of lock, weighted by repetition.
 local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "write", "write", "read" },
-  fast_mutex = { "acquire" } }
+  fast_mutex = { "acquire" }, plain = { "acquire" } }
+
+local METHODS = { plain = "mutex" } -- a mutex without fencing tokens
 
 local function chance(p) return math.random() < p end
 
@@ -37,8 +39,8 @@ function client:confirm(pool, op, lock)
 end
 
 function client:take(pool)
-  local ways = WAYS[pool.kind]
-  local way, object = ways[math.random(#ways)], self.conn[pool.kind](self.conn, pool.name, OPTIONS[pool.kind])
+  local ways, method = WAYS[pool.kind], METHODS[pool.kind] or pool.kind
+  local way, object = ways[math.random(#ways)], self.conn[method](self.conn, pool.name, OPTIONS[pool.kind])
   self.ops = self.ops + 1
   local op = self.ops
   self:append(pool, "ask", op)
