@@ -12,12 +12,18 @@ local socket = require "socket"
 local nodes = cluster.nodes
 local stories = {}
 
--- The names of each kind: what they are (hammer_client.lua), and the queue whose node is struck.
+local function times(kind, count)
+  local list = {}
+  for i = 1, count do list[i] = kind end
+  return list
+end
+
+-- The names of each kind: what they are (hammer_client.lua), and the queue whose node is struck. So many mutexes that
+-- some acquires meet nobody: then the next ones claim at once.
 local NAMES = {
   fenced = { words = "fenced locks", queue = "-mutexfence" },
-  mutex = { words = "mutexes", kinds = { "plain", "plain", "plain", "plain" } },
-  fast_mutex = { words = "fast mutexes", queue = "-fastmutex",
-    kinds = { "fast_mutex", "fast_mutex", "fast_mutex", "fast_mutex", "fast_mutex", "fast_mutex" } },
+  mutex = { words = "mutexes", kinds = times("plain", 24) },
+  fast_mutex = { words = "fast mutexes", queue = "-fastmutex", kinds = times("fast_mutex", 6) },
 }
 
 local NEWS = 3 -- seconds after which a holder has read that it lost its lock in a partition, with heartbeats of 1 s

@@ -38,9 +38,19 @@ function client:confirm(pool, op, lock)
   return held
 end
 
+-- Mostly the same object as before, for an object remembers what it need not ask again: whether it may claim at once,
+-- and that the queue of a fast mutex was there.
+function client:object(pool)
+  local method = METHODS[pool.kind] or pool.kind
+  if not self.objects[pool] or chance(0.1) then
+    self.objects[pool] = self.conn[method](self.conn, pool.name, OPTIONS[pool.kind])
+  end
+  return self.objects[pool]
+end
+
 function client:take(pool)
-  local ways, method = WAYS[pool.kind], METHODS[pool.kind] or pool.kind
-  local way, object = ways[math.random(#ways)], self.conn[method](self.conn, pool.name, OPTIONS[pool.kind])
+  local ways = WAYS[pool.kind]
+  local way, object = ways[math.random(#ways)], self:object(pool)
   self.ops = self.ops + 1
   local op = self.ops
   self:append(pool, "ask", op)
@@ -53,7 +63,7 @@ end
 
 function client:connect()
   local options = { name = self.lane, heartbeat = 1, timeout = TIMEOUT }
-  self.conn = self.conn or amqplocks.connect(self.url, options)
+  if not self.conn then self.conn, self.objects = amqplocks.connect(self.url, options), {} end
   return self.conn
 end
 
