@@ -69,7 +69,7 @@ end
 
 function client:turn()
   if not self:connect() then return socket.sleep(0.1) end
-  local pool = self.pools[math.random(#self.pools)]
+  local pool = chance(0.5) and self.favourite or self.pools[math.random(#self.pools)]
   local lock, op = self:take(pool)
   if not lock then return socket.sleep(0.01) end
   repeat
@@ -92,6 +92,7 @@ function client.run(spec, cpath, lane, url, list, seed)
   for name, kind, path in list:gmatch "(%S+) (%S+) (%S+)\n" do
     table.insert(self.pools, { name = name, kind = kind, file = self.ledger.open(path) })
   end
+  self.favourite = self.pools[math.random(#self.pools)] -- taken so often that it may be claimed at once
   while not self:is_over() do self:turn() end
   if self.conn then self.conn:close() end
   return true
