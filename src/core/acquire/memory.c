@@ -87,8 +87,9 @@ int al_memory_recall(al_memory *memory, bool (*is_meant)(const void *context, in
   return 0;
 }
 
-void al_memory_note_won(al_memory *memory, int slot) {
+void al_memory_note_won(al_memory *memory, int slot, bool is_quiet) {
   memory->last = slot;
+  memory->is_quiet = is_quiet;
   for (int i = memory->recalled_count - 1; i >= 0; i--)
     if (memory->recalled[i] == slot) take_off(memory, i);
   if (memory->recalled_count == AL_RECALLED_MOST) take_off(memory, 0);

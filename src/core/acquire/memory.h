@@ -30,11 +30,12 @@ struct al_memory {
   al_boldness boldness;  /* whether an acquire claims without a search */
 
   /* of a semaphore */
-  int known;     /* slots seen in a row; 0 if none were counted yet */
-  bool has_end;  /* the row was seen to end behind them */
-  int highest;   /* the highest slot seen, until it is certain that there are fewer */
-  int last;      /* the slot held last; 0 if none */
-  bool is_quiet; /* the last search found a slot free where it began, or next to that */
+  int known;    /* slots seen in a row; 0 if none were counted yet */
+  bool has_end; /* the row was seen to end behind them */
+  int highest;  /* the highest slot seen, until it is certain that there are fewer */
+  int last;     /* the slot held last; 0 if none */
+  bool
+      is_quiet; /* the last slot was won where the search began, or next to that, and no race was lost since */
   int recalled[AL_RECALLED_MOST], recalled_count; /* won lately, the latest last */
 
   /* of a memory that a session keeps */
@@ -56,7 +57,7 @@ void al_memory_clear(al_memory *memory);
 /* Takes the slot won latest off the list, if `is_meant` for it. Returns 0 if there is none. */
 int al_memory_recall(al_memory *memory, bool (*is_meant)(const void *context, int slot), const void *context);
 
-/* This session has won the slot. */
-void al_memory_note_won(al_memory *memory, int slot);
+/* This session has won the slot. `is_quiet`: a search need not have looked farther. */
+void al_memory_note_won(al_memory *memory, int slot, bool is_quiet);
 
 #endif

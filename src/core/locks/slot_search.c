@@ -9,7 +9,7 @@
 #include "core/hold/exclusive_queue.h"
 #include "core/session/session.h"
 
-#define WINDOW_QUIET 2
+#define WINDOW_NARROW 2
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
 
@@ -91,10 +91,9 @@ static int wide(const al_slot_search *search) {
 }
 
 /* Whether all slots can be met at random is known only of a row that was seen to end. */
-static int first_width(const al_slot_search *search) {
+static bool begins_narrow(const al_slot_search *search) {
   const al_memory *memory = search->resource->memory;
-  bool is_narrow = memory->is_quiet && (search->range->strategy != AL_RANDOM || memory->has_end);
-  return is_narrow ? WINDOW_QUIET : wide(search);
+  return memory->is_quiet && (search->range->strategy != AL_RANDOM || memory->has_end);
 }
 
 void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
@@ -107,11 +106,20 @@ void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *
   search->wrapped = false;
   search->is_blind = range->strategy == AL_RANDOM && resource->memory->known == 0;
   search->spare = 0;
-  ask(search, search->start, first_width(search));
+  search->is_narrow = begins_narrow(search);
+  ask(search, search->start, search->is_narrow ? WINDOW_NARROW : wide(search));
+}
+
+/* False: a narrow window would have shown the slot that was found. */
+static bool is_past_narrow(const al_slot_search *search) {
+  int slot = search->view->slot;
+  if (slot > 0) return slot < search->start || slot >= search->start + WINDOW_NARROW;
+  return search->view->state != AL_SEARCH_PENDING;
 }
 
 void al_slot_search_note_won(const al_slot_search *search) {
-  al_memory_note_won(search->resource->memory, search->view->slot);
+  bool is_quiet = search->avoided_count == 0 && !is_past_narrow(search);
+  al_memory_note_won(search->resource->memory, search->view->slot, is_quiet);
 }
 
 /* Returns how many slots were claimed in vain longer ago than this one; -1 if this one was not. */
@@ -127,6 +135,7 @@ void al_slot_search_deprioritise(al_slot_search *search, int slot) {
   memmove(search->avoided + at, search->avoided + at + 1,
           (size_t)(search->avoided_count - at - 1) * sizeof *search->avoided);
   search->avoided[search->avoided_count - 1] = slot;
+  search->resource->memory->is_quiet = false;
 }
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
@@ -214,6 +223,7 @@ static void end_of_row(al_slot_search *search, int slot) {
 
 static void search_on(al_slot_search *search) {
   int next = search->first + search->width;
+  search->is_narrow = false;
   if (search->view->slot)
     search->view->state = AL_SEARCH_FREE;
   else if (next > last_slot(search))
@@ -287,8 +297,17 @@ static bool believe(al_slot_search *search) {
 
 /* ---- the window, read ------------------------------------------------------------------------------------------- */
 
+static void ask_wide(al_slot_search *search) {
+  search->is_narrow = false;
+  *search->view = search->before;
+  ask(search, search->first, wide(search));
+}
+
 static void absent(al_slot_search *search, int slot) {
-  (decides(search, slot) ? ask_again : end_of_row)(search, slot);
+  if (search->is_narrow)
+    ask_wide(search);
+  else
+    (decides(search, slot) ? ask_again : end_of_row)(search, slot);
 }
 
 /* False: A[1] was asked for behind the window, and does not exist or is not known. */
@@ -348,14 +367,6 @@ static bool is_answered(al_slot_search *search) {
   return !is_lost;
 }
 
-/* The search is over: the next one begins with a window as narrow as would have done. */
-static void note_quiet(const al_slot_search *search) {
-  const al_search_result *view = search->view;
-  bool is_over = view->state == AL_SEARCH_FREE || view->state == AL_SEARCH_NONE;
-  bool is_near = view->slot >= search->start && view->slot < search->start + WINDOW_QUIET;
-  if (is_over) search->resource->memory->is_quiet = is_near;
-}
-
 al_search_state al_slot_search_poll(al_slot_search *search) {
   if (search->op->done || search->view->state != AL_SEARCH_PENDING) return search->view->state;
   if (search->probes.pending > 0 || search->again.pending > 0) return AL_SEARCH_PENDING;
@@ -363,7 +374,7 @@ al_search_state al_slot_search_poll(al_slot_search *search) {
   if (is_answered(search)) {
     learn(search);
     read_window(search);
-    note_quiet(search);
+    if (is_past_narrow(search)) search->resource->memory->is_quiet = false;
   }
   return search->view->state;
 }

@@ -38,6 +38,7 @@ typedef struct al_slot_search {
   int recalled;            /* taken off the session's list for this acquire (memory.h); 0 */
   bool wrapped;            /* it went past the last slot, and goes on from 1 to below `start` */
   bool asks_first;         /* asks for A[1], too, behind the window */
+  bool is_narrow;          /* the window under way does not show what lies behind it: no row ends there */
   bool is_blind; /* should begin anywhere, and knows of no slots yet: picks anywhere in each window */
 
   int avoided[AL_AVOIDED_MOST], avoided_count; /* claimed in vain, the longest ago first */
