@@ -258,7 +258,7 @@ for _, way in ipairs(Peer.all_ways) do
         assert.is_false(op:done())
       end)
 
-      it("answers without a token after the slot was found free: that is left to others, and looked for anew", function ()
+      it("answers without a token after the slot was found free: that is left to others", function ()
         local op = sem:acquire(5)
         local bell = arrives()
         peer.prober:look(ONE)

@@ -79,14 +79,14 @@ static al_exclusive *claim(al_acquire *self) {
   return al_exclusive_begin(&self->op, &(al_exclusive_plan){.queue = holder, .beside = slot});
 }
 
+static void missed(al_acquire *self) {
+  al_slot_search_deprioritise(&((slot_acquire *)self)->look, self->view.slot);
+}
+
 static bool may_claim(const al_acquire *self) {
   char holder[AL_NAME_SIZE];
   al_name_holder(holder, self->resource->name, self->view.slot);
   return !al_exclusive_find(self->op.session, holder);
-}
-
-static void missed(al_acquire *self) {
-  al_slot_search_deprioritise(&((slot_acquire *)self)->look, self->view.slot);
 }
 
 static void claimed(al_acquire *self) {
