@@ -32,7 +32,6 @@ struct al_memory {
   /* of a semaphore */
   int known;    /* slots seen in a row; 0 if none were counted yet */
   bool has_end; /* the row was seen to end behind them */
-  int highest;  /* the highest slot seen, until it is certain that there are fewer */
   int last;     /* the slot held last; 0 if none */
   bool
       is_quiet; /* the last slot was won where the search began, or next to that, and no race was lost since */

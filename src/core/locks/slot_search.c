@@ -86,7 +86,7 @@ static int start_slot(al_slot_search *search) {
 
 /* Wide enough that one window likely shows all slots and the end of the row. */
 static int wide(const al_slot_search *search) {
-  int highest = search->resource->memory->highest;
+  int highest = search->range->highest;
   return highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST;
 }
 
@@ -97,7 +97,7 @@ static bool begins_narrow(const al_slot_search *search) {
 }
 
 void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
-                          const al_slot_range *range, al_search_result *view) {
+                          al_slot_range *range, al_search_result *view) {
   search->op = op;
   search->resource = resource;
   search->range = range;
@@ -169,6 +169,7 @@ static void note_longer(al_memory *memory, int known) {
 /* Learns from the whole window how many slots there are, or are at least, and which is the highest. A returned probe
  * may mean a node that is down: only a passive declare makes it certain that no slot follows. */
 static void learn(const al_slot_search *search) {
+  al_slot_range *range = search->range;
   al_memory *memory = search->resource->memory;
   bool is_row = true;
   for (int i = 0; i < search->width; i++) {
@@ -178,12 +179,12 @@ static void learn(const al_slot_search *search) {
       if (is_row) note_end(memory, slot - 1);
       is_row = false;
       if (slot > search->sure) continue;
-      memory->highest = slot - 1;
+      range->highest = slot - 1;
       return;
     }
     if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
     if (is_row && memory->known < slot) note_longer(memory, slot);
-    if (memory->highest < slot) memory->highest = slot;
+    if (range->highest < slot) range->highest = slot;
   }
 }
 

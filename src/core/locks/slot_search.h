@@ -22,16 +22,18 @@
 
 #define AL_AVOIDED_MOST 16
 
-/* The slots that a semaphore object may take. What is known of them is in its memory (memory.h). */
+/* The slots that a semaphore object may take. What else is known of them is in its memory (memory.h). `highest` is the
+ * object's own: a new object's first wide window shows slots that were added behind one that is down. */
 typedef struct al_slot_range {
   al_strategy strategy;
-  int most; /* the highest slot that may be taken */
+  int most;    /* the highest slot that may be taken */
+  int highest; /* the highest slot seen, until it is certain that there are fewer */
 } al_slot_range;
 
 typedef struct al_slot_search {
   al_op *op;
   const al_resource *resource; /* the semaphore */
-  const al_slot_range *range;
+  al_slot_range *range;
   al_search_result *view;
   al_probes probes;
   int start, first, width; /* the first slot of the search; the window under way */
@@ -52,7 +54,7 @@ typedef struct al_slot_search {
 
 /* Begins, or begins again. The view is empty; the search fills it in. The links needed to ask must be open. */
 void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
-                          const al_slot_range *range, al_search_result *view);
+                          al_slot_range *range, al_search_result *view);
 
 /* This session holds the slot that was found. */
 void al_slot_search_note_won(const al_slot_search *search);
