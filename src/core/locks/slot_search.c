@@ -167,7 +167,8 @@ static void note_longer(al_memory *memory, int known) {
 }
 
 /* Learns from the whole window how many slots there are, or are at least, and which is the highest. A returned probe
- * may mean a node that is down: only a passive declare makes it certain that no slot follows. */
+ * may mean a node that is down: only a passive declare makes it certain that no slot follows. A narrow window has no
+ * highest slot, as the wide one must not be narrow because of it. */
 static void learn(const al_slot_search *search) {
   al_slot_range *range = search->range;
   al_memory *memory = search->resource->memory;
@@ -184,7 +185,7 @@ static void learn(const al_slot_search *search) {
     }
     if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
     if (is_row && memory->known < slot) note_longer(memory, slot);
-    if (range->highest < slot) range->highest = slot;
+    if (!search->is_narrow && range->highest < slot) range->highest = slot;
   }
 }
 
