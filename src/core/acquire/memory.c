@@ -10,7 +10,7 @@
 #define LONG_AGO (-60 * AL_SECOND)
 
 void al_memory_init(al_memory *memory) {
-  *memory = (al_memory){.refs = 1, .squat_checked = LONG_AGO, .bell_missed = LONG_AGO};
+  *memory = (al_memory){.refs = 1, .bell_missed = LONG_AGO};
   al_boldness_init(&memory->boldness);
 }
 

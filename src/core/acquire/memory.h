@@ -25,9 +25,8 @@
 
 typedef struct al_memory al_memory;
 struct al_memory {
-  int64_t squat_checked; /* when we last checked for squatters (squatter.h) */
-  int64_t bell_missed;   /* when the doorbell was missing, or could not be consumed from */
-  al_boldness boldness;  /* whether an acquire claims without a search */
+  int64_t bell_missed;  /* when the doorbell was missing, or could not be consumed from */
+  al_boldness boldness; /* whether an acquire claims without a search */
 
   /* of a semaphore */
   int known;    /* slots seen in a row; 0 if none were counted yet */

@@ -17,6 +17,7 @@ void al_resource_init(al_resource *resource, al_session *session, const char *na
   resource->session = session;
   resource->max_attempts = max_attempts;
   resource->probing = probing;
+  resource->squat_checked = -SQUAT_EVERY;
   al_memory_init(&resource->own);
   resource->memory = &resource->own;
   resource->awaited_at = -BELL_EVERY;
@@ -77,9 +78,7 @@ void al_resource_remember(al_resource *resource, al_exclusive *claim) {
 }
 
 bool al_resource_may_be_squatted(const al_resource *resource) {
-  return is_past(resource, resource->memory->squat_checked, SQUAT_EVERY);
+  return is_past(resource, resource->squat_checked, SQUAT_EVERY);
 }
 
-void al_resource_note_squat_check(al_resource *resource) {
-  resource->memory->squat_checked = resource->session->now;
-}
+void al_resource_note_squat_check(al_resource *resource) { resource->squat_checked = resource->session->now; }

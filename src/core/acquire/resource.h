@@ -17,6 +17,7 @@ typedef struct al_resource {
   al_probing probing;
   char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fencing.h); "": locks have none */
   bool is_silent;           /* there is no doorbell (bell.h), and none is to be asked for */
+  int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
   al_memory *memory;        /* `own`, or one that the session keeps */
   al_memory own;
   al_exclusive *former; /* the last claim, if waiters make the bell; NULL */
