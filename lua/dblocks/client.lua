@@ -3,8 +3,8 @@
 
 --- The connections to the database. A caller gives a client, or a function that makes one.
 --
--- A client that has failed in the middle of a step is given up: its next answer might be the one that was missed. Then a
--- function is called for another client. A client that was given as it is has no successor.
+-- A client that has failed in the middle of a step is given up: its next answer might be the one that was missed. Then
+-- a function is called for another client. A client that was given as it is has no successor.
 --
 -- A step uses a client alone. Steps that run side by side, in coroutines, get one each from the function.
 local client = {}
@@ -22,7 +22,8 @@ function client:renews() return self._make and true or false end
 local function made(self)
   local fine, new, message = pcall(self._make)
   if fine and new then return new end
-  return nil, ("unreachable: no connection to the database: %s"):format(tostring(fine and message or new)), "unreachable"
+  local problem = tostring(fine and message or new)
+  return nil, "unreachable: no connection to the database: " .. problem, "unreachable"
 end
 
 -- Returns a client for one step, or nil, message, code.
@@ -32,7 +33,8 @@ local function take(self)
   if idle then return idle end
   if self._make then return made(self) end
   if self._given_up then
-    return nil, "unreachable: the client failed before; a function in its place would be called for another", "unreachable"
+    local message = "unreachable: the client failed before; a function in its place would be called for another"
+    return nil, message, "unreachable"
   end
   error("dblocks: another coroutine is using this client: give a function that makes one for each", 0)
 end
