@@ -201,7 +201,8 @@ function redis.new(given)
   local function quit(one)
     if one.close then one:close() elseif one.quit then one:quit() end
   end
-  return setmetatable({ _client = client.new(given, quit) }, redis)
+  local function alive(one) return eval(one, "return { 1 }", 0) ~= nil end
+  return setmetatable({ _client = client.new(given, quit, alive) }, redis)
 end
 
 return redis

@@ -6,10 +6,11 @@ local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local process = require "spec.support.process"
 local redis = require "spec.support.servers.redis"
+local store = require "spec.dblocks.support.stores.redis"
 
 local server
 
-setup(function() server = assert(redis.start("--save", "")) end)
+setup(function() server = assert(store.start()) end)
 teardown(function() server:stop() end)
 
 local function client() return redis.connect(server.address) end
@@ -21,12 +22,7 @@ end
 
 conformance {
   connect = function(opts) return dblocks.redis(client, opts) end,
-  code = function()
-    return ([[
-      local redis = require "spec.support.servers.redis"
-      return require("dblocks").redis(function() return redis.connect(%d) end, ...)
-    ]]):format(server.address)
-  end,
+  code = function() return store.code(server) end,
 }
 
 -- A client whose nth eval is executed, and whose reply is then lost.
