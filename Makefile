@@ -496,7 +496,7 @@ endif
 
 # ---- checks and upkeep ----
 
-ROCKSPEC := amqp-locks-scm-1.rockspec
+ROCKSPECS := amqp-locks-scm-1.rockspec db-locks-scm-1.rockspec
 C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
 LUACHECKED := $(wildcard lua spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
@@ -541,14 +541,14 @@ format: prepare ## clang-format C files in place
 	@echo "formatting C files"
 	$(Q)clang-format -i $(C_FILES)
 
-rockspec: ## update the lists of files in the rockspec
-	@echo "writing $(ROCKSPEC)"
-	$(Q)now=$$(spec/support/rockspec $(ROCKSPEC)) && printf '%s\n' "$$now" >$(ROCKSPEC)
+rockspec: ## update the lists of files in the rockspecs
+	@echo "writing $(ROCKSPECS)"
+	$(Q)for file in $(ROCKSPECS); do now=$$(spec/support/rockspec $$file) && printf '%s\n' "$$now" >$$file || exit; done
 
 check-rockspec:
-	@echo "checking $(ROCKSPEC)"
-	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
-	  { echo "$(ROCKSPEC) does not list the files that exist: run make rockspec" >&2; exit 1; }
+	@echo "checking $(ROCKSPECS)"
+	@for file in $(ROCKSPECS); do spec/support/rockspec $$file | diff -u $$file - || \
+	  { echo "$$file does not list the files that exist: run make rockspec" >&2; exit 1; }; done
 
 # ---- packages and releases ----
 
