@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- `make figures-db STORE=redis`: what operations of db-locks cost on a real database, beside the barest lock that the same
--- client can make and end there. Both run in turns; a ratio is that of their medians.
+-- `make figures-db STORE=redis`: what operations of db-locks cost on a real database, beside the barest lock that the
+-- same client can make and end there. Both run in turns; a ratio is that of their medians.
 local socket = require "socket"
 
 local ROUNDS, TIMES = 15, tonumber(os.getenv "TIMES" or "") or 50

@@ -110,7 +110,8 @@ function torture:go_on(seconds)
       cuts = due_after(CUTS)
     end
     if socket.gettime() >= tells then
-      say("... %.0f s left; %d SIGKILL, %d SIGSTOP, %d cuts", ends - socket.gettime(), self.kills, self.stops, self.cuts)
+      local left = ends - socket.gettime()
+      say("... %.0f s left; %d SIGKILL, %d SIGSTOP, %d cuts", left, self.kills, self.stops, self.cuts)
       tells = tells + 10
     end
     socket.sleep(0.005)
