@@ -349,6 +349,12 @@ test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
 
+test-db: prepare ## db-locks on real databases, or SPEC=path; CASSANDRA=0: without Cassandra
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/dblocks)
+
+torture-db: prepare ## db-locks under SIGKILL, SIGSTOP and cut connections: STORE=redis [SECONDS=60] [SEED=]
+	@$(WITH_ENV) STORE=$(STORE) SECONDS=$(SECONDS) SEED=$(SEED) $(RUN_LUA) tools/dblocks/torture.lua
+
 # The versions of Lua that the module supports, but for lua5.5, of which Debian has packages only in sid: see SUITES.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
 

@@ -1,0 +1,156 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- db-locks in a real Redis.
+local conformance = require "spec.dblocks.support.conformance"
+local dblocks = require "dblocks"
+local process = require "spec.support.process"
+local redis = require "spec.support.servers.redis"
+local store = require "spec.dblocks.support.stores.redis"
+
+local server
+
+setup(function() server = assert(store.start()) end)
+teardown(function() server:stop() end)
+
+local function client() return redis.connect(server.address) end
+
+local function fails(code, result, message, actual)
+  assert.is_nil(result)
+  assert.equal(code, actual, message)
+end
+
+conformance {
+  connect = function(opts) return dblocks.redis(client, opts) end,
+  code = function() return store.code(server) end,
+}
+
+-- A client whose nth eval is executed, and whose reply is then lost.
+local function lossy(nth, how)
+  local one, count = client(), 0
+  local lossy_one = {}
+  function lossy_one.eval(_, ...)
+    count = count + 1
+    if count ~= nth then return one:eval(...) end
+    if how == "before" then error("connection error: closed", 0) end
+    local reply = one:eval(...)
+    if how == "late" then return { "the mark of another", reply[2], reply[3] } end
+    error("connection error: timeout", 0)
+  end
+  return lossy_one
+end
+
+describe("a reply that is lost", function()
+  for how, words in pairs{ after = "after the step", before = "before the step", late = "and an old one comes" } do
+    it(("%s: the acquire is in doubt, under a ticket; the same ticket takes it"):format(words), function()
+      local locks = dblocks.redis(lossy(1, how))
+      local _, message, code = locks:mutex("lossy", how):try_acquire()
+      assert.equal("in_doubt", code)
+      local ticket = message:match "under the ticket (%S+):"
+      fails("unreachable", locks:mutex("lossy", how):try_acquire())
+      local others = dblocks.redis(client)
+      if how == "before" then
+        assert(others:mutex("lossy", how):try_acquire()):release()
+      else
+        fails("busy", others:mutex("lossy", how):try_acquire())
+      end
+      assert(others:mutex("lossy", how):try_acquire { ticket = ticket }):release()
+    end)
+
+    it(("%s: with a function for clients the step is repeated"):format(words), function()
+      local calls = 0
+      local locks = dblocks.redis(function()
+        calls = calls + 1
+        return calls == 1 and lossy(1, how) or calls == 2 and lossy(2, how) or client()
+      end)
+      local lock = assert(locks:mutex("lossy", how):acquire { timeout = 10 })
+      assert.equal(2, calls)
+      local released, _, code = lock:release()
+      assert.equal(3, calls)
+      if how == "before" then assert.is_true(released) else assert.equal("in_doubt", code) end
+      assert.same({}, locks:list { type = "lossy" })
+    end)
+  end
+
+  it("to a question: it is unreachable", function()
+    local count, now = 0, 0
+    local locks = dblocks.redis(function()
+      count = count + 1
+      return count == 1 and lossy(2, "after") or error("down", 0)
+    end, { clock = function() return now end, sleep = function(seconds) now = now + seconds end })
+    local lock = assert(locks:mutex("lossy", "question"):try_acquire())
+    fails("unreachable", lock:verify())
+    assert.is_true(dblocks.redis(client):break_lock("lossy", "question", lock.ticket))
+  end)
+end)
+
+describe("Redis", function()
+  it("that has gone away is unreachable, or in doubt in the middle of a step; a function connects again", function()
+    local own = assert(redis.start("--save", ""))
+    local locks = dblocks.redis(function() return redis.connect(own.address) end)
+    local plain = dblocks.redis(redis.connect(own.address))
+    assert(locks:mutex("gone", 1):try_acquire())
+    own:stop()
+    fails("in_doubt", locks:mutex("gone", 2):try_acquire())
+    fails("unreachable", locks:mutex("gone", 2):try_acquire())
+    fails("unreachable", locks:mutex("gone", 2):acquire { timeout = 0.2 })
+    fails("in_doubt", plain:mutex("gone", 2):try_acquire())
+    fails("unreachable", plain:list())
+  end)
+
+  it("keeps the note's own key", function()
+    local raw, locks = client(), dblocks.redis(client)
+    local lock = assert(locks:mutex("foobar", 123):try_acquire())
+    assert.is_truthy(raw:get "mutexes/foobar,123":find("^" .. lock.ticket:gsub("%p", "%%%0") .. ",%d+$"))
+    assert.is_true(lock:release())
+    local reader = assert(locks:rwlock("foobar", 123):try_read())
+    assert.is_truthy(raw:get "mutexes/foobar,123":find "^readers,%d+$")
+    assert.is_true(reader:release())
+    assert.is_false(raw:exists "mutexes/foobar,123" or raw:exists "{mutexes/foobar,123}.doorman")
+    raw:set("mutexes/foobar,123", "gluww,1729837899653")
+    fails("busy", locks:mutex("foobar", 123):try_acquire())
+    assert.same({ "gluww", 1729837899.653 }, { locks:list { type = "foobar" }[1].ticket,
+      locks:list { type = "foobar" }[1].acquired_at })
+    assert.is_true(locks:break_lock("foobar", 123, "gluww"))
+  end)
+
+  it("with data of others under these keys is refused, and keeps them", function()
+    local raw, locks = client(), dblocks.redis(client)
+    raw:set("mutexes/other,1", "hello")
+    raw:rpush("mutexes/other,2", "hello")
+    raw:set("{mutexes/other,3}.doorman", "hello")
+    for i = 1, 3 do
+      fails("refused", locks:mutex("other", i):try_acquire())
+      fails("refused", locks:rwlock("other", i):try_read())
+    end
+    assert.equal("hello", raw:get "mutexes/other,1")
+    raw:del("mutexes/other,1", "mutexes/other,2", "{mutexes/other,3}.doorman")
+  end)
+
+  it("that may evict locks is unsafe", function()
+    local raw, locks = client(), dblocks.redis(client)
+    raw:config("SET", "maxmemory-policy", "allkeys-lru")
+    fails("unsafe", locks:setup())
+    raw:config("SET", "maxmemory-policy", "volatile-lru")
+    assert.is_true(locks:setup())
+    raw:config("SET", "maxmemory-policy", "noeviction")
+  end)
+
+  it("without memory, or without permission, refuses, and nothing is held", function()
+    local raw, locks = client(), dblocks.redis(client)
+    raw:config("SET", "maxmemory", "1")
+    fails("refused", locks:mutex("full", 1):try_acquire())
+    raw:config("SET", "maxmemory", "0")
+    assert(locks:mutex("full", 1):try_acquire()):release()
+    process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all",
+      "-eval")
+    local weak = dblocks.redis(function()
+      local one = client()
+      one:auth("weak", "pw")
+      return one
+    end)
+    fails("refused", weak:mutex("full", 1):try_acquire())
+  end)
+end)
+
+after_each(process.clear)
