@@ -112,16 +112,22 @@ dialects.sqlite = {
 
 local PATIENCE = 2000 -- milliseconds, of one statement, while another connection is writing
 
--- No query tells whether a transaction is open. But SQLite refuses to set `synchronous` in one, even to what it is.
+-- No query tells whether a transaction is open. But SQLite refuses to set `synchronous` in one, even to what it is. Its
+-- patience comes first: to read a setting may be to read the file. A connection that has none gets it for the step.
 function dialects.sqlite.enter(ask)
-  local settings, message, was_closed =
-    ask "SELECT (SELECT synchronous FROM pragma_synchronous), timeout FROM pragma_busy_timeout"
-  if not settings then return nil, message, was_closed and "closed" or "refused" end
-  local synchronous, timeout = settings[1][1], settings[1][2]
-  if not ask(("PRAGMA synchronous = %d"):format(synchronous)) then
-    return nil, "the connection has an open transaction", "in_transaction"
-  end
+  local found, message, was_closed = ask "PRAGMA busy_timeout"
+  if not found then return nil, message, was_closed and "closed" or "refused" end
+  local timeout = found[1][1]
   if timeout == 0 then ask(("PRAGMA busy_timeout = %d"):format(PATIENCE)) end
+  found, message = ask "PRAGMA synchronous"
+  if not found then
+    dialects.sqlite.leave(ask, timeout)
+    return nil, message, "refused"
+  end
+  if not ask(("PRAGMA synchronous = %d"):format(found[1][1])) then
+    dialects.sqlite.leave(ask, timeout)
+    return nil, message, "in_transaction"
+  end
   return timeout
 end
 

@@ -224,9 +224,12 @@ function sql:close() self._client:close() end
 --- A store over a connection of LuaSQL, or a function that makes one. `known`: dialect, table.
 function sql.new(given, known)
   if type(given) ~= "function" then check_driver(given) end
+  local dialect = dialects[known.dialect]
+  local function close(one) one:close() end
+  local function alive(one) return sql_connection.asker(one)("SELECT 1" .. dialect.dual) ~= nil end
   return setmetatable({
-    _client = client.new(given, function(one) one:close() end), _dialect = dialects[known.dialect],
-    _name = known.dialect, _table = known.table or "mutexes",
+    _client = client.new(given, close, alive), _dialect = dialect, _name = known.dialect,
+    _table = known.table or "mutexes",
   }, sql)
 end
 

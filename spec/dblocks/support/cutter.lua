@@ -80,7 +80,7 @@ end
 
 --- Sends its port to the spec, then runs until the spec closes its connection.
 function cutter.serve(spec, port)
-  local self = { listener = assert(socket.bind("127.0.0.1", 0)), server = port, sockets = {}, peer = {}, is_client = {} }
+  local self = { listener = assert(socket.bind("127.0.0.1", 0)), server = port, peer = {}, is_client = {} }
   self.sockets = { spec, self.listener }
   spec:send(values.message((select(2, self.listener:getsockname()))))
   while true do

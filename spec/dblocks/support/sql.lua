@@ -14,7 +14,9 @@
 -- Called while busted loads a spec file. The database runs, with its table, when the specs run.
 local busted = require "busted"
 local dblocks = require "dblocks"
+local cutter = require "spec.dblocks.support.cutter"
 local process = require "spec.support.process"
+local server = require "spec.support.servers.server"
 
 local after_each, before_each, describe, it = busted.after_each, busted.before_each, busted.describe, busted.it
 local assert = require "luassert"
@@ -141,9 +143,9 @@ function sql.days(store)
         connection.count = 0
         return count
       end
-      local mutex, rwlock, lock = locks:mutex("trips", 1), locks:rwlock("trips", 1), nil
+      local mutex, rwlock = locks:mutex("trips", 1), locks:rwlock("trips", 1)
       local counts = {}
-      lock = mutex:try_acquire()
+      local lock = mutex:try_acquire()
       counts.acquire = trips(lock)
       counts.release = trips(lock:release())
       lock = rwlock:try_read()
@@ -170,10 +172,10 @@ function sql.days(store)
     end)
 
     it("takes the row of a person for a lock, which can be broken", function()
-      assert(one:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','me',1)")
+      assert(one:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','m',1)")
       fails("busy", locks:mutex("a", 1):try_acquire())
-      assert.equal("me", locks:list()[1].ticket)
-      assert.is_true(locks:break_lock("a", 1, "me"))
+      assert.equal("m", locks:list()[1].ticket)
+      assert.is_true(locks:break_lock("a", 1, "m"))
       assert(locks:mutex("a", 1):try_acquire())
     end)
 
@@ -185,7 +187,7 @@ function sql.days(store)
         fails("refused", locks:rwlock("a", 1):try_read())
         fails("refused", locks:mutex("a", 1):try_acquire())
         fails("refused", locks:list())
-        assert.equal(text:gsub("''", "'"), sql.rows(one, "SELECT active_readers FROM mutexes")[1][1])
+        assert.equal((text:gsub("''", "'")), sql.rows(one, "SELECT active_readers FROM mutexes")[1][1])
       end
     end)
 
@@ -200,7 +202,6 @@ function sql.days(store)
       assert(one:execute "DROP TABLE not_there")
       fails("refused", lock:verify())
       fails("refused", lock:release())
-      fails("refused", others:setup() and lock:release() or lock:release()) -- luacheck: ignore
     end)
 
     for words, columns in pairs(OTHERS) do
@@ -275,6 +276,124 @@ function sql.days(store)
   end)
 
   it("lets nobody in beside another, of four processes", function() sql.race(store) end)
+end
+
+-- Servers -------------------------------------------------------------------------------------------------------------
+
+--- Specs of the ways to a server. `store`: besides, `way(port)`: connects by that port of 127.0.0.1; restart(): kills
+-- the server as a crash does, and starts it again, with its data.
+function sql.ways(store)
+  local between, own
+
+  before_each(function()
+    between = cutter.start(store.port())
+    own = dblocks.sql(store.connect, { dialect = store.dialect })
+  end)
+
+  after_each(function()
+    process.clear()
+    local one = store.connect()
+    assert(one:execute "DELETE FROM mutexes")
+    one:close()
+  end)
+
+  local function connect() return store.way(between.port) end
+
+  local function plain() return dblocks.sql(connect(), { dialect = store.dialect }) end
+
+  for what, words in pairs{ answer = "after a statement", question = "before a statement" } do
+    describe("a connection that ends " .. words, function()
+      it("leaves an acquire in doubt, under a ticket; the same ticket takes it", function()
+        local locks = plain()
+        between:cut(what, 1)
+        local message = fails("in_doubt", locks:mutex("a", 1):try_acquire())
+        local ticket = message:match "under the ticket (%S+):"
+        fails("unreachable", locks:mutex("a", 1):try_acquire())
+        fails("unreachable", locks:list())
+        if what == "answer" then
+          fails("busy", own:mutex("a", 1):try_acquire())
+        else
+          assert(own:mutex("a", 1):try_acquire()):release()
+        end
+        assert(own:mutex("a", 1):try_acquire { ticket = ticket }):release()
+        assert.same({}, own:list())
+      end)
+
+      it("leaves a reader in doubt", function()
+        local locks = plain()
+        between:cut(what, 2)
+        local message = fails("in_doubt", locks:rwlock("a", 1):try_read())
+        local lock = own:rwlock("a", 1):try_read { ticket = message:match "under the ticket (%S+):" }
+        assert.is_true(lock:release())
+        assert.same({}, own:list())
+      end)
+
+      it("leaves a release in doubt", function()
+        local locks = plain()
+        local lock = assert(locks:mutex("a", 1):try_acquire())
+        between:cut(what, 1)
+        fails("in_doubt", lock:release())
+        assert.equal(what == "answer" and 0 or 1, #own:list())
+        fails("unreachable", lock:release())
+      end)
+
+      it("makes a question unreachable", function()
+        local lock, second, third = assert(plain():mutex("a", 1):try_acquire()), plain(), plain()
+        between:cut(what, 1)
+        fails("unreachable", lock:verify())
+        between:cut(what, 1)
+        fails("unreachable", second:list())
+        between:cut(what, 1)
+        fails("unreachable", third:rwlock("a", 1):try_read())
+        assert.equal(1, #own:list())
+      end)
+
+      it("does not matter with a function for connections", function()
+        local locks = dblocks.sql(connect, { dialect = store.dialect })
+        for nth = 1, 3 do
+          between:cut(what, nth)
+          local lock = assert(locks:mutex("a", 1):acquire { timeout = 30 })
+          between:cut(what, nth)
+          local released, _, code = lock:release()
+          assert.is_true(released or code == "in_doubt")
+          between:cut(what, nth)
+          lock = assert(locks:rwlock("a", 1):read { timeout = 30 })
+          between:cut(what, nth)
+          assert.is_true(lock:verify())
+          between:cut(what, nth)
+          released, _, code = lock:release()
+          assert.is_true(released or code == "in_doubt")
+          assert.same({}, own:list())
+        end
+      end)
+    end)
+  end
+
+  it("a server that is killed and started again: a function for connections goes on, a connection does not", function()
+    local locks, poor = dblocks.sql(store.connect, { dialect = store.dialect }), plain()
+    local lock, other = assert(locks:mutex("a", 1):try_acquire()), assert(poor:mutex("b", 1):try_acquire())
+    local waiter = process.start()
+    waiter:run("locks = (loadstring or load)(...)()", store.locks())
+    waiter:begin "return assert(locks:mutex('a', 1):acquire { poll = 0.05 }).ticket"
+    store.restart()
+    assert.is_true(lock:verify())
+    fails("unreachable", other:verify())
+    fails("unreachable", poor:mutex("c", 1):try_acquire())
+    assert.is_false(waiter:finished())
+    assert.is_true(lock:release())
+    local ticket = waiter:finish(60)
+    local list = own:list()
+    assert.same({ other.ticket, ticket }, { list[1].ticket, list[2].ticket })
+  end)
+
+  it("a server that is not there is unreachable", function()
+    local free = server.free_port()
+    local locks = dblocks.sql(function() return store.way(free) end, { dialect = store.dialect })
+    fails("unreachable", locks:mutex("a", 1):try_acquire())
+    fails("unreachable", locks:mutex("a", 1):acquire { timeout = 0.1 })
+    fails("unreachable", locks:list())
+    fails("unreachable", locks:setup())
+  end)
 end
 
 return sql
