@@ -1,9 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- db-locks by the statements for Oracle, in H2, which has a mode for them. Nothing here has run on Oracle. All users of
--- H2
--- that can connect by this protocol may do everything, so permissions are not tried.
+-- db-locks by the statements for Oracle, in H2, which has a mode for them. Nothing here has run on Oracle. All users
+-- that can connect to H2 by this protocol may do everything, so permissions are not tried.
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local process = require "spec.support.process"
