@@ -21,9 +21,10 @@ function acquiring.step(store, wait, resource, verb, mine, is_reader)
   while true do
     local outcome, message, code = store:step(resource, verb, mine, is_reader)
     doubt = doubt or code == "in_doubt"
-    local is_broken = outcome == nil and (code == "in_doubt" or code == "unreachable") and store:renews()
+    local is_broken = outcome == nil and (code == "in_doubt" or code == "unreachable")
+    local is_repeated = is_broken and store:renews() or code == "contended"
     local left = wait.deadline and wait.deadline - wait.now() or math.huge
-    if not (is_broken or code == "contended") or not wait.sleep or left <= 0 then return outcome, message, code, doubt end
+    if not is_repeated or not wait.sleep or left <= 0 then return outcome, message, code, doubt end
     wait.sleep(math.min(pause * (0.5 + math.random()), left))
     pause = math.min(pause * 2, 1)
   end

@@ -15,7 +15,8 @@
 --     options     of the table
 --     enter(ask)        before each step; returns something for leave(ask, it), or nil, message, code ("closed": the
 --                       connection was closed by its owner)
---     aborted(message)  whether the text of an error shows that a transaction is open in which an error came before
+--     again       what precedes a statement that is repeated after an error; nil: nothing
+--     aborted(ask)  after an error: whether a transaction is open in which an error came before
 --     locked(message)   whether it shows that another connection is writing
 --     unsafe(ask, table) what would lose locks as the database is set up; nil: nothing
 --
@@ -38,6 +39,9 @@ dialects.postgres = {
   returns = true,
   types = { "TEXT", "BIGINT", "TEXT", "TEXT" },
   options = "",
+  -- SERIALIZABLE refuses statements because of those on other rows, too. The two statements are one implicit
+  -- transaction. After an error there is no transaction of the caller that it could apply to, but a broken one.
+  again = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
 }
 
 -- After an error in a transaction everything is refused but the end of the transaction, and nothing at all, the empty

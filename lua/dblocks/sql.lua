@@ -13,8 +13,8 @@
 --
 -- The text of an error is not looked at. After an error the row is read. If the row is another one, then a race was
 -- lost. (REPEATABLE READ and SERIALIZABLE tell of races by errors, as a deadlock does.) If the row is the same, the
--- statement is repeated, since a serialization failure does not last, and a refusal does. If the row cannot be read, a
--- trivial statement tells whether the connection is dead.
+-- statement is repeated, as READ COMMITTED where that can be said: a serialization failure does not last, and a refusal
+-- does. If the row cannot be read, a trivial statement tells whether the connection is dead.
 local client = require "dblocks.client"
 local dialects = require "dblocks.dialects"
 local sql_connection = require "dblocks.sql_connection"
@@ -37,11 +37,12 @@ local ALL = NOTE .. ", active_readers, pending_writer, revision"
 -- Asks, again after an error that may have been a lost race.
 local function asked(self, ask, text)
   local message, code
-  for _ = 1, TRIES do
+  for nth = 1, TRIES do
     local rows, problem, was_closed = ask(text)
     if rows then return rows end
-    _, message, code = sql_connection.trouble(self._dialect, ask, problem, was_closed)
+    message, code = select(2, sql_connection.trouble(self._dialect, ask, problem, was_closed))
     if code ~= "refused" then break end
+    if nth == 1 then text = (self._dialect.again or "") .. text end
   end
   return nil, message, code
 end
@@ -75,7 +76,7 @@ end
 -- Changes the row of `resource`, which is `before`. Returns the answer; false: it was another row, nothing was changed.
 local function change(self, ask, resource, before, text)
   local dialect, problem = self._dialect, nil
-  for _ = 1, TRIES do
+  for nth = 1, TRIES do
     local answer, message, was_closed = ask(text)
     if answer then return answer end
     if was_closed then return failure("unreachable", message) end
@@ -85,6 +86,7 @@ local function change(self, ask, resource, before, text)
     if row == nil then return nil, why, code end
     if not sql_rows.is_same(row, before) then return false end
     problem = message
+    if nth == 1 then text = (dialect.again or "") .. text end
   end
   return failure("refused", problem)
 end

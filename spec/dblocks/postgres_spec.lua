@@ -84,6 +84,27 @@ for _, level in ipairs{ "REPEATABLE READ", "SERIALIZABLE" } do
   end)
 end
 
+-- SERIALIZABLE may refuse a statement because of others on other rows.
+describe("a serialization failure of SERIALIZABLE", function()
+  it("that comes again and again is not seen by the caller", function()
+    local one, other = connect(), connect()
+    assert(one:execute "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+    assert(other:execute [[
+      CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+          IF current_setting('transaction_isolation') = 'serializable' THEN RAISE SQLSTATE '40001'; END IF;
+          RETURN coalesce(NEW, OLD);
+        END $$]])
+    assert(other:execute [[
+      CREATE TRIGGER fails BEFORE INSERT OR UPDATE OR DELETE ON mutexes FOR EACH ROW EXECUTE FUNCTION fail()]])
+    local locks = plain(one)
+    assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
+    local first, second = assert(locks:rwlock("a", 1):try_read()), assert(locks:rwlock("a", 1):try_read())
+    assert.is_true(first:release() and second:release())
+    assert(other:execute "DROP FUNCTION fail CASCADE")
+  end)
+end)
+
 describe("a transaction in which an error came", function()
   it("is in_transaction, too", function()
     local one = connect()
