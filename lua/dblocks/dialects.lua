@@ -8,6 +8,7 @@
 --
 --     now         the database's clock, in milliseconds since the epoch, whatever the time zone of the session
 --     free        a condition: no transaction is open. It is part of a statement, so it costs no round trip
+--     late        `free` does not know of autocommit that is off before something was changed
 --     dual        of a SELECT without a table
 --     insert      how a row is put where there is none, with %s for table, columns, values, the condition and the key
 --     returns     insert is answered with acquired_at of the new row, otherwise with a number of rows
@@ -167,6 +168,7 @@ dialects.oracle = {
   -- A race that is lost between the condition and the key is an error, after which the row is read.
   insert = "INSERT INTO %s (%s) SELECT %s FROM DUAL WHERE %s AND NOT EXISTS (SELECT 1 FROM %s WHERE %s)",
   -- No CHAR: its trailing spaces make a ticket another one. Not more than 4000 bytes of readers: about 50.
+  late = true,
   types = { "VARCHAR2(64)", "NUMBER(16)", "VARCHAR2(4000)", "VARCHAR2(96)" },
   options = "",
 }

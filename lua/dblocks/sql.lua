@@ -107,7 +107,8 @@ function sql:claim(ask, resource, mine)
   if not put or since then return put and since, since, code end
   local row, now
   row, now, code = self:read(ask, resource)
-  if row == nil then return failure("in_doubt", (now:gsub("^" .. code .. ": ", ""))) end
+  if row == nil and code ~= "in_transaction" then return failure("in_doubt", (now:gsub("^" .. code .. ": ", ""))) end
+  if row == nil then return nil, now, code end
   return row and row.ticket == mine and row.acquired_at
 end
 
@@ -146,10 +147,31 @@ local function check_driver(one)
   if tostring(one):find "^ODBC" then error(ODBC, 0) end
 end
 
+-- Whether no transaction is open: rows, or nil, message, code.
+local function asked_free(self, ask)
+  local dialect = self._dialect
+  local rows, message, code = asked(self, ask, ("SELECT CASE WHEN %s THEN 1 ELSE 0 END%s")
+    :format(dialect.free, dialect.dual))
+  if not rows then return nil, message, code end
+  return tonumber(rows[1][1]) == 1
+end
+
+-- The first change over a connection shows whether autocommit is on.
+local function settled(self, one, ask, first, second, third)
+  local has_changed = first == "held" or first == "released"
+  if not self._dialect.late or self._settled[one] or not has_changed then return first, second, third end
+  local is_free = asked_free(self, ask)
+  if is_free == false then
+    return failure("in_transaction", "autocommit is off: the change is part of an open transaction: roll it back")
+  end
+  self._settled[one] = is_free
+  return first, second, third
+end
+
 local function entered(one, self, fn, ...)
   check_driver(one)
   local ask, dialect = sql_connection.asker(one), self._dialect
-  if not dialect.enter then return fn(ask, ...) end
+  if not dialect.enter then return settled(self, one, ask, fn(ask, ...)) end
   local state, message, code = dialect.enter(ask)
   if state == nil and code == "in_transaction" then return in_transaction() end
   if state == nil then return sql_connection.trouble(dialect, ask, message, code == "closed") end
@@ -200,13 +222,13 @@ end
 
 local function setup(ask, self)
   local dialect = self._dialect
-  local found, message, code = asked(self, ask, ("SELECT CASE WHEN %s THEN 1 ELSE 0 END%s")
-    :format(dialect.free, dialect.dual))
-  if not found then return nil, message, code end
-  if tonumber(found[1][1]) ~= 1 then return in_transaction() end -- many databases end it before they make a table
+  local is_free, message, code = asked_free(self, ask)
+  if is_free == nil then return nil, message, code end
+  if not is_free then return in_transaction() end -- many databases end it before they make a table
   local look = ("SELECT %s FROM %s WHERE 1 = 0"):format(ALL, self._table)
   if not ask(look) then
     local made, why = ask(sql.statement(self._name, self._table))
+    local found
     found, message, code = asked(self, ask, look) -- another process may have made it
     if not found then
       return nil, made and message or ("%s; %s"):format(message, (why:gsub("^LuaSQL: ", ""):gsub("%s+$", ""))), code
@@ -231,7 +253,7 @@ function sql.new(given, known)
   local function alive(one) return sql_connection.asker(one)("SELECT 1" .. dialect.dual) ~= nil end
   return setmetatable({
     _client = client.new(given, close, alive), _dialect = dialect, _name = known.dialect,
-    _table = known.table or "mutexes",
+    _table = known.table or "mutexes", _settled = setmetatable({}, { __mode = "k" }),
   }, sql)
 end
 

@@ -52,3 +52,20 @@ end)
 describe("bad days of H2 in Oracle mode:", function() sql.days(days) end)
 
 describe("the way to H2 in Oracle mode:", function() sql.ways(days) end)
+
+describe("autocommit that is off, before anything was changed,", function()
+  for words, act in pairs{
+    acquire = function(locks) return locks:mutex("a", 1):try_acquire() end,
+    read = function(locks) return locks:rwlock("a", 1):try_read() end,
+  } do
+    it("is found by the first " .. words .. ", which can be rolled back", function()
+      local one, other = connect(), connect()
+      one:setautocommit(false)
+      sql.fails("in_transaction", act(dblocks.sql(one, { dialect = "oracle" })))
+      one:rollback()
+      assert.same({}, sql.rows(other, "SELECT * FROM mutexes"))
+      one:setautocommit(true)
+      assert.is_true(assert(act(dblocks.sql(one, { dialect = "oracle" }))):release())
+    end)
+  end
+end)

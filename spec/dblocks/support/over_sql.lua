@@ -25,6 +25,15 @@ function over_sql.complete(store, dialect)
     ]]):format(dialect, store.connection(server))
   end
 
+  function store.pair(server)
+    local one = store.connect(server)
+    return function()
+      assert(one:execute("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at)"
+        .. " VALUES ('bare', '1', 'mine', 1)"))
+      assert(one:execute "DELETE FROM mutexes WHERE resource_type = 'bare' AND resource_id = '1' AND ticket = 'mine'")
+    end
+  end
+
   --- Makes the table of locks, and another one for specs.
   function store.prepare(server)
     local one = assert(store.connect(server))
