@@ -231,7 +231,7 @@ local function setup(ask, self)
     local found
     found, message, code = asked(self, ask, look) -- another process may have made it
     if not found then
-      return nil, made and message or ("%s; %s"):format(message, (why:gsub("^LuaSQL: ", ""):gsub("%s+$", ""))), code
+      return nil, made and message or ("%s; %s"):format(message, sql_connection.bare(why)), code
     end
   end
   local unsafe = dialect.unsafe and dialect.unsafe(ask, self._table)

@@ -29,9 +29,14 @@ function sql_connection.asker(one)
   end
 end
 
+--- A message without what LuaSQL puts before it.
+function sql_connection.bare(message)
+  return (message:gsub("^LuaSQL: ", ""):gsub("^error executing %a+%. ", ""):gsub("%s+$", ""))
+end
+
 --- Returns nil, message, code. `message` may be of LuaSQL.
 function sql_connection.failure(code, message)
-  return nil, ("%s: %s"):format(code, (message:gsub("^LuaSQL: ", ""):gsub("%s+$", ""))), code
+  return nil, ("%s: %s"):format(code, sql_connection.bare(message)), code
 end
 
 function sql_connection.in_transaction()

@@ -85,6 +85,28 @@ describe("another connection that writes", function()
   end)
 end)
 
+it("patience is lent for each step, and taken back", function()
+  local one, seen = connect(), {}
+  local watched = {}
+  function watched.execute(_, text)
+    local timeout = text:match "busy_timeout = (%d+)"
+    if timeout then table.insert(seen, tonumber(timeout)) end
+    return one:execute(text)
+  end
+  local locks = dblocks.sql(watched, { dialect = "sqlite" })
+  assert.is_true(assert(locks:mutex("a", 2):try_acquire()):release())
+  assert.same({ 2000, 0, 2000, 0 }, seen)
+  seen = {}
+  assert(one:execute "BEGIN")
+  fails("in_transaction", locks:mutex("a", 2):try_acquire())
+  assert.same({ 2000, 0 }, seen)
+  assert(one:execute "COMMIT")
+  one:execute("PRAGMA busy_timeout = 7"):close()
+  seen = {}
+  assert.is_true(assert(locks:mutex("a", 2):try_acquire()):release())
+  assert.same({}, seen)
+end)
+
 it("a file that cannot be written is refused", function()
   local one = connect()
   assert(one:execute "PRAGMA query_only = 1")
