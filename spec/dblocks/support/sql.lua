@@ -60,15 +60,16 @@ function counted:close() return self.connection:close() end
 
 -- Of a process that takes a lock for a second, again and again, and counts in a table without any care of its own.
 local RACER = [[
-  local connect, opts, isolation = ...
+  local connect, dialect, isolation = ...
   local socket = require "socket"
   connect = (loadstring or load)(connect)
   local own = connect()
+  if dialect == "sqlite" then own:execute("PRAGMA busy_timeout = 60000"):close() end
   local locks = require("dblocks").sql(function()
     local one = connect()
     if isolation then assert(one:execute(isolation)) end
     return one
-  end, { dialect = opts })
+  end, { dialect = dialect })
   local function number(text)
     local cursor = assert(own:execute(text))
     local value = cursor:fetch()
