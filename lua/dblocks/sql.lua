@@ -147,7 +147,7 @@ local function check_driver(one)
   if tostring(one):find "^ODBC" then error(ODBC, 0) end
 end
 
--- Whether no transaction is open: rows, or nil, message, code.
+-- Whether no transaction is open; or nil, message, code.
 local function asked_free(self, ask)
   local dialect = self._dialect
   local rows, message, code = asked(self, ask, ("SELECT CASE WHEN %s THEN 1 ELSE 0 END%s")

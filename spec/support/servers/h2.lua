@@ -41,6 +41,7 @@ function h2.connect(port)
   end
   if not connection then return nil, message end
   assert(connection:execute "SET MODE Oracle")
+  assert(connection:execute "SET WRITE_DELAY 0") -- otherwise it loses what it has committed last when it is killed
   return setmetatable({ connection = connection }, oracle)
 end
 
