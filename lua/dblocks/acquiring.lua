@@ -12,7 +12,7 @@ local acquiring = {}
 local REFRESH = 3 -- seconds, at most, between two steps of a writer that waits: see doorman.lua
 local PAUSE = 0.05 -- seconds, the first pause before a step is repeated by another client
 
---- Steps that are repeated after a failure of the connection.
+--- Steps that are repeated after a failure of the connection, by another one, and after lost races.
 --
 -- `wait` has now(), sleep(seconds) or none, and `deadline` by that clock; nil: without limit.
 -- Returns what the store's step does, and whether a step was in doubt.
@@ -21,9 +21,10 @@ function acquiring.step(store, wait, resource, verb, mine, is_reader)
   while true do
     local outcome, message, code = store:step(resource, verb, mine, is_reader)
     doubt = doubt or code == "in_doubt"
-    local is_broken = outcome == nil and (code == "in_doubt" or code == "unreachable" or code == "contended")
+    local is_broken = outcome == nil and (code == "in_doubt" or code == "unreachable")
+    local is_repeated = is_broken and store:renews() or code == "contended"
     local left = wait.deadline and wait.deadline - wait.now() or math.huge
-    if not is_broken or not store:renews() or not wait.sleep or left <= 0 then return outcome, message, code, doubt end
+    if not is_repeated or not wait.sleep or left <= 0 then return outcome, message, code, doubt end
     wait.sleep(math.min(pause * (0.5 + math.random()), left))
     pause = math.min(pause * 2, 1)
   end

@@ -241,4 +241,15 @@ local dblocks = {}
 ---@param opts? dblocks.Options
 function dblocks.redis(client, opts) return new(require("dblocks.redis").new, "redis", client, opts) end
 
+local sql_schema = { dialect = checks.one_of("postgres", "mariadb", "sqlite", "oracle"), table = checks.table_name }
+
+--- Locks in a table of an SQL database. `connection`: of LuaSQL, in no transaction; or a function that returns one, and
+-- is called again after a failure.
+---@param connection userdata|table|function
+---@param opts { dialect: "postgres"|"mariadb"|"sqlite"|"oracle", table?: string }|dblocks.Options table: "mutexes"
+function dblocks.sql(connection, opts)
+  options.argument(type(opts) == "table" and opts.dialect or nil, sql_schema.dialect, "option dialect", "sql")
+  return new(require("dblocks.sql").new, "sql", connection, opts, sql_schema)
+end
+
 return dblocks

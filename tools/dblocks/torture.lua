@@ -29,12 +29,22 @@ function torture:sit(seat)
   seat.process:begin(RUN, self.cpath, seat.lane, self.path, math.random(2 ^ 30))
 end
 
+function torture:wake()
+  for _, seat in ipairs(self.seats) do
+    if seat.continues and socket.gettime() >= seat.continues then
+      seat.process:signal "CONT"
+      seat.continues = nil
+    end
+  end
+end
+
 function torture:list()
   local ends = socket.gettime() + 30
   while true do
     local list, message = self.locks:list()
     if list then return list end
     if socket.gettime() > ends then error(message, 0) end
+    self:wake() -- a stopped process may lock the whole file of SQLite
     socket.sleep(0.05)
   end
 end
@@ -45,6 +55,7 @@ function torture:clean_up(lane)
     if entry.ticket:sub(1, #lane + 1) == lane .. "." then
       local broken, code
       repeat
+        self:wake()
         broken, _, code = self.locks:break_lock(entry.type, entry.id, entry.ticket)
       until broken or code == "not_held"
       self.broken[entry.kind] = (self.broken[entry.kind] or 0) + 1
@@ -84,11 +95,8 @@ function torture:strike()
 end
 
 function torture:look_after()
+  self:wake()
   for _, seat in ipairs(self.seats) do
-    if seat.continues and socket.gettime() >= seat.continues then
-      seat.process:signal "CONT"
-      seat.continues = nil
-    end
     if not seat.process:alive() then error("a process ended: " .. seat.process:output(), 0) end
   end
 end

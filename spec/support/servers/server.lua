@@ -52,9 +52,14 @@ function server.start(describe)
   return self
 end
 
---- Stops it cleanly.
-function server:stop()
-  process.shell("sh", "-c", 'kill -s "$2" "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid), self.signal)
+local function finish(self, signal)
+  process.shell("sh", "-c", 'kill -s "$2" "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid), signal)
 end
+
+--- Stops it cleanly.
+function server:stop() finish(self, self.signal) end
+
+--- Ends it as a crash does.
+function server:kill() finish(self, self.crash or "KILL") end
 
 return server

@@ -91,6 +91,12 @@ describe("a step whose answer was lost", function()
     for i = 2, 4 do assert.is_true(wait.slept[i] >= wait.slept[i - 1] * 0.5) end
   end)
 
+  it("is repeated over the connection that was given, if it was contended", function()
+    local store, wait = scene(false, CONTENDED, CONTENDED, HELD)
+    assert.equal(5000, acquire(store, wait, "write", { timeout = 60 }))
+    assert.equal(3, #store.verbs)
+  end)
+
   it("leaves the acquire in doubt when others hold the lock until the end: it may be executed later", function()
     local store, wait = scene(true, DOUBT, BUSY)
     local result, message, code = acquire(store, wait, "read", { timeout = 5 })
