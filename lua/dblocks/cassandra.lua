@@ -63,8 +63,8 @@ end
 local function change(one, cql)
   local rows, message, code = execute(one, "in_doubt", cql, { consistency = QUORUM, serial_consistency = SERIAL })
   if not rows then return nil, message, code end
-  local row = rows[1]
-  local applied = type(row) == "table" and row["[applied]"]
+  local row = rows[1] or {}
+  local applied = row["[applied]"]
   if type(applied) == "boolean" then return applied, row end
   one.is_broken = true
   return nil, "in_doubt: Cassandra: the answer is that to another question", "in_doubt"
@@ -245,33 +245,54 @@ function cassandra:list() return use(self, list) end
 
 local function unsafe(message) return nil, "unsafe: " .. message, "unsafe" end
 
--- What the schema says of the keyspace, or of the table; false: there is none.
-local function described(one, column, of, condition)
-  local rows, message, code = ask(one, ONE, ("SELECT %s FROM system_schema.%s WHERE %s"):format(column, of, condition))
+-- The first row of a table of Cassandra's own; false: there is none.
+local function own(one, column, of, condition, ...)
+  local rows, message, code = ask(one, ONE, ("SELECT %s FROM %s WHERE " .. condition):format(column, of, ...))
   if not rows then return nil, message, code end
   return rows[1] or false
 end
 
 -- A table that is there is not made again: that would need another permission.
-local function setup(self, one)
-  local keyspace, name = self._table:lower():match "^(.*)%.(.*)$"
-  local of_table = ("keyspace_name = '%s' AND table_name = '%s'"):format(keyspace, name)
-  local found, message, code = described(one, "default_time_to_live", "tables", of_table)
+local function make(self, one, keyspace, name)
+  local found, message, code = own(one, "default_time_to_live", "system_schema.tables",
+    "keyspace_name = '%s' AND table_name = '%s'", keyspace, name)
   if found == nil then return nil, message, code end
-  if not found then
-    local made, why, kind = execute(one, "in_doubt", TABLE:format(self._table), { consistency = QUORUM })
-    if not made then return nil, why, kind end
-  elseif (found.default_time_to_live or 0) > 0 then
-    return unsafe(("%s has a default_time_to_live: locks would end by themselves"):format(self._table))
+  if not found then return execute(one, "in_doubt", TABLE:format(self._table), { consistency = QUORUM }) end
+  if (found.default_time_to_live or 0) == 0 then return true end
+  return unsafe(("%s has a default_time_to_live: locks would end by themselves"):format(self._table))
+end
+
+local function replicas(replication)
+  local count = 0
+  for name, value in pairs(replication or {}) do
+    if name ~= "class" then count = count + (tonumber(tostring(value):match "^%d+") or 0) end
   end
-  found, message, code = described(one, "durable_writes", "keyspaces", ("keyspace_name = '%s'"):format(keyspace))
+  return count
+end
+
+-- Whether locks outlive a node that is killed.
+local function durable(one, keyspace)
+  local found, message, code = own(one, "durable_writes, replication", "system_schema.keyspaces",
+    "keyspace_name = '%s'", keyspace)
   if found == nil then return nil, message, code end
   if found and found.durable_writes == false then
     return unsafe(("the keyspace %s has durable_writes = false: locks end when nodes restart"):format(keyspace))
   end
-  found, message, code = ask(one, QUORUM, ("SELECT %s FROM %s LIMIT 1"):format(COLUMNS, self._table))
-  if not found then return nil, message, code end
-  return true
+  if not found or replicas(found.replication) ~= 1 then return true end
+  local sync, why, kind = own(one, "value", "system_views.settings", "name = 'commitlog_sync'")
+  if sync == nil and kind ~= "refused" then return nil, why, kind end -- refused: Cassandra 3 has no such table
+  if not sync or sync.value ~= "periodic" then return true end
+  return unsafe(("the keyspace %s has one replica, and commitlog_sync is periodic: a node that is killed forgets the "
+    .. "last locks"):format(keyspace))
+end
+
+local function setup(self, one)
+  local keyspace, name = self._table:lower():match "^(.*)%.(.*)$"
+  local made, message, code = make(self, one, keyspace, name)
+  if not made then return nil, message, code end
+  local looked, why, kind = ask(one, QUORUM, ("SELECT %s FROM %s LIMIT 1"):format(COLUMNS, self._table))
+  if not looked then return nil, why, kind end
+  return durable(one, keyspace)
 end
 
 function cassandra:setup() return use(self, setup) end

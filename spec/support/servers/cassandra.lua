@@ -80,11 +80,14 @@ commitlog_directory: "%s/commitlog"
 hints_directory: "%s/hints"
 saved_caches_directory: "%s/caches"
 cdc_raw_directory: "%s/cdc"
-commitlog_sync: periodic
-commitlog_sync_period: 10s
+%s
 commitlog_segment_size: 4MiB
 paxos_variant: %s
 ]]
+
+-- How often a node writes to its disk. By default, every 10 seconds; a node that is killed forgets some of the last
+-- moments, which the other replicas know.
+local SYNC = { batch = "commitlog_sync: batch", periodic = "commitlog_sync: periodic\ncommitlog_sync_period: 10s" }
 
 local LOGBACK = [[
 <configuration>
@@ -126,7 +129,7 @@ function Cluster:_begin(number)
   local own, address = self.directory .. "/" .. number, address_of(number)
   process.shell("mkdir", "-p", own)
   write(own .. "/cassandra.yaml", YAML:format(address, address, self.storage_port, self.port, own, own, own, own, own,
-    self.variant))
+    self.sync, self.variant))
   write(own .. "/logback.xml", LOGBACK)
   self.nodes[number] = server.start(function()
     return words_of(self.java, self.jars, own), function() return true end, "KILL"
@@ -174,15 +177,18 @@ function Cluster:stop()
   process.shell("rm", "-rf", self.directory)
 end
 
---- Starts `count` nodes (1); nil: why there is none here. `variant` of Paxos: "v2", or Cassandra's default, "v1".
-function cassandra.start(count, variant)
+--- Starts `count` nodes (1); nil: why there is none here. `how`: sync, "batch", or "periodic", the default as that of
+-- Cassandra; variant, of Paxos: "v2", or "v1", likewise.
+function cassandra.start(count, how)
+  how = how or {}
   local java = process.shell("sh", "-c", JAVA):match "%S+"
   if not java then return nil, "no Java 17 here; CASSANDRA=0 leaves the specs of Cassandra out" end
   local place, problem = jars()
   if not place then return nil, problem end
   local self = setmetatable({
     java = java, jars = place, directory = process.directory(), port = server.free_port(),
-    storage_port = server.free_port(), variant = variant or "v2", nodes = {}, bridges = {},
+    storage_port = server.free_port(), variant = how.variant or "v1",
+    sync = SYNC[how.sync or "periodic"], nodes = {}, bridges = {},
   }, Cluster)
   self:_begin(1)
   self:_await(1)
