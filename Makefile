@@ -54,10 +54,10 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
-	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb)
+	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter test-db torture-db demo-db,$(GOALS)),db)
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
+INSTALLING := deps demo demo-db torture-db picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -75,7 +75,7 @@ export AMQPLOCKS_OBJECTS = $(CURDIR)/$(BUILD)/objects
 export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
+.PHONY: demo-db test-db torture-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo picture picture-rivals test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
@@ -116,7 +116,7 @@ $(LOOKED):
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
 DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory \
-	prove-cluster prove-fenced prove-fast prove-breakages deb
+	prove-cluster prove-fenced prove-fast prove-breakages deb demo-db test-db torture-db
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -311,6 +311,9 @@ install-cli: cli ## install the commands, their manual pages and their completio
 demo: prepare build ## run examples/demo, with a RabbitMQ of its own
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
+demo-db: prepare ## eight processes share a lock in a Redis of their own; one is killed, and an operator decides
+	@$(WITH_ENV) $(RUN_LUA) examples/dblocks/demo.lua
+
 picture: prepare build ## draw docs/demo.svg from a run of the demo
 	@echo "running the demo, which takes 20 seconds"
 	@mkdir -p build/demo
@@ -351,6 +354,9 @@ test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 
 test-db: prepare ## db-locks on real databases, or SPEC=path; CASSANDRA=0: without Cassandra
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/dblocks)
+
+torture-db: prepare ## db-locks under SIGKILL, SIGSTOP and cut connections: STORE=redis [SECONDS=60] [SEED=]
+	@$(WITH_ENV) STORE=$(STORE) SECONDS=$(SECONDS) SEED=$(SEED) $(RUN_LUA) tools/dblocks/torture.lua
 
 # The versions of Lua that the module supports, but for lua5.5, of which Debian has packages only in sid: see SUITES.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
@@ -493,7 +499,7 @@ endif
 
 # ---- checks and upkeep ----
 
-ROCKSPEC := amqp-locks-scm-1.rockspec
+ROCKSPECS := amqp-locks-scm-1.rockspec db-locks-scm-1.rockspec
 C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
 LUACHECKED := $(wildcard lua spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
@@ -538,14 +544,14 @@ format: prepare ## clang-format C files in place
 	@echo "formatting C files"
 	$(Q)clang-format -i $(C_FILES)
 
-rockspec: ## update the lists of files in the rockspec
-	@echo "writing $(ROCKSPEC)"
-	$(Q)now=$$(spec/support/rockspec $(ROCKSPEC)) && printf '%s\n' "$$now" >$(ROCKSPEC)
+rockspec: ## update the lists of files in the rockspecs
+	@echo "writing $(ROCKSPECS)"
+	$(Q)for file in $(ROCKSPECS); do now=$$(spec/support/rockspec $$file) && printf '%s\n' "$$now" >$$file || exit; done
 
 check-rockspec:
-	@echo "checking $(ROCKSPEC)"
-	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
-	  { echo "$(ROCKSPEC) does not list the files that exist: run make rockspec" >&2; exit 1; }
+	@echo "checking $(ROCKSPECS)"
+	@for file in $(ROCKSPECS); do spec/support/rockspec $$file | diff -u $$file - || \
+	  { echo "$$file does not list the files that exist: run make rockspec" >&2; exit 1; }; done
 
 # ---- packages and releases ----
 

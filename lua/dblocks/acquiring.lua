@@ -3,9 +3,10 @@
 
 --- Acquiring: steps until the lock is held, or the time is over. Waiting polls, with jitter, so no order is promised.
 --
--- The answer of a step may be lost: `in_doubt`. With a function for clients the step is then repeated by another client;
--- a step that was done before does nothing the second time, as its ticket is there. But a database may still execute the
--- first one later. So an acquire that was in doubt once, and fails, says `in_doubt`, with the ticket, whatever it fails of.
+-- The answer of a step may be lost: `in_doubt`. With a function for clients the step is then repeated by another
+-- client; a step that was done before does nothing the second time, as its ticket is there. But a database may still
+-- execute the first one later. So an acquire that was in doubt once, and fails, says `in_doubt`, with the ticket,
+-- whatever it fails of.
 local acquiring = {}
 
 local REFRESH = 3 -- seconds, at most, between two steps of a writer that waits: see doorman.lua
@@ -42,7 +43,7 @@ local function fail(store, resource, verb, mine, doubt, message, code)
     withdraw(store, resource, verb, mine)
     return nil, message, code
   end
-  local outcome = store:step(resource, "leave", mine) -- what it can still do; the first step may come later all the same
+  local outcome = store:step(resource, "leave", mine) -- the step in doubt may be executed later, all the same
   if code == "in_doubt" then message = message:gsub("^in_doubt: ", "") end
   return doubtful(resource, mine, message .. (outcome == "released" and "; it was released" or ""))
 end

@@ -3,17 +3,25 @@
 
 --- The connections to the database. A caller gives a client, or a function that makes one.
 --
--- A client that has failed in the middle of a step is given up: its next answer might be the one that was missed. Then a
--- function is called for another client. A client that was given as it is has no successor.
+-- A client that has failed in the middle of a step is given up: its next answer might be the one that was missed. Then
+-- a function is called for another client. A client that was given as it is has no successor.
+--
+-- A client that was idle is asked whether it lives, if the store can ask that: servers and routers end idle
+-- connections, and a step over such a one would be in doubt.
 --
 -- A step uses a client alone. Steps that run side by side, in coroutines, get one each from the function.
 local client = {}
 client.__index = client
 
---- `close` ends a client that was made by the function; nil: it is collected.
-function client.new(given, close)
+local IDLE = 5 -- seconds
+
+--- `close` ends a client that was made by the function; nil: it is collected. `alive` returns whether a client has an
+-- answer; nil: nobody asks.
+function client.new(given, close, alive)
   local makes = type(given) == "function"
-  return setmetatable({ _make = makes and given, _close = close, _idle = makes and {} or { given } }, client)
+  local self = setmetatable({ _make = makes and given, _close = close, _alive = alive, _idle = {} }, client)
+  if not makes then self._idle[1] = { one = given, since = math.huge } end
+  return self
 end
 
 --- Whether another client can be made after a failure.
@@ -22,23 +30,35 @@ function client:renews() return self._make and true or false end
 local function made(self)
   local fine, new, message = pcall(self._make)
   if fine and new then return new end
-  return nil, ("unreachable: no connection to the database: %s"):format(tostring(fine and message or new)), "unreachable"
+  local problem = tostring(fine and message or new)
+  return nil, "unreachable: no connection to the database: " .. problem, "unreachable"
+end
+
+local function close(self, one)
+  if self._make and self._close then pcall(self._close, one) end
+end
+
+-- Returns a client that was used before and lives; nil: there is none.
+local function reuse(self)
+  local idle = table.remove(self._idle)
+  if not idle then return nil end
+  local is_asked = self._make and self._alive and os.time() - idle.since >= IDLE
+  if not is_asked or self._alive(idle.one) then return idle.one end
+  close(self, idle.one)
+  return reuse(self)
 end
 
 -- Returns a client for one step, or nil, message, code.
 local function take(self)
   if self._closed then return nil, "closed: this object was closed", "closed" end
-  local idle = table.remove(self._idle)
-  if idle then return idle end
+  local one = reuse(self)
+  if one then return one end
   if self._make then return made(self) end
   if self._given_up then
-    return nil, "unreachable: the client failed before; a function in its place would be called for another", "unreachable"
+    local message = "unreachable: the client failed before; a function in its place would be called for another"
+    return nil, message, "unreachable"
   end
   error("dblocks: another coroutine is using this client: give a function that makes one for each", 0)
-end
-
-local function close(self, one)
-  if self._make and self._close then pcall(self._close, one) end
 end
 
 local function give_up(self, one)
@@ -48,7 +68,7 @@ end
 
 local function give_back(self, one)
   if self._closed then return close(self, one) end
-  table.insert(self._idle, one)
+  table.insert(self._idle, { one = one, since = os.time() })
 end
 
 local function finish(self, one, fine, first, second, third, is_sound)
@@ -75,7 +95,7 @@ end
 --- Ends the clients that the function has made.
 function client:close()
   self._closed = true
-  for _, one in ipairs(self._idle) do close(self, one) end
+  for _, idle in ipairs(self._idle) do close(self, idle.one) end
   self._idle = {}
 end
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- How to wait here: that of nginx, of cqueues or of LuaSocket, whichever runs. Times are in seconds. The clock measures
--- how long a wait takes; times that are stored come from the database's clock.
+--- How to wait here: that of nginx, of cqueues or of LuaSocket, whichever runs. Times are in seconds. The clock
+-- measures how long a wait takes; times that are stored come from the database's clock.
 local clock = {}
 
 local function loaded(name)

@@ -9,13 +9,13 @@
 --
 -- `row` is what is stored of the resource, nil if nothing is:
 --
---     ticket              of the writer or the mutex that holds it; "readers" if readers do, or wait for none to be left
+--     ticket              of the writer or the mutex that holds it; "readers" if readers do, or a writer waits
 --     acquired_at         since when (milliseconds, by the database's clock, as all times here)
---     inside, since       with "readers": how many there are, and when the reader with `ticket` came; nil: it is not there
+--     inside, since       with "readers": how many there are, and since when `ticket` is one of them (nil: it is not)
 --     pending, pending_at with "readers": the ticket of the writer that waits, and when it said so last
 --
--- Verbs: "read", "write"; "wait", as write, but a writer that finds readers keeps new ones out; "leave" (to release, or
--- to wait no longer), "verify", "downgrade".
+-- Verbs: "read", "write"; "wait", as write, but a writer that finds readers keeps new ones out; "leave" (to release,
+-- or to wait no longer), "verify", "downgrade".
 --
 -- Outcomes: "held", "busy", "released", "lost" (nothing of that ticket is there).
 --
@@ -31,9 +31,9 @@
 --
 -- Each step may be repeated when its answer was lost: a ticket that has the lock is told "held", and nothing changes.
 --
--- A lock never times out. But a waiting writer holds nothing: it announces itself every 3 seconds, and after 10 seconds
--- of silence it is passed over. Otherwise a dead one would keep all readers out for ever. Differences of both signs
--- count, as the clock may have been set back.
+-- A lock never times out. But a waiting writer holds nothing: it announces itself every 3 seconds, and after 10
+-- seconds of silence it is passed over. Otherwise a dead one would keep all readers out for ever. Differences of both
+-- signs count, as the clock may have been set back.
 local doorman = {}
 
 doorman.source = [[

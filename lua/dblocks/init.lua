@@ -38,7 +38,7 @@ local metatable = { __index = Locks, __name = "dblocks.locks" }
 
 function metatable.__tostring(self) return ("dblocks.locks (%s)"):format(self.name) end
 
--- Mutexes and readers–writer locks --------------------------------------------------------------------------------------
+-- Mutexes and readers–writer locks ------------------------------------------------------------------------------------
 
 local Mutex, RWLock = {}, {}
 local mutexes = { __index = Mutex, __name = "dblocks.mutex" }
@@ -121,7 +121,13 @@ for kind, class in pairs { mutex = Mutex, read = RWLock, write = RWLock } do
   class[scoped] = function(self, ...) return with(self, kind, scoped, ...) end
 end
 
--- The operator ------------------------------------------------------------------------------------------------------------
+-- The operator --------------------------------------------------------------------------------------------------------
+
+-- A question whose answer was lost has changed nothing.
+local function asked(result, message, code)
+  if code ~= "in_doubt" then return result, message, code end
+  return nil, (message:gsub("^in_doubt", "unreachable")), "unreachable"
+end
 
 local list_schema = { older_than = checks.seconds, type = checks.word }
 
@@ -138,14 +144,14 @@ local function entries(found, add)
   if row.pending then add(listed(found, "waiting", row.pending, row.pending_at)) end
 end
 
---- Lists what is held, and which writers wait, the oldest first. A mutex is listed as "write". The time of a writer that
--- waits is that of its last sign of life.
+--- Lists what is held, and which writers wait, the oldest first. A mutex is listed as "write". The time of a writer
+-- that waits is that of its last sign of life.
 ---@param opts? { older_than?: number, type?: string } older_than in seconds
 ---@return table[]|nil list, string? message, dblocks.Code? code of {type, id, kind, ticket, acquired_at, age}; kind is
 ---  "write", "read" or "waiting"
 function Locks:list(opts)
   local only = options.check(opts, list_schema, "list")
-  local found, message, code = self._store:list()
+  local found, message, code = asked(self._store:list())
   if not found then return nil, message, code end
   local list = {}
   local function add(entry)
@@ -178,7 +184,7 @@ end
 
 --- Makes the table, where there is none, and looks whether the database keeps locks safely.
 ---@return true|nil, string? message, dblocks.Code? code "unsafe", "in_transaction", "refused", "unreachable"
-function Locks:setup() return self._store:setup() end
+function Locks:setup() return asked(self._store:setup()) end
 
 --- Closes the connections that the given function has made. Locks stay held. Calls after it return `closed`.
 function Locks:close()
@@ -188,7 +194,7 @@ end
 
 function metatable.__close(self) self:close() end
 
--- Making it ---------------------------------------------------------------------------------------------------------------
+-- Making it -----------------------------------------------------------------------------------------------------------
 
 local function named(value)
   local wanted = checks.word(value)
@@ -229,8 +235,8 @@ end
 
 local dblocks = {}
 
---- Locks in Redis. `client`: an object with a method eval, as those of lua-resty-redis and redis-lua; or a function that
--- returns one, and is called again after a failure.
+--- Locks in Redis. `client`: an object with a method eval, as those of lua-resty-redis and redis-lua; or a function
+-- that returns one, and is called again after a failure.
 ---@param client table|function
 ---@param opts? dblocks.Options
 function dblocks.redis(client, opts) return new(require("dblocks.redis").new, "redis", client, opts) end

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock that was acquired. It stays in the database until it is released, whatever becomes of this object and process.
+--- A lock that was acquired. It stays in the database until it is released, whatever becomes of this object and
+-- process.
 local acquiring = require "dblocks.acquiring"
 
 ---@class dblocks.Lock
@@ -14,7 +15,9 @@ local acquiring = require "dblocks.acquiring"
 local Lock = {}
 local metatable = { __index = Lock, __name = "dblocks.lock" }
 
-function metatable.__tostring(self) return ("dblocks.lock (%s, %s, %s)"):format(self._resource.words, self.kind, self.ticket) end
+function metatable.__tostring(self)
+  return ("dblocks.lock (%s, %s, %s)"):format(self._resource.words, self.kind, self.ticket)
+end
 
 -- Repeats a step for so long after failures of the connection.
 local PATIENCE = 10
@@ -45,8 +48,8 @@ end
 
 --- Releases the lock. After "in_doubt" it may be held, or not; release() may be called again then, as after every other
 -- failure but "not_held" and "lost".
----@return true|nil, string? message, dblocks.Code? code "not_held" (the second time), "lost", "in_doubt", "unreachable",
----  "contended", "refused"
+---@return true|nil, string? message, dblocks.Code? code "not_held" (the second time), "lost", "in_doubt",
+---  "unreachable", "contended", "refused"
 function Lock:release()
   if self._is_released then return not_held() end
   local outcome, message, code, doubt = step(self, "leave")
@@ -66,8 +69,8 @@ function Lock:release()
 end
 
 --- Turns a write lock into a read lock, in one step: no other writer gets in between. Does nothing to a read lock.
----@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "in_doubt" (it is held, to write or to read),
----  "unreachable", "contended", "refused"
+---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "in_doubt" (it is held, to write or to
+---  read), "unreachable", "contended", "refused"
 function Lock:downgrade()
   if self.kind == "mutex" then error("downgrade: a mutex has no readers; only a write lock can be downgraded", 0) end
   if self._is_released then return not_held() end

@@ -183,8 +183,8 @@ local function setup(one)
   if not reply then return nil, message, code end
   local policy = reply[2]:match "maxmemory_policy:([%w-]+)"
   if policy and policy:find "^allkeys" then
-    return nil, ("unsafe: maxmemory-policy is %s: Redis may evict locks; set noeviction, or a volatile policy"):format(policy),
-      "unsafe"
+    local words = "unsafe: maxmemory-policy is %s: Redis may evict locks; set noeviction, or a volatile policy"
+    return nil, words:format(policy), "unsafe"
   end
   return true
 end
@@ -201,7 +201,8 @@ function redis.new(given)
   local function quit(one)
     if one.close then one:close() elseif one.quit then one:quit() end
   end
-  return setmetatable({ _client = client.new(given, quit) }, redis)
+  local function alive(one) return eval(one, "return { 1 }", 0) ~= nil end
+  return setmetatable({ _client = client.new(given, quit, alive) }, redis)
 end
 
 return redis

@@ -17,8 +17,8 @@ end
 local function process()
   local host = line_of "/proc/sys/kernel/hostname" or os.getenv "HOSTNAME" or "host"
   local ngx = rawget(_G, "ngx")
-  local pid = ngx and ngx.worker and ngx.worker.pid and ngx.worker.pid() or (line_of "/proc/self/stat" or ""):match "^%d+"
-  return host, tostring(pid or 0)
+  if ngx and ngx.worker and ngx.worker.pid then return host, tostring(ngx.worker.pid()) end
+  return host, (line_of "/proc/self/stat" or "0"):match "^%d+"
 end
 
 local function program()

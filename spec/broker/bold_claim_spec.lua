@@ -1,17 +1,31 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- A mutex that its object claims without a look, as the last claims of that object were not contested. The prober,
--- which looks, is connection 2 of the proxy: while its requests are held, only a claim without a look ends.
+-- A mutex, or the door of a readers–writer lock, that its object claims without a look, as the last claims of that
+-- object were not contested. The prober, which looks and counts readers, is connection 2 of the proxy: while its
+-- requests are held, only a claim without a look is granted.
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local proxies = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 
+local BUSY = { mutex = 'busy: mutex "%s" is held', write = 'busy: another writer holds "%s", or waits for it' }
+local AS_HOLDERS = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
+
 -- Acquired and released so many times.
-local function win(mutex, times)
-  for _ = 1, times do assert(stage.take(mutex):release()) end
+local function win(gated, times)
+  for _ = 1, times do assert(stage.take(gated):release()) end
+end
+
+-- The same, by a process.
+local function wins(one, times) one:run("for _ = 1, ... do assert(take(20) and lock:release()) end", times) end
+
+-- A process to which the lock was free often enough.
+local function bold(kind, name, url)
+  local one = gate.process(kind, name, nil, url)
+  wins(one, 5)
+  return one
 end
 
 -- Nobody can look meanwhile.
@@ -21,90 +35,151 @@ local function blindly(proxy, fn)
   proxy:switch("up", "pass", 2)
 end
 
-local function claims_blindly(proxy, mutex)
-  blindly(proxy, function() assert(stage.take(mutex, { timeout = 20 }):release()) end)
+local function claims_blindly(proxy, kind, one)
+  blindly(proxy, function()
+    line.begin(one, { timeout = 60 })
+    gate.until_held(kind, one.name)
+  end)
+  gate.served(one)
+  line.leave(one)
 end
 
-local function looks(proxy, mutex)
-  blindly(proxy, function() stage.fails("timeout", mutex:acquire{ timeout = 0.1 }) end)
+local function looks(proxy, one)
+  blindly(proxy, function()
+    local got, message, code = one:run("return take(0.1)")
+    assert.same({ nil, "timeout" }, { got, code })
+    assert.matches("the broker had not answered yet", message, 1, true)
+  end)
+end
+
+-- Another process holds it, and then `leaves`: the waiter has it.
+local function is_waited_for(kind, leaves)
+  local name = gate.name()
+  local one = bold(kind, name)
+  local other = gate.holder(kind, name)
+  line.join(one)
+  leaves(other)
+  gate.served(one)
+  assert.is_true(gate.held(kind, name))
+  line.leave(one)
+  assert.is_false(gate.held(kind, name))
 end
 
 after_each(stage.clear)
 teardown(stage.check)
 
-describe("a mutex that was free three times", function()
-  it("is claimed without a look by this object, and not by another one", function()
-    local name, proxy = gate.name(), proxies.start()
-    local conn = stage.connect(proxy.url)
-    local mutex = conn:mutex(name)
-    win(mutex, 2)
-    looks(proxy, mutex)
-    win(mutex, 1)
-    claims_blindly(proxy, mutex)
-    looks(proxy, conn:mutex(name))
-    claims_blindly(proxy, mutex)
-  end)
+for kind, busy in pairs(BUSY) do
+  describe(("a lock (%s) that was free three times"):format(kind), function()
+    it("is claimed without a look by this object, and not by another one", function()
+      local name, proxy = gate.name(), proxies.start()
+      local one = gate.process(kind, name, nil, proxy.url)
+      local function exchange()
+        one:run("sem, other = other or require 'spec.support.programs.gate' (conn, ...), sem", kind, name)
+      end
+      wins(one, 2)
+      looks(proxy, one)
+      wins(one, 1)
+      claims_blindly(proxy, kind, one)
+      exchange()
+      looks(proxy, one)
+      exchange()
+      claims_blindly(proxy, kind, one)
+    end)
 
-  it("and is held by another process now is busy, and stays that process's", function()
-    local name = gate.name()
-    local mutex = stage.connect():mutex(name)
-    for _ = 1, 3 do
-      win(mutex, 24)
-      local other = gate.holder("mutex", name)
-      assert.equal(('busy: mutex "%s" is held'):format(name), stage.fails("busy", mutex:try_acquire()))
+    it("and is held by another process now is busy, and stays that process's", function()
+      local name = gate.name()
+      local gated = gate.new(stage.connect(), kind, name)
+      for _ = 1, 3 do
+        win(gated, 24)
+        local other = gate.holder(kind, name)
+        assert.equal(busy:format(name), stage.fails("busy", gated:try_acquire()))
+        assert.is_true(other:run("return lock:verify()"))
+        line.leave(other)
+      end
+      win(gated, 1)
+    end)
+
+    it("and is held now is waited for in line, and taken when that holder leaves", function()
+      is_waited_for(kind, line.leave)
+    end)
+
+    it("and is held now is taken when that holder is killed", function()
+      is_waited_for(kind, function(other) other:kill() end)
+    end)
+
+    it("and whose connection is cut in mid-claim is unreachable, and soon another's", function()
+      local name, proxy = gate.name(), proxies.start()
+      local one = bold(kind, name, proxy.url)
+      proxy:cut_claiming()
+      local got, _, code = one:run("return take(20)")
+      assert.same({ nil, "unreachable" }, { got, code })
+      local other = gate.holder(kind, name)
       assert.is_true(other:run("return lock:verify()"))
+      assert.equal(busy:format(name), select(2, one:run("return sem:try_acquire()")))
       line.leave(other)
-    end
-    win(mutex, 1)
-  end)
+      wins(one, 5)
+    end)
 
-  it("and is held now is waited for in line, and taken when that holder leaves", function()
-    local name = gate.name()
-    local one = gate.process("mutex", name)
-    one:run("for _ = 1, 5 do assert(take(20) and lock:release()) end")
-    local other = gate.holder("mutex", name)
-    line.join(one)
-    line.leave(other)
-    gate.served(one)
-    assert.is_true(gate.held("mutex", name))
-    line.leave(one)
-    assert.is_false(gate.held("mutex", name))
+    it("and whose name another queue has now is squatted", function()
+      local name = gate.name()
+      for _, arguments in ipairs{ {}, AS_HOLDERS } do
+        local gated = gate.new(stage.connect(), kind, name)
+        win(gated, 12)
+        local queue, channel = gate.queue(kind, name), client.shared():channel()
+        assert(channel:call{ method = "queue.declare", queue = queue, durable = true, arguments = arguments })
+        stage.fails("squatted", gated:try_acquire())
+        stage.delete(queue)
+        channel:close()
+      end
+    end)
   end)
+end
 
-  it("and is held now is taken when that holder is killed", function()
-    local name = gate.name()
-    local one = gate.process("mutex", name)
-    one:run("for _ = 1, 5 do assert(take(20) and lock:release()) end")
-    local other = gate.holder("mutex", name)
-    line.join(one)
-    other:kill()
-    gate.served(one)
-  end)
+it("a mutex that was free three times and is held by this very connection is busy, and not declared again", function()
+  local name, conn = gate.name(), stage.connect()
+  local mutex = conn:mutex(name)
+  win(mutex, 3)
+  local lock = stage.take(mutex)
+  stage.fails("busy", mutex:try_acquire())
+  stage.fails("deadlock", mutex:acquire{ timeout = 20 })
+  assert.is_true(lock:verify())
+  assert.is_true(lock:release())
+end)
 
-  it("and whose name another queue has now is squatted", function()
-    local name = gate.name()
-    local mutex = stage.connect():mutex(name)
-    local as_holders = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
-    for _, arguments in ipairs{ {}, as_holders } do
-      win(mutex, 12)
-      local channel = client.shared():channel()
-      assert(channel:call{ method = "queue.declare", queue = gate.queue("mutex", name), durable = true,
-        arguments = arguments })
-      stage.fails("squatted", mutex:try_acquire())
-      stage.delete(gate.queue("mutex", name))
-      channel:close()
-      mutex = stage.connect():mutex(name)
-    end
-  end)
-
-  it("and is held by this very connection is busy, and not declared again", function()
+describe("a readers–writer lock whose door was open three times", function()
+  it("and that this very connection reads or writes is not claimed: deadlock", function()
     local name, conn = gate.name(), stage.connect()
-    local mutex = conn:mutex(name)
-    win(mutex, 3)
-    local lock = stage.take(mutex)
-    stage.fails("busy", mutex:try_acquire())
-    stage.fails("deadlock", mutex:acquire{ timeout = 20 })
-    assert.is_true(lock:verify())
-    assert.is_true(lock:release())
+    local rwlock = conn:rwlock(name)
+    for _ = 1, 4 do assert(assert(rwlock:try_write()):release()) end
+    for _, ask in ipairs{ "try_read", "try_write" } do
+      local lock = assert(rwlock[ask](rwlock))
+      stage.fails("deadlock", rwlock:try_write())
+      stage.fails("deadlock", rwlock:write{ timeout = 20 })
+      assert.is_true(lock:verify())
+      assert(lock:release())
+    end
+  end)
+
+  it("and that others read is waited for behind the door, until they have left", function()
+    local name = gate.name()
+    local one, reader = bold("write", name), gate.holder("read", name)
+    gate.pend(one)
+    stage.fails("busy", stage.connect():rwlock(name):try_read())
+    assert.is_true(reader:run("return lock:verify()"))
+    line.leave(reader)
+    gate.served(one)
+    line.leave(one)
+  end)
+
+  -- A reader's claim would delete that queue (reader.c).
+  it("and whose name another queue has now is looked at by a reader: that queue stays", function()
+    local name = gate.name()
+    local rwlock = stage.connect():rwlock(name)
+    for _ = 1, 5 do assert(assert(rwlock:try_read()):release()) end
+    local queue = gate.queue("write", name)
+    assert(client.shared():declare(queue, { durable = true }))
+    stage.fails("squatted", rwlock:try_read())
+    assert.is_true(client.shared():exists(queue))
+    stage.delete(queue)
   end)
 end)

@@ -6,10 +6,11 @@ local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local process = require "spec.support.process"
 local redis = require "spec.support.servers.redis"
+local store = require "spec.dblocks.support.stores.redis"
 
 local server
 
-setup(function() server = assert(redis.start("--save", "")) end)
+setup(function() server = assert(store.start()) end)
 teardown(function() server:stop() end)
 
 local function client() return redis.connect(server.address) end
@@ -21,19 +22,14 @@ end
 
 conformance {
   connect = function(opts) return dblocks.redis(client, opts) end,
-  code = function()
-    return ([[
-      local redis = require "spec.support.servers.redis"
-      return require("dblocks").redis(function() return redis.connect(%d) end, ...)
-    ]]):format(server.address)
-  end,
+  code = function() return store.code(server) end,
 }
 
 -- A client whose nth eval is executed, and whose reply is then lost.
 local function lossy(nth, how)
   local one, count = client(), 0
-  local self = {}
-  function self:eval(...) -- luacheck: no self
+  local lossy_one = {}
+  function lossy_one.eval(_, ...)
     count = count + 1
     if count ~= nth then return one:eval(...) end
     if how == "before" then error("connection error: closed", 0) end
@@ -41,7 +37,7 @@ local function lossy(nth, how)
     if how == "late" then return { "the mark of another", reply[2], reply[3] } end
     error("connection error: timeout", 0)
   end
-  return self
+  return lossy_one
 end
 
 describe("a reply that is lost", function()
@@ -110,7 +106,7 @@ describe("Redis", function()
     local reader = assert(locks:rwlock("foobar", 123):try_read())
     assert.is_truthy(raw:get "mutexes/foobar,123":find "^readers,%d+$")
     assert.is_true(reader:release())
-    assert.same({ 0, 0 }, { raw:exists "mutexes/foobar,123" and 1 or 0, raw:exists "{mutexes/foobar,123}.doorman" and 1 or 0 })
+    assert.is_false(raw:exists "mutexes/foobar,123" or raw:exists "{mutexes/foobar,123}.doorman")
     raw:set("mutexes/foobar,123", "gluww,1729837899653")
     fails("busy", locks:mutex("foobar", 123):try_acquire())
     assert.same({ "gluww", 1729837899.653 }, { locks:list { type = "foobar" }[1].ticket,
@@ -146,7 +142,8 @@ describe("Redis", function()
     fails("refused", locks:mutex("full", 1):try_acquire())
     raw:config("SET", "maxmemory", "0")
     assert(locks:mutex("full", 1):try_acquire()):release()
-    process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all", "-eval")
+    process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all",
+      "-eval")
     local weak = dblocks.redis(function()
       local one = client()
       one:auth("weak", "pw")

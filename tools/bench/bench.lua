@@ -25,10 +25,13 @@ end
 local function far_away()
   local url = distant.start(0.001)
   local far, far_raw = assert(amqplocks.connect(url, { name = "far" })), bare.connect(url)
-  local mutex = far:mutex(name)
+  local mutex, rwlock = far:mutex(name), far:rwlock(name)
   rows.ratio("mutex / declare + delete, 1 ms away", 1.30, 20, function()
     for _ = 1, 20 do assert(assert(mutex:acquire()):release()) end
   end, function() far_raw:declare_delete(name .. "-bare", 20) end)
+  rows.ratio("writer / declare + delete, twice, 1 ms away", 1.20, 20, function()
+    for _ = 1, 20 do assert(assert(rwlock:write()):release()) end
+  end, function() far_raw:declare_delete(name .. "-bare", 40) end)
   far:close()
   far_raw:close()
 end

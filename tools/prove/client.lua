@@ -142,11 +142,20 @@ local function options(self, is_holding)
     poll = self.poll * (0.5 + math.random()) }
 end
 
+-- Mostly the same object as before, for an object remembers what it need not ask again: whether it may claim at once,
+-- and that the queue of a fast mutex was there.
+local function object_of(shared, pool, choices)
+  if not shared.objects or shared.objects.conn ~= shared.conn then shared.objects = { conn = shared.conn } end
+  local key = ("%s %s %s"):format(pool.name, choices.probe or "", choices.strategy or "")
+  if not shared.objects[key] or chance(0.1) then shared.objects[key] = pools.lock(shared.conn, pool, choices) end
+  return shared.objects[key]
+end
+
 local function lock_of(self, pool)
-  if not pools.is_probed(pool) then return pools.lock(self.shared.conn, pool), nil end
+  if not pools.is_probed(pool) then return object_of(self.shared, pool, {}), nil end
   local probe = chance(0.6) and "auto" or chance(0.5) and "publish" or "passive"
   local strategy = pools.is_numbered(pool) and ({ "ascending", "random", "last" })[math.random(3)] or nil
-  return pools.lock(self.shared.conn, pool, { probe = probe, strategy = strategy }), probe
+  return object_of(self.shared, pool, { probe = probe, strategy = strategy }), probe
 end
 
 --- Tries to acquire; returns the hold, or nil.

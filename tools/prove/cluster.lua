@@ -15,11 +15,12 @@ local seed = settings.seed(os.getenv "SEED") or os.time()
 local wanted = os.getenv "STORY" or ""
 local failed, ghosts = 0, 0
 
--- STORY: words of a story's name; several, separated by commas.
-local function is_wanted(name)
+-- STORY: words of a story's name; several, separated by commas. A story about one kind is told if that is wanted.
+local function is_wanted(story)
+  if story.kind and #kinds.wanted_of{ story.kind } == 0 then return false end
   if wanted == "" then return true end
   for words in wanted:gmatch "[^,]+" do
-    if name:find(words, 1, true) then return true end
+    if story.name:find(words, 1, true) then return true end
   end
 end
 
@@ -27,7 +28,7 @@ end
 local function check_story()
   local names = {}
   for i, story in ipairs(stories) do
-    if is_wanted(story.name) then return end
+    if is_wanted(story) then return end
     names[i] = "  " .. story.name
   end
   settings.refuse("no story's name contains %q; the stories are:\n%s", wanted, table.concat(names, "\n"))
@@ -62,14 +63,18 @@ local function note_ghosts(kind, names)
   end
 end
 
--- Checks what no cluster may do, and what a cluster with Khepri promises. `tolerated`: an overlap of so many seconds is
--- no failure.
-local function judge(kind, result, tolerated)
+-- Checks what no cluster may do, and what this cluster promises. `tolerated`: an overlap of so many seconds is no
+-- failure. `are_parted`: nodes were cut off or frozen.
+local function judge(kind, result, tolerated, are_parted)
   if not result.fine then fail("%s cannot be acquired any more: %s", kind, result.after) end
   note_ghosts(kind, result.ghosts)
   for _, words in ipairs(result.falls) do fail("%s: a fencing token falls: %s", kind, words) end
   if result.count and result.count > 1 then fail("%d hold it at once, without a fault", result.count) end
-  if not kinds.is_exclusive(kind) or not cluster.has_khepri() then return end
+  if result.left then fail("left of the %s lock: %s", kind, result.left) end
+  if result.late > 0 and kinds.is_exclusive(kind) then
+    fail("two processes held the %s lock for %.2f s when the cluster was whole again", kind, result.late)
+  end
+  if not kinds.is_exclusive(kind, are_parted) then return end
   if result.overlap > tolerated then fail("two processes held the %s lock at once", kind) end
   if result.misled > 0 then fail("verify() says that the %s lock is held, which somebody else has", kind) end
 end
@@ -85,13 +90,13 @@ local began, round = contest.now(), 0
 repeat
   round = round + 1
   for _, story in ipairs(stories) do
-    if is_wanted(story.name) then
+    if is_wanted(story) then
       say("%s", story.name)
-      story.tell(say, fail, function(results, tolerated)
+      story.tell(say, fail, function(results, tolerated, are_parted)
         for _, kind in ipairs(kinds.names) do
           if results[kind] then
             tell(kind, results[kind])
-            judge(kind, results[kind], tolerated or 0)
+            judge(kind, results[kind], tolerated or 0, are_parted)
           end
         end
       end, note_ghosts, seed + round)

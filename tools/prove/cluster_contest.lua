@@ -15,7 +15,8 @@
 -- acquired through every node, one after the other. `ghosts`: the queues that had to be deleted for that, which the
 -- cluster kept for a connection that was gone. `over`: by how much an acquire exceeded its timeout, at most. `none`:
 -- failed acquires of the others, by code. `let`: the result of the holder's release. `falls`: fencing tokens that
--- are smaller than that of an earlier holder, as text.
+-- are smaller than that of an earlier holder, as text. `late`: seconds for which two processes had it after the cluster
+-- was whole again. `left`: what is wrong with its queue at the end, as text.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "spec.support.cluster"
@@ -87,12 +88,12 @@ function contest.finish(all)
   return list
 end
 
--- For how many seconds, at most, both held the same slot, by these lists of what they held.
-local function common(these, those)
+-- For how many seconds, at most, both held the same slot, by these lists of what they held; since a moment.
+local function common(these, those, since)
   local most = 0
   for _, a in ipairs(these) do
     for _, b in ipairs(those) do
-      if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - math.max(a.from, b.from)) end
+      if a.slot == b.slot then most = math.max(most, math.min(a.to, b.to) - math.max(a.from, b.from, since)) end
     end
   end
   return most
@@ -101,13 +102,13 @@ end
 local function exclude_each_other(one, other) return one.kind ~= "read" or other.kind ~= "read" end
 
 --- For how many seconds, at most, a process of `all` and another process held the same slot; readers share it. By
--- held(), or by verify(): "verified".
-function contest.overlap(all, what)
-  what = what or "held"
+-- held(), or by verify(): "verified"; since a moment, or at any time.
+function contest.overlap(all, what, since)
+  what, since = what or "held", since or 0
   local most = 0
   for i, one in ipairs(all) do
     for j = i + 1, #all do
-      if exclude_each_other(one, all[j]) then most = math.max(most, common(one[what], all[j][what])) end
+      if exclude_each_other(one, all[j]) then most = math.max(most, common(one[what], all[j][what], since)) end
     end
   end
   return most
@@ -119,7 +120,7 @@ end
 local function misled(all)
   local most = contest.overlap(all, "verified")
   for i = 2, #all do
-    if exclude_each_other(all[1], all[i]) then most = math.max(most, common(all[1].verified, all[i].held)) end
+    if exclude_each_other(all[1], all[i]) then most = math.max(most, common(all[1].verified, all[i].held, 0)) end
   end
   return most
 end
@@ -175,11 +176,11 @@ function contest.words(counts)
   return table.concat(words, ", ")
 end
 
-local function sum_up(said, struck)
+local function sum_up(said, struck, whole)
   local holder = said[1]
   local let = holder.let[1] or {}
   local result = { overlap = contest.overlap(said), misled = misled(said), over = 0, none = contest.none(said),
-    falls = falling(said),
+    falls = falling(said), late = contest.overlap(said, "held", whole),
     asked = holder.asked, let = let.code, let_seconds = let.seconds }
   local kept = holder.held[#holder.held]
   if kept.why ~= "told" then result.told, result.code = kept.to - struck, kept.why end
@@ -267,14 +268,17 @@ function contest.run(about)
   socket.sleep(about.seconds)
   about.recover()
   cluster.until_whole()
-  socket.sleep(3)
-  for kind, all in pairs(crews) do results[kind] = sum_up(contest.finish(all), struck) end
+  socket.sleep(1) -- the news of a loss
+  local whole = clock.now()
+  socket.sleep(2)
+  for kind, all in pairs(crews) do results[kind] = sum_up(contest.finish(all), struck, whole) end
   for kind, name in pairs(names) do
     local result = results[kind]
     result.fine, result.after, result.ghosts = contest.is_free(kind, name)
     result.count = result.fine and kind ~= "read" and count(kind, name) or nil
   end
   for kind, name in pairs(names) do
+    results[kind].left = kinds.leftovers(cluster.nodes[1].url, kind, name)
     local conn = assert(amqplocks.connect(cluster.nodes[1].url))
     pcall(kinds.unmake, conn, kind, name)
     conn:close()

@@ -1,13 +1,12 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Stories of `make prove-cluster` about fenced locks: the hammer (hammer.lua) through all three nodes, while nodes are
--- struck; and what a partition lets each side do.
+--- A story of `make prove-cluster` about fenced locks: what a partition lets each side do.
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local cluster = require "spec.support.cluster"
 local contest = require "tools.prove.cluster_contest"
-local hammer = require "tools.prove.hammer"
+local heal = require "tools.prove.cluster_heal"
 local socket = require "socket"
 
 local nodes = cluster.nodes
@@ -15,89 +14,6 @@ local stories = {}
 
 local FENCED = { fenced = true }
 local TICK = tonumber((os.getenv "CLUSTER_TICK")) or 8
-
--- Mnesia does not heal by itself: the node that was alone is restarted, as operators must do.
-local function heal()
-  cluster.heal()
-  if not cluster.has_khepri() then nodes[1]:restart() end
-  cluster.until_whole()
-end
-
-local function begin_start(one) one:begin_start() end
-
-local function end_start(one)
-  one:await_start()
-  cluster.until_whole()
-end
-
--- The hammer under faults ---------------------------------------------------------------------------------------------
-
--- Returns a function of the seconds since the beginning which calls each function of a list at its time: { { at =
--- seconds, function }, … }.
-local function schedule(list)
-  local next_one = 1
-  return function(seconds)
-    local one = list[next_one]
-    if not one or seconds < one.at then return end
-    next_one = next_one + 1
-    one[1]()
-  end
-end
-
--- The number of the node on which the leader of a fence is.
-local function leader(fence)
-  local found = nodes[2]:ask([[
-    begin {ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, $1)), element(2, amqqueue:get_pid(Q)) end.]],
-    fence)
-  return tonumber(found:match "rabbit@n(%d)")
-end
-
--- `acts(pools)`: the list for schedule(); `at_once`: two may hold a lock at once.
-local function add_hammer(name, seconds, acts, at_once)
-  table.insert(stories, {
-    name = "fenced locks through three nodes, and processes get SIGKILL and SIGSTOP; " .. name,
-    tell = function(say, fail, _, _, seed)
-      local urls = {}
-      for i, one in ipairs(nodes) do urls[i] = one.url end
-      local pools = {}
-      local result = hammer.run{ urls = urls, seed = seed, seconds = seconds, every = 0.2, pools = pools,
-        directory = ("%s/fenced-%d"):format(os.getenv "PROVE" or "build/prove", seed), during = schedule(acts(pools)),
-        at_once = at_once and not cluster.has_khepri() }
-      hammer.tell(result, function(...) say("  " .. ..., select(2, ...)) end)
-      for _, text in ipairs(result.violations) do fail("%s", text) end
-      cluster.until_whole()
-    end,
-  })
-end
-
-add_hammer("no node is struck", 60, function() return {} end)
-
-add_hammer("each node is killed in turn", 75, function()
-  local list = {}
-  for i, one in ipairs(nodes) do
-    table.insert(list, { at = 25 * i - 20, function() one:kill() end })
-    table.insert(list, { at = 25 * i - 12, function() begin_start(one) end })
-    table.insert(list, { at = 25 * i - 11, function() end_start(one) end })
-  end
-  return list
-end)
-
-add_hammer("the node with a fence's leader is killed, four times", 80, function(pools)
-  local list, struck = {}, nil
-  for i = 1, 4 do
-    table.insert(list, { at = 20 * i - 15, function()
-      struck = nodes[leader(pools[1].name .. "-mutexfence")]
-      struck:kill()
-    end })
-    table.insert(list, { at = 20 * i - 11, function() begin_start(struck) end })
-    table.insert(list, { at = 20 * i - 10, function() end_start(struck) end })
-  end
-  return list
-end)
-
-add_hammer("node 1 is cut off", 60, function()
-  return { { at = 8, function() cluster.cut(1, { 2, 3 }) end }, { at = 33, heal } }
-end, true)
 
 -- A partition, step by step -------------------------------------------------------------------------------------------
 
@@ -140,6 +56,7 @@ end
 
 table.insert(stories, {
   name = "node 1 is cut off: its side acquires no fenced lock anew, and the newer holder's number is larger",
+  kind = "fenced",
   tell = function(say, fail)
     local name, other, unmade = client.unique "cluster", client.unique "cluster", client.unique "cluster"
     local first = assert(take(nodes[3].url, other, 20))

@@ -11,13 +11,16 @@
 --                                        wrote, while it had the file to itself (flock): the order of these lines is
 --                                        the order of the moments at which the locks were certainly held
 --     gone LANE OP CODE                  the same, with another answer
+--     parted runner 0                    nodes of a cluster are not connected from here on
+--     whole runner 0                     they are again, and holders have had the time to read the news
 --
 -- A violation is one of these:
 --   - a number that was got twice;
 --   - a number that is not larger than all numbers that were got before its acquire began;
 --   - a lock that was certainly held after a lock with a larger number was: locks that exclude each other only. Slots
 --     are held beside each other, and readers;
---     Locks without a number are numbered in the order in which they were certainly held for the first time;
+--     Locks without a number are numbered in the order in which they were certainly held for the first time. Their
+--     holders may be wrong between "parted" and "whole";
 --   - with `at_once`, which is for brokers that may give a lock to two in a partition, instead of that: a lock that was
 --     certainly held for the first time after a lock with a larger number was.
 --
@@ -58,15 +61,21 @@ function judge:held(op)
   local place = (op.kind == "read" or op.kind == "write") and op.kind or op.slot
   local is_new = not op.is_held
   op.is_held = true
+  op.is_numbered_here = op.is_numbered_here or not op.number
   op.number = op.number or self.numbers.held
   for _, rival in ipairs(rivals(op)) do
     local last = self.holders[rival]
-    if last and last.number > op.number and (is_new or not self.at_once) then
+    local may_be = self.at_once or self.are_parted and op.is_numbered_here
+    if last and last.number > op.number and (is_new or not may_be) then
       self:wrong("%s held it with the number %.0f, after %s did with %.0f", op.name, op.number, last.name, last.number)
     end
   end
   if not self.holders[place] or self.holders[place].number < op.number then self.holders[place] = op end
 end
+
+function judge:parted() self.are_parted = true end
+
+function judge:whole() self.are_parted = false end
 
 function judge:none(_, code) self.codes[code] = (self.codes[code] or 0) + 1 end
 

@@ -745,7 +745,7 @@ end
 --   workers, slots, rounds, programs   how many of each; programs are those in each worker, which share a session
 --   shares, requests    whether programs share a session without coordination; whether every round is a request, with a
 --                       session of its own that ends with it and asks by the worker's prober
---   same_object         whether a process acquires by one mutex object again and again; by a new one each time if not
+--   same_object         whether a process acquires a mutex or rwlock by the same object each time; by new ones if not
 --   waiting, letting_go, priorities    lists to choose from
 --   fenced              whether locks have fencing tokens
 --   fair, deaf          the share of fair waiters, and of waiters that do not use the doorbell

@@ -141,7 +141,7 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     it("uses the channels of the prober again", function ()
-      for _ = 1, 4 do
+      for _ = 1, 3 do
         local lock, door = write()
         lock:drop()
         goes(door)

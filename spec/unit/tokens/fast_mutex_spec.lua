@@ -52,6 +52,36 @@ for _, way in ipairs(Peer.all_ways) do
       scene.answer(peer, taker)
     end
 
+    -- An acquire finds another client there, and no token. Returns op, taker.
+    local function meets_holder(...)
+      local op, taker = acquire(...), asks()
+      is_welcome(taker, 0, 1)
+      return op, taker
+    end
+
+    -- An acquire finds no client there, and no token. Returns op, taker.
+    local function is_alone(...)
+      local op, taker = acquire(...), asks()
+      is_welcome(taker, 0, 0)
+      return op, taker
+    end
+
+    -- The core is asked for a try, and the broker has welcomed it; the queue has so many tokens. Returns op, taker.
+    local function settles(tokens)
+      local op, taker = acquire(0), asks()
+      declared(taker, tokens, 0)
+      scene.welcome(peer, taker)
+      scene.asks(peer, taker)
+      return op, taker
+    end
+
+    -- The core stops consuming: it is busy.
+    local function is_busy(op, taker)
+      scene.cancels(peer, taker)
+      scene.cancelled(peer, taker)
+      peer:failed(op, "busy", HELD)
+    end
+
     -- The core asks for the plain mutex, which is absent, and rings. Returns the probe.
     local function rings()
       if peer.prober:state() ~= "open" then peer.prober:handshake() end
@@ -64,11 +94,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     -- Held, by an acquire. Returns lock, taker, delivery tag.
     local function holding()
-      local op = acquire(0)
-      local taker = asks()
-      declared(taker, 1, 0)
-      scene.welcome(peer, taker)
-      scene.asks(peer, taker)
+      local op, taker = settles(1)
       local delivery = scene.deliver(peer, taker)
       local lock = peer:result(op)
       scene.answer(peer, taker)
@@ -88,11 +114,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is not held by a token for the channel's last owner", function ()
-        local op = acquire(0)
-        local taker = asks()
-        declared(taker, 1, 0)
-        scene.welcome(peer, taker)
-        scene.asks(peer, taker)
+        local op, taker = settles(1)
         peer.holder:send((scene.message({ channel = taker.channel, tag = "another" })))
         assert.is_false(op:done())
         scene.answer(peer, taker)
@@ -100,11 +122,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       -- The queue answers a declare before a nack that came earlier.
       it("that no count told of is held as well", function ()
-        local op = acquire(0)
-        local taker = asks()
-        declared(taker, 0, 0)
-        scene.welcome(peer, taker)
-        scene.asks(peer, taker)
+        local op, taker = settles(0)
         scene.deliver(peer, taker)
         assert.is_true(peer:result(op):held())
       end)
@@ -112,19 +130,13 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("that another client holds", function ()
       it("is busy: it stops consuming, and says so when that is certain", function ()
-        local op = acquire(0)
-        local taker = asks()
-        is_welcome(taker, 0, 1)
-        scene.cancels(peer, taker)
-        scene.cancelled(peer, taker)
-        peer:failed(op, "busy", HELD)
+        local op, taker = meets_holder(0)
+        is_busy(op, taker)
         assert.is_false(peer.prober:wanted())
       end)
 
       it("is waited for; after each poll a token is published, over a prober that is opened for that", function ()
-        local op = acquire(60, false, 0, 4)
-        local taker = asks()
-        is_welcome(taker, 0, 1)
+        local op, taker = meets_holder(60, false, 0, 4)
         peer.holder:silent()
         assert.is_false(op:done())
         peer:pass(4)
@@ -142,9 +154,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is waited for while the prober cannot be opened", function ()
-        local op = acquire(60, false, 0, 4)
-        local taker = asks()
-        is_welcome(taker, 0, 1)
+        local op, taker = meets_holder(60, false, 0, 4)
         peer:pass(4)
         peer.prober:attach()
         peer.prober:down "refused"
@@ -158,9 +168,7 @@ for _, way in ipairs(Peer.all_ways) do
         local lock = holding()
         peer:pass(5)
         peer.holder:ignore()
-        local op = acquire(60)
-        local taker = asks()
-        is_welcome(taker, 0, 1)
+        local op, taker = meets_holder(60)
         peer:failed(op, "deadlock", 'fast mutex "images" is already held by this connection')
         scene.cancels(peer, taker)
         assert.is_true(lock:held())
@@ -207,9 +215,7 @@ for _, way in ipairs(Peer.all_ways) do
         consumes()
         looks(0, 2)
         scene.answer(peer, taker)
-        scene.cancels(peer, taker)
-        scene.cancelled(peer, taker)
-        peer:failed(op, "busy", HELD)
+        is_busy(op, taker)
         assert.is_false(peer.prober:wanted())
       end)
 
@@ -231,9 +237,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:send(peer.prober.nack(rings()))
         scene.asks(peer, taker)
         scene.answer(peer, taker)
-        scene.cancels(peer, taker)
-        scene.cancelled(peer, taker)
-        peer:failed(op, "busy", HELD)
+        is_busy(op, taker)
         peer.prober:silent()
       end)
 
@@ -255,9 +259,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("that is deserted", function ()
       it("gets a token, which is taken, once the plain mutex of the name is absent", function ()
-        local op = acquire(0)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(0)
         local token = rings()
         scene.deliver(peer, taker)
         assert.is_true(peer:result(op):held())
@@ -267,9 +269,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gets a token, whose confirm comes before it", function ()
-        local op = acquire(0)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(0)
         peer.prober:send(peer.prober.ack(rings()))
         scene.asks(peer, taker)
         scene.deliver(peer, taker)
@@ -277,21 +277,15 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gets a token, which another client has: it is busy", function ()
-        local op = acquire(0)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(0)
         peer.prober:send(peer.prober.nack(rings()))
         scene.asks(peer, taker)
         scene.answer(peer, taker)
-        scene.cancels(peer, taker)
-        scene.cancelled(peer, taker)
-        peer:failed(op, "busy", HELD)
+        is_busy(op, taker)
       end)
 
       it("is a conflict with a plain mutex that is held, and leaves no consumer", function ()
-        local op = acquire(60)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(60)
         peer.prober:handshake()
         assert.same({ "images-mutex" }, peer.prober:look{ "images-mutex" })
         peer:failed(op, "conflict", '"images" is in use as a plain mutex')
@@ -301,9 +295,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("is blocked by an alarm, and leaves no consumer", function ()
-        local op = acquire(60)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(60)
         peer.prober:handshake()
         local probes = peer.prober:probes()
         assert.equal("images-mutex", probes[1].queue)
@@ -313,9 +305,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gets a token over another prober, if its waiter has lost one at any moment", function ()
-        local op = acquire(60)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(60)
         for step = 1, 2 do
           peer.prober:handshake()
           if step == 1 then peer.prober:probes() else rings() end
@@ -329,9 +319,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gets a token over another prober, if its waiter has lost one before", function ()
-        local op = acquire(60, false, 0, 4)
-        local taker = asks()
-        is_welcome(taker, 0, 1)
+        local op, taker = meets_holder(60, false, 0, 4)
         peer:pass(4)
         peer.prober:handshake()
         peer.prober:down "reset by peer"
@@ -348,9 +336,7 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("says so if there can be no prober, and leaves no consumer", function ()
-        local op = acquire(60)
-        local taker = asks()
-        is_welcome(taker, 0, 0)
+        local op, taker = is_alone(60)
         peer.prober:attach()
         peer.prober:down "refused"
         peer:failed(op, "unreachable", "refused")
@@ -387,9 +373,7 @@ for _, way in ipairs(Peer.all_ways) do
 
     describe("whose queue goes", function ()
       it("while it is waited for, is made anew", function ()
-        local op = acquire(60)
-        local taker = asks()
-        is_welcome(taker, 0, 1)
+        local op, taker = meets_holder(60)
         scene.notice(peer, taker)
         peer.holder:closes(taker.channel)
         peer:pass(0.1)

@@ -63,6 +63,14 @@ describe("the judge of fencing tokens", function()
     assert.matches("a/1 held it with the number 1, after b/1 did with 2", text, 1, true)
   end)
 
+  it("finds a holder without a number that comes back, except while the nodes are not connected", function()
+    local both = "ask a 1; ask b 1; got a 1 none fast_mutex 1; got b 1 none fast_mutex 1; held a 1; "
+    violations(0, both .. "parted runner 0; held b 1; held a 1; gone a 1 lost; whole runner 0; held b 1")
+    violations(1, both .. "parted runner 0; held b 1; held a 1; whole runner 0; held a 1")
+    violations(1, both .. "held b 1; held a 1; parted runner 0")
+    violations(1, "ask a 1; got a 1 7 mutex 1; ask b 1; got b 1 8 mutex 1; parted runner 0; held b 1; held a 1")
+  end)
+
   it("ignores the last line of a process that was killed while it wrote", function()
     local found = ledger.check "ask a 1\ngot a 1 7 mutex 1\nask b 1\ngot b 1 7"
     assert.equal(0, #found.violations)

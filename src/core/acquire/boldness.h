@@ -4,6 +4,9 @@
  * Boldness: whether an acquire may claim a lock at once, without a search before. This file only decides; it sends
  * nothing.
  *
+ * Only mutexes and writers may do so (the function `skip` of an acquire's kind). The acquires of readers count, too: a
+ * reader that entered has found the door open (rwlock.h), which is what a writer claims.
+ *
  * A search costs a round trip and a claim costs another one. The search protects nobody, because the broker decides
  * at the claim. It spares a channel and two lines in the broker's log where the lock is held. So it is left out for an
  * object (resource.h) whose last claims were not contested.

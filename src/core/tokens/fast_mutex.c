@@ -22,6 +22,7 @@ static void words(const al_takeable *from, al_code code, char out[AL_MESSAGE_SIZ
 }
 
 static const al_takeable_kind kind = {.lock = AL_LOCK_FAST_MUTEX,
+                                      .is_mutex = true,
                                       .standing = "it is held",
                                       .coming = "it has come, and is being confirmed",
                                       .failure_text = words};

@@ -221,13 +221,12 @@ static int64_t ring_again(taking *self) {
 
 static void wait_for(taking *self, int64_t time) {
   self->op.step = waiting;
-  if (self->from->source == AL_FROM_FAST_MUTEX)
-    self->op.wake = al_deadline_after(self->op.session->now, time);
+  if (self->from->kind->is_mutex) self->op.wake = al_deadline_after(self->op.session->now, time);
 }
 
 static void waiting(al_op *op) {
   taking *self = (taking *)op;
-  bool rings = self->from->source == AL_FROM_FAST_MUTEX;
+  bool rings = self->from->kind->is_mutex;
   if (is_claiming(self) && rings && al_op_is_woken(op)) wait_for(self, ring_again(self));
 }
 
@@ -235,7 +234,7 @@ static void waiting(al_op *op) {
  * another. */
 static bool is_held_here(const taking *self) {
   const al_session *session = self->op.session;
-  if (self->from->source != AL_FROM_FAST_MUTEX || session->is_shared) return false;
+  if (!self->from->kind->is_mutex || session->is_shared) return false;
   for (const al_claim *claim = session->claims; claim; claim = claim->next)
     if (claim->state == AL_CLAIM_HELD && strcmp(claim->queue, self->from->queue) == 0) return true;
   return false;
@@ -272,8 +271,8 @@ static void settling(al_op *op) {
   taking *self = (taking *)op;
   if (!is_claiming(self) || op->wake != AL_NEVER) return;
   al_op_ask(op);
-  bool looks = self->from->source == AL_FROM_QUORUM ||
-               (self->from->source == AL_FROM_FAST_MUTEX && !self->permit->counts_first && !self->has_rung);
+  bool is_counted = self->permit->counts_first || self->has_rung;
+  bool looks = self->from->source == AL_FROM_QUORUM || (self->from->kind->is_mutex && !is_counted);
   al_permit_ask(self->permit, looks && !self->from->is_blind);
   op->step = deciding;
 }

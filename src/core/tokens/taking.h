@@ -30,6 +30,7 @@ typedef struct al_takeable al_takeable;
 
 typedef struct al_takeable_kind {
   al_lock_kind lock;
+  bool is_mutex;                 /* one holder at a time, and its clients put the token into the queue */
   const char *standing, *coming; /* what a waiter waits for; the same, when a permit has come */
   /* The beginning of the message of a failure. */
   void (*failure_text)(const al_takeable *, al_code, char out[AL_MESSAGE_SIZE]);

@@ -41,7 +41,9 @@ end
 -- For the story -----------------------------------------------------------------------------------------------------
 
 function RWLock:ask(process, wish, ...)
-  local lock = process:keep(process.session:rwlock(NAME, 8, "auto", self.crowd.options.fenced))
+  local lock = self.crowd.options.same_object and process.rwlock
+  lock = lock or process:keep(process.session:rwlock(NAME, 8, "auto", self.crowd.options.fenced))
+  process.rwlock = lock
   return lock[wish](lock, ...)
 end
 
