@@ -6,6 +6,7 @@ local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local process = require "spec.support.process"
 local redis = require "spec.support.servers.redis"
+local until_true = require "spec.support.until"
 local store = require "spec.dblocks.support.stores.redis"
 
 local server
@@ -150,6 +151,51 @@ describe("Redis", function()
       return one
     end)
     fails("refused", weak:mutex("full", 1):try_acquire())
+  end)
+end)
+
+describe("more than one Redis", function()
+  local function cli(port, ...) return process.shell("redis-cli", "-p", tostring(port), ...) end
+
+  it("in a cluster has both keys of a resource in one slot", function()
+    local node = assert(redis.start("--save", "", "--cluster-enabled", "yes"))
+    finally(function() node:stop() end)
+    cli(node.address, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+    until_true(function() return cli(node.address, "CLUSTER", "INFO"):find "cluster_state:ok" end)
+    local locks = dblocks.redis(function() return redis.connect(node.address) end)
+    for id = 1, 20 do
+      local first, second = assert(locks:rwlock("job", id):try_read()), assert(locks:rwlock("job", id):try_read())
+      assert.is_true(first:release() and second:release())
+      local lock = assert(locks:rwlock("job", id):try_write())
+      assert.is_true(lock:downgrade() and lock:release())
+    end
+  end)
+
+  it("in a cluster: another node's answer is refused", function()
+    local node = assert(redis.start("--save", "", "--cluster-enabled", "yes"))
+    finally(function() node:stop() end)
+    local locks = dblocks.redis(function() return redis.connect(node.address) end)
+    fails("refused", locks:mutex("job", 1):try_acquire()) -- it has no slots: CLUSTERDOWN
+  end)
+
+  -- A replica gets what its master has confirmed a moment later, or never.
+  it("may lose a lock at a failover, and says so to its holder", function()
+    local master = assert(redis.start("--save", "", "--repl-diskless-sync-delay", "0"))
+    local replica = assert(redis.start("--save", "", "--replicaof", "127.0.0.1", tostring(master.address)))
+    finally(function() replica:stop() end)
+    until_true(function() return cli(replica.address, "INFO", "replication"):find "master_link_status:up" end, 20)
+    local now_at = master.address
+    local locks = dblocks.redis(function() return redis.connect(now_at) end)
+    local early = assert(locks:mutex("job", "early"):try_acquire())
+    until_true(function() return cli(replica.address, "EXISTS", "mutexes/job,early"):find "1" end)
+    cli(replica.address, "REPLICAOF", "NO", "ONE") -- it has heard the last of its master
+    local late = assert(locks:mutex("job", "late"):try_acquire())
+    process.shell("kill", "-s", "KILL", tostring(master.pid))
+    now_at = replica.address
+    until_true(function() return early:verify() end)
+    fails("lost", late:verify())
+    assert(dblocks.redis(redis.connect(now_at)):mutex("job", "late"):try_acquire())
+    fails("lost", late:release())
   end)
 end)
 
