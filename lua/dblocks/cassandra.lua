@@ -307,7 +307,8 @@ function cassandra.new(given, known)
   local function close(one)
     if one.close then one:close() end
   end
-  return setmetatable({ _client = client.new(given, close), _table = known.table }, cassandra)
+  local function alive(one) return time { client = one } ~= nil end
+  return setmetatable({ _client = client.new(given, close, alive), _table = known.table }, cassandra)
 end
 
 return cassandra

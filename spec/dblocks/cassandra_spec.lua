@@ -7,6 +7,7 @@ local cassandra_client = require "spec.dblocks.support.cassandra_client"
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local process = require "spec.support.process"
+local store = require "spec.dblocks.support.stores.cassandra"
 local until_true = require "spec.support.until"
 
 if os.getenv "CASSANDRA" == "0" then
@@ -14,7 +15,7 @@ if os.getenv "CASSANDRA" == "0" then
   return
 end
 
-local TABLE = "locks.mutexes"
+local TABLE = store.TABLE
 
 local function fails(code, result, message, actual)
   assert.is_nil(result)
@@ -30,31 +31,12 @@ end
 
 local function with_table(name) return { table = name } end
 
-local function make_keyspace(port, factor)
-  local raw = cassandra_client.connect(port)
-  assert(raw:execute(
-    ("CREATE KEYSPACE locks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': %d}"):format(factor)))
-  assert(dblocks.cassandra(raw, { table = TABLE }):setup())
-  return raw
-end
-
--- Lua for another process: such an object.
-local function code(port)
-  return ([[
-    local client = require "spec.dblocks.support.cassandra_client"
-    local opts = ... or {}
-    opts.table = %q
-    return require("dblocks").cassandra(function() return client.connect(%d) end, opts)
-  ]]):format(TABLE, port)
-end
-
 describe("Cassandra, one node:", function()
   local cluster, port, raw
 
   setup(function()
-    cluster = assert(cassandra.start(1, { sync = "batch", variant = "v2" }))
-    port = cluster:bridge(1)
-    raw = make_keyspace(port, 1)
+    cluster = assert(store.start())
+    port, raw = cluster.address, cluster.raw
   end)
   teardown(function() cluster:stop() end)
 
@@ -64,7 +46,7 @@ describe("Cassandra, one node:", function()
     return dblocks.cassandra(connecting(port), opts)
   end
 
-  conformance { connect = connect, code = function() return code(port) end }
+  conformance { connect = connect, code = function() return store.code(cluster) end }
 
   -- A client whose statements are counted, and changed by `around(execute, cql, opts)`.
   local function watched(around)
@@ -333,7 +315,7 @@ describe("Cassandra, one node:", function()
       fails("unreachable", connect():list())
       fails("in_doubt", connect():break_lock("killed", 1, lock.ticket)) -- sent without a look
       local other = process.start()
-      other:run("locks = (loadstring or load)(...)()", code(port))
+      other:run("locks = (loadstring or load)(...)()", store.code(cluster))
       other:begin "return assert(locks:mutex('killed', 3):acquire { timeout = 100, poll = 0.2 }).ticket"
       cluster:restart(1)
       assert.is_truthy(other:finish(120))
@@ -350,10 +332,11 @@ describe("Cassandra, three nodes:", function()
   setup(function()
     cluster = assert(cassandra.start(3))
     ports = { cluster:bridge(1), cluster:bridge(2) }
+    cluster.address = ports[1]
     patient = cluster:bridge(1, 1) -- gives up after a second
     raw = cassandra_client.connect(ports[1])
     until_true(function() return #assert(raw:execute "SELECT peer FROM system.peers") == 2 end, 30)
-    make_keyspace(ports[1], 3)
+    store.make(ports[1], 3)
   end)
   teardown(function() if cluster then cluster:stop() end end)
 
@@ -418,7 +401,7 @@ describe("Cassandra, three nodes:", function()
 
   it("an acquire that is repeated holds as soon as a majority is there again; so does a release", function()
     local other = process.start()
-    other:run("locks = (loadstring or load)(...)()", code(ports[1]))
+    other:run("locks = (loadstring or load)(...)()", store.code(cluster))
     both "STOP"
     other:begin "lock = assert(locks:mutex('doubt', 3):acquire { timeout = 60, ticket = 'job' }) return lock.ticket"
     raw:execute("SELECT * FROM " .. TABLE) -- fails after some seconds
@@ -453,7 +436,7 @@ describe("Cassandra, three nodes:", function()
 
   it("stopped in the middle of steps: whatever the outcome, there is one holder", function()
     local other = process.start()
-    other:run("locks = (loadstring or load)(...)()", code(ports[1]))
+    other:run("locks = (loadstring or load)(...)()", store.code(cluster))
     for round = 1, 4 do
       other:begin([[
         local round = ...
