@@ -29,6 +29,7 @@ build = {
         "src/core/acquire/fencing.c",
         "src/core/acquire/forget_fence.c",
         "src/core/acquire/line.c",
+        "src/core/acquire/memory.c",
         "src/core/acquire/patience.c",
         "src/core/acquire/race.c",
         "src/core/acquire/resource.c",

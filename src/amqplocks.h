@@ -317,7 +317,7 @@ void al_op_drop(al_op *op);
 typedef enum al_strategy {
   AL_ASCENDING, /* from slot 1 upwards; the specification's own */
   AL_RANDOM,    /* from a random slot */
-  AL_LAST       /* from the slot held before */
+  AL_LAST       /* from a slot that this session held before */
 } al_strategy;
 
 /* How to ask whether queues exist. */

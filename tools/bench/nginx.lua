@@ -27,7 +27,7 @@ local HANDLER = ([[
 
 local function handler(kind, shared, last) return HANDLER:format(kind):format(shared, last) end
 
-local semaphore = ("semaphore('%s', { strategy = 'random' })"):format(name)
+local semaphore = ("semaphore('%s', { strategy = 'last' })"):format(name)
 local mutex = ("mutex('%s-' .. ngx.var.connection)"):format(name)
 local permit = ("token_semaphore('%s')"):format(name)
 -- The queue of a fast mutex stays; the names are kept, to delete the queues at the end.

@@ -8,6 +8,7 @@ local client = {}
 client.__index = client
 
 local READERS = 0.7 -- the share of acquires
+local LOST = 0.005 -- of answers
 
 function client:tell(act, word) self.ledger.append(self.file, ("%s %s %s\n"):format(act, self.lane, word or "")) end
 
@@ -47,9 +48,23 @@ function client:turn()
   self:release(lock)
 end
 
+-- The answer of some steps is lost after the database has done them.
+local function lose_answers()
+  local clients = require "dblocks.client"
+  local use = clients.use
+  function clients.use(self, fn, ...)
+    return use(self, function(...)
+      local first, second, third = fn(...)
+      if math.random() < LOST then return nil, "in_doubt: the answer was lost", "in_doubt" end
+      return first, second, third
+    end, ...)
+  end
+end
+
 --- Runs until the runner sends something.
 function client.run(spec, cpath, lane, path, locks, seed)
   math.randomseed(seed)
+  lose_answers()
   local load = assert(package.loadlib((cpath:gsub("%?%.so;$", "ledger.so")), "luaopen_ledger"))
   local self = setmetatable({ lane = lane, ledger = load(), rwlock = locks:rwlock("torture", 1) }, client)
   self.file = self.ledger.open(path)

@@ -67,8 +67,18 @@ function torture:stop(seat)
   self.stops = self.stops + 1
 end
 
+-- Half of the strikes hit a process that holds, or waits to write, if there is one.
+function torture:victim()
+  local list = math.random() < 0.5 and self:list() or {}
+  local entry = list[math.random(math.max(#list, 1))]
+  for _, seat in ipairs(self.seats) do
+    if entry and entry.ticket:sub(1, #seat.lane + 1) == seat.lane .. "." then return seat end
+  end
+  return self.seats[math.random(#self.seats)]
+end
+
 function torture:strike()
-  local seat = self.seats[math.random(#self.seats)]
+  local seat = self:victim()
   if seat.continues then return end
   if math.random() < 0.5 then self:kill(seat) else self:stop(seat) end
 end
@@ -100,7 +110,8 @@ function torture:go_on(seconds)
       cuts = due_after(CUTS)
     end
     if socket.gettime() >= tells then
-      say("... %.0f s left; %d SIGKILL, %d SIGSTOP, %d cuts", ends - socket.gettime(), self.kills, self.stops, self.cuts)
+      local left = ends - socket.gettime()
+      say("... %.0f s left; %d SIGKILL, %d SIGSTOP, %d cuts", left, self.kills, self.stops, self.cuts)
       tells = tells + 10
     end
     socket.sleep(0.005)

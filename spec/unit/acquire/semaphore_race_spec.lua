@@ -339,7 +339,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local lock = peer:acquire("images")
         local op = peer:semaphore("images"):acquire(timeout)
-        peer.prober:look(seen)
+        while peer.prober:next() ~= "nothing" do peer.prober:look(seen) end -- two slots, and then more
         return peer, op, lock
       end
 

@@ -142,26 +142,44 @@ for _, way in ipairs(Peer.all_ways) do
       peer:failed(op, "busy", 'all 3 slots of "images" are held')
     end)
 
-    it("asks for a window just past the slots it has seen, also when it took the first of them", function ()
+    it("asks for two slots first when it took the first of them, and then for as many as it has seen", function ()
       local peer = open()
       local semaphore = peer:semaphore("images")
       local op = semaphore:acquire(0)
       peer.prober:look(row(3))
       local lock = gets(peer, op, 1)
       op = semaphore:acquire(0)
-      assert.same(window(1, 4), peer.prober:look(row(3, { 2 })))
+      assert.same(window(1, 2), peer.prober:look(row(3, { 2 })))
+      assert.same(window(3, 6), peer.prober:look(row(3, { 2 })))
       gets(peer, op, 3)
       assert.is_true(lock:held())
+      op = semaphore:acquire(0)
+      assert.same(window(1, 4), peer.prober:look(row(3, { 3 })))
+      gets(peer, op, 2)
     end)
 
-    it("asks for sixteen when it has seen so many, whichever it took", function ()
+    it("asks for sixteen behind two when it has seen so many", function ()
       local peer = open()
       local semaphore = peer:semaphore("images")
-      for slot = 1, 3 do
+      for slot, windows in ipairs{ { window(1, 16) }, { window(1, 2) }, { window(1, 2), window(3, 18) } } do
         local op = semaphore:acquire(0)
-        assert.same(window(1, 16), peer.prober:look(row(20)))
+        for _, queues in ipairs(windows) do assert.same(queues, peer.prober:look(row(20))) end
         gets(peer, op, slot)
       end
+    end)
+
+    it("asks for more than two slots again once it has lost a race", function ()
+      local peer = open()
+      local semaphore = peer:semaphore("images")
+      local op = semaphore:acquire(0)
+      peer.prober:look(row(3))
+      has(peer, op, 1)
+      op = semaphore:acquire(0)
+      assert.same(window(1, 2), peer.prober:look(row(3)))
+      peer.holder:refuse(peer.holder:claim("images-1-B", "images-1-A").channel, 405, "RESOURCE_LOCKED", "queue.declare")
+      peer:pass(0.01)
+      assert.same(window(1, 4), peer.prober:look(row(3, { 1 })))
+      gets(peer, op, 2)
     end)
 
     it("asks on in windows that double when there are more slots than it knew", function ()
@@ -238,6 +256,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:look{ "images-1-A", "images-3-A" }
         local lock = gets(peer, op, 1)
         op = semaphore:acquire(0)
+        assert.same(window(1, 2), peer.prober:look{ "images-1-A", "images-1-B", "images-3-A" })
         assert.same(window(1, 4), peer.prober:look{ "images-1-A", "images-1-B", "images-3-A" })
         peer.holder:again({ "images-2-A" }, { ["images-2-A"] = "down" })
         gets(peer, op, 3)
@@ -289,7 +308,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local _ = peer:acquire("images")
         local op = peer:semaphore("images"):acquire(60)
-        peer.prober:look{ "images-1-A", "images-1-B" }
+        for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
         peer.holder:again({ "images-2-A" }, { ["images-2-A"] = "down" })
         assert.is_false(op:done())
       end)
@@ -298,7 +317,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer = open()
         local _ = peer:acquire("images")
         local op = peer:semaphore("images"):acquire(60)
-        peer.prober:look{ "images-1-A", "images-1-B" }
+        for _ = 1, 2 do peer.prober:look{ "images-1-A", "images-1-B" } end -- two slots, and then more
         peer.holder:again{ "images-2-A" }
         peer:failed(op, "deadlock", "all 1 slots")
       end)
@@ -434,7 +453,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("asks for nothing else where that is the first slot", function ()
         local peer, op = asks_again(5, 1)
-        assert.same(window(1, 6), peer.prober:look(row(5)))
+        assert.same(window(1, 2), peer.prober:look(row(5)))
         gets(peer, op, 1)
       end)
 
@@ -584,10 +603,11 @@ for _, way in ipairs(Peer.all_ways) do
         for _ = 1, 20 do assert.is_true(starts_at() <= 2) end
       end)
 
-      it("asks for the first only once where it asks passively", function ()
+      it("asks for the first once with each window where it asks passively", function ()
         local peer, op = asks_again_passively()
-        assert.same({ "images-1-A", "images-2-A", "images-2-B", "images-3-A", "images-3-B", "images-4-A",
-          "images-4-B" }, asked_passively(peer, {}))
+        -- twice, the second time to see whether anything is behind
+        assert.same({ "images-1-A", "images-1-A", "images-2-A", "images-2-A", "images-2-B", "images-2-B", "images-3-A",
+          "images-3-A", "images-3-B", "images-3-B" }, asked_passively(peer, {}))
         peer:failed(op, "not_found")
         peer.holder:silent()
       end)
@@ -638,7 +658,7 @@ for _, way in ipairs(Peer.all_ways) do
         peer.prober:look(row(2, { 1 }))
         has(peer, op, 2)
         op = semaphore:acquire(60)
-        peer.prober:look{ "images-2-A", "images-2-B" }
+        for _ = 1, 2 do peer.prober:look{ "images-2-A", "images-2-B" } end -- two slots, and then more
         local look = peer.holder:expect("queue.declare", { queue = "images-1-A", passive = true })
         peer.prober:down("timed out")
         peer:semaphore("other", { probe = "passive" }):acquire(0):drop()

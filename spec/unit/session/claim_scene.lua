@@ -24,7 +24,7 @@ end
 --- The name is taken: a new acquire finds the only slot busy, although the broker says that B is absent.
 function scene.assert_taken(peer)
   local op = peer:semaphore("images"):acquire(0)
-  peer.prober:look{ "images-1-A" }
+  while not op:done() do peer.prober:look{ "images-1-A" } end -- two slots, and then more
   peer:failed(op, "busy")
 end
 

@@ -105,7 +105,7 @@ al_op *al_acquire_begin(al_resource *resource, const al_acquire_kind *kind, size
 /* Other clients are about: neither this acquire nor the next ones of the same object are bold. */
 static void note_contest(al_acquire *self) {
   self->is_contested = true;
-  al_boldness_note_contest(&self->resource->boldness);
+  al_boldness_note_contest(&self->resource->memory->boldness);
 }
 
 /* Where others may wait, a search tells whether it is their turn; the bell's token comes first. A fair acquire joins
@@ -114,13 +114,13 @@ static bool is_bold(al_acquire *self) {
   al_resource *resource = self->resource;
   bool is_awaited = al_resource_was_awaited(resource) || al_resource_had_waiters(resource);
   if (is_awaited || self->line.joins_first) note_contest(self);
-  bool dares = !self->is_contested && al_boldness_is_enough(&resource->boldness);
+  bool dares = !self->is_contested && al_boldness_is_enough(&resource->memory->boldness);
   return dares && self->kind->skip && self->kind->skip(self);
 }
 
 /* A lost bold claim is no attempt. A search tells how things stand. */
 static void lost_boldly(al_acquire *self) {
-  al_boldness_note_loss(&self->resource->boldness);
+  al_boldness_note_loss(&self->resource->memory->boldness);
   search_anew(&self->op);
 }
 
@@ -142,6 +142,9 @@ static void search(al_op *op) {
 
 /* If the prober was lost meanwhile, another one will do, as it holds nothing. */
 static void search_anew(al_op *op) {
+  al_acquire *self = (al_acquire *)op;
+  self->has_searched = true;
+  self->is_early = false;
   al_link_forget(op->session->prober);
   al_op_next(op, search);
 }
@@ -201,7 +204,9 @@ static void leave_to_others(al_acquire *self) {
   al_session *session = self->op.session;
   bool has_token = al_line_has_token(&self->line);
   note_contest(self);
+  bool is_joining = al_line_is_joining(&self->line);
   int64_t left = al_patience_leave(&self->patience, has_token, session->now);
+  self->is_early = is_joining && !self->has_searched && self->kind->may_claim;
   if (left > 0)
     wait_until(self, session->now + left);
   else if (self->options.fair && !has_token && al_line_ring(&self->line))
@@ -239,7 +244,7 @@ static void claiming(al_op *op) {
   }
   al_op_answered(op);
   self->is_bold = false;
-  if (!self->is_contested) al_boldness_note_win(&self->resource->boldness);
+  if (!self->is_contested) al_boldness_note_win(&self->resource->memory->boldness);
   remember(self);
   al_line_note_missing(&self->line);
   al_line_leave(&self->line, self->own, !self->waits);
@@ -440,6 +445,8 @@ static void waiting(al_op *op) {
   bool is_rung = al_patience_is_over(&self->patience, al_line_has_token(&self->line));
   if (al_link_is_lost(&op->session->holder))
     al_op_fail_link(op, &op->session->holder);
+  else if (is_rung && self->is_early && self->kind->may_claim(self))
+    claim(self);
   else if (al_op_is_woken(op) || is_rung || al_line_has_gone(&self->line))
     search_from_the_start(self);
 }

@@ -29,6 +29,9 @@
  * lost races, otherwise with `busy` or `unavailable`. A waiter's count of lost races begins anew after each wait
  * (race.h).
  *
+ * A first search may find a free slot before the bell has answered. A token that lay ready then comes a moment later,
+ * and the acquire claims the slot that it has found. It does not search once more.
+ *
  * An acquire stands in line at the doorbell (line.h has when): the queue whose messages, the tokens, wake waiters. To
  * ring is to publish a token. With a token an acquire claims what it finds. Without one it leaves what is free to the
  * waiters before it, whose token may be on its way, for a moment (patience.h). A fair acquire rings for these waiters
@@ -78,6 +81,9 @@ typedef struct al_acquire_kind {
    * queue. NULL: a claim of this kind always follows a search. */
   bool (*skip)(al_acquire *);
   al_exclusive *(*claim)(al_acquire *); /* claims what the search found free, or what `skip` has prepared */
+  /* True if this connection has not claimed meanwhile what the search found free. NULL: a claim of this kind follows
+   * its search at once. */
+  bool (*may_claim)(const al_acquire *);
   /* called with the claim HELD, instead of al_acquire_hand_over(); NULL */
   void (*claimed)(al_acquire *);
   void (*missed)(al_acquire *); /* another has got what we claimed, or it is gone; NULL */
@@ -102,6 +108,8 @@ struct al_acquire {
   al_race race;
   bool is_bold;      /* the claim under way was made without a search */
   bool is_contested; /* the first search did not lead to the lock at once */
+  bool has_searched; /* the first search is over */
+  bool is_early;     /* the first search found the lock free before the bell had answered */
 
   al_line line;
   al_patience patience;

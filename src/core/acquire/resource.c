@@ -18,10 +18,17 @@ void al_resource_init(al_resource *resource, al_session *session, const char *na
   resource->max_attempts = max_attempts;
   resource->probing = probing;
   resource->squat_checked = -SQUAT_EVERY;
-  al_boldness_init(&resource->boldness);
-  resource->bell_missed = resource->awaited_at = -BELL_EVERY;
+  al_memory_init(&resource->own);
+  resource->memory = &resource->own;
+  resource->awaited_at = -BELL_EVERY;
   snprintf(resource->name, sizeof resource->name, "%s", name);
   al_session_ref(session);
+}
+
+void al_resource_share_memory(al_resource *resource) {
+  AL_TURN(resource->session);
+  al_memory *memory = al_memory_of(resource->session, resource->name);
+  if (memory) resource->memory = memory;
 }
 
 void al_resource_drop(al_resource *resource) {
@@ -30,6 +37,7 @@ void al_resource_drop(al_resource *resource) {
   {
     AL_TURN(session);
     if (resource->former) al_claim_leave(&resource->former->claim);
+    if (resource->memory != &resource->own) al_memory_leave(resource->memory);
   }
   free(resource);
   al_session_unref(session);
@@ -39,10 +47,10 @@ static bool is_past(const al_resource *resource, int64_t since, int64_t time) {
   return resource->session->now - since >= time;
 }
 
-void al_resource_miss_bell(al_resource *resource) { resource->bell_missed = resource->session->now; }
+void al_resource_miss_bell(al_resource *resource) { resource->memory->bell_missed = resource->session->now; }
 
 bool al_resource_may_have_bell(const al_resource *resource) {
-  return !resource->is_silent && is_past(resource, resource->bell_missed, BELL_EVERY);
+  return !resource->is_silent && is_past(resource, resource->memory->bell_missed, BELL_EVERY);
 }
 
 /* When we waited ourselves, or when a waiter told our last claim, whichever is later. */

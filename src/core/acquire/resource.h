@@ -2,11 +2,11 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * What is acquired: the object that a user of the library has in hand, a semaphore, a mutex or a readers–writer lock.
- * From one acquire to the next it remembers what need not be asked again at once. */
+ * What need not be asked again at once is in its memory (memory.h). */
 #ifndef AL_CORE_ACQUIRE_RESOURCE_H
 #define AL_CORE_ACQUIRE_RESOURCE_H
 
-#include "core/acquire/boldness.h"
+#include "core/acquire/memory.h"
 #include "core/hold/exclusive_queue.h"
 
 typedef struct al_resource {
@@ -18,14 +18,16 @@ typedef struct al_resource {
   char fence[AL_NAME_SIZE]; /* the queue of fencing tokens (fencing.h); "": locks have none */
   bool is_silent;           /* there is no doorbell (bell.h), and none is to be asked for */
   int64_t squat_checked;    /* when we last checked for squatters (squatter.h) */
-  int64_t bell_missed;      /* when the doorbell was missing, or could not be consumed from */
-  al_boldness boldness;     /* whether an acquire claims without a search */
-  al_exclusive *former;     /* the last claim, if waiters make the bell; NULL */
-  int64_t awaited_at;       /* when somebody was known to wait there, before that claim */
+  al_memory *memory;        /* `own`, or one that the session keeps */
+  al_memory own;
+  al_exclusive *former; /* the last claim, if waiters make the bell; NULL */
+  int64_t awaited_at;   /* when somebody was known to wait there, before that claim */
 } al_resource;
 
 void al_resource_init(al_resource *resource, al_session *session, const char *name, int max_attempts,
                       al_probing probing);
+/* From now on it has the memory that the session keeps for this name. Without memory for it, it has its own. */
+void al_resource_share_memory(al_resource *resource);
 void al_resource_drop(al_resource *resource); /* frees it with the last reference; NULL is fine */
 
 /* The doorbell is missing: for a minute no acquire asks for it. */

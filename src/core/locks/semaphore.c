@@ -83,8 +83,14 @@ static void missed(al_acquire *self) {
   al_slot_search_deprioritise(&((slot_acquire *)self)->look, self->view.slot);
 }
 
+static bool may_claim(const al_acquire *self) {
+  char holder[AL_NAME_SIZE];
+  al_name_holder(holder, self->resource->name, self->view.slot);
+  return !al_exclusive_find(self->op.session, holder);
+}
+
 static void claimed(al_acquire *self) {
-  semaphore_of(self)->range.last = self->view.slot;
+  al_slot_search_note_won(&((slot_acquire *)self)->look);
   al_acquire_hand_over(self);
 }
 
@@ -98,6 +104,7 @@ static const al_acquire_kind slot_kind = {.search = look,
                                           .cancel = cancel,
                                           .free = look_free,
                                           .claim = claim,
+                                          .may_claim = may_claim,
                                           .claimed = claimed,
                                           .missed = missed,
                                           .lock = AL_LOCK_SLOT,
@@ -113,6 +120,7 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
   al_semaphore *semaphore = calloc(1, sizeof *semaphore);
   if (!semaphore) return NULL;
   al_resource_init(&semaphore->resource, session, name, given.max_attempts, given.probing);
+  al_resource_share_memory(&semaphore->resource);
   al_name_bell(semaphore->resource.bell, name);
   semaphore->resource.is_silent = given.silent;
   if (given.fenced) al_name_fence(semaphore->resource.fence, name);

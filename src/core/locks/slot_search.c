@@ -9,6 +9,7 @@
 #include "core/hold/exclusive_queue.h"
 #include "core/session/session.h"
 
+#define WINDOW_NARROW 2
 #define WINDOW_FIRST 16
 #define WINDOW_MOST 512
 
@@ -47,27 +48,78 @@ static void ask(al_slot_search *search, int first, int width) {
                   probe_name, search);
 }
 
-static int start_slot(const al_slot_search *search) {
-  const al_slot_range *range = search->range;
-  if (range->strategy == AL_LAST && range->last > 0) return range->last;
-  if (range->strategy == AL_RANDOM)
-    return 1 + (int)al_random_below(&search->op->session->random, range->known);
-  return 1;
+/* If this very connection holds, claims or still undoes the slot, the broker would let us declare its queue again. */
+static const al_exclusive *find_ours(const al_slot_search *search, int slot) {
+  char holder[AL_NAME_SIZE];
+  al_name_holder(holder, search->resource->name, slot);
+  return al_exclusive_find(search->op->session, holder);
+}
+
+static bool may_begin(const void *context, int slot) {
+  const al_slot_search *search = context;
+  return slot <= search->range->most && !find_ours(search, slot);
+}
+
+/* The session's other searches begin elsewhere meanwhile. */
+static int last_start(al_slot_search *search) {
+  al_memory *memory = search->resource->memory;
+  if (search->recalled == 0) search->recalled = al_memory_recall(memory, may_begin, search);
+  int slot = search->recalled > 0 ? search->recalled : memory->last;
+  return slot > 0 && slot <= search->range->most ? slot : 1;
+}
+
+static int random_start(const al_slot_search *search) {
+  int known = search->resource->memory->known, most = search->range->most;
+  return 1 + (int)al_random_below(&search->op->session->random, known < most ? known : most);
+}
+
+static int start_slot(al_slot_search *search) {
+  switch (search->range->strategy) {
+    case AL_LAST:
+      return last_start(search);
+    case AL_RANDOM:
+      return random_start(search);
+    default:
+      return 1;
+  }
+}
+
+/* Wide enough that one window likely shows all slots and the end of the row. */
+static int wide(const al_slot_search *search) {
+  int highest = search->range->highest;
+  return highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST;
+}
+
+/* Whether all slots can be met at random is known only of a row that was seen to end. */
+static bool begins_narrow(const al_slot_search *search) {
+  const al_memory *memory = search->resource->memory;
+  return memory->is_quiet && (search->range->strategy != AL_RANDOM || memory->has_end);
 }
 
 void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
                           al_slot_range *range, al_search_result *view) {
-  int highest = range->highest;
   search->op = op;
   search->resource = resource;
   search->range = range;
   search->view = view;
   search->start = start_slot(search);
   search->wrapped = false;
-  search->is_blind = range->strategy == AL_RANDOM && range->known == 0;
+  search->is_blind = range->strategy == AL_RANDOM && resource->memory->known == 0;
   search->spare = 0;
-  /* Wide enough that one window likely shows all slots and the end of the row. */
-  ask(search, search->start, highest > 0 && highest < WINDOW_FIRST ? highest + 1 : WINDOW_FIRST);
+  search->is_narrow = begins_narrow(search);
+  ask(search, search->start, search->is_narrow ? WINDOW_NARROW : wide(search));
+}
+
+/* False: a narrow window would have shown the slot that was found. */
+static bool is_past_narrow(const al_slot_search *search) {
+  int slot = search->view->slot;
+  if (slot > 0) return slot < search->start || slot >= search->start + WINDOW_NARROW;
+  return search->view->state != AL_SEARCH_PENDING;
+}
+
+void al_slot_search_note_won(const al_slot_search *search) {
+  bool is_quiet = search->avoided_count == 0 && !is_past_narrow(search);
+  al_memory_note_won(search->resource->memory, search->view->slot, is_quiet);
 }
 
 /* Returns how many slots were claimed in vain longer ago than this one; -1 if this one was not. */
@@ -83,16 +135,10 @@ void al_slot_search_deprioritise(al_slot_search *search, int slot) {
   memmove(search->avoided + at, search->avoided + at + 1,
           (size_t)(search->avoided_count - at - 1) * sizeof *search->avoided);
   search->avoided[search->avoided_count - 1] = slot;
+  search->resource->memory->is_quiet = false;
 }
 
 /* ---- a window of answers ---------------------------------------------------------------------------------------- */
-
-/* If this very connection holds, claims or still undoes the slot, the broker would let us declare its queue again. */
-static const al_exclusive *find_ours(const al_slot_search *search, int slot) {
-  char holder[AL_NAME_SIZE];
-  al_name_holder(holder, search->resource->name, slot);
-  return al_exclusive_find(search->op->session, holder);
-}
 
 /* Counts one slot that exists; true if it may be claimed. */
 static bool consider(al_slot_search *search, int slot, al_answer a, al_answer b) {
@@ -110,28 +156,42 @@ static bool consider(al_slot_search *search, int slot, al_answer a, al_answer b)
   return false;
 }
 
+static void note_end(al_memory *memory, int known) {
+  memory->known = known;
+  memory->has_end = true;
+}
+
+static void note_longer(al_memory *memory, int known) {
+  memory->known = known;
+  memory->has_end = false;
+}
+
 /* Learns from the whole window how many slots there are, or are at least, and which is the highest. A returned probe
- * may mean a node that is down: only a passive declare makes it certain that no slot follows. */
+ * may mean a node that is down: only a passive declare makes it certain that no slot follows. A narrow window has no
+ * highest slot, as the wide one must not be narrow because of it. */
 static void learn(const al_slot_search *search) {
   al_slot_range *range = search->range;
+  al_memory *memory = search->resource->memory;
   bool is_row = true;
   for (int i = 0; i < search->width; i++) {
     int slot = search->first + i;
     al_answer a = search->probes.answers[i * 2];
     if (a == AL_ANSWER_ABSENT) {
-      if (is_row) range->known = slot - 1;
+      if (is_row) note_end(memory, slot - 1);
       is_row = false;
       if (slot > search->sure) continue;
       range->highest = slot - 1;
       return;
     }
     if (a != AL_ANSWER_PRESENT && a != AL_ANSWER_UNAVAILABLE) return;
-    if (is_row && range->known < slot) range->known = slot;
-    if (range->highest < slot) range->highest = slot;
+    if (is_row && memory->known < slot) note_longer(memory, slot);
+    if (!search->is_narrow && range->highest < slot) range->highest = slot;
   }
 }
 
 static int next_width(const al_slot_search *search) {
+  if (search->width < WINDOW_FIRST)
+    return wide(search) > 2 * search->width ? wide(search) : 2 * search->width;
   return search->width * 2 <= WINDOW_MOST ? search->width * 2 : WINDOW_MOST;
 }
 
@@ -150,6 +210,7 @@ static void row_read(al_slot_search *search) {
 /* The row ends before this slot. */
 static void end_of_row(al_slot_search *search, int slot) {
   if (slot == 1) {
+    al_memory_clear(search->resource->memory);
     al_op_fail(search->op, AL_NOT_FOUND, "there is no semaphore \"%s\"; an administrator creates it",
                search->resource->name);
   } else if (search->view->slot) {
@@ -164,6 +225,7 @@ static void end_of_row(al_slot_search *search, int slot) {
 
 static void search_on(al_slot_search *search) {
   int next = search->first + search->width;
+  search->is_narrow = false;
   if (search->view->slot)
     search->view->state = AL_SEARCH_FREE;
   else if (next > last_slot(search))
@@ -237,8 +299,17 @@ static bool believe(al_slot_search *search) {
 
 /* ---- the window, read ------------------------------------------------------------------------------------------- */
 
+static void ask_wide(al_slot_search *search) {
+  search->is_narrow = false;
+  *search->view = search->before;
+  ask(search, search->first, wide(search));
+}
+
 static void absent(al_slot_search *search, int slot) {
-  (decides(search, slot) ? ask_again : end_of_row)(search, slot);
+  if (search->is_narrow)
+    ask_wide(search);
+  else
+    (decides(search, slot) ? ask_again : end_of_row)(search, slot);
 }
 
 /* False: A[1] was asked for behind the window, and does not exist or is not known. */
@@ -305,6 +376,7 @@ al_search_state al_slot_search_poll(al_slot_search *search) {
   if (is_answered(search)) {
     learn(search);
     read_window(search);
+    if (is_past_narrow(search)) search->resource->memory->is_quiet = false;
   }
   return search->view->state;
 }

@@ -22,14 +22,12 @@
 
 #define AL_AVOIDED_MOST 16
 
-/* The slots that may be taken, and what is remembered of them from one acquire to the next. A wrong memory costs a
- * round trip, never more. */
+/* The slots that a semaphore object may take. What else is known of them is in its memory (memory.h). `highest` is the
+ * object's own: a new object's first wide window shows slots that were added behind one that is down. */
 typedef struct al_slot_range {
   al_strategy strategy;
   int most;    /* the highest slot that may be taken */
-  int known;   /* slots seen in a row; 0 if none were counted yet */
   int highest; /* the highest slot seen, until it is certain that there are fewer */
-  int last;    /* the slot held last; 0 if none */
 } al_slot_range;
 
 typedef struct al_slot_search {
@@ -39,8 +37,10 @@ typedef struct al_slot_search {
   al_search_result *view;
   al_probes probes;
   int start, first, width; /* the first slot of the search; the window under way */
+  int recalled;            /* taken off the session's list for this acquire (memory.h); 0 */
   bool wrapped;            /* it went past the last slot, and goes on from 1 to below `start` */
   bool asks_first;         /* asks for A[1], too, behind the window */
+  bool is_narrow;          /* the window under way does not show what lies behind it: no row ends there */
   bool is_blind; /* should begin anywhere, and knows of no slots yet: picks anywhere in each window */
 
   int avoided[AL_AVOIDED_MOST], avoided_count; /* claimed in vain, the longest ago first */
@@ -55,6 +55,9 @@ typedef struct al_slot_search {
 /* Begins, or begins again. The view is empty; the search fills it in. The links needed to ask must be open. */
 void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
                           al_slot_range *range, al_search_result *view);
+
+/* This session holds the slot that was found. */
+void al_slot_search_note_won(const al_slot_search *search);
 
 /* Deprioritises this slot: searches pick it only if every other free slot was deprioritised more recently. */
 void al_slot_search_deprioritise(al_slot_search *search, int slot);

@@ -77,6 +77,7 @@ static void session_free(al_session *session) {
   if (session->transport_free) session->transport_free(session->transport); /* first: it may have a thread */
   al_claims_free(session);
   if (session->forget_origins) session->forget_origins(session);
+  if (session->forget_memories) session->forget_memories(session);
   al_connection_free(&session->holder);
   al_prober_leave(session->asks_by, session);
   free(session->denied_bolts);

@@ -39,6 +39,8 @@ struct al_session {
   struct al_denied_bolts *denied_bolts;         /* made with the first denial; NULL; bolt.h */
   struct al_origin *origins;                    /* of the queues of its quorum permits; NULL; origin.h */
   void (*forget_origins)(al_session *);         /* set with the first origin */
+  struct al_memory *memories;                   /* of semaphores, the latest first; NULL; memory.h */
+  void (*forget_memories)(al_session *);        /* set with the first memory */
   bool needs_cleanup;                           /* some claims are GONE or UNDOING */
   int64_t cleanup_due;                          /* when to retry the undoing of a claim; AL_NEVER */
   uint64_t random;

@@ -21,4 +21,12 @@ function redis.code(self)
   ]]):format(self.address)
 end
 
+function redis.pair(self)
+  local one = server.connect(self.address)
+  return function()
+    assert(one:set("bare", "a ticket", "NX"))
+    one:del "bare"
+  end
+end
+
 return redis

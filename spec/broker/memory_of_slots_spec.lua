@@ -1,0 +1,108 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A connection remembers what it has learned of a semaphore's name, and each acquire here is of a new object. Others
+-- change the semaphore behind its back. spec/unit/acquire/memory_spec.lua shows what is asked.
+local stage = require "spec.support.stage"
+
+after_each(stage.clear)
+teardown(stage.check)
+
+-- Acquires by a new object, and releases. Returns the slot.
+local function slot_of(conn, name, strategy)
+  local lock = stage.take(conn:semaphore(name, { strategy = strategy or "last" }), { timeout = 20 })
+  local slot = lock.slot
+  assert.is_true(stage.held(name, slot))
+  assert(lock:release())
+  return slot
+end
+
+-- A semaphore of five slots, of which the connection has had the third by an object that is gone.
+local function had_third()
+  local name, conn, other = stage.semaphore(5), stage.connect(), stage.connect()
+  local one, two = stage.take(other:semaphore(name)), stage.take(other:semaphore(name))
+  assert.equal(3, slot_of(conn, name))
+  assert(one:release())
+  assert(two:release())
+  return name, conn, other
+end
+
+describe("a connection that had a slot", function()
+  it("has that slot again, by another object; others begin where they were, or at the first", function()
+    local name, conn, other = had_third()
+    assert.equal(3, slot_of(conn, name))
+    assert.equal(2, slot_of(other, name))
+    assert.equal(1, slot_of(stage.connect(), name))
+    assert.equal(3, slot_of(conn, name))
+  end)
+
+  it("has another one when that is somebody else's", function()
+    local name, conn, other = had_third()
+    local lock
+    repeat
+      lock = stage.take(other:semaphore(name))
+    until lock.slot == 3
+    assert.equal(4, slot_of(conn, name))
+    assert.is_true(lock:verify())
+    assert.equal(4, slot_of(conn, name))
+  end)
+
+  it("is given no slot twice, whatever it holds", function()
+    local name, conn = had_third()
+    local seen = {}
+    for _ = 1, 5 do
+      local lock = stage.take(conn:semaphore(name, { strategy = "last" }))
+      assert.is_nil(seen[lock.slot])
+      seen[lock.slot] = lock
+    end
+    stage.fails("busy", conn:semaphore(name, { strategy = "last" }):try_acquire())
+    for _, lock in pairs(seen) do assert.is_true(lock:verify()) end
+  end)
+
+  it("finds the slots that are left when an administrator took that one away", function()
+    local name, conn, other = had_third()
+    assert(other:admin(name):resize(2))
+    for _, strategy in ipairs{ "last", "random", "ascending" } do
+      assert.is_true(slot_of(conn, name, strategy) <= 2)
+    end
+    local first, second = stage.take(other:semaphore(name)), stage.take(other:semaphore(name))
+    assert.equal(('busy: all 2 slots of "%s" are held'):format(name),
+      stage.fails("busy", conn:semaphore(name):try_acquire()))
+    assert.is_true(first:verify() and second:verify())
+  end)
+
+  it("finds the slots that an administrator added", function()
+    local name, conn, other = had_third()
+    local locks = {}
+    for i = 1, 5 do locks[i] = stage.take(other:semaphore(name)) end
+    assert(other:admin(name):resize(7))
+    assert.is_true(slot_of(conn, name) > 5)
+    assert.is_true(slot_of(conn, name, "random") > 5)
+    for _, lock in ipairs(locks) do assert(lock:release()) end
+    assert(other:admin(name):resize(5))
+  end)
+
+  it("is told that the semaphore is gone, and takes a slot of the one that was made anew with fewer", function()
+    local name, conn, other = had_third()
+    assert(other:admin(name):destroy())
+    stage.fails("not_found", conn:semaphore(name, { strategy = "last" }):acquire{ timeout = 20 })
+    assert(other:admin(name):create(2))
+    assert.equal(1, slot_of(conn, name))
+  end)
+
+  it("takes a slot of a semaphore that was made anew with fewer, though it did not look meanwhile", function()
+    local name, conn, other = had_third()
+    assert(other:admin(name):destroy())
+    assert(other:admin(name):create(1))
+    assert.equal(1, slot_of(conn, name))
+    assert.equal(1, slot_of(conn, name, "random"))
+  end)
+
+  it("is told that the semaphore is gone though that slot was left behind", function()
+    local name, conn, other = had_third()
+    assert(other:admin(name):destroy())
+    stage.add(name, 3, 3)
+    stage.fails("not_found", conn:semaphore(name, { strategy = "last" }):acquire{ timeout = 20 })
+    assert.is_true(stage.free(name, 3))
+  end)
+end)
