@@ -84,8 +84,8 @@ local function finish(self, one, fine, first, second, third, is_sound)
   return first, second, third
 end
 
---- Returns fn(one, ...) for a client `one`: three results, the last of them a code if the first is nil. A fourth that is
--- true: the database itself has said that it cannot tell, or cannot be asked. That client need not be given up.
+--- Returns fn(one, ...) for a client `one`: three results, the last of them a code if the first is nil. A fourth that
+-- is true: the database itself has said that it cannot tell, or cannot be asked. That client need not be given up.
 function client:use(fn, ...)
   local one, message, code = take(self)
   if not one then return nil, message, code end
