@@ -19,6 +19,7 @@ build = {
   modules = {
     -- begin: modules dblocks (`make rockspec` writes what stands here)
     ["dblocks.acquiring"] = "lua/dblocks/acquiring.lua",
+    ["dblocks.cassandra"] = "lua/dblocks/cassandra.lua",
     ["dblocks.client"] = "lua/dblocks/client.lua",
     ["dblocks.clock"] = "lua/dblocks/clock.lua",
     ["dblocks.dialects"] = "lua/dblocks/dialects.lua",

@@ -71,12 +71,12 @@ local function give_back(self, one)
   table.insert(self._idle, { one = one, since = os.time() })
 end
 
-local function finish(self, one, fine, first, second, third)
+local function finish(self, one, fine, first, second, third, is_sound)
   if not fine then
     give_up(self, one)
     error(first, 0)
   end
-  if first == nil and (third == "unreachable" or third == "in_doubt") then
+  if first == nil and not is_sound and (third == "unreachable" or third == "in_doubt") then
     give_up(self, one)
   else
     give_back(self, one)
@@ -84,7 +84,8 @@ local function finish(self, one, fine, first, second, third)
   return first, second, third
 end
 
---- Returns fn(one, ...) for a client `one`: three results, the last of them a code if the first is nil.
+--- Returns fn(one, ...) for a client `one`: three results, the last of them a code if the first is nil. A fourth that
+-- is true: the database itself has said that it cannot tell, or cannot be asked. That client need not be given up.
 function client:use(fn, ...)
   local one, message, code = take(self)
   if not one then return nil, message, code end

@@ -252,4 +252,15 @@ function dblocks.sql(connection, opts)
   return new(require("dblocks.sql").new, "sql", connection, opts, sql_schema)
 end
 
+---@class dblocks.CassandraOptions: dblocks.Options
+---@field table string "keyspace.table"
+
+--- Locks in Cassandra. `client`: an object with a method execute, as that of lua-cassandra; or a function that returns
+-- one, and is called again after a failure.
+---@param client table|function
+---@param opts dblocks.CassandraOptions
+function dblocks.cassandra(client, opts)
+  return new(require("dblocks.cassandra").new, "cassandra", client, opts, { table = checks.keyspace_table })
+end
+
 return dblocks

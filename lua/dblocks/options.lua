@@ -55,6 +55,13 @@ end
 checks.word = text("[%w_.:@+-]", "A-Z a-z 0-9 _ . : @ + -")
 checks.table_name = text("[%w_.]", "A-Z a-z 0-9 _ .")
 
+--- A table of Cassandra, in its keyspace. Without quotes, so letters may be of either case.
+function checks.keyspace_table(value)
+  if type(value) ~= "string" or #value > 97 or not value:find "^%a[%w_]*%.%a[%w_]*$" then
+    return '"keyspace.table", each of letters, digits and _'
+  end
+end
+
 function checks.ticket(value)
   return checks.word(value) or value == "readers" and 'a ticket other than "readers"' or nil
 end

@@ -148,16 +148,23 @@ return function(store)
 
     it("is waited for, until the timeout, and then until it is free", function()
       local type, id = fresh()
-      local lock, other, told = assert(connect():mutex(type, id):try_acquire()), start(), {}
-      fails("timeout", connect():mutex(type, id):acquire {
-        timeout = 1, poll = 0.05, on_wait = function(seconds, reason) table.insert(told, { seconds, reason }) end,
-      })
-      assert.is_true(#told >= 2 and told[2][1] > told[1][1], #told .. " calls")
-      assert.is_truthy(told[1][2]:find(id, 1, true))
+      local lock, other = assert(connect():mutex(type, id):try_acquire()), start()
+      fails("timeout", connect():mutex(type, id):acquire { timeout = 0.2, poll = 0.05 })
       other:begin("return take('acquire', ...)", type, id, 60)
       assert.is_false(other:finished())
       assert.is_true(lock:release())
       assert.is_truthy(other:finish())
+    end)
+
+    it("is waited for with on_wait, which is told how long and for what", function()
+      local type, id = fresh()
+      local lock, told = assert(connect():mutex(type, id):try_acquire()), {}
+      assert(connect():mutex(type, id):acquire { poll = 0.05, on_wait = function(seconds, reason)
+        table.insert(told, { seconds, reason })
+        if #told == 2 then assert.is_true(lock:release()) end
+      end })
+      assert.is_true(#told >= 2 and told[2][1] > told[1][1], #told .. " calls")
+      assert.is_truthy(told[1][2]:find(id, 1, true))
     end)
 
     it("is given up by an error in on_wait, which comes out", function()
