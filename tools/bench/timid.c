@@ -12,7 +12,7 @@
 /* timid.never(mutex): `mutex` is the core's object, which begins with an al_resource */
 static int never(lua_State *L) {
   al_resource **box = luaL_checkudata(L, 1, AL_LUA_MUTEX);
-  (*box)->boldness.needed = UINT64_MAX;
+  (*box)->memory->boldness.needed = UINT64_MAX;
   return 0;
 }
 

@@ -83,7 +83,7 @@ describe("with", function()
   it("tells the function's own nil, message, code from the lock's", function()
     local function fails() return nil, "the job failed", "timeout" end
     assert.same(results(true, nil, "the job failed", "timeout"), with({ grant, delete }, fails))
-    local not_had = with({ refuse }, fails)
+    local not_had = with({ refuse, refuse }, fails) -- of two slots, and then of a wide window
     assert.same({ 3, nil, "unavailable" }, { not_had.n, not_had[1], not_had[3] })
     assert.matches("^unavailable: ", not_had[2])
   end)
