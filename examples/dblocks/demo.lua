@@ -61,7 +61,8 @@ local function story()
   listen_for(2)
   say("nobody has gone on: the import is half done, and a person has to look at it")
   for _, entry in ipairs(assert(locks:list())) do
-    say("the operator lists: %s %s, %s, ticket %s, for %.1f s", entry.type, entry.id, entry.kind, entry.ticket, entry.age)
+    say("the operator lists: %s %s, %s, ticket %s, for %.1f s", entry.type, entry.id, entry.kind, entry.ticket,
+      entry.age)
   end
   local _, left = holder()
   say("the operator has cleaned up, and breaks that lock")

@@ -34,19 +34,28 @@ local function doubtful(resource, mine, message)
   return nil, ("in_doubt: %s may be held, under the ticket %s: %s"):format(resource.words, mine, message), "in_doubt"
 end
 
+-- A request: store, resource, verb, ticket, is_new (the ticket is of this acquire alone), doubt (a step was in doubt).
+
 -- A writer that waits no longer lets the readers in. Without an answer its mark lapses after 10 seconds.
-local function withdraw(store, resource, verb, mine)
-  if verb == "wait" then store:step(resource, "leave", mine) end
+local function withdraw(request)
+  if request.verb == "wait" then request.store:step(request.resource, "withdraw", request.ticket) end
 end
 
-local function fail(store, resource, verb, mine, doubt, message, code)
-  if not doubt then
-    withdraw(store, resource, verb, mine)
+-- What was done in doubt is undone, though the step may be executed later, all the same. But a ticket of the caller's
+-- own may hold the lock from before.
+local function clear(request)
+  if not request.is_new then return withdraw(request) end
+  return request.store:step(request.resource, "leave", request.ticket) == "released"
+end
+
+local function fail(request, message, code)
+  if not request.doubt then
+    withdraw(request)
     return nil, message, code
   end
-  local outcome = store:step(resource, "leave", mine) -- the step in doubt may be executed later, all the same
+  local is_cleared = clear(request)
   if code == "in_doubt" then message = message:gsub("^in_doubt: ", "") end
-  return doubtful(resource, mine, message .. (outcome == "released" and "; it was released" or ""))
+  return doubtful(request.resource, request.ticket, message .. (is_cleared and "; it was released" or ""))
 end
 
 local function too_late(resource, seconds, waits)
@@ -54,32 +63,31 @@ local function too_late(resource, seconds, waits)
   return ("timeout: %s was held by other clients for %g seconds"):format(resource.words, seconds), "timeout"
 end
 
---- Acquires. `verb` is "read" or "write". `how`: timeout (nil: without limit; 0: one step), poll, on_wait, all checked.
+local function report(request, on_wait, seconds)
+  local fine, problem = pcall(on_wait, seconds, request.resource.words .. " is held by another client")
+  if fine then return end
+  withdraw(request)
+  error(problem, 0)
+end
+
+--- Acquires. `verb` is "read" or "write". `how`, all checked: timeout (nil: without limit; 0: one step), poll, on_wait,
+-- ticket (nil: the caller has none of its own).
 -- Returns the time of the acquisition in milliseconds, or nil, message, code.
-function acquiring.acquire(store, wait, resource, verb, mine, how)
+function acquiring.acquire(store, wait, resource, verb, ticket, how)
   local begun = wait.now()
   local waits = how.timeout ~= 0
   wait.deadline = how.timeout and begun + how.timeout
   if waits and verb == "write" then verb = "wait" end
-  local doubt = false
+  local request = { store = store, resource = resource, verb = verb, ticket = ticket, is_new = not how.ticket }
   while true do
-    local outcome, since, code, doubted = acquiring.step(store, wait, resource, verb, mine)
-    doubt = doubt or doubted
+    local outcome, since, code, doubt = acquiring.step(store, wait, resource, verb, ticket)
+    request.doubt = request.doubt or doubt
     if outcome == "held" then return since end
-    if outcome == nil then return fail(store, resource, verb, mine, doubt, since, code) end
+    if outcome == nil then return fail(request, since, code) end
     local left = wait.deadline and wait.deadline - wait.now() or math.huge
-    if left <= 0 then
-      return fail(store, resource, verb, mine, doubt, too_late(resource, how.timeout, waits))
-    end
-    if how.on_wait then
-      local fine, problem = pcall(how.on_wait, wait.now() - begun, resource.words .. " is held by another client")
-      if not fine then
-        withdraw(store, resource, verb, mine)
-        error(problem, 0)
-      end
-    end
-    local pause = how.poll * (0.5 + math.random())
-    wait.sleep(math.min(pause, left, verb == "wait" and REFRESH or math.huge))
+    if left <= 0 then return fail(request, too_late(resource, how.timeout, waits)) end
+    if how.on_wait then report(request, how.on_wait, wait.now() - begun) end
+    wait.sleep(math.min(how.poll * (0.5 + math.random()), left, verb == "wait" and REFRESH or math.huge))
   end
 end
 

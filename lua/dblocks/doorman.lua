@@ -14,8 +14,8 @@
 --     inside, since       with "readers": how many there are, and since when `ticket` is one of them (nil: it is not)
 --     pending, pending_at with "readers": the ticket of the writer that waits, and when it said so last
 --
--- Verbs: "read", "write"; "wait", as write, but a writer that finds readers keeps new ones out; "leave" (to release,
--- or to wait no longer), "verify", "downgrade".
+-- Verbs: "read", "write"; "wait", as write, but a writer that finds readers keeps new ones out; "withdraw" (to wait no
+-- longer), "leave" (to release, or to wait no longer), "verify", "downgrade".
 --
 -- Outcomes: "held", "busy", "released", "lost" (nothing of that ticket is there).
 --
@@ -47,15 +47,15 @@ local function decide(row, verb, ticket, now)
   if row.ticket ~= "readers" then
     local is_mine = row.ticket == ticket
     if acquires and (not is_mine or verb == "read") then return "busy" end
-    if not is_mine then return "lost" end
+    if not is_mine or verb == "withdraw" then return "lost" end
     if verb == "leave" then return "released", "free" end
     return "held", verb == "downgrade" and "share" or nil, row.acquired_at
   end
   local waits = row.pending == ticket
   local age = row.pending and (now > row.pending_at and now - row.pending_at or row.pending_at - now)
   local is_closed = row.pending and age < SILENCE
-  if verb == "leave" then
-    if row.since then return "released", row.inside == 1 and not is_closed and "free" or "exit" end
+  if verb == "leave" or verb == "withdraw" then
+    if row.since and verb == "leave" then return "released", row.inside == 1 and not is_closed and "free" or "exit" end
     if waits then return "released", row.inside == 0 and "free" or "withdraw" end
     return "lost"
   end
