@@ -35,9 +35,8 @@ it("the rock has all its modules, and needs none of amqp-locks", function()
   local luarocks = { "luarocks", "--lua-version", VERSION, "--tree", tree, "make", "db-locks-scm-1.rockspec" }
   process.shell((table.unpack or unpack)(luarocks))
   local share = tree .. "/share/lua/" .. VERSION
-  local path = ("%s/?.lua;%s/?/init.lua;%s"):format(share, share, package.path:gsub("[^;]*/lua/%?[^;]*;", function(entry)
-    return entry:find("^/usr/") and entry or ""
-  end))
+  local others = package.path:gsub("[^;]*/lua/%?[^;]*;", function(entry) return entry:find "^/usr/" and entry or "" end)
+  local path = ("%s/?.lua;%s/?/init.lua;%s"):format(share, share, others)
   local output = process.run_lua(PROGRAM:format(path, server.address))
   assert.equal(("@%s/dblocks/init.lua\n"):format(share), output)
 end)
