@@ -18,7 +18,8 @@ end
 local function found()
   local ngx = rawget(_G, "ngx")
   if ngx and ngx.sleep then
-    return ngx.sleep, function()
+    -- Less than a millisecond would be none, which nginx warns of.
+    return function(seconds) ngx.sleep(math.max(seconds, 0.001)) end, function()
       ngx.update_time()
       return ngx.now()
     end
