@@ -11,6 +11,7 @@ local socket = require "socket"
 
 local CLIENTS = 8
 local STRIKES, CUTS = 0.5, 5 -- seconds, on average
+local LOOKS = 1 -- seconds between two looks of the operator
 local LOAD = "locks = (loadstring or load)(...)({ name = select(2, ...) })"
 local RUN = "local cpath, lane, path, seed = ... " ..
   "return require('tools.dblocks.client').run(spec, cpath, lane, path, locks, seed)"
@@ -49,10 +50,12 @@ function torture:list()
   end
 end
 
--- The operator: breaks all that the list shows of a process that is known to be dead.
-function torture:clean_up(lane)
+-- The operator: breaks all that the list shows of processes that are known to be dead. It looks again and again: the
+-- database may execute the last step of a process after its death.
+function torture:clean_up()
+  self.looks_at = socket.gettime() + LOOKS
   for _, entry in ipairs(self:list()) do
-    if entry.ticket:sub(1, #lane + 1) == lane .. "." then
+    if self.dead[entry.ticket:match "^(.*)%.%x+$"] then
       local broken, code
       repeat
         self:wake()
@@ -68,7 +71,8 @@ function torture:kill(seat)
   seat.process:forget()
   self.kills = self.kills + 1
   self.witness.append(self.file, ("dead %s \n"):format(seat.lane))
-  self:clean_up(seat.lane)
+  self.dead[seat.lane] = true
+  self:clean_up()
   self:sit(seat)
 end
 
@@ -108,6 +112,7 @@ function torture:go_on(seconds)
   local tells = socket.gettime() + 10
   while socket.gettime() < ends do
     self:look_after()
+    if socket.gettime() >= self.looks_at then self:clean_up() end
     if socket.gettime() >= strikes then
       self:strike()
       strikes = due_after(STRIKES)
@@ -132,6 +137,7 @@ function torture:dismiss()
     seat.process:begin "return true"
   end
   for _, seat in ipairs(self.seats) do seat.process:finish(60) end
+  self:clean_up()
 end
 
 -- Nothing may be left: each process has resolved its acquires in doubt.
@@ -183,7 +189,8 @@ io.stdout:setvbuf "line"
 math.randomseed(seed)
 say("%s: seed %d, for %g s", name, seed, seconds)
 process.shell("mkdir", "-p", "build/dblocks")
-local self = setmetatable({ store = require("spec.dblocks.support.stores." .. name), seats = {}, kills = 0, stops = 0,
+local self = setmetatable({ store = require("spec.dblocks.support.stores." .. name), seats = {}, dead = {}, looks_at = 0,
+  kills = 0, stops = 0,
   cuts = 0, broken = {}, path = ("build/dblocks/torture-%s-%d"):format(name, seed) }, torture)
 local fine, problem = pcall(self.run, self, seconds)
 process.clear()
