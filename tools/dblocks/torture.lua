@@ -189,9 +189,10 @@ io.stdout:setvbuf "line"
 math.randomseed(seed)
 say("%s: seed %d, for %g s", name, seed, seconds)
 process.shell("mkdir", "-p", "build/dblocks")
-local self = setmetatable({ store = require("spec.dblocks.support.stores." .. name), seats = {}, dead = {}, looks_at = 0,
-  kills = 0, stops = 0,
-  cuts = 0, broken = {}, path = ("build/dblocks/torture-%s-%d"):format(name, seed) }, torture)
+local self = setmetatable({
+  store = require("spec.dblocks.support.stores." .. name), path = ("build/dblocks/torture-%s-%d"):format(name, seed),
+  seats = {}, dead = {}, broken = {}, looks_at = 0, kills = 0, stops = 0, cuts = 0,
+}, torture)
 local fine, problem = pcall(self.run, self, seconds)
 process.clear()
 local is_clean = fine and self:tell()
