@@ -145,9 +145,11 @@ $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s $$LD_PRELOAD" exec -a "$$0" %s "$$@"\n' \
 	  "$$($(CC) -print-file-name=$(SANITIZER_PRELOAD))" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
+CHECKOUT_PATH := $(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;$(CURDIR)/db-locks/?.lua;$(CURDIR)/db-locks/?/init.lua;
+
 # Lua 5.3 and 5.4 read LUA_PATH_5_4 (for example) instead of LUA_PATH when it is set. Then this sets that variable.
 PRINT_ENV = suffix=; [ -z "$${LUA_PATH_$(LUA_SUFFIX)+set}$${LUA_CPATH_$(LUA_SUFFIX)+set}" ] || suffix=_$(LUA_SUFFIX); \
-	echo "export LUA_PATH$$suffix='$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;'\"\$${LUA_PATH$$suffix:-;}\""; \
+	echo "export LUA_PATH$$suffix='$(CHECKOUT_PATH)'\"\$${LUA_PATH$$suffix:-;}\""; \
 	echo "export LUA_CPATH$$suffix='$(CURDIR)/$(BUILD)/?.so;'\"\$${LUA_CPATH$$suffix:-;}\""
 
 env: ## print the variables with which Lua finds this checkout's module: eval "$(make -s env)"
@@ -506,9 +508,9 @@ endif
 
 # ---- checks and upkeep ----
 
-ROCKSPECS := amqp-locks-scm-1.rockspec db-locks-scm-1.rockspec
+ROCKSPECS := amqp-locks-scm-1.rockspec db-locks/db-locks-scm-1.rockspec
 C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
-LUACHECKED := $(wildcard lua spec tools examples) .busted
+LUACHECKED := $(wildcard lua db-locks spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
 check: check-rockspec check-includes check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
