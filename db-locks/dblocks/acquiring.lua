@@ -14,8 +14,9 @@ local PAUSE = 0.05 -- seconds, the first pause before a step is repeated by anot
 
 --- Steps that are repeated after a failure of the connection, by another one, and after lost races.
 --
--- `wait` has now(), sleep(seconds) or none, and `deadline` by that clock; nil: without limit.
--- Returns what the store's step does, and whether a step was in doubt.
+-- `wait` has now(), sleep(seconds) or none, and `deadline` by that clock (nil: without limit). Before each repetition
+-- after a failure wait.trouble(message) is called, if it is there, and before the first one wait.log("warning",
+-- message). Returns what the store's step does, and whether a step was in doubt.
 function acquiring.step(store, wait, resource, verb, mine, is_reader)
   local doubt, pause = false, PAUSE
   while true do
@@ -25,6 +26,8 @@ function acquiring.step(store, wait, resource, verb, mine, is_reader)
     local is_repeated = is_broken and store:renews() or code == "contended"
     local left = wait.deadline and wait.deadline - wait.now() or math.huge
     if not is_repeated or not wait.sleep or left <= 0 then return outcome, message, code, doubt end
+    if is_broken and pause == PAUSE and wait.log then wait.log("warning", message) end
+    if is_broken and wait.trouble then wait.trouble(message) end
     wait.sleep(math.min(pause * (0.5 + math.random()), left))
     pause = math.min(pause * 2, 1)
   end
@@ -58,13 +61,16 @@ local function fail(request, message, code)
   return doubtful(request.resource, request.ticket, message .. (is_cleared and "; it was released" or ""))
 end
 
-local function too_late(resource, seconds, waits)
-  if not waits then return ("busy: %s is held by another client"):format(resource.words), "busy" end
-  return ("timeout: %s was held by other clients for %g seconds"):format(resource.words, seconds), "timeout"
+-- "import 7 is held by import.lua@db1:4711.9a0c41f7d2e85b36"
+local function standing(resource, holder) return ("%s is held by %s"):format(resource.words, holder) end
+
+local function too_late(resource, holder, seconds, waits)
+  if not waits then return "busy: " .. standing(resource, holder), "busy" end
+  return ("timeout: after %g seconds %s"):format(seconds, standing(resource, holder)), "timeout"
 end
 
-local function report(request, on_wait, seconds)
-  local fine, problem = pcall(on_wait, seconds, request.resource.words .. " is held by another client")
+local function report(request, on_wait, seconds, reason)
+  local fine, problem = pcall(on_wait, seconds, reason)
   if fine then return end
   withdraw(request)
   error(problem, 0)
@@ -78,15 +84,19 @@ function acquiring.acquire(store, wait, resource, verb, ticket, how)
   local waits = how.timeout ~= 0
   wait.deadline = how.timeout and begun + how.timeout
   if waits and verb == "write" then verb = "wait" end
-  local request = { store = store, resource = resource, verb = verb, ticket = ticket, is_new = not how.ticket }
+  local request
+  function wait.trouble(message)
+    if how.on_wait then report(request, how.on_wait, wait.now() - begun, message) end
+  end
+  request = { store = store, resource = resource, verb = verb, ticket = ticket, is_new = not how.ticket }
   while true do
-    local outcome, since, code, doubt = acquiring.step(store, wait, resource, verb, ticket)
+    local outcome, detail, code, doubt = acquiring.step(store, wait, resource, verb, ticket)
     request.doubt = request.doubt or doubt
-    if outcome == "held" then return since end
-    if outcome == nil then return fail(request, since, code) end
+    if outcome == "held" then return detail end
+    if outcome == nil then return fail(request, detail, code) end
     local left = wait.deadline and wait.deadline - wait.now() or math.huge
-    if left <= 0 then return fail(request, too_late(resource, how.timeout, waits)) end
-    if how.on_wait then report(request, how.on_wait, wait.now() - begun) end
+    if left <= 0 then return fail(request, too_late(resource, detail, how.timeout, waits)) end
+    if how.on_wait then report(request, how.on_wait, wait.now() - begun, standing(resource, detail)) end
     wait.sleep(math.min(how.poll * (0.5 + math.random()), left, verb == "wait" and REFRESH or math.huge))
   end
 end

@@ -5,7 +5,7 @@
 -- resource. The function runs in this process (SQL, Cassandra) or in the Redis server, so it is kept as a text, in Lua
 -- 5.1, without a global.
 --
---     outcome, deed, since = decide(row, verb, ticket, now)
+--     outcome, deed, detail = decide(row, verb, ticket, now)
 --
 -- `row` is what is stored of the resource, nil if nothing is:
 --
@@ -17,7 +17,8 @@
 -- Verbs: "read", "write"; "wait", as write, but a writer that finds readers keeps new ones out; "withdraw" (to wait no
 -- longer), "leave" (to release, or to wait no longer), "verify", "downgrade".
 --
--- Outcomes: "held", "busy", "released", "lost" (nothing of that ticket is there).
+-- Outcomes: "held", and since when; "busy", and the ticket of the writer that holds it or waits, or "readers";
+-- "released"; "lost" (nothing of that ticket is there).
 --
 -- Deeds, the change to be stored; nil: none. In one atomic step with the reading of the row:
 --
@@ -46,7 +47,7 @@ local function decide(row, verb, ticket, now)
   end
   if row.ticket ~= "readers" then
     local is_mine = row.ticket == ticket
-    if acquires and (not is_mine or verb == "read") then return "busy" end
+    if acquires and (not is_mine or verb == "read") then return "busy", nil, row.ticket end
     if not is_mine or verb == "withdraw" then return "lost" end
     if verb == "leave" then return "released", "free" end
     return "held", verb == "downgrade" and "share" or nil, row.acquired_at
@@ -62,12 +63,12 @@ local function decide(row, verb, ticket, now)
   if not acquires or verb == "read" then
     if row.since then return "held", nil, row.since end
     if not acquires then return "lost" end
-    if is_closed then return "busy" end
+    if is_closed then return "busy", nil, row.pending end
     return "held", "enter", now
   end
-  if is_closed and not waits then return "busy" end
+  if is_closed and not waits then return "busy", nil, row.pending end
   if row.inside == 0 then return "held", "alone", now end
-  return "busy", verb == "wait" and not (waits and age < REFRESH) and "announce" or nil
+  return "busy", verb == "wait" and not (waits and age < REFRESH) and "announce" or nil, "readers"
 end
 ]]
 

@@ -54,11 +54,13 @@ end
 ---@param type string what kind of thing it is: 1 to 64 of A-Z a-z 0-9 _ . : @ + -
 ---@param id string|integer which one: likewise, or a whole number
 function Locks:mutex(type, id)
+  options.method(self, metatable, "locks", "mutex")
   return setmetatable({ _locks = self, _resource = resource(type, id, "mutex") }, mutexes)
 end
 
 --- A readers–writer lock: several readers, or one writer. A writer that waits keeps new readers out.
 function Locks:rwlock(type, id)
+  options.method(self, metatable, "locks", "rwlock")
   return setmetatable({ _locks = self, _resource = resource(type, id, "rwlock") }, rwlocks)
 end
 
@@ -68,7 +70,8 @@ local schema = { ticket = checks.ticket, timeout = checks.seconds, poll = checks
 ---@class dblocks.AcquireOptions
 ---@field timeout? number seconds; none: until it is acquired; 0: try once
 ---@field poll? number seconds between two attempts, on average (1); a writer tries every 3 seconds at least
----@field on_wait? fun(seconds: number, reason: string) called before each pause
+---@field on_wait? fun(seconds: number, reason: string) called before each pause: how long it has waited, and who holds
+---  the lock, or why the database cannot be reached
 ---@field ticket? string to hold it under: 1 to 64 of A-Z a-z 0-9 _ . : @ + -. A job that is started again takes over
 ---  the lock of this ticket that it held before. Two programs that use one ticket both hold the lock
 
@@ -208,7 +211,7 @@ local common = { name = named, sleep = checks.callable, clock = checks.callable,
 ---@field name? string of this client, the front of its tickets ("program@host:pid")
 ---@field sleep? fun(seconds: number) how to wait (that of nginx, cqueues or LuaSocket)
 ---@field clock? fun(): number seconds, for how long a wait takes (likewise)
----@field log? fun(level: "warning", message: string) told what cannot be returned
+---@field log? fun(level: "warning", message: string) told of failures of the connection, and of what cannot be returned
 
 local function given_client(value, where)
   if type(value) ~= "function" and type(value) ~= "table" and type(value) ~= "userdata" then
@@ -228,7 +231,7 @@ local function new(make, where, given, opts, further)
     _log = known.log or function() end,
     _wait = function()
       local sleep, now = clock.find(known.sleep, known.clock)
-      return { sleep = sleep, now = now }
+      return { sleep = sleep, now = now, log = known.log }
     end,
   }, metatable)
 end

@@ -28,17 +28,21 @@ local function step(self, verb)
   return acquiring.step(self._locks._store, wait, self._resource, verb, self.ticket, self.kind == "read")
 end
 
-local function not_held() return nil, "not_held: it was released before", "not_held" end
+local function not_held(self)
+  local message = "not_held: %s was released before, under the ticket %s"
+  return nil, message:format(self._resource.words, self.ticket), "not_held"
+end
 
 local function lost(self)
-  return nil, ("lost: %s is not held under the ticket %s: somebody broke the lock, or the data is gone")
-    :format(self._resource.words, self.ticket), "lost"
+  local message = "lost: %s is not held under the ticket %s: an operator broke the lock, somebody else released that "
+    .. "ticket, or the data is gone"
+  return nil, message:format(self._resource.words, self.ticket), "lost"
 end
 
 --- Asks the database whether the lock is still held.
 ---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "unreachable", "refused"
 function Lock:verify()
-  if self._is_released then return not_held() end
+  if self._is_released then return not_held(self) end
   local outcome, message, code = step(self, "verify")
   if outcome == "held" then return true end
   if outcome then return lost(self) end
@@ -51,7 +55,7 @@ end
 ---@return true|nil, string? message, dblocks.Code? code "not_held" (the second time), "lost", "in_doubt",
 ---  "unreachable", "contended", "refused"
 function Lock:release()
-  if self._is_released then return not_held() end
+  if self._is_released then return not_held(self) end
   local outcome, message, code, doubt = step(self, "leave")
   if outcome == "released" then
     self._is_released = true
@@ -73,7 +77,7 @@ end
 ---  read), "unreachable", "contended", "refused"
 function Lock:downgrade()
   if self.kind == "mutex" then error("downgrade: a mutex has no readers; only a write lock can be downgraded", 0) end
-  if self._is_released then return not_held() end
+  if self._is_released then return not_held(self) end
   if self.kind == "read" then return self:verify() end
   local outcome, message, code = step(self, "downgrade")
   if outcome == "held" then

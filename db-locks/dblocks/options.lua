@@ -91,6 +91,12 @@ function options.argument(value, check, argument, where)
   return instead or value
 end
 
+--- Raises an error unless `self` is an object of that metatable: `what` was followed by a dot.
+function options.method(self, metatable, what, name)
+  if getmetatable(self) == metatable then return end
+  error(("%s: must be called with a colon, %s:%s(…), not with a dot"):format(name, what, name), 0)
+end
+
 --- Raises an error unless every option is known and valid. Returns a table of the options to use.
 function options.check(given, schema, where)
   if given == nil then return {} end

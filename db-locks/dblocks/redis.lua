@@ -42,7 +42,7 @@ row = row and {
   pending_at = pending_at,
 } or nil
 
-local outcome, deed, at = decide(row, verb, mine, now)
+local outcome, deed, detail = decide(row, verb, mine, now)
 
 local function text(milliseconds) return string.format("%.0f", milliseconds) end
 
@@ -65,7 +65,7 @@ elseif deed == "announce" then
 elseif deed == "withdraw" then
   redis.call("HDEL", KEYS[2], PENDING)
 end
-return { mark, outcome, at and text(at) or "" }
+return { mark, outcome, type(detail) == "number" and text(detail) or detail or "" }
 ]]
 
 -- The whole of a resource, and the time: mark, milliseconds, the text of the first key, the fields of the second.
@@ -95,6 +95,7 @@ local function silent(message) return nil, "in_doubt: Redis: " .. message, "in_d
 
 -- lua-resty-redis returns false, message for the first kind, and nil, message for the second. redis-lua raises errors.
 local function eval(one, ...)
+  if type(one.eval) ~= "function" then error("redis: the client must have a method eval", 0) end
   local fine, reply, message = pcall(one.eval, one, ...)
   if fine and type(reply) == "table" then return reply end
   if fine and reply == false then return refused(tostring(message)) end
@@ -127,7 +128,7 @@ local function step(one, resource, verb, mine)
   local key, door = keys(resource)
   local reply, message, code = ask(one, STEP, 2, key, door, verb, mine)
   if not reply then return nil, message, code end
-  return reply[2], tonumber(reply[3])
+  return reply[2], reply[2] == "held" and tonumber(reply[3]) or reply[3]
 end
 
 function redis:step(resource, verb, mine) return self._client:use(step, resource, verb, mine) end
@@ -176,7 +177,7 @@ local function list(one)
   end
   for _, resource in pairs(found) do
     local seen, message, code = look(one, resource)
-    if not seen then return nil, message, code end
+    if not seen then return nil, ("%s (of %s)"):format(message, (keys(resource))), code end
     table.insert(all, seen)
   end
   return all

@@ -82,10 +82,10 @@ local function decided(store, one, resource, verb, mine)
   for _ = 1, RACES do
     local row, now, code = store:read(one, resource)
     if row == nil then return nil, now, code end
-    local outcome, deed, since = doorman.decide(seen(row, mine), verb, mine, now)
-    if not deed then return outcome, since end
+    local outcome, deed, detail = doorman.decide(seen(row, mine), verb, mine, now)
+    if not deed then return outcome, detail end
     local swapped, message, why = store:swap(one, resource, row, deeds[deed](row, mine, now))
-    if swapped then return outcome, since end
+    if swapped then return outcome, detail end
     if swapped == nil then return nil, message, why end
   end
   return nil, ("contended: %s changed during each of %d attempts"):format(resource.words, RACES), "contended"

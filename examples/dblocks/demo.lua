@@ -20,15 +20,13 @@ local server = assert(redis.start("--save", ""))
 local locks = dblocks.redis(function() return redis.connect(server.address) end, { name = "operator" })
 assert(locks:setup())
 
-local workers, told = {}, {}
+local workers, path = {}, os.tmpname()
+local log = assert(io.open(path))
 
 -- Prints what the workers have written since the last call.
 local function listen()
-  for _, worker in ipairs(workers) do
-    local output = worker:output()
-    for line in output:sub((told[worker] or 0) + 1):gmatch "([^\n]*)\n" do say("%s", line) end
-    told[worker] = #(output:match "^.*\n" or "")
-  end
+  log:seek "cur" -- what came since is not in the buffer
+  for line in log:lines() do say("%s", line) end
 end
 
 local function listen_for(seconds)
@@ -49,7 +47,7 @@ local function story()
   say("%d workers import orders, %d times each; only one at a time may do so", WORKERS, TIMES)
   for number = 1, WORKERS do
     workers[number] = process.start()
-    workers[number]:begin(RUN, ("%d"):format(server.address), ("worker-%d"):format(number), ("%d"):format(TIMES))
+    workers[number]:begin(RUN, ("%d"):format(server.address), ("worker-%d"):format(number), ("%d"):format(TIMES), path)
   end
   listen_for(1.5)
 
@@ -79,6 +77,7 @@ io.stdout:setvbuf "line"
 local fine, problem = pcall(story)
 process.clear()
 server:stop()
+os.remove(path)
 if not fine then
   print(problem)
   os.exit(1)

@@ -78,7 +78,7 @@ describe("in nginx", function()
       assert.equal("hello\n", ask "/hello")
       assert.is_false(waiting:finished())
     end
-    assert.equal("timeout timeout: nginx 2 was held by other clients for 0.05 seconds\n",
+    assert.equal(("timeout timeout: after 0.05 seconds nginx 2 is held by %s\n"):format(lock.ticket),
       ask "/acquire?id=2&timeout=0.05")
     assert(lock:release())
     assert.equal("patient \n", body(waiting))

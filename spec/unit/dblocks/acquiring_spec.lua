@@ -33,7 +33,7 @@ local function acquire(store, wait, verb, how)
   return acquiring.acquire(store, wait, RESOURCE, verb, "mine", how)
 end
 
-local HELD, BUSY, RELEASED, LOST = { "held", 5000 }, { "busy" }, { "released" }, { "lost" }
+local HELD, BUSY, RELEASED, LOST = { "held", 5000 }, { "busy", "other" }, { "released" }, { "lost" }
 
 describe("an acquire", function()
   it("takes one step if nobody holds the lock", function()
@@ -51,7 +51,7 @@ describe("an acquire", function()
     local store, wait = scene(true, BUSY)
     local result, message, code = acquire(store, wait, "write", { timeout = 10, poll = 1 })
     assert.is_nil(result)
-    assert.same({ "timeout: job 1 was held by other clients for 10 seconds", "timeout" }, { message, code })
+    assert.same({ "timeout: after 10 seconds job 1 is held by other", "timeout" }, { message, code })
     assert.equal(110, wait.time)
     assert.equal("withdraw", table.remove(store.verbs))
     for _, verb in ipairs(store.verbs) do assert.equal("wait", verb) end
@@ -127,6 +127,16 @@ describe("a step whose answer was lost", function()
     local store, wait = scene(true, DOUBT, DOUBT)
     assert.equal("in_doubt", select(3, acquire(store, wait, "write", { timeout = 2 })))
     assert.is_true(wait.time <= 102.001)
+  end)
+
+  it("is told to on_wait and, once, to the log", function()
+    local store, wait = scene(true, DOWN, DOWN, BUSY, HELD)
+    local told, logged = {}, {}
+    function wait.log(level, message) table.insert(logged, level .. " " .. message) end
+    local function on_wait(_, why) table.insert(told, why) end
+    assert.equal(5000, acquire(store, wait, "read", { timeout = 9, on_wait = on_wait }))
+    assert.same({ "warning unreachable: down" }, logged)
+    assert.same({ "unreachable: down", "unreachable: down", "job 1 is held by other" }, told)
   end)
 
   it("and one that nobody has executed are told apart", function()

@@ -53,6 +53,11 @@ describe("a bad name", function()
   end)
 end)
 
+it("a dot in place of a colon raises an error that says so", function()
+  raises("mutex: must be called with a colon, locks:mutex", locks.mutex, "job", 1)
+  raises("rwlock: must be called with a colon", locks.rwlock, "job", 1)
+end)
+
 describe("a bad option", function()
   it("raises an error that names it", function()
     local mutex, rwlock = locks:mutex("job", 1), locks:rwlock("job", 1)
