@@ -154,6 +154,29 @@ describe("Redis", function()
   end)
 end)
 
+describe("examples/dblocks/operator.lua", function()
+  it("lists what is held, and breaks it by its ticket", function()
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write(store.code(server))
+    file:close()
+    finally(function() os.remove(path) end)
+    local function operate(...)
+      return pcall(process.shell, os.getenv "LUA" or "lua", "examples/dblocks/operator.lua", path, ...)
+    end
+    local lock = assert(dblocks.redis(client):mutex("import", "orders"):try_acquire())
+    local fine, output = operate "list"
+    assert.is_true(fine, output)
+    assert.equal(1, (output:find("import\torders\twrite\t" .. lock.ticket .. "\t", 1, true)), output)
+    assert.same({ true, "" }, { operate("list", "3600") })
+    assert.is_false((operate("break", "import", "orders", "another.0000000000000000")))
+    assert.is_true(lock:verify())
+    assert.same({ true, "" }, { operate("break", "import", "orders", lock.ticket) })
+    fails("lost", lock:verify())
+    assert.is_false((operate "brake"))
+  end)
+end)
+
 describe("more than one Redis", function()
   local function cli(port, ...) return process.shell("redis-cli", "-p", tostring(port), ...) end
 
