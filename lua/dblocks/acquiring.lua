@@ -63,10 +63,11 @@ local function too_late(resource, seconds, waits)
   return ("timeout: %s was held by other clients for %g seconds"):format(resource.words, seconds), "timeout"
 end
 
+-- After an error of on_wait nobody waits any more, and nobody is told the ticket.
 local function report(request, on_wait, seconds)
   local fine, problem = pcall(on_wait, seconds, request.resource.words .. " is held by another client")
   if fine then return end
-  withdraw(request)
+  if request.doubt then clear(request) else withdraw(request) end
   error(problem, 0)
 end
 
