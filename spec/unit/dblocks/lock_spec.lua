@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- A lock of db-locks, over a store that answers as the spec says.
+local fails = require "spec.dblocks.support.fails"
 local lock = require "dblocks.lock"
 
 local RESOURCE = { type = "job", id = "1", words = "job 1" }
@@ -28,12 +29,6 @@ local function scene(renews, kind, ...)
     _wait = function() return { now = now, sleep = sleep } end,
   }
   return lock.new(locks, RESOURCE, kind, "mine", 5000), verbs, logged
-end
-
-local function fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-  assert.equal(code .. ": ", message:sub(1, #code + 2))
 end
 
 describe("a release", function()
