@@ -41,8 +41,8 @@ local function withdraw(request)
   if request.verb == "wait" then request.store:step(request.resource, "withdraw", request.ticket) end
 end
 
--- What was done in doubt is undone, though the step may be executed later, all the same. But a ticket of the caller's
--- own may hold the lock from before.
+-- Undoes a step in doubt. The database may still execute that step later. A ticket of the caller's own is not released,
+-- as it may hold the lock from before.
 local function clear(request)
   if not request.is_new then return withdraw(request) end
   return request.store:step(request.resource, "leave", request.ticket) == "released"
