@@ -15,7 +15,7 @@ local PAUSE = 0.05 -- seconds, the first pause before a step is repeated by anot
 --- Steps that are repeated after a failure of the connection, by another one, and after lost races.
 --
 -- `wait` has now(), sleep(seconds) or none, and `deadline` by that clock (nil: without limit). Before each repetition
--- after a failure wait.trouble(message) is called, if it is there, and before the first one wait.log("warning",
+-- after a failure wait.trouble(message, doubt) is called, if it is there, and before the first one wait.log("warning",
 -- message). Returns what the store's step does, and whether a step was in doubt.
 function acquiring.step(store, wait, resource, verb, mine, is_reader)
   local doubt, pause = false, PAUSE
@@ -27,7 +27,7 @@ function acquiring.step(store, wait, resource, verb, mine, is_reader)
     local left = wait.deadline and wait.deadline - wait.now() or math.huge
     if not is_repeated or not wait.sleep or left <= 0 then return outcome, message, code, doubt end
     if is_broken and pause == PAUSE and wait.log then wait.log("warning", message) end
-    if is_broken and wait.trouble then wait.trouble(message) end
+    if is_broken and wait.trouble then wait.trouble(message, doubt) end
     wait.sleep(math.min(pause * (0.5 + math.random()), left))
     pause = math.min(pause * 2, 1)
   end
@@ -44,8 +44,8 @@ local function withdraw(request)
   if request.verb == "wait" then request.store:step(request.resource, "withdraw", request.ticket) end
 end
 
--- What was done in doubt is undone, though the step may be executed later, all the same. But a ticket of the caller's
--- own may hold the lock from before.
+-- Undoes a step in doubt. The database may still execute that step later. A ticket of the caller's own is not released,
+-- as it may hold the lock from before.
 local function clear(request)
   if not request.is_new then return withdraw(request) end
   return request.store:step(request.resource, "leave", request.ticket) == "released"
@@ -69,10 +69,11 @@ local function too_late(resource, holder, seconds, waits)
   return ("timeout: after %g seconds %s"):format(seconds, standing(resource, holder)), "timeout"
 end
 
+-- After an error of on_wait nobody waits any more, and nobody is told the ticket.
 local function report(request, on_wait, seconds, reason)
   local fine, problem = pcall(on_wait, seconds, reason)
   if fine then return end
-  withdraw(request)
+  if request.doubt then clear(request) else withdraw(request) end
   error(problem, 0)
 end
 
@@ -85,7 +86,8 @@ function acquiring.acquire(store, wait, resource, verb, ticket, how)
   wait.deadline = how.timeout and begun + how.timeout
   if waits and verb == "write" then verb = "wait" end
   local request
-  function wait.trouble(message)
+  function wait.trouble(message, doubt)
+    request.doubt = request.doubt or doubt
     if how.on_wait then report(request, how.on_wait, wait.now() - begun, message) end
   end
   request = { store = store, resource = resource, verb = verb, ticket = ticket, is_new = not how.ticket }

@@ -22,7 +22,7 @@
 --     unsafe(ask, table) what would lose locks as the database is set up; nil: nothing
 --
 -- ask(text) returns the rows of a query or a number, or nil and the text of the error. Errors are text in the language
--- of the server, and are not compared. What comes of the text of an error here is not the server's.
+-- of the server, and are not compared. A text that is compared here comes from LuaSQL, or from SQLite.
 local dialects = {}
 
 local function first(rows) return type(rows) == "table" and rows[1] or {} end

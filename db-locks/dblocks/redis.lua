@@ -7,9 +7,8 @@
 -- in. The second, a hash, is there only for readers: the field of each reader is its ticket, and its value the time it
 -- came; the field " pending" is "ticket,milliseconds" of the writer that waits. (No ticket contains a space.) In a
 -- cluster both are in one slot.
-local doorman = require "dblocks.doorman"
-
 local client = require "dblocks.client"
+local doorman = require "dblocks.doorman"
 
 local redis = {}
 redis.__index = redis

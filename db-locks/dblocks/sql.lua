@@ -91,7 +91,7 @@ local function change(self, ask, resource, before, text)
   return failure("refused", problem)
 end
 
--- Whether a row was put where none was. What comes last is acquired_at, if the database returns it.
+-- Returns whether a row was put where none was, and its acquired_at, if the database returns that.
 local function insert(self, ask, resource, columns, written)
   local dialect, key = self._dialect, KEY:format(resource.type, resource.id)
   local text = dialect.insert:format(self._table, columns, ("'%s', '%s', %s")

@@ -44,7 +44,7 @@ function sql_connection.in_transaction()
     "the connection has an open transaction: end it, or give a connection of its own")
 end
 
---- What the error was with which the database, or LuaSQL, has answered a question: nil, message, code.
+--- Returns nil, message, code for an error with which the database, or LuaSQL, has answered a question.
 function sql_connection.trouble(dialect, ask, message, was_closed)
   if was_closed then return sql_connection.failure("unreachable", message) end
   if dialect.locked and dialect.locked(message) then return sql_connection.failure("contended", message) end

@@ -37,7 +37,8 @@ function sql_rows.values(row)
     sql_rows.quoted(row.pending and stamped(row.pending, row.pending_at)), sql_rows.quoted(row.revision)
 end
 
---- A row of swapping.lua; nil: others have written something else there. What passes may be part of a literal.
+--- A row of swapping.lua; nil: others have written something else there. Its readers, pending and revision may be parts
+-- of literals. Its ticket may be any text.
 function sql_rows.parsed(mine, at, readers, pending, revision)
   local row = { ticket = tostring(mine), acquired_at = tonumber(at) }
   if row.ticket == "readers" then

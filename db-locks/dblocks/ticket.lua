@@ -35,7 +35,7 @@ function ticket.name()
   return ("%s@%s:%s"):format(front, host:gsub("[^%w_.+-]", "-"):sub(1, room - #front), pid)
 end
 
---- What is left of a longer name of the caller's.
+--- The most bytes that a name of the caller's may have.
 ticket.NAME_MOST = NAME_MOST
 
 --- Returns `bytes` random bytes as hexadecimal digits; nil: this system has no source of them.

@@ -6,6 +6,7 @@ local cassandra = require "spec.support.servers.cassandra"
 local cassandra_client = require "spec.dblocks.support.cassandra_client"
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local store = require "spec.dblocks.support.stores.cassandra"
 local until_true = require "spec.support.until"
@@ -16,12 +17,6 @@ if os.getenv "CASSANDRA" == "0" then
 end
 
 local TABLE = store.TABLE
-
-local function fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-  return message
-end
 
 local function ticket_in(message) return message:match "under the ticket ([^%s:]+:%d+%.%x+)" end
 

@@ -5,6 +5,7 @@
 -- that can connect to H2 by this protocol may do everything, so permissions are not tried.
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local sql = require "spec.dblocks.support.sql"
 local store = require "spec.dblocks.support.stores.oracle"
@@ -61,7 +62,7 @@ describe("autocommit that is off, before anything was changed,", function()
     it("is found by the first " .. words .. ", which can be rolled back", function()
       local one, other = connect(), connect()
       one:setautocommit(false)
-      sql.fails("in_transaction", act(dblocks.sql(one, { dialect = "oracle" })))
+      fails("in_transaction", act(dblocks.sql(one, { dialect = "oracle" })))
       one:rollback()
       assert.same({}, sql.rows(other, "SELECT * FROM mutexes"))
       one:setautocommit(true)

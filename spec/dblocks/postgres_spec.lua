@@ -4,11 +4,11 @@
 -- db-locks in PostgreSQL.
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local sql = require "spec.dblocks.support.sql"
 local store = require "spec.dblocks.support.stores.postgres"
 
-local fails = sql.fails
 local server, data
 
 setup(function()

@@ -4,6 +4,7 @@
 -- db-locks in a real Redis.
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local redis = require "spec.support.servers.redis"
 local until_true = require "spec.support.until"
@@ -15,11 +16,6 @@ setup(function() server = assert(store.start()) end)
 teardown(function() server:stop() end)
 
 local function client() return redis.connect(server.address) end
-
-local function fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-end
 
 conformance {
   connect = function(opts) return dblocks.redis(client, opts) end,

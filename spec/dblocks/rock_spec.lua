@@ -20,7 +20,7 @@ end)
 local VERSION = _VERSION:match "%d%.%d"
 
 local PROGRAM = [[
-  package.path, package.cpath = %q, package.cpath
+  package.path = %q
   local redis = dofile "/usr/share/lua/5.3/redis.lua"
   local dblocks = require "dblocks"
   local locks = dblocks.redis(function() return redis.connect("127.0.0.1", %d) end)

@@ -4,11 +4,11 @@
 -- db-locks in SQLite.
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local sql = require "spec.dblocks.support.sql"
 local store = require "spec.dblocks.support.stores.sqlite"
 
-local fails = sql.fails
 local file
 
 setup(function() file = assert(store.start()) end)

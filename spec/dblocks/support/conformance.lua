@@ -11,6 +11,7 @@
 -- Called while busted loads a spec file. The database runs, with its table, when the specs run. Whatever is held when a
 -- spec ends is broken.
 local busted = require "busted"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
@@ -23,12 +24,6 @@ local serial = 0
 local function fresh()
   serial = serial + 1
   return "spec", ("%d-%d"):format(process.id(), serial)
-end
-
-local function fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-  assert.equal(code .. ": ", message:sub(1, #code + 2))
 end
 
 return function(store)

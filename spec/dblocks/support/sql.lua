@@ -15,6 +15,7 @@
 local busted = require "busted"
 local dblocks = require "dblocks"
 local cutter = require "spec.dblocks.support.cutter"
+local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 
@@ -22,16 +23,6 @@ local after_each, before_each, describe, it = busted.after_each, busted.before_e
 local assert = require "luassert"
 
 local sql = {}
-
---- Asserts a failure: nil, a message that begins with the code, the code.
-function sql.fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-  assert.equal(code .. ": ", message:sub(1, #code + 2))
-  return message
-end
-
-local fails = sql.fails
 
 --- The rows of a query.
 function sql.rows(connection, text)

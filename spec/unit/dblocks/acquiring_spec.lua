@@ -106,6 +106,17 @@ describe("a step whose answer was lost", function()
     assert.equal("leave", store.verbs[#store.verbs])
   end)
 
+  it("is undone after an error in on_wait: nobody is told the ticket", function()
+    for reason, verbs in pairs{ ["in_doubt: "] = { "read", "leave" }, ["is held by"] = { "read", "read", "leave" } } do
+      local store, wait = scene(true, DOUBT, BUSY)
+      local fine, problem = pcall(acquire, store, wait, "read", { on_wait = function(_, why)
+        if why:find(reason, 1, true) then error("enough", 0) end
+      end })
+      assert.same({ false, "enough" }, { fine, problem })
+      assert.same(verbs, store.verbs)
+    end
+  end)
+
   it("is not repeated without a function for connections", function()
     local store, wait = scene(false, DOUBT)
     local _, message, code = acquire(store, wait, "write", { timeout = 60 })

@@ -3,12 +3,7 @@
 
 -- What errors of Cassandra mean to db-locks: a client that gives the answers. spec/dblocks has a real one.
 local dblocks = require "dblocks"
-
-local function fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-  return message
-end
+local fails = require "spec.dblocks.support.fails"
 
 -- A client whose answers are in a list: rows, or { message, code }, or "throw".
 local function playing(answers)

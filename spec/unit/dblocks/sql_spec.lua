@@ -3,6 +3,7 @@
 
 -- Locks in SQL, without a database: what is refused before one is asked, and what is written.
 local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
 local sql_rows = require "dblocks.sql_rows"
 
 -- A connection of LuaSQL that notes what it executes; each statement gets the next of these answers: a number, the rows
@@ -23,13 +24,6 @@ local function connection(name, ...)
     return cursor
   end
   return setmetatable(one, { __tostring = function() return name .. " connection (0x1)" end })
-end
-
-local function fails(code, result, message, actual)
-  assert.is_nil(result)
-  assert.equal(code, actual, message)
-  assert.equal(code .. ": ", message:sub(1, #code + 2))
-  return message
 end
 
 describe("dblocks.sql", function()
