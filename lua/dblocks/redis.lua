@@ -16,6 +16,9 @@ redis.__index = redis
 
 -- ARGV: a mark, which comes back with the answer; the verb; the ticket. An answer that bears another mark is that of
 -- another question: some clients, after a timeout, take the old reply for the next one.
+--
+-- A script that fails halfway is not undone: a user may have the right to SET and not to DEL. So what decides who holds
+-- the lock is the last command of each deed. What comes before it changes nothing for anybody.
 local STEP = doorman.source .. [[
 local PENDING = " pending"
 local mark, verb, mine = ARGV[1], ARGV[2], ARGV[3]
@@ -47,17 +50,17 @@ local outcome, deed, at = decide(row, verb, mine, now)
 local function text(milliseconds) return string.format("%.0f", milliseconds) end
 
 if deed == "alone" then
+  if pending or inside > 0 then redis.call("DEL", KEYS[2]) end
   redis.call("SET", KEYS[1], mine .. "," .. text(now))
-  redis.call("DEL", KEYS[2])
 elseif deed == "enter" then
-  redis.call("HSET", KEYS[2], mine, text(now))
   if not ticket then redis.call("SET", KEYS[1], "readers," .. text(now)) end
+  redis.call("HSET", KEYS[2], mine, text(now))
 elseif deed == "share" then
   redis.call("HSET", KEYS[2], mine, text(acquired_at))
   redis.call("SET", KEYS[1], "readers," .. text(acquired_at))
 elseif deed == "exit" then
-  redis.call("HDEL", KEYS[2], mine)
   if inside == 1 then redis.call("DEL", KEYS[1]) end
+  redis.call("HDEL", KEYS[2], mine)
 elseif deed == "free" then
   redis.call("DEL", KEYS[1], KEYS[2])
 elseif deed == "announce" then
