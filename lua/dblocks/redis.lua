@@ -133,7 +133,25 @@ local function step(one, resource, verb, mine)
   return reply[2], tonumber(reply[3])
 end
 
-function redis:step(resource, verb, mine) return self._client:use(step, resource, verb, mine) end
+-- Answers of a server that is none for locks at the moment: a master that has become a replica keeps its connections.
+local function is_elsewhere(message)
+  for _, word in ipairs{ "READONLY", "LOADING", "MASTERDOWN" } do
+    -- Redis 5 and 6 put words of their own before an error in a script.
+    if message:find("%f[%u]" .. word .. " ") then return true end
+  end
+  return false
+end
+
+-- Uses a client. One of such a server is given up, if the function can be asked for another.
+local function use(self, fn, ...)
+  return self._client:use(function(...)
+    local result, message, code = fn(...)
+    if code ~= "refused" or not self:renews() or not is_elsewhere(message) then return result, message, code end
+    return nil, (message:gsub("^refused", "unreachable")), "unreachable"
+  end, ...)
+end
+
+function redis:step(resource, verb, mine) return use(self, step, resource, verb, mine) end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 
@@ -185,7 +203,7 @@ local function list(one)
   return all
 end
 
-function redis:list() return self._client:use(list) end
+function redis:list() return use(self, list) end
 
 -- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
 local function setup(one)
@@ -199,7 +217,7 @@ local function setup(one)
   return true
 end
 
-function redis:setup() return self._client:use(setup) end
+function redis:setup() return use(self, setup) end
 
 function redis:renews() return self._client:renews() end
 

@@ -245,6 +245,25 @@ describe("more than one Redis", function()
     fails("refused", locks:mutex("job", 1):try_acquire()) -- it has no slots: CLUSTERDOWN
   end)
 
+  it("is asked for again when a master has become a replica, which keeps its connections", function()
+    local old, new = assert(redis.start("--save", "")), assert(redis.start("--save", ""))
+    finally(function()
+      old:stop()
+      new:stop()
+    end)
+    local now_at = old.address
+    local locks = dblocks.redis(function() return redis.connect(now_at) end)
+    local plain = dblocks.redis(redis.connect(now_at))
+    assert(locks:mutex("job", 1):try_acquire()):release()
+    cli(old.address, "REPLICAOF", "127.0.0.1", tostring(new.address))
+    fails("refused", plain:mutex("job", 1):try_acquire())
+    fails("unreachable", locks:mutex("job", 1):try_acquire())
+    now_at = new.address
+    assert.is_true(assert(locks:mutex("job", 1):acquire { timeout = 60 }):release())
+    cli(old.address, "REPLICAOF", "NO", "ONE")
+    assert.is_true(assert(plain:mutex("job", 1):try_acquire()):release())
+  end)
+
   -- A replica gets what its master has confirmed a moment later, or never.
   it("may lose a lock at a failover, and says so to its holder", function()
     local master = assert(redis.start("--save", "", "--repl-diskless-sync-delay", "0"))
