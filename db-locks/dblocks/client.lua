@@ -10,6 +10,11 @@
 -- connections, and a step over such a one would be in doubt.
 --
 -- A step uses a client alone. Steps that run side by side, in coroutines, get one each from the function.
+--
+-- The child of a fork must not use a connection of its parent: each would get answers of the other, so both would take
+-- themselves for the holder. Nor may it close one: that ends the connection of its parent, too.
+local ticket = require "dblocks.ticket"
+
 local client = {}
 client.__index = client
 
@@ -19,7 +24,9 @@ local IDLE = 5 -- seconds
 -- answer; nil: nobody asks.
 function client.new(given, close, alive)
   local makes = type(given) == "function"
-  local self = setmetatable({ _make = makes and given, _close = close, _alive = alive, _idle = {} }, client)
+  local self = setmetatable({
+    _make = makes and given, _close = close, _alive = alive, _idle = {}, _process = ticket.process_id(),
+  }, client)
   if not makes then self._idle[1] = { one = given, since = math.huge } end
   return self
 end
@@ -38,6 +45,13 @@ local function close(self, one)
   if self._make and self._close then pcall(self._close, one) end
 end
 
+-- In the child of a fork: leaves alone what its parent has opened. It is kept, as a client that is collected is closed.
+local function part(self)
+  local process = ticket.process_id()
+  if process == self._process then return end
+  self._process, self._of_parent, self._idle = process, { self._of_parent, self._idle }, {}
+end
+
 -- Returns a client that was used before and lives; nil: there is none.
 local function reuse(self)
   local idle = table.remove(self._idle)
@@ -51,11 +65,16 @@ end
 -- Returns a client for one step, or nil, message, code.
 local function take(self)
   if self._closed then return nil, "closed: this object was closed", "closed" end
+  part(self)
   local one = reuse(self)
   if one then return one end
   if self._make then return made(self) end
   if self._given_up then
     local message = "unreachable: the client failed before; a function in its place would be called for another"
+    return nil, message, "unreachable"
+  end
+  if self._of_parent then
+    local message = "unreachable: the client is of the parent of this process; a function would be called for another"
     return nil, message, "unreachable"
   end
   error("dblocks: another coroutine is using this client: give a function that makes one for each", 0)
@@ -95,6 +114,7 @@ end
 --- Ends the clients that the function has made.
 function client:close()
   self._closed = true
+  part(self)
   for _, idle in ipairs(self._idle) do close(self, idle.one) end
   self._idle = {}
 end

@@ -52,6 +52,10 @@ function dialects.postgres.aborted(ask)
   return (message or ""):find "PostgreSQL:%s*$" ~= nil
 end
 
+-- A column of CHAR pads its words with spaces, so no ticket is found again.
+local PADDED = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass('%s') AND atttypid = 'bpchar'::regtype"
+  .. " AND NOT attisdropped ORDER BY attnum"
+
 function dialects.postgres.unsafe(ask, name)
   local found = first(ask(("SELECT current_setting('fsync'), current_setting('full_page_writes'),"
     .. " current_setting('synchronous_commit'), (SELECT relpersistence FROM pg_class WHERE oid = to_regclass('%s'))")
@@ -61,6 +65,8 @@ function dialects.postgres.unsafe(ask, name)
   if found[3] == "off" then return "synchronous_commit is off: a crash loses the last locks" end
   if found[4] == "u" then return "the table is UNLOGGED: a crash empties it" end
   if found[4] == "t" then return "the table is TEMPORARY: only this connection sees it" end
+  local padded = first(ask(PADDED:format(name)))[1]
+  if padded then return ("the column %s is a CHAR, which pads words with spaces: use TEXT"):format(padded) end
 end
 
 -- MariaDB -------------------------------------------------------------------------------------------------------------
@@ -75,29 +81,44 @@ dialects.mariadb = {
   options = " ENGINE = InnoDB CHARACTER SET ascii COLLATE ascii_bin",
 }
 
--- A table that others have made may lack what makes the lock exclusive.
+-- A table that others have made may lack what makes the lock exclusive. INSERT IGNORE cuts what does not fit, and says
+-- nothing; so does UPDATE in some modes.
 local COLUMNS = [[
   SELECT t.engine, c.column_name, c.collation_name, c.character_maximum_length, k.ordinal_position, k.others,
-    @@innodb_flush_log_at_trx_commit
+    @@innodb_flush_log_at_trx_commit, c.data_type
   FROM information_schema.tables t JOIN information_schema.columns c USING (table_schema, table_name)
   LEFT JOIN (
     SELECT column_name, ordinal_position, COUNT(*) OVER () AS others FROM information_schema.key_column_usage
     WHERE table_schema = %s AND table_name = '%s' AND constraint_name = 'PRIMARY'
   ) k ON k.column_name = c.column_name
-  WHERE table_schema = %s AND table_name = '%s' AND c.column_name IN ('resource_type', 'resource_id', 'ticket')
+  WHERE table_schema = %s AND table_name = '%s'
 ]]
+
+local WORDS = { resource_type = 64, resource_id = 64, ticket = 64, revision = 16, pending_writer = 78,
+                active_readers = 2 ^ 16 - 1 }
+local TIMES = { bigint = true, decimal = true, double = true }
 
 function dialects.mariadb.unsafe(ask, name)
   local schema, short = name:match "^(.*)%.([^.]*)$"
   schema, short = schema and "'" .. schema .. "'" or "DATABASE()", short or name
   local columns = ask(COLUMNS:format(schema, short, schema, short))
+  if type(columns) == "table" and not columns[1] then return "the table is TEMPORARY: only this connection sees it" end
   for _, found in ipairs(type(columns) == "table" and columns or {}) do
-    local engine, column, collation, length, position, others, flush = (table.unpack or unpack)(found, 1, 7)
+    local engine, column, collation, length, position, others, flush, kind = (table.unpack or unpack)(found, 1, 8)
+    local least = WORDS[column]
+    local in_key = column == "resource_type" or column == "resource_id"
     if flush ~= "1" then return "innodb_flush_log_at_trx_commit is not 1: a crash loses the last locks" end
-    if engine ~= "InnoDB" then return ("the table's engine is %s: use InnoDB"):format(engine) end
-    if not (collation or ""):find "_bin$" then return ("the collation of %s takes A for a"):format(column) end
-    if (tonumber(length) or 0) < 64 then return ("the column %s is shorter than 64 characters"):format(column) end
-    if (position ~= nil) ~= (column ~= "ticket") or position and others ~= "2" then
+    if engine ~= "InnoDB" then return ("the table's engine is %s: use InnoDB"):format(tostring(engine)) end
+    if least == 64 and not (collation or ""):find "_bin$" then
+      return ("the collation of %s takes A for a"):format(column)
+    end
+    if least and (tonumber(length) or 0) < least then
+      return ("the column %s is shorter than %d characters"):format(column, least)
+    end
+    if column == "acquired_at" and not TIMES[kind] then
+      return ("the column acquired_at is a %s, which has no room for milliseconds: use BIGINT"):format(kind)
+    end
+    if (position ~= nil) ~= in_key or position and others ~= "2" then
       return "the primary key is not (resource_type, resource_id): two clients may hold one lock"
     end
   end
@@ -145,10 +166,20 @@ function dialects.sqlite.locked(message)
   return message:find("database is locked", 1, true) or message:find("table is locked", 1, true)
 end
 
-function dialects.sqlite.unsafe(ask)
-  local found = first(ask("SELECT (SELECT synchronous FROM pragma_synchronous), (SELECT file FROM pragma_database_list"
-    .. " WHERE name = 'main')"))
-  local mode = first(ask "PRAGMA journal_mode")[1]
+-- The database of the table: that in its name, or the first that has one of this name; "temp" precedes "main".
+local function schema_of(ask, name)
+  local schema, short = name:match "^(.*)%.([^.]*)$"
+  if schema then return schema:lower() end
+  local own = first(ask(("SELECT 1 FROM sqlite_temp_master WHERE lower(name) = '%s'"):format((short or name):lower())))
+  return own[1] and "temp" or "main"
+end
+
+function dialects.sqlite.unsafe(ask, name)
+  local schema = schema_of(ask, name)
+  if schema == "temp" then return "the table is TEMPORARY: only this connection sees it" end
+  local found = first(ask(("SELECT (SELECT synchronous FROM pragma_synchronous WHERE schema = '%s'),"
+    .. " (SELECT file FROM pragma_database_list WHERE lower(name) = '%s')"):format(schema, schema)))
+  local mode = first(ask(("PRAGMA %s.journal_mode"):format(schema)))[1]
   if found[2] == "" or found[2] == nil then return "the database is in memory: only this connection sees it" end
   if mode == "off" or mode == "memory" then return ("journal_mode is %s: a crash breaks the database"):format(mode) end
   if found[1] == 0 then return "synchronous is OFF: a crash of the machine loses locks" end

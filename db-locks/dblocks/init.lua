@@ -82,6 +82,7 @@ local function acquire(self, kind, where, how)
     error(("%s: nothing here can sleep: give the option sleep to dblocks, a function of seconds"):format(where), 0)
   end
   how.poll = how.poll or 1
+  locks.name = locks._name or ticket.name() -- in the child of a fork that of the child
   local mine = how.ticket or ticket.new(locks.name)
   local verb = kind == "read" and "read" or "write"
   local since, message, code = acquiring.acquire(locks._store, wait, self._resource, verb, mine, how)
@@ -227,6 +228,7 @@ local function new(make, where, given, opts, further)
   local known = options.check(opts, all, where)
   return setmetatable({
     name = known.name or ticket.name(),
+    _name = known.name,
     _store = make(given, known),
     _log = known.log or function() end,
     _wait = function()

@@ -69,7 +69,7 @@ end
 --- A whole number is a fine id, too: its text is used.
 function checks.id(value)
   if type(value) == "number" and is_finite(value) and value % 1 == 0 and math.abs(value) < 2 ^ 53 then
-    return nil, ("%.0f"):format(value)
+    return nil, ("%.0f"):format(value + 0.0) -- not "-0"
   end
   return checks.word(value)
 end

@@ -15,6 +15,9 @@ redis.__index = redis
 
 -- ARGV: a mark, which comes back with the answer; the verb; the ticket. An answer that bears another mark is that of
 -- another question: some clients, after a timeout, take the old reply for the next one.
+--
+-- A script that fails halfway is not undone: a user may have the right to SET and not to DEL. So what decides who holds
+-- the lock is the last command of each deed. What comes before it changes nothing for anybody.
 local STEP = doorman.source .. [[
 local PENDING = " pending"
 local mark, verb, mine = ARGV[1], ARGV[2], ARGV[3]
@@ -46,17 +49,17 @@ local outcome, deed, detail = decide(row, verb, mine, now)
 local function text(milliseconds) return string.format("%.0f", milliseconds) end
 
 if deed == "alone" then
+  if pending or inside > 0 then redis.call("DEL", KEYS[2]) end
   redis.call("SET", KEYS[1], mine .. "," .. text(now))
-  redis.call("DEL", KEYS[2])
 elseif deed == "enter" then
-  redis.call("HSET", KEYS[2], mine, text(now))
   if not ticket then redis.call("SET", KEYS[1], "readers," .. text(now)) end
+  redis.call("HSET", KEYS[2], mine, text(now))
 elseif deed == "share" then
   redis.call("HSET", KEYS[2], mine, text(acquired_at))
   redis.call("SET", KEYS[1], "readers," .. text(acquired_at))
 elseif deed == "exit" then
-  redis.call("HDEL", KEYS[2], mine)
   if inside == 1 then redis.call("DEL", KEYS[1]) end
+  redis.call("HDEL", KEYS[2], mine)
 elseif deed == "free" then
   redis.call("DEL", KEYS[1], KEYS[2])
 elseif deed == "announce" then
@@ -130,7 +133,25 @@ local function step(one, resource, verb, mine)
   return reply[2], reply[2] == "held" and tonumber(reply[3]) or reply[3]
 end
 
-function redis:step(resource, verb, mine) return self._client:use(step, resource, verb, mine) end
+-- Answers of a server that is none for locks at the moment: a master that has become a replica keeps its connections.
+local function is_elsewhere(message)
+  for _, word in ipairs{ "READONLY", "LOADING", "MASTERDOWN" } do
+    -- Redis 5 and 6 put words of their own before an error in a script.
+    if message:find("%f[%u]" .. word .. " ") then return true end
+  end
+  return false
+end
+
+-- Uses a client. One of such a server is given up, if the function can be asked for another.
+local function use(self, fn, ...)
+  return self._client:use(function(...)
+    local result, message, code = fn(...)
+    if code ~= "refused" or not self:renews() or not is_elsewhere(message) then return result, message, code end
+    return nil, (message:gsub("^refused", "unreachable")), "unreachable"
+  end, ...)
+end
+
+function redis:step(resource, verb, mine) return use(self, step, resource, verb, mine) end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 
@@ -182,7 +203,7 @@ local function list(one)
   return all
 end
 
-function redis:list() return self._client:use(list) end
+function redis:list() return use(self, list) end
 
 -- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
 local function setup(one)
@@ -196,7 +217,7 @@ local function setup(one)
   return true
 end
 
-function redis:setup() return self._client:use(setup) end
+function redis:setup() return use(self, setup) end
 
 function redis:renews() return self._client:renews() end
 

@@ -14,11 +14,13 @@ local function line_of(path)
 end
 
 -- Lua itself knows neither host nor process. Linux tells both; elsewhere the option `name` does.
-local function process()
-  local host = line_of "/proc/sys/kernel/hostname" or os.getenv "HOSTNAME" or "host"
+local function host_name() return line_of "/proc/sys/kernel/hostname" or os.getenv "HOSTNAME" or "host" end
+
+--- The id of this process, as a text. It is asked each time, as this may be the child of a fork. "0": nothing tells it.
+function ticket.process_id()
   local ngx = rawget(_G, "ngx")
-  if ngx and ngx.worker and ngx.worker.pid then return host, tostring(ngx.worker.pid()) end
-  return host, (line_of "/proc/self/stat" or "0"):match "^%d+"
+  if ngx and ngx.worker and ngx.worker.pid then return tostring(ngx.worker.pid()) end
+  return (line_of "/proc/self/stat" or "0"):match "^%d+"
 end
 
 local function program()
@@ -27,12 +29,17 @@ local function program()
   return script or (rawget(_G, "ngx") and "nginx") or "lua"
 end
 
+local named_process, process_name
+
 --- The name of this process: "program@host:pid", of characters that tickets may have.
 function ticket.name()
-  local host, pid = process()
+  local pid = ticket.process_id()
+  if pid == named_process then return process_name end
   local room = NAME_MOST - #pid - 2
   local front = program():gsub("[^%w_.+-]", "-"):sub(1, 24)
-  return ("%s@%s:%s"):format(front, host:gsub("[^%w_.+-]", "-"):sub(1, room - #front), pid)
+  named_process = pid
+  process_name = ("%s@%s:%s"):format(front, host_name():gsub("[^%w_.+-]", "-"):sub(1, room - #front), pid)
+  return process_name
 end
 
 --- The most bytes that a name of the caller's may have.

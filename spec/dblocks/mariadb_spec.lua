@@ -97,6 +97,10 @@ describe("setup says unsafe of", function()
     ["engine is MyISAM"] = { KEY, CHARACTERS .. " ENGINE = MyISAM" },
     ["primary key is not"] = { "KEY (resource_type)", CHARACTERS },
     ["shorter than 64"] = { KEY, CHARACTERS, "ticket VARCHAR(20)" },
+    ["shorter than 65535"] = { KEY, CHARACTERS, "active_readers VARCHAR(100)" },
+    ["shorter than 78"] = { KEY, CHARACTERS, "pending_writer VARCHAR(64)" },
+    ["is a int"] = { KEY, CHARACTERS, "acquired_at INT" },
+    ["is a timestamp"] = { KEY, CHARACTERS, "acquired_at TIMESTAMP" },
   } do
     it("a table whose " .. words, function()
       local one = connect()
@@ -109,6 +113,14 @@ describe("setup says unsafe of", function()
       assert.equal(message, fails("unsafe", plain(one, "locks.others"):setup()))
     end)
   end
+
+  it("tables that only one connection sees, and views", function()
+    local one = connect()
+    assert(one:execute "CREATE TEMPORARY TABLE own LIKE mutexes")
+    fails("unsafe", plain(one, "own"):setup())
+    assert(one:execute "CREATE VIEW seen AS SELECT * FROM mutexes")
+    fails("unsafe", plain(one, "seen"):setup())
+  end)
 
   it("a log that is not written at once", function()
     local one = connect()

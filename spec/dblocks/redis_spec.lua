@@ -173,6 +173,73 @@ describe("examples/dblocks/operator.lua", function()
   end)
 end)
 
+describe("a user of Redis who may not", function()
+  local raw, locks, mutex, rwlock
+
+  before_each(function()
+    raw, locks = client(), dblocks.redis(client)
+    raw:flushall()
+  end)
+
+  after_each(function() raw:flushall() end)
+
+  local function as_user_without(command)
+    process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "no-" .. command, "on", ">pw", "~*",
+      "+@all", "-" .. command)
+    local weak = dblocks.redis(function()
+      local one = client()
+      one:auth("no-" .. command, "pw")
+      return one
+    end)
+    mutex, rwlock = weak:mutex("half", 1), weak:rwlock("half", 1)
+  end
+
+  -- What try() acquires is held; or nothing is.
+  local function acquires(try, object)
+    local lock, _, code = try(object)
+    if not lock then
+      assert.equal("refused", code)
+      assert.same({}, locks:list())
+      lock = assert(locks:mutex("half", 1):try_acquire())
+    end
+    assert.is_true(locks:break_lock("half", 1, lock.ticket))
+    assert.same({}, locks:list())
+  end
+
+  -- A lock that is there already, acquired by the user who may not.
+  local function own(try)
+    local object = locks:rwlock("half", 1)
+    assert(object[try](object, { ticket = "own" }))
+    return assert(rwlock[try](rwlock, { ticket = "own" }))
+  end
+
+  -- What how() does is done, or the lock is held as before.
+  local function changes(how, lock)
+    local kind, done, _, code = lock.kind, how(lock)
+    if done then return end
+    assert.equal("refused", code)
+    assert.is_true(lock:verify())
+    assert.equal(kind, locks:list()[1].kind)
+  end
+
+  for _, command in ipairs{ "del", "set", "hset", "hdel" } do
+    it(command .. ": what is refused has changed nothing", function()
+      as_user_without(command)
+      acquires(mutex.try_acquire, mutex)
+      acquires(rwlock.try_read, rwlock)
+      for _, try in ipairs{ "try_read", "try_write" } do
+        changes(function(lock) return lock:release() end, own(try))
+        raw:flushall()
+      end
+      changes(function(lock) return lock:downgrade() end, own "try_write")
+      raw:flushall()
+      local reader = own "try_read"
+      raw:hset("{mutexes/half,1}.doorman", " pending", ("waits,%d000"):format(os.time() + 1))
+      changes(function(lock) return lock:release() end, reader)
+    end)
+  end
+end)
+
 describe("more than one Redis", function()
   local function cli(port, ...) return process.shell("redis-cli", "-p", tostring(port), ...) end
 
@@ -195,6 +262,25 @@ describe("more than one Redis", function()
     finally(function() node:stop() end)
     local locks = dblocks.redis(function() return redis.connect(node.address) end)
     fails("refused", locks:mutex("job", 1):try_acquire()) -- it has no slots: CLUSTERDOWN
+  end)
+
+  it("is asked for again when a master has become a replica, which keeps its connections", function()
+    local old, new = assert(redis.start("--save", "")), assert(redis.start("--save", ""))
+    finally(function()
+      old:stop()
+      new:stop()
+    end)
+    local now_at = old.address
+    local locks = dblocks.redis(function() return redis.connect(now_at) end)
+    local plain = dblocks.redis(redis.connect(now_at))
+    assert(locks:mutex("job", 1):try_acquire()):release()
+    cli(old.address, "REPLICAOF", "127.0.0.1", tostring(new.address))
+    fails("refused", plain:mutex("job", 1):try_acquire())
+    fails("unreachable", locks:mutex("job", 1):try_acquire())
+    now_at = new.address
+    assert.is_true(assert(locks:mutex("job", 1):acquire { timeout = 60 }):release())
+    cli(old.address, "REPLICAOF", "NO", "ONE")
+    assert.is_true(assert(plain:mutex("job", 1):try_acquire()):release())
   end)
 
   -- A replica gets what its master has confirmed a moment later, or never.

@@ -320,6 +320,8 @@ return function(store)
       assert.equal("7", assert(locks:mutex(type, 7):try_acquire()).id)
       fails("busy", locks:mutex(type, "7"):try_acquire())
       assert(locks:mutex(type, "07"):try_acquire())
+      assert(locks:mutex(type, 0):try_acquire())
+      fails("busy", locks:mutex(type, -1 * 0.0):try_acquire())
     end)
   end)
 
