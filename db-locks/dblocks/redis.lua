@@ -188,7 +188,8 @@ local function scan(one, match, pattern, found)
   return true
 end
 
-local function list(one)
+-- Keys of others under these names are no locks: the log is told, and the list goes on.
+local function list(one, log)
   local found, all = {}, {}
   for match, pattern in pairs { ["mutexes/*"] = "^mutexes/([^,{}]+),([^,{}]+)$",
                                 ["{mutexes/*}.doorman"] = "^{mutexes/([^,{}]+),([^,{}]+)}%.doorman$" } do
@@ -197,13 +198,14 @@ local function list(one)
   end
   for _, resource in pairs(found) do
     local seen, message, code = look(one, resource)
-    if not seen then return nil, ("%s (of %s)"):format(message, (keys(resource))), code end
+    if not seen and code ~= "refused" then return nil, message, code end
+    if not seen and log then log("warning", ("%s (of %s)"):format(message, (keys(resource)))) end
     table.insert(all, seen)
   end
   return all
 end
 
-function redis:list() return use(self, list) end
+function redis:list() return use(self, list, self._log) end
 
 -- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
 local function setup(one)
@@ -225,12 +227,12 @@ function redis:close() self._client:close() end
 
 --- A store over a client of Redis, or a function that makes one: an object with a method eval(script, count, keys and
 -- arguments...), as those of lua-resty-redis and redis-lua.
-function redis.new(given)
+function redis.new(given, known)
   local function quit(one)
     if one.close then one:close() elseif one.quit then one:quit() end
   end
   local function alive(one) return eval(one, "return { 1 }", 0) ~= nil end
-  return setmetatable({ _client = client.new(given, quit, alive) }, redis)
+  return setmetatable({ _client = client.new(given, quit, alive), _log = known.log }, redis)
 end
 
 return redis

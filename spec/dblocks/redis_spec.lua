@@ -121,6 +121,13 @@ describe("Redis", function()
       fails("refused", locks:rwlock("other", i):try_read())
     end
     assert.equal("hello", raw:get "mutexes/other,1")
+    local logged = {}
+    local lock = assert(locks:mutex("ours", 1):try_acquire())
+    local list = assert(dblocks.redis(client, { log = function(...) table.insert(logged, table.concat({ ... }, " ")) end })
+      :list())
+    assert.same({ lock.ticket, 1, 2 }, { list[1].ticket, #list, #logged })
+    assert.is_truthy(table.concat(logged):find("of mutexes/other,2", 1, true), logged[1])
+    assert(lock:release())
     raw:del("mutexes/other,1", "mutexes/other,2", "{mutexes/other,3}.doorman")
   end)
 
