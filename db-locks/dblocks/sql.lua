@@ -27,6 +27,7 @@ sql.__index = sql
 local failure, in_transaction = sql_connection.failure, sql_connection.in_transaction
 
 local TRIES = 8 -- of a statement that is answered with an error
+local WAIT = 2 -- seconds: an error that came only then has waited for a transaction of others, in vain
 
 local KEY = "resource_type = '%s' AND resource_id = '%s'"
 local NOTE = "resource_type, resource_id, ticket, acquired_at"
@@ -77,14 +78,17 @@ end
 local function change(self, ask, resource, before, text)
   local dialect, problem = self._dialect, nil
   for nth = 1, TRIES do
+    local begun = os.time()
     local answer, message, was_closed = ask(text)
     if answer then return answer end
+    local has_waited = os.time() - begun >= WAIT
     if was_closed then return failure("unreachable", message) end
     if dialect.locked and dialect.locked(message) then return failure("contended", message) end
     local row, why, code = self:read(ask, resource)
     if row == nil and code == "unreachable" then return failure("in_doubt", message) end
     if row == nil then return nil, why, code end
     if not sql_rows.is_same(row, before) then return false end
+    if has_waited then return failure("contended", message) end
     problem = message
     if nth == 1 then text = (dialect.again or "") .. text end
   end

@@ -42,6 +42,24 @@ local days = {
   end,
 }
 
+it("an open transaction of others that has the row locked is waited for as long as MariaDB waits, and told", function()
+  local locks = dblocks.sql(function()
+    local one = connect()
+    one:execute "SET innodb_lock_wait_timeout = 3"
+    return one
+  end, options())
+  assert(locks:setup())
+  local other = connect()
+  other:execute "START TRANSACTION"
+  assert(other:execute("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at)"
+    .. " VALUES ('a', 'b', 'c', 1)"))
+  fails("contended", locks:mutex("a", "b"):try_acquire())
+  other:execute "ROLLBACK"
+  other:close()
+  assert(assert(locks:mutex("a", "b"):try_acquire()):release())
+  locks:close()
+end)
+
 describe("db-locks in MariaDB:", function()
   conformance {
     connect = function(opts) return dblocks.sql(connect, options(opts)) end,

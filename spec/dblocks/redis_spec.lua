@@ -123,8 +123,8 @@ describe("Redis", function()
     assert.equal("hello", raw:get "mutexes/other,1")
     local logged = {}
     local lock = assert(locks:mutex("ours", 1):try_acquire())
-    local list = assert(dblocks.redis(client, { log = function(...) table.insert(logged, table.concat({ ... }, " ")) end })
-      :list())
+    local function log(level, message) table.insert(logged, level .. " " .. message) end
+    local list = assert(dblocks.redis(client, { log = log }):list())
     assert.same({ lock.ticket, 1, 2 }, { list[1].ticket, #list, #logged })
     assert.is_truthy(table.concat(logged):find("of mutexes/other,2", 1, true), logged[1])
     assert(lock:release())
