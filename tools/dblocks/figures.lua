@@ -35,6 +35,8 @@ local operations = {
   { "read + release, beside 9 readers", function() assert(assert(several:try_read()):release()) end },
 }
 
+if store.rival then table.insert(operations, { store.rival(server) }) end
+
 print(("%s: milliseconds of each operation, and as a ratio to the barest pair"):format(name))
 for _, operation in ipairs(operations) do
   local ours, bare = {}, {}

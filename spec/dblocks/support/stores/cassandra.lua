@@ -37,4 +37,14 @@ function cassandra.code(self)
   ]]):format(cassandra.TABLE, self.address)
 end
 
+function cassandra.pair(self)
+  local one = client.connect(self.address)
+  local put = "INSERT INTO %s (resource_type, resource_id, ticket) VALUES ('bare', '1', 'mine') IF NOT EXISTS"
+  local delete = "DELETE FROM %s WHERE resource_type = 'bare' AND resource_id = '1' IF ticket = 'mine'"
+  return function()
+    assert(one:execute(put:format(cassandra.TABLE)))
+    assert(one:execute(delete:format(cassandra.TABLE)))
+  end
+end
+
 return cassandra

@@ -20,6 +20,21 @@ function postgres.start(options, is_prepared)
   return postgres.prepare(server)
 end
 
+--- An advisory lock, which ends with its connection.
+function postgres.rival(server)
+  local one = postgres.connect(server)
+  local function ask(text)
+    local cursor = assert(one:execute(text))
+    local result = cursor:fetch()
+    cursor:close()
+    assert(result == "t")
+  end
+  return "advisory lock: try + unlock", function()
+    ask "SELECT pg_try_advisory_lock(7)"
+    ask "SELECT pg_advisory_unlock(7)"
+  end
+end
+
 --- The server ends all connections.
 function postgres.cut(server)
   local one = postgres.connect(server)
