@@ -54,10 +54,11 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
-	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb)
+	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter test-db torture-db demo-db break-db figures-db,$(GOALS)),db) \
+	$(if $(filter test-db,$(GOALS)),$(if $(or $(filter 0,$(CASSANDRA)),$(and $(SPEC),$(filter-out %dblocks %dblocks/ %cassandra_spec.lua,$(SPEC)))),,db-cassandra))
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
+INSTALLING := deps demo demo-db torture-db break-db figures-db picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -75,7 +76,7 @@ export AMQPLOCKS_OBJECTS = $(CURDIR)/$(BUILD)/objects
 export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
-.PHONY: deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
+.PHONY: demo-db test-db torture-db break-db figures-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo picture picture-rivals test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
@@ -116,7 +117,7 @@ $(LOOKED):
 LOOK = { LUA=$(LUA) spec/support/prepare --look $(NEEDS); exit 1; }
 
 DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory \
-	prove-cluster prove-fenced prove-fast prove-breakages deb
+	prove-cluster prove-fenced prove-fast prove-breakages deb demo-db test-db torture-db break-db figures-db
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
@@ -144,9 +145,11 @@ $(SANITIZED_LUA): spec/support/preload.c Makefile | $(CORE)
 	@printf '#!/usr/bin/env bash\nLD_PRELOAD="%s %s $$LD_PRELOAD" exec -a "$$0" %s "$$@"\n' \
 	  "$$($(CC) -print-file-name=$(SANITIZER_PRELOAD))" "$(CURDIR)/$@.so" "$$(command -v $(LUA))" >$@ && chmod +x $@
 
+CHECKOUT_PATH := $(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;$(CURDIR)/db-locks/?.lua;$(CURDIR)/db-locks/?/init.lua;
+
 # Lua 5.3 and 5.4 read LUA_PATH_5_4 (for example) instead of LUA_PATH when it is set. Then this sets that variable.
 PRINT_ENV = suffix=; [ -z "$${LUA_PATH_$(LUA_SUFFIX)+set}$${LUA_CPATH_$(LUA_SUFFIX)+set}" ] || suffix=_$(LUA_SUFFIX); \
-	echo "export LUA_PATH$$suffix='$(CURDIR)/lua/?.lua;$(CURDIR)/lua/?/init.lua;'\"\$${LUA_PATH$$suffix:-;}\""; \
+	echo "export LUA_PATH$$suffix='$(CHECKOUT_PATH)'\"\$${LUA_PATH$$suffix:-;}\""; \
 	echo "export LUA_CPATH$$suffix='$(CURDIR)/$(BUILD)/?.so;'\"\$${LUA_CPATH$$suffix:-;}\""
 
 env: ## print the variables with which Lua finds this checkout's module: eval "$(make -s env)"
@@ -311,6 +314,9 @@ install-cli: cli ## install the commands, their manual pages and their completio
 demo: prepare build ## run examples/demo, with a RabbitMQ of its own
 	@$(WITH_ENV) spec/support/broker with $(RUN_LUA) examples/demo/demo.lua
 
+demo-db: prepare ## eight processes share a lock in a Redis of their own; one is killed, and an operator decides
+	@$(WITH_ENV) $(RUN_LUA) examples/dblocks/demo.lua
+
 picture: prepare build ## draw docs/demo.svg from a run of the demo
 	@echo "running the demo, which takes 20 seconds"
 	@mkdir -p build/demo
@@ -348,6 +354,18 @@ test-unit: prepare ## the unit specs, which need no broker, or SPEC=path
 test-sim: prepare ## the specs against a model of the broker, or SPEC=path
 	$(BUILD_FOR_SPECS)
 	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/sim)
+
+test-db: prepare ## db-locks on real databases, or SPEC=path; CASSANDRA=0: without Cassandra
+	@$(WITH_ENV) spec/support/suite $(or $(SPEC),spec/dblocks)
+
+torture-db: prepare ## db-locks under SIGKILL, SIGSTOP and cut connections: STORE=redis [SECONDS=60] [SEED=]
+	@$(WITH_ENV) STORE=$(STORE) SECONDS=$(SECONDS) SEED=$(SEED) $(RUN_LUA) tools/dblocks/torture.lua
+
+figures-db: prepare ## what operations of db-locks cost on a database: STORE=redis
+	@$(WITH_ENV) STORE=$(STORE) $(RUN_LUA) tools/dblocks/figures.lua
+
+break-db: prepare ## break db-locks on purpose; the torture must catch it: [BREAKAGE=name] [SECONDS=20]
+	@$(WITH_ENV) SECONDS_EACH=$(SECONDS) tools/dblocks/breakages/run $(BREAKAGE)
 
 # The versions of Lua that the module supports, but for lua5.5, of which Debian has packages only in sid: see SUITES.
 LUAS := lua5.4 lua5.3 lua5.1 luajit
@@ -490,9 +508,9 @@ endif
 
 # ---- checks and upkeep ----
 
-ROCKSPEC := amqp-locks-scm-1.rockspec
+ROCKSPECS := amqp-locks-scm-1.rockspec db-locks/db-locks-scm-1.rockspec
 C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tools/fuzz/*.[ch] tools/prove/*.c)
-LUACHECKED := $(wildcard lua spec tools examples) .busted
+LUACHECKED := $(wildcard lua db-locks spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
 check: check-rockspec check-includes check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
@@ -535,14 +553,14 @@ format: prepare ## clang-format C files in place
 	@echo "formatting C files"
 	$(Q)clang-format -i $(C_FILES)
 
-rockspec: ## update the lists of files in the rockspec
-	@echo "writing $(ROCKSPEC)"
-	$(Q)now=$$(spec/support/rockspec $(ROCKSPEC)) && printf '%s\n' "$$now" >$(ROCKSPEC)
+rockspec: ## update the lists of files in the rockspecs
+	@echo "writing $(ROCKSPECS)"
+	$(Q)for file in $(ROCKSPECS); do now=$$(spec/support/rockspec $$file) && printf '%s\n' "$$now" >$$file || exit; done
 
 check-rockspec:
-	@echo "checking $(ROCKSPEC)"
-	@spec/support/rockspec $(ROCKSPEC) | diff -u $(ROCKSPEC) - || \
-	  { echo "$(ROCKSPEC) does not list the files that exist: run make rockspec" >&2; exit 1; }
+	@echo "checking $(ROCKSPECS)"
+	@for file in $(ROCKSPECS); do spec/support/rockspec $$file | diff -u $$file - || \
+	  { echo "$$file does not list the files that exist: run make rockspec" >&2; exit 1; }; done
 
 # ---- packages and releases ----
 

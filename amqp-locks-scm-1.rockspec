@@ -138,7 +138,7 @@ build = {
       libdirs = { "$(RABBITMQ_LIBDIR)", "$(OPENSSL_LIBDIR)" },
       libraries = { "rabbitmq", "ssl", "crypto", "pthread" },
     },
-    -- begin: modules (`make rockspec` writes what stands here)
+    -- begin: modules lua amqplocks (`make rockspec` writes what stands here)
     ["amqplocks.acquiring"] = "lua/amqplocks/acquiring.lua",
     ["amqplocks.admin"] = "lua/amqplocks/admin.lua",
     ["amqplocks.connection"] = "lua/amqplocks/connection.lua",

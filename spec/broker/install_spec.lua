@@ -111,7 +111,8 @@ describe("the module", function ()
         ("LUA_PATH%s=before/?.lua LUA_CPATH%s=before/?.so"):format(end_of_name, end_of_name))
       local path = run("", settings .. ('printf %%s "$LUA_PATH%s"'):format(end_of_name),
         ("LUA_PATH%s=before/?.lua"):format(end_of_name))
-      assert.equal(("%s/tree/lua/?.lua;%s/tree/lua/?/init.lua;before/?.lua"):format(place, place), path)
+      local own = ("@/lua/?.lua;@/lua/?/init.lua;@/db-locks/?.lua;@/db-locks/?/init.lua;"):gsub("@", place .. "/tree")
+      assert.equal(own .. "before/?.lua", path)
     end
   end)
 

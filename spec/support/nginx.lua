@@ -210,7 +210,7 @@ $main
 events { worker_connections 4096; }
 http {
   access_log off;
-  lua_package_path "$checkout/lua/?.lua;$checkout/lua/?/init.lua;;";
+  lua_package_path "$checkout/lua/?.lua;$checkout/lua/?/init.lua;$db_locks/?.lua;$db_locks/?/init.lua;;";
   lua_package_cpath "$checkout/build/luajit/?.so;;";
   client_body_temp_path $directory/body;
   proxy_temp_path $directory/proxy;
@@ -234,7 +234,8 @@ local function configuration(self, options)
   local values = {
     modules = load_modules(), user = process.shell("id", "-u"):match("^0") and "user root;" or "",
     workers = tostring(self.number), directory = self.directory,
-    checkout = process.shell("pwd"):match("%S+"), port = tostring(self.port),
+    checkout = process.shell("pwd"):match("%S+"), db_locks = process.shell("pwd"):match("%S+") .. "/db-locks",
+    port = tostring(self.port),
     listen = options.listen and " " .. options.listen or "",
     main = options.main or "", http = options.http or "", server = options.server or "",
     locations = table.concat(locations, "\n"),

@@ -15,7 +15,7 @@ void al_memory_init(al_memory *memory) {
 }
 
 void al_memory_clear(al_memory *memory) {
-  memory->bell_missed = LONG_AGO; /* whoever makes the semaphore makes its bell first */
+  memory->bell_missed = LONG_AGO; /* an administrator makes the bell first, then the slots */
   memory->known = memory->last = memory->recalled_count = 0;
   memory->has_end = memory->is_quiet = false;
 }

@@ -32,8 +32,8 @@ struct al_memory {
   int known;    /* slots seen in a row; 0 if none were counted yet */
   bool has_end; /* the row was seen to end behind them */
   int last;     /* the slot held last; 0 if none */
-  bool
-      is_quiet; /* the last slot was won where the search began, or next to that, and no race was lost since */
+  /* The last slot was won where the search began, or next to that, and no race was lost since. */
+  bool is_quiet;
   int recalled[AL_RECALLED_MOST], recalled_count; /* won lately, the latest last */
 
   /* of a memory that a session keeps */

@@ -6,7 +6,7 @@
 -- this needs.
 local socket = require "socket"
 local process = require "spec.support.process"
-local server = require "tools.bench.rivals.server"
+local server = require "spec.support.servers.server"
 
 local etcd = {}
 local client = {}

@@ -3,54 +3,13 @@
 
 --- A lock in PostgreSQL: an advisory lock of a session, whose number is a hash of the name. The server queues waiters,
 -- and releases the locks of a session when its connection ends. There is no time to live.
-local process = require "spec.support.process"
-local server = require "tools.bench.rivals.server"
+local server = require "spec.support.servers.postgres"
 
 local postgres = {}
 local client = {}
 client.__index = client
 
-local DATABASE, USER = "postgres", "bench"
-
-local function connect(port)
-  return require("luasql.postgres").postgres():connect(DATABASE, USER, nil, "127.0.0.1", ("%d"):format(port))
-end
-
--- A prefix for commands: the server refuses to run as root.
-local function as_user(directory)
-  if process.shell("id", "-u"):match "%d+" ~= "0" then return {} end
-  process.shell("chown", "postgres:", directory)
-  return { "setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups" }
-end
-
-local function command(prefix, ...)
-  local words = {}
-  for _, word in ipairs(prefix) do table.insert(words, word) end
-  for _, word in ipairs{ ... } do table.insert(words, word) end
-  return words
-end
-
---- Starts a server with default settings; nil: PostgreSQL or LuaSQL is not installed.
-function postgres.start()
-  local initdb, program = server.find "initdb", server.find "postgres"
-  if not initdb or not program then return nil, "no PostgreSQL here" end
-  if not pcall(require, "luasql.postgres") then return nil, "no LuaSQL for PostgreSQL here" end
-  local port = server.free_port()
-  local self = server.start(function(directory)
-    local prefix, data = as_user(directory), directory .. "/data"
-    process.shell((table.unpack or unpack)(command(prefix, initdb, "--pgdata", data, "--username", USER, "--auth",
-      "trust")))
-    return command(prefix, program, "-D", data, "-p", ("%d"):format(port), "-c", "listen_addresses=127.0.0.1", "-c",
-      "unix_socket_directories="), function()
-      local try = connect(port)
-      if try then try:close() end
-      return try ~= nil
-    end, "INT" -- a fast shutdown: SIGTERM would wait for all clients to disconnect
-  end)
-  self.address = port
-  self.version = "PostgreSQL " .. process.shell(program, "--version"):match "%d[%d.]*"
-  return self
-end
+postgres.start = server.start
 
 -- The single value that a query returns.
 local function value(connection, query)
@@ -62,7 +21,7 @@ end
 
 --- A lock's object in a client. It has no time to live.
 function postgres.open(port, name)
-  local connection = assert(connect(port))
+  local connection = assert(server.connect(port))
   local key = value(connection, ("SELECT hashtextextended('%s', 0)"):format(connection:escape(name)))
   return setmetatable({ connection = connection, lock = ("SELECT pg_advisory_lock(%s)"):format(key),
     unlock = ("SELECT pg_advisory_unlock(%s)"):format(key) }, client)

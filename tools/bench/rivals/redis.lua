@@ -5,8 +5,7 @@
 -- it still has that value. A waiter retries every 200 ms, give or take 100 (`redis`). Or the releasing client notifies
 -- it, as in Redisson, and otherwise it retries when the key has expired (`redis-told`).
 local socket = require "socket"
-local process = require "spec.support.process"
-local server = require "tools.bench.rivals.server"
+local server = require "spec.support.servers.redis"
 
 local redis = {}
 local client = {}
@@ -21,22 +20,7 @@ local RELEASE = [[
   return 1
 ]]
 
---- Starts a server with default settings; nil: Redis is not installed.
-function redis.start()
-  local program = server.find "redis-server"
-  if not program then return nil, "no redis-server here" end
-  local port = server.free_port()
-  local self = server.start(function()
-    return { program, "--port", ("%d"):format(port), "--bind", "127.0.0.1" }, function()
-      local try = socket.connect("127.0.0.1", port)
-      if try then try:close() end
-      return try ~= nil
-    end
-  end)
-  self.address = port
-  self.version = "Redis " .. process.shell(program, "--version"):match("v=(%S+)")
-  return self
-end
+redis.start = server.start
 
 -- The protocol --------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Servers for comparison: each in a directory of its own, on free loopback ports. Each is ended by its process id,
--- also when the bench dies first.
+--- Servers other than RabbitMQ, for the bench and for db-locks: each in a directory of its own, on free loopback ports.
+-- Each is ended by its process id, also when the program that has started it dies first.
 local socket = require "socket"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
@@ -30,13 +30,13 @@ function server.free_port()
   return port
 end
 
--- Its keeper ends it and removes its directory as soon as the bench or the server has ended.
+-- Its keeper ends it and removes its directory as soon as that program or the server has ended.
 local START = [[
-  cd "$1" && bench=$2 signal=$3 && shift 3
+  cd "$1" && starter=$2 signal=$3 && shift 3
   setsid "$@" </dev/null >log 2>&1 &
   pid=$!
   setsid sh -c 'tail -f /dev/null --pid="$1"; kill -s "$4" "$2" 2>/dev/null; tail -f /dev/null --pid="$2"
-    rm -rf "$3"' keeper "$bench" "$pid" "$PWD" "$signal" </dev/null >/dev/null 2>&1 &
+    rm -rf "$3"' keeper "$starter" "$pid" "$PWD" "$signal" </dev/null >/dev/null 2>&1 &
   echo "$pid"
 ]]
 
@@ -52,9 +52,14 @@ function server.start(describe)
   return self
 end
 
---- Stops it cleanly.
-function server:stop()
-  process.shell("sh", "-c", 'kill -s "$2" "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid), self.signal)
+local function finish(self, signal)
+  process.shell("sh", "-c", 'kill -s "$2" "$1" && tail -f /dev/null --pid="$1"', "sh", tostring(self.pid), signal)
 end
+
+--- Stops it cleanly.
+function server:stop() finish(self, self.signal) end
+
+--- Ends it as a crash does.
+function server:kill() finish(self, self.crash or "KILL") end
 
 return server

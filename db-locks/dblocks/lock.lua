@@ -1,0 +1,108 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A lock that was acquired. It stays in the database until it is released, whatever becomes of this object and
+-- process.
+local acquiring = require "dblocks.acquiring"
+
+---@class dblocks.Lock
+---@field kind "mutex"|"read"|"write"
+---@field type string of the resource
+---@field id string of the resource
+---@field name string of the holder, as given to the constructor
+---@field ticket string under which it is held
+---@field acquired_at number seconds since the epoch, by the database's clock
+local Lock = {}
+local metatable = { __index = Lock, __name = "dblocks.lock" }
+
+function metatable.__tostring(self)
+  return ("dblocks.lock (%s, %s, %s)"):format(self._resource.words, self.kind, self.ticket)
+end
+
+-- Repeats a step for so long after failures of the connection.
+local PATIENCE = 10
+
+local function step(self, verb)
+  local wait = self._locks._wait()
+  wait.deadline = wait.now() + PATIENCE
+  return acquiring.step(self._locks._store, wait, self._resource, verb, self.ticket, self.kind == "read")
+end
+
+local function not_held(self)
+  local message = "not_held: %s was released before, under the ticket %s"
+  return nil, message:format(self._resource.words, self.ticket), "not_held"
+end
+
+local function lost(self)
+  local message = "lost: %s is not held under the ticket %s: an operator broke the lock, somebody else released that "
+    .. "ticket, or the data is gone"
+  return nil, message:format(self._resource.words, self.ticket), "lost"
+end
+
+--- Asks the database whether the lock is still held.
+---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "unreachable", "refused"
+function Lock:verify()
+  if self._is_released then return not_held(self) end
+  local outcome, message, code = step(self, "verify")
+  if outcome == "held" then return true end
+  if outcome then return lost(self) end
+  if code == "in_doubt" then return nil, (message:gsub("^in_doubt", "unreachable")), "unreachable" end
+  return nil, message, code
+end
+
+--- Releases the lock. After "in_doubt" it may be held, or not; release() may be called again then, as after every other
+-- failure but "not_held" and "lost".
+---@return true|nil, string? message, dblocks.Code? code "not_held" (the second time), "lost", "in_doubt",
+---  "unreachable", "contended", "refused"
+function Lock:release()
+  if self._is_released then return not_held(self) end
+  local outcome, message, code, doubt = step(self, "leave")
+  if outcome == "released" then
+    self._is_released = true
+    return true
+  elseif outcome and (doubt or self._doubt) then
+    self._is_released = true
+    return nil, ("in_doubt: %s is held no longer: this call has released it, or it was lost before")
+      :format(self._resource.words), "in_doubt"
+  elseif outcome then
+    self._is_released = true
+    return lost(self)
+  end
+  self._doubt = self._doubt or doubt
+  return nil, message, code
+end
+
+--- Turns a write lock into a read lock, in one step: no other writer gets in between. Does nothing to a read lock.
+---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "in_doubt" (it is held, to write or to
+---  read), "unreachable", "contended", "refused"
+function Lock:downgrade()
+  if self.kind == "mutex" then error("downgrade: a mutex has no readers; only a write lock can be downgraded", 0) end
+  if self._is_released then return not_held(self) end
+  if self.kind == "read" then return self:verify() end
+  local outcome, message, code = step(self, "downgrade")
+  if outcome == "held" then
+    self.kind = "read"
+    return true
+  end
+  if outcome then return lost(self) end
+  return nil, message, code
+end
+
+--- At the end of its scope: release, whose failure can only be logged.
+function metatable.__close(self)
+  if self._is_released then return end
+  local fine, released, message = pcall(self.release, self)
+  if not (fine and released) then self._locks._log("warning", tostring(fine and message or released)) end
+end
+
+local lock = {}
+
+--- `since`: milliseconds, by the database's clock.
+function lock.new(locks, resource, kind, ticket, since)
+  return setmetatable({
+    kind = kind, type = resource.type, id = resource.id, name = locks.name, ticket = ticket, acquired_at = since / 1000,
+    _locks = locks, _resource = resource, _is_released = false,
+  }, metatable)
+end
+
+return lock

@@ -1,0 +1,238 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Locks in Redis, 5 or later. A step is one script, which the server executes atomically.
+--
+-- Two keys for each resource. The first is a text, "ticket,milliseconds", with the ticket "readers" while readers are
+-- in. The second, a hash, is there only for readers: the field of each reader is its ticket, and its value the time it
+-- came; the field " pending" is "ticket,milliseconds" of the writer that waits. (No ticket contains a space.) In a
+-- cluster both are in one slot.
+local client = require "dblocks.client"
+local doorman = require "dblocks.doorman"
+
+local redis = {}
+redis.__index = redis
+
+-- ARGV: a mark, which comes back with the answer; the verb; the ticket. An answer that bears another mark is that of
+-- another question: some clients, after a timeout, take the old reply for the next one.
+--
+-- A script that fails halfway is not undone: a user may have the right to SET and not to DEL. So what decides who holds
+-- the lock is the last command of each deed. What comes before it changes nothing for anybody.
+local STEP = doorman.source .. [[
+local PENDING = " pending"
+local mark, verb, mine = ARGV[1], ARGV[2], ARGV[3]
+
+local function stamped(text)
+  if not text then return nil end
+  local ticket, at = text:match("^([^,]+),(%d+)$")
+  if not ticket then error("this key is not of dblocks") end
+  return ticket, tonumber(at)
+end
+
+local time = redis.call("TIME")
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ticket, acquired_at = stamped(redis.call("GET", KEYS[1]))
+local pending, pending_at, inside, since
+if ticket == nil or ticket == "readers" then
+  pending, pending_at = stamped(redis.call("HGET", KEYS[2], PENDING))
+  inside = redis.call("HLEN", KEYS[2]) - (pending and 1 or 0)
+  since = tonumber(redis.call("HGET", KEYS[2], mine) or nil)
+end
+local row = ticket or pending
+row = row and {
+  ticket = ticket or "readers", acquired_at = acquired_at, inside = inside, since = since, pending = pending,
+  pending_at = pending_at,
+} or nil
+
+local outcome, deed, detail = decide(row, verb, mine, now)
+
+local function text(milliseconds) return string.format("%.0f", milliseconds) end
+
+if deed == "alone" then
+  if pending or inside > 0 then redis.call("DEL", KEYS[2]) end
+  redis.call("SET", KEYS[1], mine .. "," .. text(now))
+elseif deed == "enter" then
+  if not ticket then redis.call("SET", KEYS[1], "readers," .. text(now)) end
+  redis.call("HSET", KEYS[2], mine, text(now))
+elseif deed == "share" then
+  redis.call("HSET", KEYS[2], mine, text(acquired_at))
+  redis.call("SET", KEYS[1], "readers," .. text(acquired_at))
+elseif deed == "exit" then
+  if inside == 1 then redis.call("DEL", KEYS[1]) end
+  redis.call("HDEL", KEYS[2], mine)
+elseif deed == "free" then
+  redis.call("DEL", KEYS[1], KEYS[2])
+elseif deed == "announce" then
+  redis.call("HSET", KEYS[2], PENDING, mine .. "," .. text(now))
+elseif deed == "withdraw" then
+  redis.call("HDEL", KEYS[2], PENDING)
+end
+return { mark, outcome, type(detail) == "number" and text(detail) or detail or "" }
+]]
+
+-- The whole of a resource, and the time: mark, milliseconds, the text of the first key, the fields of the second.
+local LOOK = [[
+local time = redis.call("TIME")
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+return { ARGV[1], string.format("%.0f", now), redis.call("GET", KEYS[1]) or "", redis.call("HGETALL", KEYS[2]) }
+]]
+
+local SCAN = [[
+local found = redis.call("SCAN", ARGV[2], "MATCH", ARGV[3], "COUNT", 1000)
+return { ARGV[1], found[1], found[2] }
+]]
+
+local MEMORY = [[ return { ARGV[1], redis.call("INFO", "memory") } ]]
+
+local KEY, DOORMAN = "mutexes/%s,%s", "{mutexes/%s,%s}.doorman"
+
+local function keys(resource)
+  return KEY:format(resource.type, resource.id), DOORMAN:format(resource.type, resource.id)
+end
+
+-- Two kinds of failures: the server has answered with an error, and has changed nothing; or no answer came.
+local function refused(message) return nil, "refused: Redis: " .. message, "refused" end
+
+local function silent(message) return nil, "in_doubt: Redis: " .. message, "in_doubt" end
+
+-- lua-resty-redis returns false, message for the first kind, and nil, message for the second. redis-lua raises errors.
+local function eval(one, ...)
+  if type(one.eval) ~= "function" then error("redis: the client must have a method eval", 0) end
+  local fine, reply, message = pcall(one.eval, one, ...)
+  if fine and type(reply) == "table" then return reply end
+  if fine and reply == false then return refused(tostring(message)) end
+  if fine then return silent(tostring(message or "an unexpected reply")) end
+  local words = tostring(reply):match "redis error: (.*)"
+  if words then return refused(words) end
+  return silent(tostring(reply))
+end
+
+-- No two questions over one connection have the same mark.
+local asked = 0
+
+local function new_mark()
+  asked = asked + 1
+  return ("%x"):format(asked)
+end
+
+-- The reply of a script, with the mark in front.
+local function ask(one, script, count, ...)
+  local mark = new_mark()
+  local arguments = { ... }
+  table.insert(arguments, count + 1, mark)
+  local reply, message, code = eval(one, script, count, (unpack or table.unpack)(arguments))
+  if not reply then return nil, message, code end
+  if reply[1] ~= mark then return silent "the reply is that of an earlier question" end
+  return reply
+end
+
+local function step(one, resource, verb, mine)
+  local key, door = keys(resource)
+  local reply, message, code = ask(one, STEP, 2, key, door, verb, mine)
+  if not reply then return nil, message, code end
+  return reply[2], reply[2] == "held" and tonumber(reply[3]) or reply[3]
+end
+
+-- Answers of a server that is none for locks at the moment: a master that has become a replica keeps its connections.
+local function is_elsewhere(message)
+  for _, word in ipairs{ "READONLY", "LOADING", "MASTERDOWN" } do
+    -- Redis 5 and 6 put words of their own before an error in a script.
+    if message:find("%f[%u]" .. word .. " ") then return true end
+  end
+  return false
+end
+
+-- Uses a client. One of such a server is given up, if the function can be asked for another.
+local function use(self, fn, ...)
+  return self._client:use(function(...)
+    local result, message, code = fn(...)
+    if code ~= "refused" or not self:renews() or not is_elsewhere(message) then return result, message, code end
+    return nil, (message:gsub("^refused", "unreachable")), "unreachable"
+  end, ...)
+end
+
+function redis:step(resource, verb, mine) return use(self, step, resource, verb, mine) end
+
+-- The operator --------------------------------------------------------------------------------------------------------
+
+local function look(one, resource)
+  local key, door = keys(resource)
+  local reply, message, code = ask(one, LOOK, 2, key, door)
+  if not reply then return nil, message, code end
+  local holder, at = reply[3]:match "^([^,]+),(%d+)$"
+  local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {} }
+  for i = 1, #reply[4], 2 do
+    local field, value = reply[4][i], reply[4][i + 1]
+    if field == " pending" then
+      row.pending, row.pending_at = value:match "^([^,]+),(%d+)$"
+      row.pending_at = tonumber(row.pending_at)
+    else
+      row.readers[field] = tonumber(value)
+    end
+  end
+  return { type = resource.type, id = resource.id, row = row, now = tonumber(reply[2]) }
+end
+
+-- Collects the resources whose keys match, as a set "type,id" -> resource.
+local function scan(one, match, pattern, found)
+  local cursor = "0"
+  repeat
+    local reply, message, code = ask(one, SCAN, 0, cursor, match)
+    if not reply then return nil, message, code end
+    cursor = reply[2]
+    for _, key in ipairs(reply[3]) do
+      local type, id = key:match(pattern)
+      if type then found[type .. "," .. id] = { type = type, id = id } end
+    end
+  until cursor == "0"
+  return true
+end
+
+-- Keys of others under these names are no locks: the log is told, and the list goes on.
+local function list(one, log)
+  local found, all = {}, {}
+  for match, pattern in pairs { ["mutexes/*"] = "^mutexes/([^,{}]+),([^,{}]+)$",
+                                ["{mutexes/*}.doorman"] = "^{mutexes/([^,{}]+),([^,{}]+)}%.doorman$" } do
+    local scanned, message, code = scan(one, match, pattern, found)
+    if not scanned then return nil, message, code end
+  end
+  for _, resource in pairs(found) do
+    local seen, message, code = look(one, resource)
+    if not seen and code ~= "refused" then return nil, message, code end
+    if not seen and log then log("warning", ("%s (of %s)"):format(message, (keys(resource)))) end
+    table.insert(all, seen)
+  end
+  return all
+end
+
+function redis:list() return use(self, list, self._log) end
+
+-- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
+local function setup(one)
+  local reply, message, code = ask(one, MEMORY, 0)
+  if not reply then return nil, message, code end
+  local policy = reply[2]:match "maxmemory_policy:([%w-]+)"
+  if policy and policy:find "^allkeys" then
+    local words = "unsafe: maxmemory-policy is %s: Redis may evict locks; set noeviction, or a volatile policy"
+    return nil, words:format(policy), "unsafe"
+  end
+  return true
+end
+
+function redis:setup() return use(self, setup) end
+
+function redis:renews() return self._client:renews() end
+
+function redis:close() self._client:close() end
+
+--- A store over a client of Redis, or a function that makes one: an object with a method eval(script, count, keys and
+-- arguments...), as those of lua-resty-redis and redis-lua.
+function redis.new(given, known)
+  local function quit(one)
+    if one.close then one:close() elseif one.quit then one:quit() end
+  end
+  local function alive(one) return eval(one, "return { 1 }", 0) ~= nil end
+  return setmetatable({ _client = client.new(given, quit, alive), _log = known.log }, redis)
+end
+
+return redis

@@ -1,0 +1,264 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Locks in a table of an SQL database, over a connection of LuaSQL: a store of swapping.lua. The statements are common
+-- SQL; the rest is in dialects.lua.
+--
+-- A row for each resource that is held. resource_type and resource_id are its primary key; ticket and acquired_at tell
+-- of its writer, or the ticket is "readers". Then active_readers has the tickets and times of all readers, "ticket,ms
+-- ticket,ms", pending_writer "ticket,ms" of the writer that waits, and revision is new after each change.
+--
+-- Each statement is a transaction of its own. In an open transaction of the caller nothing is changed: other clients
+-- would wait for its end, or not see the row. Transactions are never begun or ended here.
+--
+-- The text of an error is not looked at. After an error the row is read. If the row is another one, then a race was
+-- lost. (REPEATABLE READ and SERIALIZABLE tell of races by errors, as a deadlock does.) If the row is the same, the
+-- statement is repeated, as READ COMMITTED where that can be said: a serialization failure does not last, and a refusal
+-- does. If the row cannot be read, a trivial statement tells whether the connection is dead.
+local client = require "dblocks.client"
+local dialects = require "dblocks.dialects"
+local sql_connection = require "dblocks.sql_connection"
+local sql_rows = require "dblocks.sql_rows"
+local swapping = require "dblocks.swapping"
+
+local sql = {}
+sql.__index = sql
+
+local failure, in_transaction = sql_connection.failure, sql_connection.in_transaction
+
+local TRIES = 8 -- of a statement that is answered with an error
+local WAIT = 2 -- seconds: an error that came only then has waited for a transaction of others, in vain
+
+local KEY = "resource_type = '%s' AND resource_id = '%s'"
+local NOTE = "resource_type, resource_id, ticket, acquired_at"
+local ALL = NOTE .. ", active_readers, pending_writer, revision"
+
+-- Statements ----------------------------------------------------------------------------------------------------------
+
+-- Asks, again after an error that may have been a lost race.
+local function asked(self, ask, text)
+  local message, code
+  for nth = 1, TRIES do
+    local rows, problem, was_closed = ask(text)
+    if rows then return rows end
+    message, code = select(2, sql_connection.trouble(self._dialect, ask, problem, was_closed))
+    if code ~= "refused" then break end
+    if nth == 1 then text = (self._dialect.again or "") .. text end
+  end
+  return nil, message, code
+end
+
+-- A SELECT of the time and of further columns, a row at least.
+local function asked_of(self, ask, columns, join)
+  local dialect = self._dialect
+  local rows, message, code = asked(self, ask, ("SELECT c.moment, c.is_free, %s FROM (SELECT %s AS moment,"
+    .. " CASE WHEN %s THEN 1 ELSE 0 END AS is_free%s) c LEFT JOIN %s m ON %s")
+    :format(columns, dialect.now, dialect.free, dialect.dual, self._table, join))
+  if not rows then return nil, message, code end
+  if tonumber(rows[1][2]) ~= 1 then return in_transaction() end
+  return rows, tonumber(rows[1][1])
+end
+
+local function foreign(type, id)
+  return failure("refused", ("the row of %s %s in the table was not written by dblocks"):format(type, id))
+end
+
+function sql:read(ask, resource)
+  local rows, now, code = asked_of(self, ask, "m.ticket, m.acquired_at, m.active_readers, m.pending_writer, m.revision",
+    KEY:format(resource.type, resource.id))
+  if not rows then return nil, now, code end
+  local row = rows[1]
+  if not row[3] then return false, now end
+  row = sql_rows.parsed(row[3], row[4], row[5], row[6], row[7])
+  if not row then return foreign(resource.type, resource.id) end
+  return row, now
+end
+
+-- Changes the row of `resource`, which is `before`. Returns the answer; false: it was another row, nothing was changed.
+local function change(self, ask, resource, before, text)
+  local dialect, problem = self._dialect, nil
+  for nth = 1, TRIES do
+    local begun = os.time()
+    local answer, message, was_closed = ask(text)
+    if answer then return answer end
+    local has_waited = os.time() - begun >= WAIT
+    if was_closed then return failure("unreachable", message) end
+    if dialect.locked and dialect.locked(message) then return failure("contended", message) end
+    local row, why, code = self:read(ask, resource)
+    if row == nil and code == "unreachable" then return failure("in_doubt", message) end
+    if row == nil then return nil, why, code end
+    if not sql_rows.is_same(row, before) then return false end
+    if has_waited then return failure("contended", message) end
+    problem = message
+    if nth == 1 then text = (dialect.again or "") .. text end
+  end
+  return failure("refused", problem)
+end
+
+-- Returns whether a row was put where none was, and its acquired_at, if the database returns that.
+local function insert(self, ask, resource, columns, written)
+  local dialect, key = self._dialect, KEY:format(resource.type, resource.id)
+  local text = dialect.insert:format(self._table, columns, ("'%s', '%s', %s")
+    :format(resource.type, resource.id, written), dialect.free, self._table, key)
+  local answer, message, code = change(self, ask, resource, false, text)
+  if not answer then return answer, message, code end
+  if not dialect.returns then return answer > 0 end
+  return answer[1] ~= nil, answer[1] and tonumber(answer[1][1])
+end
+
+function sql:claim(ask, resource, mine)
+  local put, since, code = insert(self, ask, resource, NOTE, sql_rows.quoted(mine) .. ", " .. self._dialect.now)
+  if not put or since then return put and since, since, code end
+  local row, now
+  row, now, code = self:read(ask, resource)
+  if row == nil and code ~= "in_transaction" then return failure("in_doubt", (now:gsub("^" .. code .. ": ", ""))) end
+  if row == nil then return nil, now, code end
+  return row and row.ticket == mine and row.acquired_at
+end
+
+function sql:clear(ask, resource, mine)
+  local answer, message, code = change(self, ask, resource, { ticket = mine },
+    ("DELETE FROM %s WHERE %s AND ticket = '%s' AND %s")
+      :format(self._table, KEY:format(resource.type, resource.id), mine, self._dialect.free))
+  if not answer then return answer, message, code end
+  return answer > 0
+end
+
+function sql:swap(ask, resource, before, after)
+  if not before then return insert(self, ask, resource, ALL, table.concat({ sql_rows.values(after) }, ", ")) end
+  local where = ("%s AND ticket = '%s'"):format(KEY:format(resource.type, resource.id), before.ticket)
+  if before.ticket == "readers" then
+    where = where .. " AND revision " .. (before.revision and "= " .. sql_rows.quoted(before.revision) or "IS NULL")
+  end
+  local text
+  if after then
+    text = ("UPDATE %s SET ticket = %s, acquired_at = %s, active_readers = %s, pending_writer = %s, revision = %s"
+      .. " WHERE "):format(self._table, sql_rows.values(after)) .. where
+  else
+    text = ("DELETE FROM %s WHERE "):format(self._table) .. where
+  end
+  local answer, message, code = change(self, ask, resource, before, text)
+  if not answer then return answer, message, code end
+  return answer > 0
+end
+
+-- Use of a connection -------------------------------------------------------------------------------------------------
+
+local ODBC = "sql: a connection of luasql.odbc is refused: it cuts times to 32 bits, and dies when no row is changed;"
+  .. " use that of luasql.postgres, luasql.mysql, luasql.sqlite3 or luasql.oci8"
+
+local function check_driver(one)
+  if tostring(one):find "^ODBC" then error(ODBC, 0) end
+end
+
+-- Whether no transaction is open; or nil, message, code.
+local function asked_free(self, ask)
+  local dialect = self._dialect
+  local rows, message, code = asked(self, ask, ("SELECT CASE WHEN %s THEN 1 ELSE 0 END%s")
+    :format(dialect.free, dialect.dual))
+  if not rows then return nil, message, code end
+  return tonumber(rows[1][1]) == 1
+end
+
+-- The first change over a connection shows whether autocommit is on.
+local function settled(self, one, ask, first, second, third)
+  local has_changed = first == "held" or first == "released"
+  if not self._dialect.late or self._settled[one] or not has_changed then return first, second, third end
+  local is_free = asked_free(self, ask)
+  if is_free == false then
+    return failure("in_transaction", "autocommit is off: the change is part of an open transaction: roll it back")
+  end
+  self._settled[one] = is_free
+  return first, second, third
+end
+
+local function entered(one, self, fn, ...)
+  check_driver(one)
+  local ask, dialect = sql_connection.asker(one), self._dialect
+  if not dialect.enter then return settled(self, one, ask, fn(ask, ...)) end
+  local state, message, code = dialect.enter(ask)
+  if state == nil and code == "in_transaction" then return in_transaction() end
+  if state == nil then return sql_connection.trouble(dialect, ask, message, code == "closed") end
+  local first, second, third = fn(ask, ...)
+  dialect.leave(ask, state)
+  return first, second, third
+end
+
+function sql:step(resource, verb, mine, is_reader)
+  return self._client:use(entered, self, function(ask)
+    return swapping.step(self, ask, resource, verb, mine, is_reader)
+  end)
+end
+
+-- The operator --------------------------------------------------------------------------------------------------------
+
+local function list(ask, self)
+  local rows, now, code = asked_of(self, ask, "m." .. ALL:gsub(", ", ", m."), "1 = 1")
+  if not rows then return nil, now, code end
+  local all = {}
+  for _, found in ipairs(rows) do
+    local type, id = found[3], found[4]
+    local row = type and sql_rows.parsed(found[5], found[6], found[7], found[8], found[9])
+    if type and not row then return foreign(type, id) end
+    if row then table.insert(all, { type = tostring(type), id = tostring(id), row = row, now = now }) end
+  end
+  return all
+end
+
+function sql:list() return self._client:use(entered, self, list, self) end
+
+local TABLE = [[CREATE TABLE %s (
+  resource_type %s NOT NULL,
+  resource_id %s NOT NULL,
+  ticket %s NOT NULL,
+  acquired_at %s NOT NULL,
+  active_readers %s,
+  pending_writer %s,
+  revision %s,
+  PRIMARY KEY (resource_type, resource_id)
+)%s]]
+
+--- The statement that makes the table, for a person to execute.
+function sql.statement(dialect, name)
+  local word, time, readers, writer = (table.unpack or unpack)(dialects[dialect].types)
+  return TABLE:format(name, word, word, word, time, readers, writer, word, dialects[dialect].options)
+end
+
+local function setup(ask, self)
+  local dialect = self._dialect
+  local is_free, message, code = asked_free(self, ask)
+  if is_free == nil then return nil, message, code end
+  if not is_free then return in_transaction() end -- many databases end it before they make a table
+  local look = ("SELECT %s FROM %s WHERE 1 = 0"):format(ALL, self._table)
+  if not ask(look) then
+    local made, why = ask(sql.statement(self._name, self._table))
+    local found
+    found, message, code = asked(self, ask, look) -- another process may have made it
+    if not found then
+      return nil, made and message or ("%s; %s"):format(message, sql_connection.bare(why)), code
+    end
+  end
+  local unsafe = dialect.unsafe and dialect.unsafe(ask, self._table)
+  if unsafe then return failure("unsafe", unsafe) end
+  return true
+end
+
+function sql:setup() return self._client:use(entered, self, setup, self) end
+
+function sql:renews() return self._client:renews() end
+
+function sql:close() self._client:close() end
+
+--- A store over a connection of LuaSQL, or a function that makes one. `known`: dialect, table.
+function sql.new(given, known)
+  if type(given) ~= "function" then check_driver(given) end
+  local dialect = dialects[known.dialect]
+  local function close(one) one:close() end
+  local function alive(one) return sql_connection.asker(one)("SELECT 1" .. dialect.dual) ~= nil end
+  return setmetatable({
+    _client = client.new(given, close, alive), _dialect = dialect, _name = known.dialect,
+    _table = known.table or "mutexes", _settled = setmetatable({}, { __mode = "k" }),
+  }, sql)
+end
+
+return sql

@@ -1,0 +1,66 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Tickets: who has a lock. `name.16hex`, so that an operator sees whose it is, and no two are the same.
+local ticket = {}
+
+local NAME_MOST = 47 -- bytes; with a dot and 16 digits 64
+
+local function line_of(path)
+  local file = io.open(path)
+  local line = file and file:read "*l"
+  if file then file:close() end
+  return line
+end
+
+-- Lua itself knows neither host nor process. Linux tells both; elsewhere the option `name` does.
+local function host_name() return line_of "/proc/sys/kernel/hostname" or os.getenv "HOSTNAME" or "host" end
+
+--- The id of this process, as a text. It is asked each time, as this may be the child of a fork. "0": nothing tells it.
+function ticket.process_id()
+  local ngx = rawget(_G, "ngx")
+  if ngx and ngx.worker and ngx.worker.pid then return tostring(ngx.worker.pid()) end
+  return (line_of "/proc/self/stat" or "0"):match "^%d+"
+end
+
+local function program()
+  local arg = rawget(_G, "arg")
+  local script = type(arg) == "table" and type(arg[0]) == "string" and arg[0]:match "([^/\\]+)$"
+  return script or (rawget(_G, "ngx") and "nginx") or "lua"
+end
+
+local named_process, process_name
+
+--- The name of this process: "program@host:pid", of characters that tickets may have.
+function ticket.name()
+  local pid = ticket.process_id()
+  if pid == named_process then return process_name end
+  local room = NAME_MOST - #pid - 2
+  local front = program():gsub("[^%w_.+-]", "-"):sub(1, 24)
+  named_process = pid
+  process_name = ("%s@%s:%s"):format(front, host_name():gsub("[^%w_.+-]", "-"):sub(1, room - #front), pid)
+  return process_name
+end
+
+--- The most bytes that a name of the caller's may have.
+ticket.NAME_MOST = NAME_MOST
+
+--- Returns `bytes` random bytes as hexadecimal digits; nil: this system has no source of them.
+function ticket.random(bytes)
+  local source = io.open("/dev/urandom", "rb")
+  if not source then return nil end
+  source:setvbuf "no"
+  local drawn = source:read(bytes)
+  source:close()
+  if not drawn or #drawn < bytes then return nil end
+  return (drawn:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
+end
+
+--- A new ticket.
+function ticket.new(name)
+  local drawn = ticket.random(8)
+  if not drawn then error("dblocks: /dev/urandom cannot be read: give each acquire a `ticket` of your own", 0) end
+  return name .. "." .. drawn
+end
+
+return ticket

@@ -1,0 +1,450 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- db-locks in a real Cassandra: of one node, then of three, two of which are stopped.
+local cassandra = require "spec.support.servers.cassandra"
+local cassandra_client = require "spec.dblocks.support.cassandra_client"
+local conformance = require "spec.dblocks.support.conformance"
+local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
+local process = require "spec.support.process"
+local store = require "spec.dblocks.support.stores.cassandra"
+local until_true = require "spec.support.until"
+
+if os.getenv "CASSANDRA" == "0" then
+  pending "db-locks in Cassandra: CASSANDRA=0"
+  return
+end
+
+local TABLE = store.TABLE
+
+local function ticket_in(message) return message:match "under the ticket ([^%s:]+:%d+%.%x+)" end
+
+local function connecting(port)
+  return function() return cassandra_client.connect(port) end
+end
+
+local function with_table(name) return { table = name } end
+
+describe("Cassandra, one node:", function()
+  local cluster, port, raw
+
+  setup(function()
+    cluster = assert(store.start())
+    port, raw = cluster.address, cluster.raw
+  end)
+  teardown(function() cluster:stop() end)
+
+  local function connect(opts)
+    opts = opts or {}
+    opts.table = TABLE
+    return dblocks.cassandra(connecting(port), opts)
+  end
+
+  conformance { connect = connect, code = function() return store.code(cluster) end }
+
+  -- A client whose statements are counted, and changed by `around(execute, cql, opts)`.
+  local function watched(around)
+    local one = cassandra_client.connect(port)
+    local client = { statements = one.statements }
+    function client:execute(cql, args, opts) -- luacheck: no self
+      local function execute() return one:execute(cql, args, opts) end
+      if around then return around(execute, cql, opts) end
+      return execute()
+    end
+    return client
+  end
+
+  describe("the statements", function()
+    local one = nil
+
+    local function counted(fn)
+      local before = #one.statements
+      local result = fn()
+      local words = {}
+      for i = before + 1, #one.statements do
+        local cql = one.statements[i]
+        table.insert(words, cql:match "^%u+" .. (cql:find "system%.local" and " clock" or ""))
+      end
+      return table.concat(words, ", "), result
+    end
+
+    it("of each operation are few", function()
+      one = watched()
+      local locks = dblocks.cassandra(one, with_table(TABLE))
+      local mutex, rwlock = locks:mutex("count", 1), locks:rwlock("count", 1)
+      local words, lock = counted(function() return assert(mutex:try_acquire()) end)
+      assert.equal("SELECT clock, INSERT", words)
+      assert.equal("SELECT clock, INSERT, SELECT", (counted(function() return mutex:try_acquire() end)))
+      assert.equal("SELECT", (counted(function() return lock:verify() end)))
+      assert.equal("DELETE", (counted(function() return assert(lock:release()) end)))
+      local reader, second
+      words, reader = counted(function() return assert(rwlock:try_read()) end)
+      assert.equal("SELECT, SELECT clock, INSERT", words)
+      words, second = counted(function() return assert(rwlock:try_read()) end)
+      assert.equal("SELECT, UPDATE", words)
+      assert.equal("SELECT, UPDATE", (counted(function() return assert(second:release()) end)))
+      assert.equal("SELECT, DELETE", (counted(function() return assert(reader:release()) end)))
+      local writer = assert(rwlock:try_write())
+      assert.equal("SELECT, UPDATE", (counted(function() return assert(writer:downgrade()) end)))
+      assert.is_true(writer:release())
+      for _, cql in ipairs(one.statements) do
+        assert.is_falsy(cql:find "TTL" or cql:find "TIMESTAMP")
+        if not cql:find "^SELECT" then assert.is_truthy(cql:find " IF ", cql) end
+      end
+    end)
+
+    it("are at QUORUM and SERIAL, and those that only look at SERIAL", function()
+      local seen = {}
+      one = watched(function(execute, cql, opts)
+        local verb = cql:match "^%u+" .. (cql:find "system" and " system" or "")
+        seen[verb] = ("%d %s"):format(opts.consistency, opts.serial_consistency or "-")
+        return execute()
+      end)
+      local locks = dblocks.cassandra(one, with_table(TABLE))
+      local rwlock = locks:rwlock("level", 1)
+      local first, second = assert(rwlock:try_read()), assert(rwlock:try_read())
+      assert.is_true(first:release() and second:release())
+      assert.same({ ["SELECT system"] = "1 -", SELECT = "8 -", INSERT = "4 8", UPDATE = "4 8", DELETE = "4 8" }, seen)
+    end)
+
+    it("may be repeated by the client itself", function()
+      local locks = dblocks.cassandra(watched(function(execute, cql)
+        if not cql:find "^DELETE" then execute() end
+        return execute()
+      end), with_table(TABLE))
+      local rwlock = locks:rwlock("twice", 1)
+      local first, second = assert(rwlock:try_read()), assert(rwlock:try_read())
+      assert.is_true(first:release())
+      assert.is_true(second:release())
+      local writer = assert(rwlock:try_write())
+      assert.is_true(writer:downgrade() and writer:release())
+    end)
+  end)
+
+  describe("another who comes between the look and the change", function()
+    -- Locks whose first statement that begins with `verb` lets another go first.
+    local function interrupted(verb, fn)
+      local done = false
+      return dblocks.cassandra(watched(function(execute, cql)
+        if not done and cql:find("^" .. verb) then
+          done = true
+          fn()
+        end
+        return execute()
+      end), with_table(TABLE))
+    end
+
+    local function readers_of(id)
+      local count = 0
+      for _, entry in ipairs(assert(connect():list { type = "between" })) do
+        if entry.id == id and entry.kind == "read" then count = count + 1 end
+      end
+      return count
+    end
+
+    it("is not overwritten by a reader that enters", function()
+      local rwlock, second = connect():rwlock("between", "enter"), nil
+      assert(rwlock:try_read())
+      local locks = interrupted("UPDATE", function() second = assert(rwlock:try_read()) end)
+      assert(locks:rwlock("between", "enter"):try_read())
+      assert.equal(3, readers_of "enter")
+      assert.is_true(second:verify())
+    end)
+
+    it("is not overwritten by the first reader", function()
+      local mutex, writer = connect():mutex("between", "first"), nil
+      local locks = interrupted("INSERT", function() writer = assert(mutex:try_acquire()) end)
+      fails("busy", locks:rwlock("between", "first"):try_read())
+      assert.is_true(writer:verify())
+    end)
+
+    it("stays when the last reader leaves, and when a reader leaves", function()
+      local rwlock, second = connect():rwlock("between", "leave"), nil
+      local first = assert(interrupted("DELETE", function() second = assert(rwlock:try_read()) end)
+        :rwlock("between", "leave"):try_read())
+      assert.is_true(first:release())
+      assert.is_true(second:verify())
+      local third = assert(rwlock:try_read())
+      local locks = interrupted("UPDATE", function() assert(rwlock:try_read()) end)
+      assert.is_true(locks:break_lock("between", "leave", third.ticket))
+      assert.equal(2, readers_of "leave")
+      assert.is_true(second:release())
+      assert.equal(1, readers_of "leave")
+    end)
+
+    it("stays when a writer becomes a reader, or comes after readers that are gone", function()
+      local rwlock, reader = connect():rwlock("between", "share"), nil
+      local ticket
+      local writer = assert(interrupted("UPDATE", function()
+        assert.is_true(connect():break_lock("between", "share", ticket))
+        reader = assert(rwlock:try_read())
+      end):rwlock("between", "share"):try_write())
+      ticket = writer.ticket
+      fails("lost", writer:downgrade())
+      assert.is_true(reader:verify())
+      assert.equal(1, readers_of "share")
+    end)
+
+    it("stays when a writer that has waited comes in", function()
+      local waiter = { ticket = "waiter", timeout = 0.01, poll = 0.01 }
+      local rwlock = connect():rwlock("between", "alone")
+      local reader = assert(rwlock:try_read())
+      local put = "UPDATE " .. TABLE .. " SET active_readers = {}, pending_writer = 'waiter', pending_at = %s, "
+        .. "revision = 'r' WHERE resource_type = 'between' AND resource_id = 'alone' IF EXISTS"
+      assert(raw:execute(put:format(("%.0f"):format(os.time() * 1000))))
+      fails("lost", reader:verify())
+      local other
+      local locks = interrupted("UPDATE", function()
+        assert.is_true(connect():break_lock("between", "alone", "waiter"))
+        other = assert(rwlock:try_read())
+      end)
+      fails("timeout", locks:rwlock("between", "alone"):write(waiter))
+      assert.is_true(other:verify())
+    end)
+  end)
+
+  it("the time is that of Cassandra, whatever the clock of the client says", function()
+    local lock = assert(connect { clock = function() return 5 end }:mutex("clock", 1):try_acquire())
+    assert.is_true(math.abs(lock.acquired_at - os.time()) < 60, tostring(lock.acquired_at))
+    local rows = assert(raw:execute(("SELECT acquired_at FROM %s"):format(TABLE)))
+    assert.equal(lock.acquired_at, rows[1].acquired_at / 1000)
+    local locks = dblocks.cassandra(watched(function(execute)
+      local found = execute()
+      for _, row in ipairs(found or {}) do row.now = row.now and "2026-01-01" end
+      return found
+    end), with_table(TABLE))
+    fails("refused", locks:mutex("clock", 2):try_acquire())
+  end)
+
+  it("a list has all pages", function()
+    local locks = connect()
+    for i = 1, 7 do assert(locks:mutex("page", i):try_acquire()) end
+    local one, pages = cassandra_client.connect(port), 0
+    local small = {}
+    function small:execute(cql, args, opts) -- luacheck: no self
+      opts.page_size, pages = 2, pages + 1
+      return one:execute(cql, args, opts)
+    end
+    assert.equal(7, #assert(dblocks.cassandra(small, with_table(TABLE)):list { type = "page" }))
+    assert.is_true(pages >= 4, pages .. " pages")
+  end)
+
+  it("a table or a keyspace that is missing is refused", function()
+    for _, name in ipairs { "locks.none", "nowhere.mutexes" } do
+      local locks = dblocks.cassandra(connecting(port), with_table(name))
+      fails("refused", locks:mutex("missing", 1):try_acquire())
+      fails("refused", locks:mutex("missing", 1):acquire { timeout = 10 })
+      fails("refused", locks:rwlock("missing", 1):try_read())
+      fails("refused", locks:list())
+      fails("refused", locks:break_lock("missing", 1, "x"))
+    end
+    fails("refused", dblocks.cassandra(connecting(port), with_table "nowhere.mutexes"):setup())
+  end)
+
+  it("a table of others is refused", function()
+    assert(raw:execute "CREATE TABLE locks.others (id text PRIMARY KEY, ticket text)")
+    local locks = dblocks.cassandra(connecting(port), with_table "locks.others")
+    fails("refused", locks:setup())
+    fails("refused", locks:mutex("other", 1):try_acquire())
+  end)
+
+  it("rows of others are refused, and stay", function()
+    local put = "INSERT INTO " .. TABLE .. " (resource_type, resource_id, %s) VALUES ('foreign', '%d', %s) "
+      .. "IF NOT EXISTS"
+    local rows = {
+      { "revision", "'x'" },
+      { "ticket", "'me'" },
+      { "ticket, acquired_at", "'it''s me', 1700000000000" },
+      { "ticket, acquired_at, active_readers", "'readers', 1700000000000, {'x': 1}" },
+      { "ticket, acquired_at, revision, active_readers", "'readers', 1700000000000, 'r', {'it''s me': 1}" },
+      { "ticket, acquired_at, revision, pending_writer", "'readers', 1700000000000, 'r', 'me'" },
+    }
+    local locks = connect()
+    for i, row in ipairs(rows) do
+      assert(raw:execute(put:format(row[1], i, row[2])))
+      fails("refused", locks:rwlock("foreign", i):try_read())
+      fails("refused", locks:rwlock("foreign", i):try_write())
+      fails("refused", locks:break_lock("foreign", i, "you"))
+      assert.is_truthy(fails("refused", locks:list()):find("foreign " .. i, 1, true))
+      assert(raw:execute(
+        ("DELETE FROM %s WHERE resource_type = 'foreign' AND resource_id = '%d' IF EXISTS"):format(TABLE, i)))
+    end
+  end)
+
+  it("a table or a keyspace that forgets is unsafe", function()
+    local locks = connect()
+    assert(raw:execute("ALTER TABLE " .. TABLE .. " WITH default_time_to_live = 60"))
+    fails("unsafe", locks:setup())
+    assert(raw:execute("ALTER TABLE " .. TABLE .. " WITH default_time_to_live = 0"))
+    assert.is_true(locks:setup())
+    assert(raw:execute "ALTER KEYSPACE locks WITH durable_writes = false")
+    fails("unsafe", locks:setup())
+    assert(raw:execute "ALTER KEYSPACE locks WITH durable_writes = true")
+    assert.is_true(locks:setup())
+  end)
+
+  it("of one replica that writes to its disk now and then is unsafe: see cassandra.lua", function()
+    local periodic = watched(function(execute, cql)
+      local rows, message, number = execute()
+      if cql:find "system_views" then rows[1].value = "periodic" end
+      return rows, message, number
+    end)
+    fails("unsafe", dblocks.cassandra(periodic, with_table(TABLE)):setup())
+  end)
+
+  it("an option that is wrong raises an error", function()
+    for _, name in ipairs { "mutexes", "a.b.c", "a.b;", "1a.b", "a.b ", "" } do
+      assert.error_matches(function() dblocks.cassandra(raw, with_table(name)) end, "option table must be")
+    end
+    assert.error_matches(function() dblocks.cassandra(raw) end, "the option table must be given")
+  end)
+
+  it("a node that is killed is unreachable; its locks stay held, and a waiting acquire goes on after a restart",
+    function()
+      local lock = assert(connect():mutex("killed", 1):try_acquire())
+      local held = assert(connect():mutex("killed", 2):try_acquire())
+      cluster:kill(1)
+      fails("unreachable", connect():mutex("killed", 3):try_acquire())
+      fails("unreachable", connect():mutex("killed", 3):acquire { timeout = 0.5 })
+      fails("unreachable", connect():list())
+      fails("in_doubt", connect():break_lock("killed", 1, lock.ticket)) -- sent without a look
+      local other = process.start()
+      other:run("locks = (loadstring or load)(...)()", store.code(cluster))
+      other:begin "return assert(locks:mutex('killed', 3):acquire { timeout = 100, poll = 0.2 }).ticket"
+      cluster:restart(1)
+      assert.is_truthy(other:finish(120))
+      until_true(function() return held:verify() end, 20)
+      fails("busy", connect():mutex("killed", 2):try_acquire())
+      assert.is_true(held:release())
+      assert.is_true(lock:release())
+    end)
+end)
+
+describe("Cassandra, three nodes:", function()
+  local cluster, ports, raw, patient
+
+  setup(function()
+    cluster = assert(cassandra.start(3))
+    ports = { cluster:bridge(1), cluster:bridge(2) }
+    cluster.address = ports[1]
+    patient = cluster:bridge(1, 1) -- gives up after a second
+    raw = cassandra_client.connect(ports[1])
+    until_true(function() return #assert(raw:execute "SELECT peer FROM system.peers") == 2 end, 30)
+    store.make(ports[1], 3)
+  end)
+  teardown(function() if cluster then cluster:stop() end end)
+
+  local function both(signal)
+    for number = 2, 3 do cluster:signal(number, signal) end
+  end
+
+  after_each(function()
+    for number = 1, 3 do cluster:signal(number, "CONT") end
+    process.clear()
+    local locks = dblocks.cassandra(connecting(ports[2]), with_table(TABLE))
+    until_true(function()
+      for _, entry in ipairs(locks:list() or {}) do locks:break_lock(entry.type, entry.id, entry.ticket) end
+      local left = locks:list()
+      return left and #left == 0
+    end, 30)
+  end)
+
+  local function locks_by(number, opts)
+    opts = opts or {}
+    opts.table = TABLE
+    return dblocks.cassandra(connecting(ports[number]), opts)
+  end
+
+  -- Whatever became of the steps in doubt: this ticket takes the lock, and no other is there.
+  local function adopt(id, ticket)
+    local lock
+    until_true(function()
+      local message
+      lock, message = locks_by(2):mutex("doubt", id):acquire { ticket = ticket, timeout = 10, poll = 0.1 }
+      return lock, message
+    end, 30)
+    local entries = assert(locks_by(2):list { type = "doubt" })
+    assert.same({ 1, ticket }, { #entries, entries[1].ticket })
+    fails("busy", locks_by(1):mutex("doubt", id):try_acquire())
+    assert.is_true(lock:verify())
+    assert.is_true(lock:release())
+  end
+
+  it("with two of them stopped a plain client is in doubt, and not given up; the ticket resolves it", function()
+    local plain = dblocks.cassandra(cassandra_client.connect(ports[1]), with_table(TABLE))
+    both "STOP"
+    local message = fails("in_doubt", plain:mutex("doubt", 1):try_acquire())
+    fails("unreachable", plain:rwlock("doubt", 1):try_read())
+    both "CONT"
+    adopt(1, ticket_in(message))
+    until_true(function() return plain:list() end, 20)
+  end)
+
+  it("with two of them stopped a step is repeated until the deadline, and then in doubt", function()
+    local calls = 0
+    local locks = dblocks.cassandra(function()
+      calls = calls + 1
+      return cassandra_client.connect(ports[1])
+    end, with_table(TABLE))
+    both "STOP"
+    local message = fails("in_doubt", locks:mutex("doubt", 2):acquire { timeout = 4 })
+    both "CONT"
+    adopt(2, ticket_in(message))
+    assert.is_true(calls >= 1)
+  end)
+
+  it("an acquire that is repeated holds as soon as a majority is there again; so does a release", function()
+    local other = process.start()
+    other:run("locks = (loadstring or load)(...)()", store.code(cluster))
+    both "STOP"
+    other:begin "lock = assert(locks:mutex('doubt', 3):acquire { timeout = 60, ticket = 'job' }) return lock.ticket"
+    raw:execute("SELECT * FROM " .. TABLE) -- fails after some seconds
+    both "CONT"
+    assert.equal("job", other:finish(60))
+    both "STOP"
+    other:begin "local released, message, code = lock:release() return released, code"
+    raw:execute("SELECT * FROM " .. TABLE)
+    both "CONT"
+    local released, why = other:finish(60)
+    assert.is_true(released or why == "in_doubt", why)
+    assert.is_truthy(locks_by(2):mutex("doubt", 3):acquire { timeout = 20 })
+  end)
+
+  it("a node that stops with a step may do it later: it is in doubt, and then it is held", function()
+    local one, witness = cassandra_client.connect(patient), cassandra_client.connect(ports[2])
+    local client = {}
+    function client:execute(cql, args, opts) -- luacheck: no self
+      if cql:find "^INSERT" then cluster:signal(1, "STOP") end
+      return one:execute(cql, args, opts)
+    end
+    local function is_held(ticket)
+      local rows = witness:execute("SELECT ticket FROM " .. TABLE, nil, { consistency = 1 })
+      return rows and rows[1] and rows[1].ticket == ticket
+    end
+    local message = fails("in_doubt", dblocks.cassandra(client, with_table(TABLE)):mutex("doubt", 4):try_acquire())
+    cluster:signal(1, "CONT")
+    until_true(function() return is_held(ticket_in(message)) end, 20)
+    adopt(4, ticket_in(message))
+  end)
+
+  it("stopped in the middle of steps: whatever the outcome, there is one holder", function()
+    local other = process.start()
+    other:run("locks = (loadstring or load)(...)()", store.code(cluster))
+    for round = 1, 4 do
+      other:begin([[
+        local round = ...
+        local mutex = locks:mutex("doubt", "race")
+        local lock, message = mutex:acquire { timeout = 1.5, poll = 0.1, ticket = "race-" .. round }
+        return lock and lock.ticket, message
+      ]], round)
+      both "STOP"
+      local ticket, message = other:finish(60)
+      assert.is_true(ticket ~= nil or message:find "^in_doubt" ~= nil or message:find "^unreachable" ~= nil, message)
+      both "CONT"
+      adopt("race", "race-" .. round)
+    end
+  end)
+end)
+
+after_each(process.clear)

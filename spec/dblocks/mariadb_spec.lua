@@ -1,0 +1,150 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- db-locks in MariaDB.
+local conformance = require "spec.dblocks.support.conformance"
+local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
+local process = require "spec.support.process"
+local sql = require "spec.dblocks.support.sql"
+local store = require "spec.dblocks.support.stores.mariadb"
+
+local server, data
+
+setup(function()
+  data = process.directory()
+  server = assert(store.start { data = data })
+end)
+
+teardown(function()
+  server:stop()
+  process.shell("rm", "-rf", data)
+end)
+
+local function connect() return assert(store.connect(server)) end
+
+local function options(opts)
+  opts = opts or {}
+  opts.dialect = "mariadb"
+  return opts
+end
+
+local days = {
+  dialect = "mariadb", connect = connect, begin = "START TRANSACTION",
+  trips = { acquire = 1, release = 1, read = 2, leave = 2 },
+  code = function() return store.connection(server) end,
+  locks = function() return store.code(server) end,
+  port = function() return server.address end,
+  way = function(port) return store.connect { address = port } end,
+  restart = function()
+    server:kill()
+    server = assert(store.start({ data = data, port = server.address }, true))
+  end,
+}
+
+it("an open transaction of others that has the row locked is waited for as long as MariaDB waits, and told", function()
+  local locks = dblocks.sql(function()
+    local one = connect()
+    one:execute "SET innodb_lock_wait_timeout = 3"
+    return one
+  end, options())
+  assert(locks:setup())
+  local other = connect()
+  other:execute "START TRANSACTION"
+  assert(other:execute("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at)"
+    .. " VALUES ('a', 'b', 'c', 1)"))
+  fails("contended", locks:mutex("a", "b"):try_acquire())
+  other:execute "ROLLBACK"
+  other:close()
+  assert(assert(locks:mutex("a", "b"):try_acquire()):release())
+  locks:close()
+end)
+
+describe("db-locks in MariaDB:", function()
+  conformance {
+    connect = function(opts) return dblocks.sql(connect, options(opts)) end,
+    code = function() return store.code(server) end,
+  }
+end)
+
+describe("bad days of MariaDB:", function() sql.days(days) end)
+
+describe("the way to MariaDB:", function() sql.ways(days) end)
+
+local function plain(one, name) return dblocks.sql(one, { dialect = "mariadb", table = name }) end
+
+describe("permissions", function()
+  setup(function()
+    local one = connect()
+    assert(one:execute "CREATE USER reader@localhost, stranger@localhost")
+    assert(one:execute "GRANT SELECT ON locks.mutexes TO reader@localhost")
+    assert(one:execute "GRANT CREATE TEMPORARY TABLES ON locks.* TO stranger@localhost")
+    one:close()
+  end)
+
+  local function as(user)
+    return plain(assert(require("spec.support.servers.mariadb").connect(server.address, user)))
+  end
+
+  it("to read only: what changes is refused", function()
+    local reader = as "reader"
+    fails("refused", reader:mutex("a", 1):try_acquire())
+    fails("refused", reader:rwlock("a", 1):try_read())
+    local lock = assert(plain(connect()):mutex("a", 1):try_acquire())
+    fails("refused", reader:break_lock("a", 1, lock.ticket))
+    fails("busy", reader:rwlock("a", 1):try_read())
+    assert.equal(lock.ticket, reader:list()[1].ticket)
+    assert.is_true(reader:setup() and lock:release())
+  end)
+
+  it("that are none: everything is refused", function()
+    fails("refused", as("stranger"):list())
+    fails("refused", as("stranger"):mutex("a", 1):try_acquire())
+    fails("refused", as("stranger"):setup())
+  end)
+end)
+
+describe("setup says unsafe of", function()
+  local COLUMNS = "(resource_type VARCHAR(64) NOT NULL, resource_id VARCHAR(64) NOT NULL, ticket VARCHAR(64) NOT NULL,"
+    .. " acquired_at BIGINT NOT NULL, active_readers TEXT, pending_writer VARCHAR(96), revision VARCHAR(64), %s) %s"
+  local KEY, CHARACTERS = "PRIMARY KEY (resource_type, resource_id)", "COLLATE ascii_bin"
+
+  for words, parts in pairs{
+    ["takes A for a"] = { KEY, "COLLATE ascii_general_ci" },
+    ["engine is MEMORY"] = { KEY, CHARACTERS .. " ENGINE = MEMORY", "active_readers VARCHAR(100)" },
+    ["engine is MyISAM"] = { KEY, CHARACTERS .. " ENGINE = MyISAM" },
+    ["primary key is not"] = { "KEY (resource_type)", CHARACTERS },
+    ["shorter than 64"] = { KEY, CHARACTERS, "ticket VARCHAR(20)" },
+    ["shorter than 65535"] = { KEY, CHARACTERS, "active_readers VARCHAR(100)" },
+    ["shorter than 78"] = { KEY, CHARACTERS, "pending_writer VARCHAR(64)" },
+    ["is a int"] = { KEY, CHARACTERS, "acquired_at INT" },
+    ["is a timestamp"] = { KEY, CHARACTERS, "acquired_at TIMESTAMP" },
+  } do
+    it("a table whose " .. words, function()
+      local one = connect()
+      one:execute "DROP TABLE others"
+      local columns = COLUMNS:format(parts[1], parts[2])
+      if parts[3] then columns = columns:gsub(parts[3]:match "^%S+" .. " [^,]+", parts[3]) end
+      assert(one:execute("CREATE TABLE others " .. columns))
+      local message = fails("unsafe", plain(one, "others"):setup())
+      assert.is_truthy(message:find(words, 1, true), message)
+      assert.equal(message, fails("unsafe", plain(one, "locks.others"):setup()))
+    end)
+  end
+
+  it("tables that only one connection sees, and views", function()
+    local one = connect()
+    assert(one:execute "CREATE TEMPORARY TABLE own LIKE mutexes")
+    fails("unsafe", plain(one, "own"):setup())
+    assert(one:execute "CREATE VIEW seen AS SELECT * FROM mutexes")
+    fails("unsafe", plain(one, "seen"):setup())
+  end)
+
+  it("a log that is not written at once", function()
+    local one = connect()
+    assert(one:execute "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+    fails("unsafe", plain(one):setup())
+    assert(one:execute "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    assert.is_true(plain(one):setup())
+  end)
+end)

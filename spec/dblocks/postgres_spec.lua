@@ -1,0 +1,185 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- db-locks in PostgreSQL.
+local conformance = require "spec.dblocks.support.conformance"
+local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
+local process = require "spec.support.process"
+local sql = require "spec.dblocks.support.sql"
+local store = require "spec.dblocks.support.stores.postgres"
+
+local server, data
+
+setup(function()
+  data = process.directory()
+  server = assert(store.start { data = data })
+end)
+
+teardown(function()
+  server:stop()
+  process.shell("rm", "-rf", data)
+end)
+
+local function connect() return assert(store.connect(server)) end
+
+local function options(opts)
+  opts = opts or {}
+  opts.dialect = "postgres"
+  return opts
+end
+
+local days = {
+  dialect = "postgres", connect = connect, begin = "BEGIN",
+  trips = { acquire = 1, release = 1, read = 2, leave = 2 },
+  code = function() return store.connection(server) end,
+  locks = function() return store.code(server) end,
+  port = function() return server.address end,
+  way = function(port) return store.connect { address = port } end,
+  restart = function()
+    server:kill()
+    server = assert(store.start({ data = data, port = server.address }, true))
+  end,
+}
+
+describe("db-locks in PostgreSQL:", function()
+  conformance {
+    connect = function(opts) return dblocks.sql(connect, options(opts)) end,
+    code = function() return store.code(server) end,
+  }
+end)
+
+describe("bad days of PostgreSQL:", function() sql.days(days) end)
+
+describe("the way to PostgreSQL:", function() sql.ways(days) end)
+
+local function plain(one) return dblocks.sql(one, { dialect = "postgres" }) end
+
+for _, level in ipairs{ "REPEATABLE READ", "SERIALIZABLE" } do
+  local statement = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL " .. level
+
+  local function isolated()
+    local one = connect()
+    assert(one:execute(statement))
+    return one
+  end
+
+  describe(("db-locks in PostgreSQL, %s:"):format(level), function()
+    conformance {
+      connect = function(opts) return dblocks.sql(isolated, options(opts)) end,
+      code = function()
+        return ([[
+          local opts = ...
+          opts.dialect = "postgres"
+          return require("dblocks").sql(function()
+            local one = (function() %s end)()
+            assert(one:execute %q)
+            return one
+          end, opts)
+        ]]):format(store.connection(server), statement)
+      end,
+    }
+
+    it("lets nobody in beside another, of four processes", function() sql.race(days, statement) end)
+  end)
+end
+
+-- SERIALIZABLE may refuse a statement because of others on other rows.
+describe("a serialization failure of SERIALIZABLE", function()
+  it("that comes again and again is not seen by the caller", function()
+    local one, other = connect(), connect()
+    assert(one:execute "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+    assert(other:execute [[
+      CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+          IF current_setting('transaction_isolation') = 'serializable' THEN RAISE SQLSTATE '40001'; END IF;
+          RETURN coalesce(NEW, OLD);
+        END $$]])
+    assert(other:execute [[
+      CREATE TRIGGER fails BEFORE INSERT OR UPDATE OR DELETE ON mutexes FOR EACH ROW EXECUTE FUNCTION fail()]])
+    local locks = plain(one)
+    assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
+    local first, second = assert(locks:rwlock("a", 1):try_read()), assert(locks:rwlock("a", 1):try_read())
+    assert.is_true(first:release() and second:release())
+    assert(other:execute "DROP FUNCTION fail CASCADE")
+  end)
+end)
+
+describe("a transaction in which an error came", function()
+  it("is in_transaction, too", function()
+    local one = connect()
+    assert(one:execute "BEGIN")
+    assert.is_nil(one:execute "SELECT nonsense")
+    local locks = plain(one)
+    fails("in_transaction", locks:mutex("a", 1):try_acquire())
+    fails("in_transaction", locks:rwlock("a", 1):try_read())
+    fails("in_transaction", locks:list())
+    fails("in_transaction", locks:setup())
+    assert(one:execute "ROLLBACK")
+    assert.is_true(assert(locks:mutex("a", 1):try_acquire()):release())
+  end)
+end)
+
+describe("permissions", function()
+  setup(function()
+    local one = connect()
+    assert(one:execute "CREATE ROLE reader LOGIN")
+    assert(one:execute "CREATE ROLE stranger LOGIN")
+    assert(one:execute "GRANT SELECT ON mutexes TO reader")
+    one:close()
+  end)
+
+  local function as(user) return plain(require("spec.support.servers.postgres").connect(server.address, user)) end
+
+  it("to read only: what changes is refused", function()
+    local reader = as "reader"
+    fails("refused", reader:mutex("a", 1):try_acquire())
+    fails("refused", reader:rwlock("a", 1):try_read())
+    local lock = assert(plain(connect()):mutex("a", 1):try_acquire())
+    fails("refused", reader:break_lock("a", 1, lock.ticket))
+    fails("busy", reader:rwlock("a", 1):try_read())
+    assert.equal(lock.ticket, reader:list()[1].ticket)
+    assert.is_true(reader:setup() and lock:release())
+  end)
+
+  it("that are none: everything is refused", function()
+    fails("refused", as("stranger"):list())
+    fails("refused", as("stranger"):mutex("a", 1):try_acquire())
+    fails("refused", as("stranger"):setup())
+  end)
+end)
+
+describe("a table without a primary key", function()
+  it("is refused: nothing would be exclusive", function()
+    local one = connect()
+    assert(one:execute "CREATE TABLE loose AS SELECT * FROM mutexes")
+    local locks = dblocks.sql(one, { dialect = "postgres", table = "loose" })
+    fails("refused", locks:mutex("a", 1):try_acquire())
+    fails("refused", locks:rwlock("a", 1):try_read())
+  end)
+end)
+
+describe("setup says unsafe of", function()
+  it("synchronous_commit = off", function()
+    local one = connect()
+    assert(one:execute "SET synchronous_commit = off")
+    fails("unsafe", plain(one):setup())
+  end)
+
+  it("tables that a crash empties, and that only one connection sees", function()
+    local one = connect()
+    assert(one:execute "CREATE UNLOGGED TABLE rash (LIKE mutexes INCLUDING ALL)")
+    fails("unsafe", dblocks.sql(one, { dialect = "postgres", table = "rash" }):setup())
+    assert(one:execute "CREATE TEMPORARY TABLE own (LIKE mutexes INCLUDING ALL)")
+    fails("unsafe", dblocks.sql(one, { dialect = "postgres", table = "own" }):setup())
+  end)
+
+  it("columns that pad their words with spaces", function()
+    local one = connect()
+    assert(one:execute "CREATE TABLE padded (LIKE mutexes INCLUDING ALL)")
+    local locks = dblocks.sql(one, { dialect = "postgres", table = "padded" })
+    assert.is_true(locks:setup())
+    assert(one:execute "ALTER TABLE padded ALTER ticket TYPE CHAR(64)")
+    assert.is_truthy(fails("unsafe", locks:setup()):find "column ticket is a CHAR")
+  end)
+end)

@@ -1,0 +1,314 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- db-locks in a real Redis.
+local conformance = require "spec.dblocks.support.conformance"
+local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
+local process = require "spec.support.process"
+local redis = require "spec.support.servers.redis"
+local until_true = require "spec.support.until"
+local store = require "spec.dblocks.support.stores.redis"
+
+local server
+
+setup(function() server = assert(store.start()) end)
+teardown(function() server:stop() end)
+
+local function client() return redis.connect(server.address) end
+
+conformance {
+  connect = function(opts) return dblocks.redis(client, opts) end,
+  code = function() return store.code(server) end,
+}
+
+-- A client whose nth eval is executed, and whose reply is then lost.
+local function lossy(nth, how)
+  local one, count = client(), 0
+  local lossy_one = {}
+  function lossy_one.eval(_, ...)
+    count = count + 1
+    if count ~= nth then return one:eval(...) end
+    if how == "before" then error("connection error: closed", 0) end
+    local reply = one:eval(...)
+    if how == "late" then return { "the mark of another", reply[2], reply[3] } end
+    error("connection error: timeout", 0)
+  end
+  return lossy_one
+end
+
+describe("a reply that is lost", function()
+  for how, words in pairs{ after = "after the step", before = "before the step", late = "and an old one comes" } do
+    it(("%s: the acquire is in doubt, under a ticket; the same ticket takes it"):format(words), function()
+      local locks = dblocks.redis(lossy(1, how))
+      local _, message, code = locks:mutex("lossy", how):try_acquire()
+      assert.equal("in_doubt", code)
+      local ticket = message:match "under the ticket (%S+):"
+      fails("unreachable", locks:mutex("lossy", how):try_acquire())
+      local others = dblocks.redis(client)
+      if how == "before" then
+        assert(others:mutex("lossy", how):try_acquire()):release()
+      else
+        fails("busy", others:mutex("lossy", how):try_acquire())
+      end
+      assert(others:mutex("lossy", how):try_acquire { ticket = ticket }):release()
+    end)
+
+    it(("%s: with a function for clients the step is repeated"):format(words), function()
+      local calls = 0
+      local locks = dblocks.redis(function()
+        calls = calls + 1
+        return calls == 1 and lossy(1, how) or calls == 2 and lossy(2, how) or client()
+      end)
+      local lock = assert(locks:mutex("lossy", how):acquire { timeout = 10 })
+      assert.equal(2, calls)
+      local released, _, code = lock:release()
+      assert.equal(3, calls)
+      if how == "before" then assert.is_true(released) else assert.equal("in_doubt", code) end
+      assert.same({}, locks:list { type = "lossy" })
+    end)
+  end
+
+  it("to a question: it is unreachable", function()
+    local count, now = 0, 0
+    local locks = dblocks.redis(function()
+      count = count + 1
+      return count == 1 and lossy(2, "after") or error("down", 0)
+    end, { clock = function() return now end, sleep = function(seconds) now = now + seconds end })
+    local lock = assert(locks:mutex("lossy", "question"):try_acquire())
+    fails("unreachable", lock:verify())
+    assert.is_true(dblocks.redis(client):break_lock("lossy", "question", lock.ticket))
+  end)
+end)
+
+describe("Redis", function()
+  it("that has gone away is unreachable, or in doubt in the middle of a step; a function connects again", function()
+    local own = assert(redis.start("--save", ""))
+    local locks = dblocks.redis(function() return redis.connect(own.address) end)
+    local plain = dblocks.redis(redis.connect(own.address))
+    assert(locks:mutex("gone", 1):try_acquire())
+    own:stop()
+    fails("in_doubt", locks:mutex("gone", 2):try_acquire())
+    fails("unreachable", locks:mutex("gone", 2):try_acquire())
+    fails("unreachable", locks:mutex("gone", 2):acquire { timeout = 0.2 })
+    fails("in_doubt", plain:mutex("gone", 2):try_acquire())
+    fails("unreachable", plain:list())
+  end)
+
+  it("keeps the note's own key", function()
+    local raw, locks = client(), dblocks.redis(client)
+    local lock = assert(locks:mutex("foobar", 123):try_acquire())
+    assert.is_truthy(raw:get "mutexes/foobar,123":find("^" .. lock.ticket:gsub("%p", "%%%0") .. ",%d+$"))
+    assert.is_true(lock:release())
+    local reader = assert(locks:rwlock("foobar", 123):try_read())
+    assert.is_truthy(raw:get "mutexes/foobar,123":find "^readers,%d+$")
+    assert.is_true(reader:release())
+    assert.is_false(raw:exists "mutexes/foobar,123" or raw:exists "{mutexes/foobar,123}.doorman")
+    raw:set("mutexes/foobar,123", "gluww,1729837899653")
+    fails("busy", locks:mutex("foobar", 123):try_acquire())
+    assert.same({ "gluww", 1729837899.653 }, { locks:list { type = "foobar" }[1].ticket,
+      locks:list { type = "foobar" }[1].acquired_at })
+    assert.is_true(locks:break_lock("foobar", 123, "gluww"))
+  end)
+
+  it("with data of others under these keys is refused, and keeps them", function()
+    local raw, locks = client(), dblocks.redis(client)
+    raw:set("mutexes/other,1", "hello")
+    raw:rpush("mutexes/other,2", "hello")
+    raw:set("{mutexes/other,3}.doorman", "hello")
+    for i = 1, 3 do
+      fails("refused", locks:mutex("other", i):try_acquire())
+      fails("refused", locks:rwlock("other", i):try_read())
+    end
+    assert.equal("hello", raw:get "mutexes/other,1")
+    local logged = {}
+    local lock = assert(locks:mutex("ours", 1):try_acquire())
+    local function log(level, message) table.insert(logged, level .. " " .. message) end
+    local list = assert(dblocks.redis(client, { log = log }):list())
+    assert.same({ lock.ticket, 1, 2 }, { list[1].ticket, #list, #logged })
+    assert.is_truthy(table.concat(logged):find("of mutexes/other,2", 1, true), logged[1])
+    assert(lock:release())
+    raw:del("mutexes/other,1", "mutexes/other,2", "{mutexes/other,3}.doorman")
+  end)
+
+  it("that may evict locks is unsafe", function()
+    local raw, locks = client(), dblocks.redis(client)
+    raw:config("SET", "maxmemory-policy", "allkeys-lru")
+    fails("unsafe", locks:setup())
+    raw:config("SET", "maxmemory-policy", "volatile-lru")
+    assert.is_true(locks:setup())
+    raw:config("SET", "maxmemory-policy", "noeviction")
+  end)
+
+  it("without memory, or without permission, refuses, and nothing is held", function()
+    local raw, locks = client(), dblocks.redis(client)
+    raw:config("SET", "maxmemory", "1")
+    fails("refused", locks:mutex("full", 1):try_acquire())
+    raw:config("SET", "maxmemory", "0")
+    assert(locks:mutex("full", 1):try_acquire()):release()
+    process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@all",
+      "-eval")
+    local weak = dblocks.redis(function()
+      local one = client()
+      one:auth("weak", "pw")
+      return one
+    end)
+    fails("refused", weak:mutex("full", 1):try_acquire())
+  end)
+end)
+
+describe("examples/dblocks/operator.lua", function()
+  it("lists what is held, and breaks it by its ticket", function()
+    local path = os.tmpname()
+    local file = assert(io.open(path, "w"))
+    file:write(store.code(server))
+    file:close()
+    finally(function() os.remove(path) end)
+    local function operate(...)
+      return pcall(process.shell, os.getenv "LUA" or "lua", "examples/dblocks/operator.lua", path, ...)
+    end
+    local lock = assert(dblocks.redis(client):mutex("import", "orders"):try_acquire())
+    local fine, output = operate "list"
+    assert.is_true(fine, output)
+    assert.equal(1, (output:find("import\torders\twrite\t" .. lock.ticket .. "\t", 1, true)), output)
+    assert.same({ true, "" }, { operate("list", "3600") })
+    assert.is_false((operate("break", "import", "orders", "another.0000000000000000")))
+    assert.is_true(lock:verify())
+    assert.same({ true, "" }, { operate("break", "import", "orders", lock.ticket) })
+    fails("lost", lock:verify())
+    assert.is_false((operate "brake"))
+  end)
+end)
+
+describe("a user of Redis who may not", function()
+  local raw, locks, mutex, rwlock
+
+  before_each(function()
+    raw, locks = client(), dblocks.redis(client)
+    raw:flushall()
+  end)
+
+  after_each(function() raw:flushall() end)
+
+  local function as_user_without(command)
+    process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "no-" .. command, "on", ">pw", "~*",
+      "+@all", "-" .. command)
+    local weak = dblocks.redis(function()
+      local one = client()
+      one:auth("no-" .. command, "pw")
+      return one
+    end)
+    mutex, rwlock = weak:mutex("half", 1), weak:rwlock("half", 1)
+  end
+
+  -- What try() acquires is held; or nothing is.
+  local function acquires(try, object)
+    local lock, _, code = try(object)
+    if not lock then
+      assert.equal("refused", code)
+      assert.same({}, locks:list())
+      lock = assert(locks:mutex("half", 1):try_acquire())
+    end
+    assert.is_true(locks:break_lock("half", 1, lock.ticket))
+    assert.same({}, locks:list())
+  end
+
+  -- A lock that is there already, acquired by the user who may not.
+  local function own(try)
+    local object = locks:rwlock("half", 1)
+    assert(object[try](object, { ticket = "own" }))
+    return assert(rwlock[try](rwlock, { ticket = "own" }))
+  end
+
+  -- What how() does is done, or the lock is held as before.
+  local function changes(how, lock)
+    local kind, done, _, code = lock.kind, how(lock)
+    if done then return end
+    assert.equal("refused", code)
+    assert.is_true(lock:verify())
+    assert.equal(kind, locks:list()[1].kind)
+  end
+
+  for _, command in ipairs{ "del", "set", "hset", "hdel" } do
+    it(command .. ": what is refused has changed nothing", function()
+      as_user_without(command)
+      acquires(mutex.try_acquire, mutex)
+      acquires(rwlock.try_read, rwlock)
+      for _, try in ipairs{ "try_read", "try_write" } do
+        changes(function(lock) return lock:release() end, own(try))
+        raw:flushall()
+      end
+      changes(function(lock) return lock:downgrade() end, own "try_write")
+      raw:flushall()
+      local reader = own "try_read"
+      raw:hset("{mutexes/half,1}.doorman", " pending", ("waits,%d000"):format(os.time() + 1))
+      changes(function(lock) return lock:release() end, reader)
+    end)
+  end
+end)
+
+describe("more than one Redis", function()
+  local function cli(port, ...) return process.shell("redis-cli", "-p", tostring(port), ...) end
+
+  it("in a cluster has both keys of a resource in one slot", function()
+    local node = assert(redis.start("--save", "", "--cluster-enabled", "yes"))
+    finally(function() node:stop() end)
+    cli(node.address, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+    until_true(function() return cli(node.address, "CLUSTER", "INFO"):find "cluster_state:ok" end)
+    local locks = dblocks.redis(function() return redis.connect(node.address) end)
+    for id = 1, 20 do
+      local first, second = assert(locks:rwlock("job", id):try_read()), assert(locks:rwlock("job", id):try_read())
+      assert.is_true(first:release() and second:release())
+      local lock = assert(locks:rwlock("job", id):try_write())
+      assert.is_true(lock:downgrade() and lock:release())
+    end
+  end)
+
+  it("in a cluster: another node's answer is refused", function()
+    local node = assert(redis.start("--save", "", "--cluster-enabled", "yes"))
+    finally(function() node:stop() end)
+    local locks = dblocks.redis(function() return redis.connect(node.address) end)
+    fails("refused", locks:mutex("job", 1):try_acquire()) -- it has no slots: CLUSTERDOWN
+  end)
+
+  it("is asked for again when a master has become a replica, which keeps its connections", function()
+    local old, new = assert(redis.start("--save", "")), assert(redis.start("--save", ""))
+    finally(function()
+      old:stop()
+      new:stop()
+    end)
+    local now_at = old.address
+    local locks = dblocks.redis(function() return redis.connect(now_at) end)
+    local plain = dblocks.redis(redis.connect(now_at))
+    assert(locks:mutex("job", 1):try_acquire()):release()
+    cli(old.address, "REPLICAOF", "127.0.0.1", tostring(new.address))
+    fails("refused", plain:mutex("job", 1):try_acquire())
+    fails("unreachable", locks:mutex("job", 1):try_acquire())
+    now_at = new.address
+    assert.is_true(assert(locks:mutex("job", 1):acquire { timeout = 60 }):release())
+    cli(old.address, "REPLICAOF", "NO", "ONE")
+    assert.is_true(assert(plain:mutex("job", 1):try_acquire()):release())
+  end)
+
+  -- A replica gets what its master has confirmed a moment later, or never.
+  it("may lose a lock at a failover, and says so to its holder", function()
+    local master = assert(redis.start("--save", "", "--repl-diskless-sync-delay", "0"))
+    local replica = assert(redis.start("--save", "", "--replicaof", "127.0.0.1", tostring(master.address)))
+    finally(function() replica:stop() end)
+    until_true(function() return cli(replica.address, "INFO", "replication"):find "master_link_status:up" end, 20)
+    local now_at = master.address
+    local locks = dblocks.redis(function() return redis.connect(now_at) end)
+    local early = assert(locks:mutex("job", "early"):try_acquire())
+    until_true(function() return cli(replica.address, "EXISTS", "mutexes/job,early"):find "1" end)
+    cli(replica.address, "REPLICAOF", "NO", "ONE") -- it has heard the last of its master
+    local late = assert(locks:mutex("job", "late"):try_acquire())
+    process.shell("kill", "-s", "KILL", tostring(master.pid))
+    now_at = replica.address
+    until_true(function() return early:verify() end)
+    fails("lost", late:verify())
+    assert(dblocks.redis(redis.connect(now_at)):mutex("job", "late"):try_acquire())
+    fails("lost", late:release())
+  end)
+end)
+
+after_each(process.clear)

@@ -1,0 +1,393 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- What db-locks does on every SQL database, besides conformance.lua: its bad days.
+--
+--     sql {
+--       dialect = "postgres",
+--       connect = function() return connection end,        -- of LuaSQL
+--       code = function() return text end,                 -- Lua for another process: returns such a connection
+--       trips = { acquire = 1, release = 1, read = 2, leave = 2 },
+--       begin = "BEGIN",                                   -- how a transaction is begun by hand; nil: it cannot be
+--     }
+--
+-- Called while busted loads a spec file. The database runs, with its table, when the specs run.
+local busted = require "busted"
+local dblocks = require "dblocks"
+local cutter = require "spec.dblocks.support.cutter"
+local fails = require "spec.dblocks.support.fails"
+local process = require "spec.support.process"
+local server = require "spec.support.servers.server"
+
+local after_each, before_each, describe, it = busted.after_each, busted.before_each, busted.describe, busted.it
+local assert = require "luassert"
+
+local sql = {}
+
+--- The rows of a query.
+function sql.rows(connection, text)
+  local cursor, rows = assert(connection:execute(text)), {}
+  local row = cursor:fetch({}, "n")
+  while row do
+    table.insert(rows, row)
+    row = cursor:fetch({}, "n")
+  end
+  cursor:close()
+  return rows
+end
+
+local counted = {}
+counted.__index = counted
+
+--- A connection that counts what it executes, but for settings of this connection.
+function sql.counted(connection) return setmetatable({ connection = connection, count = 0 }, counted) end
+
+function counted:execute(text)
+  if not text:find "[Pp][Rr][Aa][Gg][Mm][Aa]" then self.count = self.count + 1 end
+  return self.connection:execute(text)
+end
+
+function counted:close() return self.connection:close() end
+
+-- Of a process that takes a lock for a second, again and again, and counts in a table without any care of its own.
+local RACER = [[
+  local connect, dialect, isolation = ...
+  local socket = require "socket"
+  connect = (loadstring or load)(connect)
+  local own = connect()
+  if dialect == "sqlite" then own:execute("PRAGMA busy_timeout = 60000"):close() end
+  local locks = require("dblocks").sql(function()
+    local one = connect()
+    if isolation then assert(one:execute(isolation)) end
+    return one
+  end, { dialect = dialect })
+  local function number(text)
+    local cursor = assert(own:execute(text))
+    local value = cursor:fetch()
+    cursor:close()
+    return tonumber(value)
+  end
+  local mutex, rwlock = locks:mutex("race", 1), locks:rwlock("race", 1)
+  local deadline, written = socket.gettime() + 1, 0
+  repeat
+    local dice = math.random(3)
+    if dice == 1 then
+      local lock = assert(rwlock:read { poll = 0.005 })
+      local before = number "SELECT n FROM counters"
+      assert(number "SELECT n FROM counters" == before, "a writer was beside a reader")
+      assert(lock:release())
+    else
+      local lock = assert(dice == 2 and mutex:acquire { poll = 0.005 } or rwlock:write { poll = 0.005 })
+      local n = number "SELECT n FROM counters"
+      assert(own:execute(("UPDATE counters SET n = %d"):format(n + 1)))
+      assert(lock:release())
+      written = written + 1
+    end
+  until socket.gettime() > deadline
+  return written
+]]
+
+--- Lets four processes race; `isolation`: a statement for each of their connections.
+function sql.race(store, isolation)
+  local one = store.connect()
+  assert(one:execute "DELETE FROM counters")
+  assert(one:execute "INSERT INTO counters (n) VALUES (0)")
+  local racers, sum = {}, 0
+  for i = 1, 4 do racers[i] = process.start() end
+  for _, each in ipairs(racers) do each:begin(RACER, store.code(), store.dialect, isolation) end
+  for _, each in ipairs(racers) do sum = sum + each:finish(60) end
+  assert.equal(sum, tonumber(sql.rows(one, "SELECT n FROM counters")[1][1]))
+  assert.is_true(sum > 4, sum .. " locks")
+  assert.same({}, sql.rows(one, "SELECT * FROM mutexes"))
+  one:close()
+end
+
+local OTHERS = {
+  ["of the note's four columns"] = "(resource_type VARCHAR(64) NOT NULL, resource_id VARCHAR(64) NOT NULL,"
+    .. " ticket VARCHAR(64) NOT NULL, acquired_at BIGINT NOT NULL, PRIMARY KEY (resource_type, resource_id))",
+  ["of something else"] = "(id INTEGER, name VARCHAR(20))",
+}
+
+--- Specs. Returns nothing.
+function sql.days(store)
+  local one, locks
+
+  local function plain(name) return dblocks.sql(store.connect(), { dialect = store.dialect, table = name }) end
+
+  before_each(function()
+    one = store.connect()
+    locks = plain()
+  end)
+
+  after_each(function()
+    process.clear()
+    assert(one:execute "DELETE FROM mutexes")
+    one:close()
+  end)
+
+  describe("round trips", function()
+    it("are few", function()
+      local connection = sql.counted(store.connect())
+      locks = dblocks.sql(connection, { dialect = store.dialect })
+      local function trips(result)
+        assert.is_truthy(result)
+        local count = connection.count
+        connection.count = 0
+        return count
+      end
+      local mutex, rwlock = locks:mutex("trips", 1), locks:rwlock("trips", 1)
+      local counts = {}
+      assert.is_true(assert(mutex:try_acquire()):release()) -- Oracle looks once what the connection does
+      trips(true)
+      local lock = mutex:try_acquire()
+      counts.acquire = trips(lock)
+      counts.release = trips(lock:release())
+      lock = rwlock:try_read()
+      counts.read = trips(lock)
+      local second = rwlock:try_read()
+      assert.equal(counts.read, trips(second))
+      counts.leave = trips(lock:release())
+      assert.equal(counts.leave, trips(second:release()))
+      assert.same(store.trips, counts)
+    end)
+  end)
+
+  describe("the table", function()
+    it("shows its rows to a person", function()
+      local lock = assert(locks:mutex("report", 7):try_acquire())
+      local reader = assert(locks:rwlock("page", "a"):try_read { ticket = "r1" })
+      assert(locks:rwlock("page", "a"):try_read { ticket = "r2" })
+      local rows = sql.rows(one, "SELECT resource_type, resource_id, ticket, acquired_at FROM mutexes ORDER BY 1")
+      assert.same({ "page", "a", "readers", "report", "7", lock.ticket },
+        { rows[1][1], rows[1][2], rows[1][3], rows[2][1], rows[2][2], rows[2][3] })
+      assert.is_true(math.abs(tonumber(rows[2][4]) / 1000 - lock.acquired_at) < 0.001)
+      local readers = sql.rows(one, "SELECT active_readers FROM mutexes WHERE ticket = 'readers'")[1][1]
+      assert.is_truthy(readers:find(("^r1,%.0f r2,%%d+$"):format(reader.acquired_at * 1000)), readers)
+    end)
+
+    it("takes the row of a person for a lock, which can be broken", function()
+      assert(one:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','m',1)")
+      fails("busy", locks:mutex("a", 1):try_acquire())
+      assert.equal("m", locks:list()[1].ticket)
+      assert.is_true(locks:break_lock("a", 1, "m"))
+      assert(locks:mutex("a", 1):try_acquire())
+    end)
+
+    it("with readers that others have written is refused", function()
+      for _, text in ipairs{ '{"a": 1}', "a,1 b", "it''s,1" } do
+        assert(one:execute "DELETE FROM mutexes")
+        assert(one:execute(("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at, active_readers)"
+          .. " VALUES ('a', '1', 'readers', 1, '%s')"):format(text)))
+        fails("refused", locks:rwlock("a", 1):try_read())
+        fails("refused", locks:mutex("a", 1):try_acquire())
+        fails("refused", locks:list())
+        assert.equal((text:gsub("''", "'")), sql.rows(one, "SELECT active_readers FROM mutexes")[1][1])
+      end
+    end)
+
+    it("that is missing is refused, until setup makes it", function()
+      local others = plain "not_there"
+      fails("refused", others:mutex("a", 1):try_acquire())
+      fails("refused", others:rwlock("a", 1):try_read())
+      fails("refused", others:list())
+      fails("refused", others:break_lock("a", 1, "b"))
+      assert.is_true(others:setup())
+      local lock = assert(others:mutex("a", 1):try_acquire())
+      assert(one:execute "DROP TABLE not_there")
+      fails("refused", lock:verify())
+      fails("refused", lock:release())
+    end)
+
+    for words, columns in pairs(OTHERS) do
+      it(words .. " is refused by setup", function()
+        one:execute "DROP TABLE others"
+        assert(one:execute("CREATE TABLE others " .. columns))
+        local others = plain "others"
+        fails("refused", others:setup())
+        fails("refused", others:rwlock("a", 1):try_read())
+        fails("refused", others:list())
+        assert.same({}, sql.rows(one, "SELECT * FROM others"))
+        assert(one:execute "DROP TABLE others")
+      end)
+    end
+  end)
+
+  describe("an open transaction", function()
+    local mine
+
+    before_each(function()
+      mine = store.connect()
+      assert(one:execute "DELETE FROM counters")
+    end)
+
+    after_each(function() mine:close() end)
+
+    local function nothing_is_done()
+      locks = dblocks.sql(mine, { dialect = store.dialect })
+      fails("in_transaction", locks:mutex("a", 1):try_acquire())
+      fails("in_transaction", locks:rwlock("a", 1):try_read())
+      fails("in_transaction", locks:rwlock("a", 1):try_write())
+      fails("in_transaction", locks:break_lock("b", 2, "held"))
+      fails("in_transaction", locks:list())
+      fails("in_transaction", locks:setup())
+    end
+
+    local function begin(how)
+      assert(plain():mutex("b", 2):try_acquire { ticket = "held" })
+      if how == "setautocommit(false)" then mine:setautocommit(false) else assert(mine:execute(how)) end
+      assert(mine:execute "INSERT INTO counters (n) VALUES (7)")
+    end
+
+    for _, how in ipairs{ "setautocommit(false)", store.begin } do
+      it(how .. ": nothing is changed, and it can be rolled back", function()
+        begin(how)
+        nothing_is_done()
+        mine:rollback()
+        assert.same({}, sql.rows(one, "SELECT n FROM counters"))
+        assert.equal("held", sql.rows(one, "SELECT ticket FROM mutexes")[1][1])
+      end)
+
+      it(how .. ": nothing is changed, and it can be committed", function()
+        begin(how)
+        nothing_is_done()
+        mine:commit()
+        assert.equal(7, tonumber(sql.rows(one, "SELECT n FROM counters")[1][1]))
+        assert.equal("held", sql.rows(one, "SELECT ticket FROM mutexes")[1][1])
+        if how ~= "setautocommit(false)" then assert(locks:mutex("a", 1):try_acquire()):release() end
+      end)
+    end
+  end)
+
+  it("a connection that its owner has closed is unreachable", function()
+    local connection = store.connect()
+    locks = dblocks.sql(connection, { dialect = store.dialect })
+    local lock = assert(locks:mutex("a", 1):try_acquire())
+    connection:close()
+    fails("unreachable", lock:verify())
+    fails("unreachable", lock:release())
+    fails("unreachable", locks:list())
+    fails("unreachable", locks:mutex("a", 1):try_acquire())
+  end)
+
+  it("lets nobody in beside another, of four processes", function() sql.race(store) end)
+end
+
+-- Servers -------------------------------------------------------------------------------------------------------------
+
+--- Specs of the ways to a server. `store`: besides, `way(port)`: connects by that port of 127.0.0.1; restart(): kills
+-- the server as a crash does, and starts it again, with its data.
+function sql.ways(store)
+  local between, own
+
+  before_each(function()
+    between = cutter.start(store.port())
+    own = dblocks.sql(store.connect, { dialect = store.dialect })
+  end)
+
+  after_each(function()
+    process.clear()
+    local one = store.connect()
+    assert(one:execute "DELETE FROM mutexes")
+    one:close()
+  end)
+
+  local function connect() return store.way(between.port) end
+
+  local function plain() return dblocks.sql(connect(), { dialect = store.dialect }) end
+
+  for what, words in pairs{ answer = "after a statement", question = "before a statement" } do
+    describe("a connection that ends " .. words, function()
+      it("leaves an acquire in doubt, under a ticket; the same ticket takes it", function()
+        local locks = plain()
+        between:cut(what, 1)
+        local message = fails("in_doubt", locks:mutex("a", 1):try_acquire())
+        local ticket = message:match "under the ticket (%S+):"
+        fails("unreachable", locks:mutex("a", 1):try_acquire())
+        fails("unreachable", locks:list())
+        if what == "answer" then
+          fails("busy", own:mutex("a", 1):try_acquire())
+        else
+          assert(own:mutex("a", 1):try_acquire()):release()
+        end
+        assert(own:mutex("a", 1):try_acquire { ticket = ticket }):release()
+        assert.same({}, own:list())
+      end)
+
+      it("leaves a reader in doubt", function()
+        local locks = plain()
+        between:cut(what, 2)
+        local message = fails("in_doubt", locks:rwlock("a", 1):try_read())
+        local lock = own:rwlock("a", 1):try_read { ticket = message:match "under the ticket (%S+):" }
+        assert.is_true(lock:release())
+        assert.same({}, own:list())
+      end)
+
+      it("leaves a release in doubt", function()
+        local locks = plain()
+        local lock = assert(locks:mutex("a", 1):try_acquire())
+        between:cut(what, 1)
+        fails("in_doubt", lock:release())
+        assert.equal(what == "answer" and 0 or 1, #own:list())
+        fails("unreachable", lock:release())
+      end)
+
+      it("makes a question unreachable", function()
+        local lock, second, third = assert(plain():mutex("a", 1):try_acquire()), plain(), plain()
+        between:cut(what, 1)
+        fails("unreachable", lock:verify())
+        between:cut(what, 1)
+        fails("unreachable", second:list())
+        between:cut(what, 1)
+        fails("unreachable", third:rwlock("a", 1):try_read())
+        assert.equal(1, #own:list())
+      end)
+
+      it("does not matter with a function for connections", function()
+        local locks = dblocks.sql(connect, { dialect = store.dialect })
+        for nth = 1, 3 do
+          between:cut(what, nth)
+          local lock = assert(locks:mutex("a", 1):acquire { timeout = 30 })
+          between:cut(what, nth)
+          local released, _, code = lock:release()
+          assert.is_true(released or code == "in_doubt")
+          between:cut(what, nth)
+          lock = assert(locks:rwlock("a", 1):read { timeout = 30 })
+          between:cut(what, nth)
+          assert.is_true(lock:verify())
+          between:cut(what, nth)
+          released, _, code = lock:release()
+          assert.is_true(released or code == "in_doubt")
+          assert.same({}, own:list())
+        end
+      end)
+    end)
+  end
+
+  it("a server that is killed and started again: a function for connections goes on, a connection does not", function()
+    local locks, poor = dblocks.sql(store.connect, { dialect = store.dialect }), plain()
+    local lock, other = assert(locks:mutex("a", 1):try_acquire()), assert(poor:mutex("b", 1):try_acquire())
+    local waiter = process.start()
+    waiter:run("locks = (loadstring or load)(...)()", store.locks())
+    waiter:begin "return assert(locks:mutex('a', 1):acquire { poll = 0.05 }).ticket"
+    store.restart()
+    assert.is_true(lock:verify())
+    fails("unreachable", other:verify())
+    fails("unreachable", poor:mutex("c", 1):try_acquire())
+    assert.is_false(waiter:finished())
+    assert.is_true(lock:release())
+    local ticket = waiter:finish(60)
+    local list = own:list()
+    assert.same({ other.ticket, ticket }, { list[1].ticket, list[2].ticket })
+  end)
+
+  it("a server that is not there is unreachable", function()
+    local free = server.free_port()
+    local locks = dblocks.sql(function() return store.way(free) end, { dialect = store.dialect })
+    fails("unreachable", locks:mutex("a", 1):try_acquire())
+    fails("unreachable", locks:mutex("a", 1):acquire { timeout = 0.1 })
+    fails("unreachable", locks:list())
+    fails("unreachable", locks:setup())
+  end)
+end
+
+return sql

@@ -1,0 +1,45 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- db-locks on a throw-away PostgreSQL: see stores/README.md.
+local over_sql = require "spec.dblocks.support.over_sql"
+local servers = require "spec.support.servers.postgres"
+
+local postgres = {}
+
+function postgres.connection(server)
+  return ('return require("spec.support.servers.postgres").connect(%d)'):format(server.address)
+end
+
+over_sql.complete(postgres, "postgres")
+
+--- `options`: of spec/support/servers/postgres.lua. A directory of data that was used before is prepared.
+function postgres.start(options, is_prepared)
+  local server, reason = servers.start(options)
+  if not server or is_prepared then return server, reason end
+  return postgres.prepare(server)
+end
+
+--- An advisory lock, which ends with its connection.
+function postgres.rival(server)
+  local one = postgres.connect(server)
+  local function ask(text)
+    local cursor = assert(one:execute(text))
+    local result = cursor:fetch()
+    cursor:close()
+    assert(result == "t")
+  end
+  return "advisory lock: try + unlock", function()
+    ask "SELECT pg_try_advisory_lock(7)"
+    ask "SELECT pg_advisory_unlock(7)"
+  end
+end
+
+--- The server ends all connections.
+function postgres.cut(server)
+  local one = postgres.connect(server)
+  one:execute "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+  one:close()
+end
+
+return postgres

@@ -1,0 +1,134 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Locks in SQL, without a database: what is refused before one is asked, and what is written.
+local dblocks = require "dblocks"
+local fails = require "spec.dblocks.support.fails"
+local sql_rows = require "dblocks.sql_rows"
+
+-- A connection of LuaSQL that notes what it executes; each statement gets the next of these answers: a number, the rows
+-- of a query, or the text of an error.
+local function connection(name, ...)
+  local answers, one = { ... }, { statements = {} }
+  function one:execute(text)
+    table.insert(self.statements, text)
+    local answer = answers[math.min(#self.statements, #answers)]
+    if type(answer) == "string" then return nil, "LuaSQL: " .. answer end
+    if type(answer) ~= "table" then return answer end
+    local cursor, nth = {}, 0
+    function cursor.fetch()
+      nth = nth + 1
+      return answer[nth]
+    end
+    function cursor.close() one.closed = (one.closed or 0) + 1 end
+    return cursor
+  end
+  return setmetatable(one, { __tostring = function() return name .. " connection (0x1)" end })
+end
+
+describe("dblocks.sql", function()
+  it("needs a dialect that it knows", function()
+    local one = connection("PostgreSQL", 0)
+    for _, opts in ipairs{ {}, { dialect = "mysql" }, { dialect = true } } do
+      assert.has_error(function() dblocks.sql(one, opts) end)
+    end
+    local fine, problem = pcall(dblocks.sql, one)
+    assert.is_false(fine)
+    assert.is_truthy(problem:find("sql: option dialect must be one of \"postgres\", \"mariadb\"", 1, true), problem)
+  end)
+
+  it("takes no name of a table that could be more than that", function()
+    for _, name in ipairs{ "a b", "a;b", "a'b", 'a"b', "a-b", "", ("a"):rep(65) } do
+      assert.has_error(function()
+        dblocks.sql(connection("PostgreSQL", 0), { dialect = "postgres", table = name })
+      end)
+    end
+  end)
+
+  it("refuses odbc, and says why", function()
+    local odbc = connection("ODBC", 0)
+    local fine, problem = pcall(dblocks.sql, odbc, { dialect = "postgres" })
+    assert.is_false(fine)
+    assert.is_truthy(problem:find("luasql.odbc is refused: it cuts times to 32 bits", 1, true), problem)
+    local locks = dblocks.sql(function() return odbc end, { dialect = "postgres" })
+    fine, problem = pcall(locks.list, locks)
+    assert.is_false(fine)
+    assert.is_truthy(problem:find("luasql.odbc is refused", 1, true), problem)
+    assert.same({}, odbc.statements)
+  end)
+
+  it("asks once for a mutex, and closes its cursor", function()
+    local one = connection("PostgreSQL", { { "1700000000123" } }, 1)
+    local lock = assert(dblocks.sql(one, { dialect = "postgres", table = "my.locks" }):mutex("a", 1):try_acquire())
+    assert.equal(1700000000.123, lock.acquired_at)
+    assert.same({ 1, 1 }, { #one.statements, one.closed })
+    assert.is_truthy(one.statements[1]:find("^INSERT INTO my%.locks "))
+    assert.is_true(lock:release())
+    assert.same({ 2, 1 }, { #one.statements, one.closed })
+  end)
+
+  it("reads the row after an error, and finds a race that was lost", function()
+    local row = { { "1700000000123", "1", "other", "1700000000000" } }
+    local one = connection("MySQL", "Deadlock gefunden", row, row)
+    fails("busy", dblocks.sql(one, { dialect = "mariadb" }):mutex("a", 1):try_acquire())
+    assert.equal(3, #one.statements)
+  end)
+
+  it("repeats a statement after an error that is not of a race, and refuses after some", function()
+    local none = { { "1700000000123", "1" } }
+    local one = connection("MySQL", "Deadlock gefunden", none, { { "1700000000123" } })
+    assert(dblocks.sql(one, { dialect = "mariadb" }):mutex("a", 1):try_acquire())
+    assert.equal(3, #one.statements)
+    local answers = {}
+    for i = 1, 16, 2 do answers[i], answers[i + 1] = "kein Recht", none end
+    one = connection("MySQL", (table.unpack or unpack)(answers))
+    local message = fails("refused", dblocks.sql(one, { dialect = "mariadb" }):mutex("a", 1):try_acquire())
+    assert.is_truthy(message:find("kein Recht", 1, true))
+    assert.equal(16, #one.statements)
+  end)
+
+  it("is in doubt of a change, if nothing is answered then", function()
+    local one = connection("PostgreSQL", "weg")
+    fails("in_doubt", dblocks.sql(one, { dialect = "postgres" }):mutex("a", 1):try_acquire())
+    one = connection("PostgreSQL", "weg")
+    fails("unreachable", dblocks.sql(one, { dialect = "postgres" }):rwlock("a", 1):try_read())
+  end)
+
+  it("is in doubt of an acquire whose time cannot be read", function()
+    local one = connection("Oracle", 1, "weg")
+    fails("in_doubt", dblocks.sql(one, { dialect = "oracle" }):mutex("a", 1):try_acquire())
+  end)
+end)
+
+describe("a row", function()
+  local function again(row)
+    local ticket, at, readers, pending, revision = sql_rows.values(row)
+    local function bare(literal) return literal ~= "NULL" and literal:match "^'(.*)'$" or nil end
+    return sql_rows.parsed(bare(ticket), at, bare(readers), bare(pending), bare(revision))
+  end
+
+  it("is read as it was written", function()
+    for _, row in ipairs{
+      { ticket = "a@b:1.c", acquired_at = 1700000000123 },
+      { ticket = "readers", acquired_at = 1, readers = {}, revision = "0f" },
+      { ticket = "readers", acquired_at = 1, readers = { a = 1, ["b+-_.@:"] = 2 }, pending = "w", pending_at = 3,
+        revision = "0f" },
+    } do
+      assert.same(row, again(row))
+    end
+  end)
+
+  it("has its oldest reader first", function()
+    local _, _, readers = sql_rows.values { ticket = "readers", acquired_at = 1, readers = { c = 2, a = 3, b = 2 } }
+    assert.equal("'b,2 c,2 a,3'", readers)
+  end)
+
+  it("of others is none: nothing of it gets into a statement", function()
+    assert.is_nil(sql_rows.parsed("t", "2024-01-01 00:00:00"))
+    assert.is_nil(sql_rows.parsed("readers", 1, "a,1 b"))
+    assert.is_nil(sql_rows.parsed("readers", 1, "a',1"))
+    assert.is_nil(sql_rows.parsed("readers", 1, "a,1", "w'x,1", "0f"))
+    assert.is_nil(sql_rows.parsed("readers", 1, "a,1", "w", "0f"))
+    assert.is_nil(sql_rows.parsed("readers", 1, "a,1", nil, "0' OR '1"))
+  end)
+end)
