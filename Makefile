@@ -54,7 +54,7 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
-	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter test-db torture-db demo-db break-db figures-db,$(GOALS)),db) \
+	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter demo-db,$(GOALS)),db-demo) $(if $(filter test-db torture-db break-db figures-db,$(GOALS)),db) \
 	$(if $(filter test-db,$(GOALS)),$(if $(or $(filter 0,$(CASSANDRA)),$(and $(SPEC),$(filter-out %dblocks %dblocks/ %cassandra_spec.lua,$(SPEC)))),,db-cassandra))
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
