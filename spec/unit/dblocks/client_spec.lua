@@ -13,6 +13,9 @@ local function maker()
   end, closed, function(one) table.insert(closed, one.number) end
 end
 
+-- Lua 5.1 cannot yield across pcall; LuaJIT can.
+local yielding_it = (_VERSION ~= "Lua 5.1" or rawget(_G, "jit")) and it or pending
+
 local function number_of(one) return one.number end
 
 local function breaks(_, code) return nil, code .. ": gone", code end
@@ -55,7 +58,7 @@ describe("a client that a function makes", function()
     assert.same({ 1 }, closed)
   end)
 
-  it("is another one for each step at the same time", function()
+  yielding_it("is another one for each step at the same time", function()
     local make, _, close = maker()
     local clients = client.new(make, close)
     local thread = coroutine.wrap(function() return clients:use(function(one)
