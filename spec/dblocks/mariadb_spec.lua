@@ -2,45 +2,15 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- db-locks in MariaDB.
-local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local fails = require "spec.dblocks.support.fails"
-local process = require "spec.support.process"
 local sql = require "spec.dblocks.support.sql"
 local store = require "spec.dblocks.support.stores.mariadb"
 
-local server, data
-
-setup(function()
-  data = process.directory()
-  server = assert(store.start { data = data })
-end)
-
-teardown(function()
-  server:stop()
-  process.shell("rm", "-rf", data)
-end)
-
-local function connect() return assert(store.connect(server)) end
-
-local function options(opts)
-  opts = opts or {}
-  opts.dialect = "mariadb"
-  return opts
-end
-
-local days = {
-  dialect = "mariadb", connect = connect, begin = "START TRANSACTION",
-  trips = { acquire = 1, release = 1, read = 2, leave = 2 },
-  code = function() return store.connection(server) end,
-  locks = function() return store.code(server) end,
-  port = function() return server.address end,
-  way = function(port) return store.connect { address = port } end,
-  restart = function()
-    server:kill()
-    server = assert(store.start({ data = data, port = server.address }, true))
-  end,
-}
+local scene = sql.scene("MariaDB", store, {
+  dialect = "mariadb", begin = "START TRANSACTION", trips = { acquire = 1, release = 1, read = 2, leave = 2 },
+})
+local connect, options = scene.connect, scene.options
 
 it("an open transaction of others that has the row locked is waited for as long as MariaDB waits, and told", function()
   local locks = dblocks.sql(function()
@@ -60,17 +30,6 @@ it("an open transaction of others that has the row locked is waited for as long 
   locks:close()
 end)
 
-describe("db-locks in MariaDB:", function()
-  conformance {
-    connect = function(opts) return dblocks.sql(connect, options(opts)) end,
-    code = function() return store.code(server) end,
-  }
-end)
-
-describe("bad days of MariaDB:", function() sql.days(days) end)
-
-describe("the way to MariaDB:", function() sql.ways(days) end)
-
 local function plain(one, name) return dblocks.sql(one, { dialect = "mariadb", table = name }) end
 
 describe("permissions", function()
@@ -83,7 +42,7 @@ describe("permissions", function()
   end)
 
   local function as(user)
-    return plain(assert(require("spec.support.servers.mariadb").connect(server.address, user)))
+    return plain(assert(require("spec.support.servers.mariadb").connect(scene.server().address, user)))
   end
 
   it("to read only: what changes is refused", function()

@@ -5,53 +5,13 @@
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local fails = require "spec.dblocks.support.fails"
-local process = require "spec.support.process"
 local sql = require "spec.dblocks.support.sql"
 local store = require "spec.dblocks.support.stores.postgres"
 
-local server, data
-
-setup(function()
-  data = process.directory()
-  server = assert(store.start { data = data })
-end)
-
-teardown(function()
-  server:stop()
-  process.shell("rm", "-rf", data)
-end)
-
-local function connect() return assert(store.connect(server)) end
-
-local function options(opts)
-  opts = opts or {}
-  opts.dialect = "postgres"
-  return opts
-end
-
-local days = {
-  dialect = "postgres", connect = connect, begin = "BEGIN",
-  trips = { acquire = 1, release = 1, read = 2, leave = 2 },
-  code = function() return store.connection(server) end,
-  locks = function() return store.code(server) end,
-  port = function() return server.address end,
-  way = function(port) return store.connect { address = port } end,
-  restart = function()
-    server:kill()
-    server = assert(store.start({ data = data, port = server.address }, true))
-  end,
-}
-
-describe("db-locks in PostgreSQL:", function()
-  conformance {
-    connect = function(opts) return dblocks.sql(connect, options(opts)) end,
-    code = function() return store.code(server) end,
-  }
-end)
-
-describe("bad days of PostgreSQL:", function() sql.days(days) end)
-
-describe("the way to PostgreSQL:", function() sql.ways(days) end)
+local scene = sql.scene("PostgreSQL", store, {
+  dialect = "postgres", begin = "BEGIN", trips = { acquire = 1, release = 1, read = 2, leave = 2 },
+})
+local connect, options = scene.connect, scene.options
 
 local function plain(one) return dblocks.sql(one, { dialect = "postgres" }) end
 
@@ -76,11 +36,11 @@ for _, level in ipairs{ "REPEATABLE READ", "SERIALIZABLE" } do
             assert(one:execute %q)
             return one
           end, opts)
-        ]]):format(store.connection(server), statement)
+        ]]):format(scene.code(), statement)
       end,
     }
 
-    it("lets nobody in beside another, of four processes", function() sql.race(days, statement) end)
+    it("lets nobody in beside another, of four processes", function() sql.race(scene, statement) end)
   end)
 end
 
@@ -129,7 +89,9 @@ describe("permissions", function()
     one:close()
   end)
 
-  local function as(user) return plain(require("spec.support.servers.postgres").connect(server.address, user)) end
+  local function as(user)
+    return plain(require("spec.support.servers.postgres").connect(scene.server().address, user))
+  end
 
   it("to read only: what changes is refused", function()
     local reader = as "reader"

@@ -3,17 +3,20 @@
 
 --- What db-locks does on every SQL database, besides conformance.lua: its bad days.
 --
---     sql {
+--     local scene = sql.scene("PostgreSQL", store, {
 --       dialect = "postgres",
---       connect = function() return connection end,        -- of LuaSQL
---       code = function() return text end,                 -- Lua for another process: returns such a connection
 --       trips = { acquire = 1, release = 1, read = 2, leave = 2 },
 --       begin = "BEGIN",                                   -- how a transaction is begun by hand; nil: it cannot be
---     }
+--     })
+--     scene.connect()                                      -- a connection of LuaSQL
+--     scene.options(opts)                                  -- with the dialect
+--     scene.server()                                       -- the server, which runs with its table when the specs run
+--     sql.race(scene, statement)
 --
--- Called while busted loads a spec file. The database runs, with its table, when the specs run.
+-- Called while busted loads a spec file: it has all that SQL databases have in common tried. `store` is one of stores/.
 local busted = require "busted"
 local dblocks = require "dblocks"
+local conformance = require "spec.dblocks.support.conformance"
 local cutter = require "spec.dblocks.support.cutter"
 local fails = require "spec.dblocks.support.fails"
 local process = require "spec.support.process"
@@ -68,8 +71,9 @@ local RACER = [[
     return tonumber(value)
   end
   local mutex, rwlock = locks:mutex("race", 1), locks:rwlock("race", 1)
-  local deadline, written = socket.gettime() + 1, 0
+  local deadline, rounds, written = socket.gettime() + 1, 0, 0
   repeat
+    rounds = rounds + 1
     local dice = math.random(3)
     if dice == 1 then
       local lock = assert(rwlock:read { poll = 0.005 })
@@ -83,7 +87,7 @@ local RACER = [[
       assert(lock:release())
       written = written + 1
     end
-  until socket.gettime() > deadline
+  until socket.gettime() > deadline and rounds >= 6
   return written
 ]]
 
@@ -388,6 +392,57 @@ function sql.ways(store)
     fails("unreachable", locks:list())
     fails("unreachable", locks:setup())
   end)
+end
+
+--- See the head of this file.
+function sql.scene(words, store, scene)
+  local running, data
+
+  busted.setup(function()
+    data = process.directory()
+    running = assert(store.start { data = data })
+  end)
+
+  busted.teardown(function()
+    running:stop()
+    process.shell("rm", "-rf", data)
+  end)
+
+  function scene.server() return running end
+
+  function scene.connect() return assert(store.connect(running)) end
+
+  function scene.options(opts)
+    opts = opts or {}
+    opts.dialect = scene.dialect
+    return opts
+  end
+
+  function scene.code() return store.connection(running) end
+
+  function scene.locks() return store.code(running) end
+
+  function scene.port() return running.address end
+
+  function scene.way(port) return store.connect { address = port } end
+
+  function scene.restart()
+    running:kill()
+    running = assert(store.start({ data = data, port = running.address }, true))
+  end
+
+  describe(("db-locks in %s:"):format(words), function()
+    conformance {
+      connect = function(opts) return dblocks.sql(scene.connect, scene.options(opts)) end,
+      code = scene.locks,
+    }
+  end)
+
+  describe(("bad days of %s:"):format(words), function() sql.days(scene) end)
+
+  describe(("the way to %s:"):format(words), function() sql.ways(scene) end)
+
+  return scene
 end
 
 return sql
