@@ -143,7 +143,8 @@ describe("the command of an amqp-lock that is stopped", function()
     next_is_alone(name, jobs)
     one:signal "CONT"
     assert.same({ "exit", 76 }, { one:wait() })
-    assert.matches("amqp%-lock: suspect: mutex ", one:output())
+    local output = one:output() -- "lost" if the broker, on a busy machine, has closed the connection by then
+    assert.is_truthy(output:find "amqp%-lock: suspect: mutex " or output:find "amqp%-lock: lost: mutex ", output)
   end)
 
   it("ends also if it ignores TERM", function()
