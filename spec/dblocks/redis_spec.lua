@@ -140,6 +140,19 @@ describe("Redis", function()
     raw:config("SET", "maxmemory-policy", "noeviction")
   end)
 
+  it("that evicts a lock tells its holder so when it asks", function()
+    local own = assert(redis.start("--save", "", "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-random"))
+    finally(function() own:stop() end)
+    local raw, locks = redis.connect(own.address), dblocks.redis(redis.connect(own.address))
+    local lock, filler = assert(locks:mutex("evicted", 1):try_acquire()), ("x"):rep(20000)
+    for i = 1, 5000 do
+      raw:set("filler" .. i, filler)
+      if i % 20 == 0 and not lock:verify() then break end
+    end
+    fails("lost", lock:verify())
+    fails("lost", lock:release())
+  end)
+
   it("without memory, or without permission, refuses, and nothing is held", function()
     local raw, locks = client(), dblocks.redis(client)
     raw:config("SET", "maxmemory", "1")
