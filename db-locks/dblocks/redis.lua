@@ -188,7 +188,9 @@ local function scan(one, match, pattern, found)
   return true
 end
 
--- Keys of others under these names are no locks: the log is told, and the list goes on.
+-- A key of another type is no lock: the log is told, and the list goes on. Every other refusal is that of the list.
+local function is_foreign(code, message) return code == "refused" and message:find("WRONGTYPE", 1, true) ~= nil end
+
 local function list(one, log)
   local found, all = {}, {}
   for match, pattern in pairs { ["mutexes/*"] = "^mutexes/([^,{}]+),([^,{}]+)$",
@@ -198,7 +200,7 @@ local function list(one, log)
   end
   for _, resource in pairs(found) do
     local seen, message, code = look(one, resource)
-    if not seen and code ~= "refused" then return nil, message, code end
+    if not seen and not is_foreign(code, message) then return nil, message, code end
     if not seen and log then log("warning", ("%s (of %s)"):format(message, (keys(resource)))) end
     table.insert(all, seen)
   end

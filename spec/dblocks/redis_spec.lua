@@ -193,7 +193,7 @@ describe("examples/dblocks/operator.lua", function()
   end)
 end)
 
-describe("a user of Redis who may not", function()
+describe("a user of Redis without the command", function()
   local raw, locks, mutex, rwlock
 
   before_each(function()
@@ -212,6 +212,7 @@ describe("a user of Redis who may not", function()
       return one
     end)
     mutex, rwlock = weak:mutex("half", 1), weak:rwlock("half", 1)
+    return weak
   end
 
   -- What try() acquires is held; or nothing is.
@@ -241,6 +242,12 @@ describe("a user of Redis who may not", function()
     assert.is_true(lock:verify())
     assert.equal(kind, locks:list()[1].kind)
   end
+
+  it("hgetall: a list is refused, and not empty", function()
+    local lock = assert(locks:mutex("half", 1):try_acquire())
+    fails("refused", as_user_without("hgetall"):list())
+    assert.is_true(lock:release())
+  end)
 
   for _, command in ipairs{ "del", "set", "hset", "hdel" } do
     it(command .. ": what is refused has changed nothing", function()
