@@ -8,6 +8,7 @@ local dblocks = require "dblocks"
 local process = require "spec.support.process"
 local redis = require "spec.support.servers.redis"
 local socket = require "socket"
+local until_true = require "spec.support.until"
 
 local WORKERS, TIMES = 8, 2
 local RUN = [[ arg = { ... } return dofile "examples/dblocks/worker.lua" ]]
@@ -51,8 +52,7 @@ local function story()
   end
   listen_for(1.5)
 
-  local victim = holder()
-  while not victim do victim = holder() end
+  local victim = until_true(holder, 10)
   victim:kill()
   listen()
   say("SIGKILL: %s is dead in the middle of its import", (select(2, holder())).ticket)
@@ -66,7 +66,12 @@ local function story()
   say("the operator has cleaned up, and breaks that lock")
   assert(locks:break_lock(left.type, left.id, left.ticket))
   for _, worker in ipairs(workers) do
-    while worker ~= victim and not worker:finished() do listen_for(0.05) end
+    if worker ~= victim then
+      until_true(function()
+        listen()
+        return worker:finished()
+      end, 60)
+    end
   end
   listen()
   assert(#locks:list() == 0)

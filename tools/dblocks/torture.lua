@@ -8,6 +8,7 @@ local ledger = require "tools.dblocks.ledger"
 local process = require "spec.support.process"
 local settings = require "tools.prove.settings"
 local socket = require "socket"
+local until_true = require "spec.support.until"
 
 local CLIENTS = 8
 local STRIKES, CUTS = 0.5, 5 -- seconds, on average
@@ -39,16 +40,16 @@ function torture:wake()
   end
 end
 
-function torture:list()
-  local ends = socket.gettime() + 30
-  while true do
-    local list, message = self.locks:list()
-    if list then return list end
-    if socket.gettime() > ends then error(message, 0) end
-    self:wake() -- a stopped process may lock the whole file of SQLite
-    socket.sleep(0.05)
-  end
+-- Asks the database until it gives a result: connections are cut. A stopped process may lock the whole file of SQLite.
+function torture:insist(ask)
+  return until_true(function()
+    self:wake()
+    local result, message = ask()
+    return result, message
+  end, 30)
 end
+
+function torture:list() return self:insist(function() return self.locks:list() end) end
 
 -- The operator: breaks all that the list shows of processes that are known to be dead. It looks again and again: the
 -- database may execute the last step of a process after its death.
@@ -56,11 +57,10 @@ function torture:clean_up()
   self.looks_at = socket.gettime() + LOOKS
   for _, entry in ipairs(self:list()) do
     if self.dead[entry.ticket:match "^(.*)%.%x+$"] then
-      local broken, code
-      repeat
-        self:wake()
-        broken, _, code = self.locks:break_lock(entry.type, entry.id, entry.ticket)
-      until broken or code == "not_held"
+      self:insist(function()
+        local broken, message, code = self.locks:break_lock(entry.type, entry.id, entry.ticket)
+        return broken or code == "not_held", message
+      end)
       self.broken[entry.kind] = (self.broken[entry.kind] or 0) + 1
     end
   end
