@@ -33,6 +33,12 @@ function acquiring.step(store, wait, resource, verb, mine, is_reader)
   end
 end
 
+--- The results of a question. It has changed nothing if its answer was lost: `unreachable`, in place of `in_doubt`.
+function acquiring.answer(result, message, code)
+  if code ~= "in_doubt" then return result, message, code end
+  return nil, (message:gsub("^in_doubt", "unreachable")), "unreachable"
+end
+
 local function doubtful(resource, mine, message)
   return nil, ("in_doubt: %s may be held, under the ticket %s: %s"):format(resource.words, mine, message), "in_doubt"
 end

@@ -127,12 +127,6 @@ end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 
--- A question whose answer was lost has changed nothing.
-local function asked(result, message, code)
-  if code ~= "in_doubt" then return result, message, code end
-  return nil, (message:gsub("^in_doubt", "unreachable")), "unreachable"
-end
-
 local list_schema = { older_than = checks.seconds, type = checks.word }
 
 local function listed(found, kind, mine, since)
@@ -155,7 +149,7 @@ end
 ---  "write", "read" or "waiting"
 function Locks:list(opts)
   local only = options.check(opts, list_schema, "list")
-  local found, message, code = asked(self._store:list())
+  local found, message, code = acquiring.answer(self._store:list())
   if not found then return nil, message, code end
   local list = {}
   local function add(entry)
@@ -188,7 +182,7 @@ end
 
 --- Makes the table, where there is none, and looks whether the database keeps locks safely.
 ---@return true|nil, string? message, dblocks.Code? code "unsafe", "in_transaction", "refused", "unreachable"
-function Locks:setup() return asked(self._store:setup()) end
+function Locks:setup() return acquiring.answer(self._store:setup()) end
 
 --- Closes the connections that the given function has made. Locks stay held. Calls after it return `closed`.
 function Locks:close()

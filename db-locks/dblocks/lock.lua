@@ -43,10 +43,9 @@ end
 ---@return true|nil, string? message, dblocks.Code? code "lost", "not_held", "unreachable", "refused"
 function Lock:verify()
   if self._is_released then return not_held(self) end
-  local outcome, message, code = step(self, "verify")
+  local outcome, message, code = acquiring.answer(step(self, "verify"))
   if outcome == "held" then return true end
   if outcome then return lost(self) end
-  if code == "in_doubt" then return nil, (message:gsub("^in_doubt", "unreachable")), "unreachable" end
   return nil, message, code
 end
 

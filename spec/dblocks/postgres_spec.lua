@@ -93,22 +93,7 @@ describe("permissions", function()
     return plain(require("spec.support.servers.postgres").connect(scene.server().address, user))
   end
 
-  it("to read only: what changes is refused", function()
-    local reader = as "reader"
-    fails("refused", reader:mutex("a", 1):try_acquire())
-    fails("refused", reader:rwlock("a", 1):try_read())
-    local lock = assert(plain(connect()):mutex("a", 1):try_acquire())
-    fails("refused", reader:break_lock("a", 1, lock.ticket))
-    fails("busy", reader:rwlock("a", 1):try_read())
-    assert.equal(lock.ticket, reader:list()[1].ticket)
-    assert.is_true(reader:setup() and lock:release())
-  end)
-
-  it("that are none: everything is refused", function()
-    fails("refused", as("stranger"):list())
-    fails("refused", as("stranger"):mutex("a", 1):try_acquire())
-    fails("refused", as("stranger"):setup())
-  end)
+  sql.permissions(as, function() return plain(connect()) end)
 end)
 
 describe("a table without a primary key", function()

@@ -394,6 +394,27 @@ function sql.ways(store)
   end)
 end
 
+--- The permissions of the users "reader", which may SELECT, and "stranger", which may not. as(user) and owner() return
+-- locks objects.
+function sql.permissions(as, owner)
+  it("to read only: each change is refused", function()
+    local reader = as "reader"
+    fails("refused", reader:mutex("a", 1):try_acquire())
+    fails("refused", reader:rwlock("a", 1):try_read())
+    local lock = assert(owner():mutex("a", 1):try_acquire())
+    fails("refused", reader:break_lock("a", 1, lock.ticket))
+    fails("busy", reader:rwlock("a", 1):try_read())
+    assert.equal(lock.ticket, reader:list()[1].ticket)
+    assert.is_true(reader:setup() and lock:release())
+  end)
+
+  it("that are none: everything is refused", function()
+    fails("refused", as("stranger"):list())
+    fails("refused", as("stranger"):mutex("a", 1):try_acquire())
+    fails("refused", as("stranger"):setup())
+  end)
+end
+
 --- See the head of this file.
 function sql.scene(words, store, scene)
   local running, data

@@ -84,9 +84,7 @@ static void missed(al_acquire *self) {
 }
 
 static bool may_claim(const al_acquire *self) {
-  char holder[AL_NAME_SIZE];
-  al_name_holder(holder, self->resource->name, self->view.slot);
-  return !al_exclusive_find(self->op.session, holder);
+  return al_slot_search_may_claim(&((const slot_acquire *)self)->look);
 }
 
 static void claimed(al_acquire *self) {

@@ -55,6 +55,8 @@ static const al_exclusive *find_ours(const al_slot_search *search, int slot) {
   return al_exclusive_find(search->op->session, holder);
 }
 
+bool al_slot_search_may_claim(const al_slot_search *search) { return !find_ours(search, search->view->slot); }
+
 static bool may_begin(const void *context, int slot) {
   const al_slot_search *search = context;
   return slot <= search->range->most && !find_ours(search, slot);

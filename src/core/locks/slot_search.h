@@ -56,6 +56,9 @@ typedef struct al_slot_search {
 void al_slot_search_begin(al_slot_search *search, al_op *op, const al_resource *resource,
                           al_slot_range *range, al_search_result *view);
 
+/* True if this session does not hold, claim or undo the slot that was found. */
+bool al_slot_search_may_claim(const al_slot_search *search);
+
 /* This session holds the slot that was found. */
 void al_slot_search_note_won(const al_slot_search *search);
 
