@@ -41,7 +41,7 @@ local function crowd(row)
   }
 end
 
--- What each deed makes of a row; false: nothing is left.
+-- Each deed returns the row after it; false: nothing is left.
 local deeds = {}
 
 function deeds.free() return false end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Tickets: who has a lock. `name.16hex`, so that an operator sees whose it is, and no two are the same.
+--- Tickets tell the holder of a lock. A ticket is `name.16hex`: an operator sees the name, and no two are the same.
 local ticket = {}
 
 local NAME_MOST = 47 -- bytes; with a dot and 16 digits 64

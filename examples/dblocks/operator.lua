@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- What an operator does after a crash, from a shell. LOCKS is a Lua file that returns the locks object which the
+-- Lists and breaks locks from a shell, after a crash. LOCKS is a Lua file that returns the locks object which the
 -- programs use, such as: return require("dblocks").redis(function() return require("redis").connect("127.0.0.1") end)
 --   operator.lua LOCKS list [SECONDS]            what is held, or only what is older than that
 --   operator.lua LOCKS break TYPE ID TICKET      ends what is held under that ticket, and nothing else

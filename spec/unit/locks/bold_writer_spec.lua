@@ -152,7 +152,7 @@ for _, way in ipairs(Peer.all_ways) do
       is_bold(0)
     end)
 
-    it("is shut, and somebody reads: busy for who does not wait", function()
+    it("is shut, and somebody reads: busy for a writer that does not wait", function()
       local op, door = shuts(0)
       scene.makes_sure(peer, door, "reader")
       peer:failed(op, "busy", 'a reader holds "db"')
