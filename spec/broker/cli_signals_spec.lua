@@ -258,10 +258,13 @@ describe("amqp-lock in a terminal", function()
       assert.is_false(gate.held("mutex", name))
     end)
 
+    -- The command is one process, which has told that it runs. A shell that has received the interrupt just before it
+    -- starts a program waits for that program, which has not received it.
     it("ends the script when its command was interrupted", function()
-      local name, one = gate.name(), shell()
-      one:write(("sh -c '%s %s sh -c \"echo job \\$\\$; sleep 600\"; echo \"went on\"'\n"):format(AMQP_LOCK, name))
-      one:await "job %d+\r\n"
+      local name, one, file = gate.name(), shell(), command.place() .. "/text"
+      assert(io.open(file, "w")):write("job runs\n"):close()
+      one:write(("sh -c '%s %s tail -f %s; echo \"went on\"'\n"):format(AMQP_LOCK, name, file))
+      one:await "job runs\r\n"
       one:write "\3"
       one:await "%^C.*ready>"
       one:write "echo \"the end:\"\n"
