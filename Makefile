@@ -77,7 +77,7 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: demo-db test-db torture-db break-db figures-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
 
 all: build
@@ -388,7 +388,8 @@ prove: prepare build ## clients on a real broker, with injected faults: SECONDS=
 # SUITE: in a chroot (spec/support/room), with the RabbitMQ of another Debian release. It takes root.
 prove-fenced: prepare ## fenced locks, while processes get SIGKILL and SIGSTOP: [SECONDS=60] [SEED=] [LEAST=locks] [SUITE=sid]
 prove-fast: prepare ## fast mutexes, with the same variables
-prove-fenced prove-fast:
+prove-many: prepare ## several slots at once, beside clients that take one, with the same variables
+prove-fenced prove-fast prove-many:
 ifneq ($(filter-out host,$(SUITE)),)
 	@mkdir -p build/prove
 	@spec/support/room -b build/prove $(SUITE) make $@ SECONDS=$(SECONDS) SEED=$(SEED) LEAST=$(LEAST) \

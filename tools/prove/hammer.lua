@@ -9,11 +9,12 @@
 --     result.got, result.held       -- locks; answers of verify() that they are held
 --     result.kills, result.stops, result.long_stops, result.codes
 --
--- Other settings: kinds, of the names (fenced locks of all kinds that have a fence); clients (12); every, the mean time
--- in seconds between strikes (0.12); at_once, see ledger.lua; during(seconds since the beginning), which is called all
--- the time, and may strike the brokers; forgets, seconds after which a fence is deleted, again and again, so that
--- processes are also killed and stopped while they make it (never); cut(name), which ends the connection of this name,
--- if it is there (nobody is cut off).
+-- Other settings: kinds, of the names (fenced locks of all kinds that have a fence; "many": a semaphore of which some
+-- clients take several slots at once); clients (12); every, the mean time in seconds between strikes (0.12); at_once,
+-- most and lanes, see ledger.lua; minute, the seconds after which each lane must have got a lock (never);
+-- during(seconds since the beginning), which is called all the time, and may strike the brokers; forgets, seconds after
+-- which a fence is deleted, again and again, so that processes are also killed and stopped while they make it (never);
+-- cut(name), which ends the connection of this name, if it is there (nobody is cut off).
 local amqplocks = require "amqplocks"
 local client = require "spec.support.client"
 local ledger = require "tools.prove.ledger"
@@ -24,7 +25,7 @@ local hammer = {}
 
 local KINDS = { "mutex", "mutex", "semaphore", "rwlock" }
 local HAS_FENCE = { mutex = true, rwlock = true }
-local SLOTS = 2
+local SLOTS = { semaphore = 2, many = 5 }
 local RUN = "return require('tools.prove.hammer_client').run(spec, ...)"
 local ENDS = 60 -- seconds in which processes end that were told to
 
@@ -37,7 +38,7 @@ local function make_pools(self)
   for i, kind in ipairs(self.kinds) do
     local name = ("%s.%d"):format(self.prefix, i)
     table.insert(self.pools, { name = name, kind = kind, path = ("%s/%d-%s"):format(self.directory, i, kind) })
-    if kind == "semaphore" then assert(conn:admin(name):resize(SLOTS)) end
+    if SLOTS[kind] then assert(conn:admin(name):resize(SLOTS[kind])) end
   end
   conn:close()
 end
@@ -105,8 +106,18 @@ local function forget(self)
   if object:forget_fence() then self.forgotten = self.forgotten + 1 end
 end
 
+--- Writes into the ledgers, for the judge: "parted", "whole" or "minute".
+function hammer.tell_judge(list, word)
+  for _, pool in ipairs(list) do
+    local file = assert(io.open(pool.path, "a"))
+    file:write(word, " runner 0\n")
+    file:close()
+  end
+end
+
 local function go_on(self)
   local began, next_strike = socket.gettime(), 0
+  local next_minute = began + (self.minute or math.huge)
   while socket.gettime() - began < self.seconds do
     look_after(self)
     forget(self)
@@ -114,6 +125,10 @@ local function go_on(self)
     if socket.gettime() >= next_strike then
       strike(self)
       next_strike = socket.gettime() - math.log(1 - math.random()) * self.every
+    end
+    if socket.gettime() >= next_minute then
+      hammer.tell_judge(self.pools, "minute")
+      next_minute = next_minute + self.minute
     end
     socket.sleep(0.005)
   end
@@ -131,19 +146,10 @@ local function dismiss(self)
   end
 end
 
---- Writes into the ledgers, for the judge: "parted", or "whole".
-function hammer.tell_judge(list, word)
-  for _, pool in ipairs(list) do
-    local file = assert(io.open(pool.path, "a"))
-    file:write(word, " runner 0\n")
-    file:close()
-  end
-end
-
 local function destroy(self)
   local conn = assert(amqplocks.connect(self.urls[1]))
   for _, pool in ipairs(self.pools) do
-    if pool.kind == "semaphore" then
+    if SLOTS[pool.kind] then
       assert(conn:admin(pool.name):destroy{ fence = true })
     elseif HAS_FENCE[pool.kind] then -- the broker deletes the queue of a fast mutex
       assert(conn[pool.kind](conn, pool.name):forget_fence())
@@ -155,9 +161,10 @@ end
 local function judge(self)
   self.got, self.held, self.codes, self.violations = 0, 0, {}, {}
   for _, pool in ipairs(self.pools) do
-    local found = ledger.check(process.contents(pool.path) or "", { at_once = self.at_once })
+    local found = ledger.check(process.contents(pool.path) or "", { at_once = self.at_once, lanes = self.lanes,
+      most = SLOTS[pool.kind] })
     self.got, self.held = self.got + found.got, self.held + found.held
-    pool.got = found.got
+    pool.got, pool.beside = found.got, found.beside
     for _, text in ipairs(found.violations) do table.insert(self.violations, pool.kind .. ": " .. text) end
     for code, count in pairs(found.codes) do
       self.codes[code] = (self.codes[code] or 0) + count
@@ -198,7 +205,9 @@ end
 function hammer.tell(result, say)
   say("%d locks, %d times certainly held; %d SIGKILL, %d SIGSTOP, of which %d outlasted the heartbeat, %d cut off",
     result.got, result.held, result.kills, result.stops, result.long_stops, result.cuts)
-  for _, pool in ipairs(result.pools) do say("  %-10s %6d", pool.kind, pool.got) end
+  for _, pool in ipairs(result.pools) do
+    say("  %-10s %6d, at most %d of them beside each other", pool.kind, pool.got, pool.beside)
+  end
   local codes = {}
   for code, count in pairs(result.codes) do table.insert(codes, ("%s %d"):format(code, count)) end
   table.sort(codes)

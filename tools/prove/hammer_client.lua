@@ -10,15 +10,16 @@ local client = {}
 client.__index = client
 
 local TIMEOUT = 3
+local GATHERERS, SLOTS_AT_ONCE = 2, 3 -- the first clients take so many slots of a semaphore of kind "many" at once
 -- What each kind of lock is made with. All kinds that have fencing tokens draw them.
 local FENCED = { fenced = true }
 local OPTIONS = { mutex = FENCED, semaphore = FENCED, rwlock = FENCED }
 
 -- The ways to acquire each kind of lock, weighted by repetition.
 local WAYS = { mutex = { "acquire" }, semaphore = { "acquire" }, rwlock = { "write", "write", "read" },
-  fast_mutex = { "acquire" }, plain = { "acquire" } }
+  fast_mutex = { "acquire" }, plain = { "acquire" }, many = { "acquire" } }
 
-local METHODS = { plain = "mutex" } -- a mutex without fencing tokens
+local METHODS = { plain = "mutex", many = "semaphore" } -- a mutex without fencing tokens, a semaphore without
 
 local function chance(p) return math.random() < p end
 
@@ -38,6 +39,13 @@ function client:confirm(pool, op, lock)
   return held
 end
 
+-- The same for each lock of a list, which were acquired at once. `ops`: their numbers.
+function client:confirm_all(pool, ops, locks)
+  local all_held = true
+  for i, op in ipairs(ops) do all_held = self:confirm(pool, op, locks[i]) and all_held end
+  return all_held
+end
+
 -- Mostly the same object as before, for an object remembers what it need not ask again: whether it may claim at once,
 -- and that the queue of a fast mutex was there.
 function client:object(pool)
@@ -48,17 +56,27 @@ function client:object(pool)
   return self.objects[pool]
 end
 
-function client:take(pool)
-  local ways = WAYS[pool.kind]
-  local way, object = ways[math.random(#ways)], self:object(pool)
-  self.ops = self.ops + 1
-  local op = self.ops
-  self:append(pool, "ask", op)
-  local lock, _, code = object[way](object, { timeout = 1 + 2 * math.random(), poll = 0.5 })
-  if not lock then return nil, self:append(pool, "none", op, code) end
+function client:note_got(pool, op, lock)
   local number = lock.fence and ("%.0f"):format(lock.fence) or "none"
   self:append(pool, "got", op, number, lock.kind, tostring(lock.slot or 1))
-  return lock, op
+end
+
+-- Returns the lock, the list of its locks (itself, or those that it was acquired with), and their numbers.
+function client:take(pool)
+  local ways = WAYS[pool.kind]
+  local way, object, ops = ways[math.random(#ways)], self:object(pool), {}
+  local gathers = pool.kind == "many" and self.seat <= GATHERERS
+  for i = 1, gathers and SLOTS_AT_ONCE or 1 do
+    self.ops = self.ops + 1
+    ops[i] = self.ops
+    self:append(pool, "ask", self.ops)
+  end
+  local lock, _, code = object[way](object,
+    { timeout = 1 + 2 * math.random(), poll = 0.5, count = gathers and SLOTS_AT_ONCE or nil })
+  if not lock then return nil, self:append(pool, "none", ops[1], code) end
+  local locks = lock.locks or { lock }
+  for i, op in ipairs(ops) do self:note_got(pool, op, locks[i]) end
+  return lock, locks, ops
 end
 
 function client:connect()
@@ -70,10 +88,10 @@ end
 function client:turn()
   if not self:connect() then return socket.sleep(0.1) end
   local pool = chance(0.5) and self.favourite or self.pools[math.random(#self.pools)]
-  local lock, op = self:take(pool)
+  local lock, locks, ops = self:take(pool)
   if not lock then return socket.sleep(0.01) end
   repeat
-    local held = self:confirm(pool, op, lock)
+    local held = self:confirm_all(pool, ops, locks)
     socket.sleep(math.random() ^ 2 * 0.01)
   until not held or chance(0.7)
   if chance(0.03) then
@@ -88,7 +106,8 @@ end
 function client.run(spec, cpath, lane, url, list, seed)
   math.randomseed(seed)
   local load = assert(package.loadlib((cpath:gsub("%?%.so;$", "ledger.so")), "luaopen_ledger"))
-  local self = setmetatable({ spec = spec, lane = lane, url = url, ledger = load(), pools = {}, ops = 0 }, client)
+  local self = setmetatable({ spec = spec, lane = lane, url = url, ledger = load(), pools = {}, ops = 0,
+    seat = tonumber(lane:match "^%d+") }, client)
   for name, kind, path in list:gmatch "(%S+) (%S+) (%S+)\n" do
     table.insert(self.pools, { name = name, kind = kind, file = self.ledger.open(path) })
   end

@@ -13,6 +13,7 @@
 --     gone LANE OP CODE                  the same, with another answer
 --     parted runner 0                    nodes of a cluster are not connected from here on
 --     whole runner 0                     they are again, and holders have had the time to read the news
+--     minute runner 0                    the end of a time in which each lane must have got a lock
 --
 -- A violation is one of these:
 --   - a number that was got twice;
@@ -21,12 +22,15 @@
 --     are held beside each other, and readers;
 --     Locks without a number are numbered in the order in which they were certainly held for the first time. Their
 --     holders may be wrong between "parted" and "whole";
+--   - with `most`: more locks than that which were certainly held beside each other;
+--   - with `lanes`, at the end of a minute: a lane, of the numbers 1 to `lanes`, that got no lock in it;
 --   - with `at_once`, which is for brokers that may give a lock to two in a partition, instead of that: a lock that was
 --     certainly held for the first time after a lock with a larger number was.
 --
 --     local found = ledger.check(text)                  -- or check(text, { at_once = true })
 --     found.violations                                  -- a list of texts
 --     found.got, found.held, found.codes                -- how many; failed acquires by code
+--     found.beside                                      -- how many were certainly held beside each other, at most
 local ledger = {}
 
 local judge = {}
@@ -37,6 +41,7 @@ function judge:wrong(...) table.insert(self.violations, (...):format(select(2, .
 function judge:ask(op) op.before = self.largest end
 
 function judge:got(op, number, kind, slot)
+  self.progress[op.name:match "^[^./]+"] = true
   op.number, op.kind, op.slot = tonumber(number), kind, slot
   self.numbers.got = self.numbers.got + 1
   if not op.number then return end
@@ -58,6 +63,7 @@ end
 
 function judge:held(op)
   self.numbers.held = self.numbers.held + 1
+  op.first, op.last = op.first or self.numbers.held, self.numbers.held
   local place = (op.kind == "read" or op.kind == "write") and op.kind or op.slot
   local is_new = not op.is_held
   op.is_held = true
@@ -77,6 +83,30 @@ function judge:parted() self.are_parted = true end
 
 function judge:whole() self.are_parted = false end
 
+function judge:minute()
+  for lane = 1, self.lanes or 0 do
+    if not self.progress[tostring(lane)] then self:wrong("lane %d got no lock in a minute", lane) end
+  end
+  self.progress = {}
+end
+
+-- A lock was held from the first line that says so to the last one.
+function judge:beside(ops)
+  local changes, now, most = {}, 0, 0
+  for _, op in pairs(ops) do
+    if op.first then
+      changes[op.first] = (changes[op.first] or 0) + 1
+      changes[op.last + 1] = (changes[op.last + 1] or 0) - 1
+    end
+  end
+  for place = 1, self.numbers.held do
+    now = now + (changes[place] or 0)
+    most = math.max(most, now)
+  end
+  if self.most and most > self.most then self:wrong("%d locks were held beside each other", most) end
+  return most
+end
+
 function judge:none(_, code) self.codes[code] = (self.codes[code] or 0) + 1 end
 
 function judge:gone(_, code) self:none(nil, "gone: " .. code) end
@@ -84,7 +114,8 @@ function judge:gone(_, code) self:none(nil, "gone: " .. code) end
 --- Judges a ledger. A last line without its end is that of a process that was killed, and is ignored.
 function ledger.check(text, options)
   local self = setmetatable({ violations = {}, numbers = { got = 0, held = 0 }, codes = {}, owners = {}, holders = {},
-    largest = 0, at_once = options and options.at_once }, judge)
+    largest = 0, progress = {} }, judge)
+  for name, value in pairs(options or {}) do self[name] = value end
   local ops = {}
   for act, lane, number, rest in text:gmatch "(%l+) (%S+) (%d+)([^\n]*)\n" do
     local name, words = lane .. "/" .. number, {}
@@ -93,7 +124,7 @@ function ledger.check(text, options)
     self[act](self, ops[name], words[1], words[2], words[3])
   end
   return { violations = self.violations, got = self.numbers.got, held = self.numbers.held, codes = self.codes,
-    largest = self.largest }
+    largest = self.largest, beside = self:beside(ops) }
 end
 
 return ledger

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The judge of `make prove-fenced` and `make prove-fast`, by ledgers written by hand: what it must find, and what it
--- must not.
+-- The judge of `make prove-fenced`, `make prove-fast` and `make prove-many`, by ledgers written by hand: what it must
+-- find, and what it must not.
 local ledger = require "tools.prove.ledger"
 
 -- Lines separated by "; ".
@@ -22,7 +22,7 @@ end
 describe("the judge of fencing tokens", function()
   it("finds nothing where numbers grow, with gaps, and counts", function()
     local _, found = violations(0, lock("a", 7) .. lock("b", 8) .. "ask c 1; none c 1 timeout; " .. lock("d", 100))
-    assert.same({ got = 3, held = 3, codes = { timeout = 1 }, largest = 100, violations = {} }, found)
+    assert.same({ got = 3, held = 3, codes = { timeout = 1 }, largest = 100, beside = 1, violations = {} }, found)
   end)
 
   it("finds a number that was got twice, also by holders that nobody confirmed", function()
@@ -69,6 +69,28 @@ describe("the judge of fencing tokens", function()
     violations(1, both .. "parted runner 0; held b 1; held a 1; whole runner 0; held a 1")
     violations(1, both .. "held b 1; held a 1; parted runner 0")
     violations(1, "ask a 1; got a 1 7 mutex 1; ask b 1; got b 1 8 mutex 1; parted runner 0; held b 1; held a 1")
+  end)
+
+  it("counts locks that were held beside each other, and finds more than there may be", function()
+    local three = ""
+    for _, lane in ipairs { "a", "b", "c" } do
+      three = three .. ("ask %s 1; got %s 1 none slot %d; held %s 1; "):format(lane, lane, lane:byte(), lane)
+    end
+    local _, found = violations(0, three, { most = 1 }) -- each was held for a moment
+    assert.equal(1, found.beside)
+    _, found = violations(0, three .. "held a 1; held c 1", { most = 2 })
+    assert.equal(2, found.beside)
+    local text = violations(1, three .. "held b 1; held a 1", { most = 2 })
+    assert.equal("3 locks were held beside each other", text)
+  end)
+
+  it("finds a lane that got no lock in a minute", function()
+    local first, second = lock("1.1", 7), lock("2.1", 8)
+    violations(0, first .. second .. "minute runner 0; " .. lock("2.2", 9) .. lock("1.2", 10) .. "minute runner 0",
+      { lanes = 2 })
+    assert.equal("lane 2 got no lock in a minute",
+      (violations(1, first .. second .. "minute runner 0; " .. lock("1.2", 9) .. "minute runner 0", { lanes = 2 })))
+    violations(0, first .. second .. "minute runner 0; " .. lock("1.2", 9), { lanes = 2 }) -- not over yet
   end)
 
   it("ignores the last line of a process that was killed while it wrote", function()
