@@ -267,6 +267,10 @@ al_op *al_session_open(al_session *session);
  * most for `settings.timeout`. The session is closed in any case. Later operations fail with AL_CLOSED. */
 al_op *al_session_close(al_session *session);
 
+/* Returns the name of the broker's cluster, as the first broker that this session connected to told it; "" before that,
+ * and if the broker tells none. */
+const char *al_session_cluster(const al_session *session);
+
 /* Closes both connections at once, without a message to the broker. The broker releases what they held. The locks are
  * AL_LOST: al_lock_verify() and similar operations fail with that. Other operations fail with AL_CLOSED. */
 void al_session_abort(al_session *session);
@@ -497,6 +501,12 @@ typedef enum al_lock_kind {
   AL_LOCK_WRITE,
   AL_LOCK_FAST_MUTEX
 } al_lock_kind;
+
+/* For programs that hold several locks at once. Two programs never wait for each other if both take their locks in the
+ * same order. amqp-lock and the Lua module take them in the order of (al_session_cluster(), the virtual host, this text),
+ * byte by byte, and take nothing if two of their locks have all of these in common. `out` gets the name of a queue of the
+ * lock. It is the same for readers and writers, and for a semaphore and the persistent mutex of its name. */
+void al_lock_order(al_lock_kind kind, const char *name, char out[AL_NAME_SIZE]);
 
 /* Properties of a lock. They never change, except the kind, the ticket and the time by al_lock_downgrade(). */
 al_lock_kind al_lock_kind_of(const al_lock *lock);

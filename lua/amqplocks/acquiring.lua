@@ -65,6 +65,16 @@ end
 
 local acquiring = {}
 
+--- The options of acquire, for options.check().
+acquiring.schema = schema
+
+--- Acquires. The options were checked; nil: wait for ever.
+---@param self table
+---@param method string
+---@param opts table
+---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
+acquiring.take = acquire
+
 --- Options of locks that are held by an exclusive queue.
 acquiring.resource_schema = {
   max_attempts = checks.whole(1, 1000),
@@ -78,9 +88,10 @@ acquiring.resource_schema = {
 ---@param self table
 ---@param method string
 ---@param opts? {} there are none: any option raises an error
+---@param where? string the name of the public method, for errors; nil: "try_" and `method`
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
-function acquiring.try(self, method, opts)
-  if opts ~= nil then options.check(opts, NONE, "try_" .. method) end
+function acquiring.try(self, method, opts, where)
+  if opts ~= nil then options.check(opts, NONE, where or "try_" .. method) end
   return acquire(self, method, ONCE)
 end
 

@@ -3,6 +3,7 @@
 
 --- A connection to a broker. Locks live on it.
 local admin = require "amqplocks.admin"
+local all = require "amqplocks.all"
 local await = require "amqplocks.waiting.await"
 local close = require "amqplocks.waiting.close"
 local fast_mutex = require "amqplocks.fast_mutex"
@@ -109,6 +110,15 @@ function Connection:fast_mutex(name, opts) return fast_mutex.new(self, options.n
 ---@param opts? amqplocks.RWLockOptions
 ---@return amqplocks.RWLock
 function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name, "rwlock"), opts) end
+
+--- Several locks as one, which are acquired together or not at all. They may be of other connections, too. Does not ask
+-- the broker.
+--
+--     local both = conn:all{ conn:mutex("ledger"), conn:rwlock("rates"):reader() }
+--     assert(both:with({ timeout = 5 }, function(locks) print(locks:held()) end))
+---@param list amqplocks.Lockable[]
+---@return amqplocks.All
+function Connection:all(list) return all.new(list) end -- luacheck: no self
 
 methods.check(Connection, "conn")
 

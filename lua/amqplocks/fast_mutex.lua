@@ -9,7 +9,7 @@ local options = require "amqplocks.options"
 
 ---@class amqplocks.FastMutex
 ---@field name string
-local FastMutex = {}
+local FastMutex = { _kind = "fast_mutex", _method = "acquire" }
 local metatable = { __index = FastMutex, __name = "amqplocks.fast_mutex" }
 
 function metatable.__tostring(self) return ('amqplocks.fast_mutex ("%s")'):format(self.name) end

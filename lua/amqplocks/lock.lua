@@ -146,6 +146,13 @@ methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true, r
 
 local lock = {}
 
+--- Releases it as at the end of its scope.
+lock.close = metatable.__close
+
+--- Its caller has it, and will give it to another one by lock.hand_over_at_once() or lock.hand_over(). Until then its
+-- loss is not reported.
+function lock.withhold(self) self._connection._driver.losses:expect(self) end
+
 --- The object for a lock that was acquired. Its caller does not have it yet.
 function lock.new(connection, core_lock)
   local slot, name, ticket, acquired_at, kind, fence, permit = core_lock:info()

@@ -21,7 +21,7 @@ local schema = options.merge(acquiring.resource_schema, { persistent = options.c
 ---@class amqplocks.Mutex
 ---@field name string
 ---@field persistent boolean
-local Mutex = {}
+local Mutex = { _kind = "mutex", _method = "acquire" }
 local metatable = { __index = Mutex, __name = "amqplocks.mutex" }
 
 function metatable.__tostring(self)
@@ -103,6 +103,7 @@ function mutex.new(connection, name, opts)
   return setmetatable({
     name = name,
     persistent = opts.persistent or false,
+    _kind = opts.persistent and "slot" or "mutex",
     _fenced = opts.fenced or false,
     _connection = connection,
     _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1, opts.fenced)

@@ -11,6 +11,7 @@ local admin = require "amqplocks.admin"
 local await = require "amqplocks.waiting.await"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
+local side = require "amqplocks.side"
 
 ---@class amqplocks.RWLockOptions
 ---@field max_attempts? integer as for conn:semaphore (8)
@@ -64,6 +65,14 @@ function RWLock:with_read(...) return acquiring.with(self, "read", "with_read", 
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of write
 function RWLock:with_write(...) return acquiring.with(self, "write", "with_write", ...) end
+
+--- The read side: an object with try_acquire, acquire and `with`, as other kinds of locks have. For conn:all.
+---@return amqplocks.Side
+function RWLock:reader() return side.new(self, "read") end
+
+--- The write side; see rwlock:reader.
+---@return amqplocks.Side
+function RWLock:writer() return side.new(self, "write") end
 
 --- Asks all readers to release; see admin:revoke. With `wait` they are asked again, and readers that enter meanwhile
 -- are asked as well, until nobody reads.

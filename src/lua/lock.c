@@ -122,9 +122,19 @@ static int lock_permit(lua_State *L) {
   return 1;
 }
 
+static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write", "fast_mutex", NULL};
+
+/* core.lock_order(kind, name) -> the text by which locks are ordered (al_lock_order) */
+static int lock_order(lua_State *L) {
+  char out[AL_NAME_SIZE];
+  int kind = luaL_checkoption(L, 1, NULL, kinds);
+  al_lock_order((al_lock_kind)kind, luaL_checkstring(L, 2), out);
+  lua_pushstring(L, out);
+  return 1;
+}
+
 /* lock:info() -> slot or nil, name, ticket, acquired_at, kind, fence, permit */
 static int lock_info(lua_State *L) {
-  static const char *const kinds[] = {"slot", "mutex", "permit", "read", "write", "fast_mutex"};
   al_lock *lock = check_box(L)->lock;
   if (al_lock_slot(lock) > 0)
     lua_pushinteger(L, al_lock_slot(lock));
@@ -210,4 +220,6 @@ void al_lua_open_lock(lua_State *L) {
   };
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
   al_lua_make_by(L, AL_LUA_LOCK, make_box);
+  lua_pushcfunction(L, lock_order);
+  lua_setfield(L, -2, "lock_order");
 }

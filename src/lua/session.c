@@ -218,6 +218,14 @@ static int session_is_tls(lua_State *L) {
   return 1;
 }
 
+/* session:place() -> the cluster's name, "" before the first connection; the virtual host */
+static int session_place(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  lua_pushstring(L, box->session ? al_session_cluster(box->session) : "");
+  lua_pushstring(L, box->session ? box->session->settings.vhost : "");
+  return 2;
+}
+
 static int session_name(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
   lua_pushstring(L, box->session ? box->session->settings.name : "");
@@ -263,12 +271,14 @@ static int session_pause(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg methods[] = {
-    {"open", session_open},       {"close", session_close},       {"abort", session_abort},
-    {"drop", session_abort},      {"wait", session_wait},         {"name", session_name},
-    {"news", session_news},       {"is_tls", session_is_tls},     {"state", session_state},
-    {"alerts", session_alerts},   {"is_quiet", session_is_quiet}, {"pollfd", session_pollfd},
-    {"timeout", session_timeout}, {"pause", session_pause},       {NULL, NULL}};
+static const luaL_Reg methods[] = {{"open", session_open},         {"close", session_close},
+                                   {"abort", session_abort},       {"drop", session_abort},
+                                   {"wait", session_wait},         {"name", session_name},
+                                   {"news", session_news},         {"is_tls", session_is_tls},
+                                   {"state", session_state},       {"alerts", session_alerts},
+                                   {"is_quiet", session_is_quiet}, {"pollfd", session_pollfd},
+                                   {"timeout", session_timeout},   {"pause", session_pause},
+                                   {"place", session_place},       {NULL, NULL}};
 
 void al_lua_open_session(lua_State *L) {
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);

@@ -18,6 +18,14 @@ bool al_name_check(const char *name, size_t length, char why[AL_MESSAGE_SIZE]) {
   return !wrong;
 }
 
+void al_lock_order(al_lock_kind kind, const char *name, char out[AL_NAME_SIZE]) {
+  static void (*const queues[])(char[AL_NAME_SIZE], const char *) = {
+      [AL_LOCK_SLOT] = al_name_bell,      [AL_LOCK_MUTEX] = al_name_mutex,
+      [AL_LOCK_PERMIT] = al_name_permits, [AL_LOCK_READ] = al_name_door,
+      [AL_LOCK_WRITE] = al_name_door,     [AL_LOCK_FAST_MUTEX] = al_name_fast_mutex};
+  queues[kind](out, name);
+}
+
 _Static_assert(AL_LOCK_NAME_MAX == 230, "the message above names the limit");
 
 void al_name_slot(char out[AL_NAME_SIZE], const char *name, int slot) {

@@ -288,3 +288,5 @@ void al_session_abort(al_session *session) {
     al_op_fail(op, AL_CLOSED, "the connection was closed");
   }
 }
+
+const char *al_session_cluster(const al_session *session) { return session->asks_by->cluster.name; }

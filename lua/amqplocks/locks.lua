@@ -1,0 +1,116 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Several locks that were acquired together. They are released together. Each is an ordinary lock, which may be lost
+-- alone: the others stay held until the release.
+local lock = require "amqplocks.lock"
+local methods = require "amqplocks.methods"
+local pcall = require("amqplocks.compat.pcall").pcall
+
+---@class amqplocks.Locks
+---@field locks amqplocks.Lock[] in the order in which the caller named them
+---@field slots integer[]|nil the slots, of a semaphore of which several were acquired at once
+local Locks = {}
+local metatable = { __index = Locks, __name = "amqplocks.locks" }
+
+function metatable.__tostring(self)
+  local words = {}
+  for i, one in ipairs(self.locks) do words[i] = tostring(one) end
+  return "amqplocks.locks (" .. table.concat(words, ", ") .. ")"
+end
+
+--- Returns whether all of them are still held, as lock:held(). No I/O.
+---@return boolean held, string? message, amqplocks.Code? code of the first that is not: "suspect", "lost", "not_held"
+---  or "forked"
+function Locks:held()
+  for _, one in ipairs(self.locks) do
+    local held, message, code = one:held()
+    if not held then return held, message, code end
+  end
+  return true
+end
+
+--- Returns for how many seconds all of them are certain to be held; see lock:certain_for. No I/O.
+---@return number seconds
+function Locks:certain_for()
+  local least = math.huge
+  for _, one in ipairs(self.locks) do least = math.min(least, one:certain_for()) end
+  return least
+end
+
+--- Returns whether an administrator has asked the holder to release one of them; see lock:revoked. No I/O.
+---@return boolean revoked
+function Locks:revoked()
+  for _, one in ipairs(self.locks) do
+    if one:revoked() then return true end
+  end
+  return false
+end
+
+--- Asks the broker whether all of them are held, one after the other; see lock:verify.
+---@return true|nil, string? message, amqplocks.Code? code of the first that is not: those of lock:verify
+function Locks:verify()
+  for _, one in ipairs(self.locks) do
+    local held, message, code = one:verify()
+    if not held then return nil, message, code end
+  end
+  return true
+end
+
+-- Releases one. Keeps in mind that it may have been lost before, if the broker did not say.
+local function release(self, one)
+  local was_held = one:held()
+  local released, message, code = one:release()
+  if not released and not was_held and code ~= "lost" and code ~= "not_held" and code ~= "forked" then
+    table.insert(self._doubtful, one)
+  end
+  return released, message, code
+end
+
+--- Releases all of them, the one that was acquired last first, also if one of the releases fails. Waits for the
+-- broker's confirmations; see lock:release.
+---@return true|nil, string? message, amqplocks.Code? code of the first release that failed: "not_held" (the second
+---  time), "lost", "unreachable"
+function Locks:release()
+  local released, message, code = true, nil, nil
+  for i = #self._taken, 1, -1 do
+    local was_released, why, its_code = release(self, self._taken[i])
+    if released and not was_released then released, message, code = nil, why, its_code end
+  end
+  return released, message, code
+end
+
+--- For `with`: the message of the first that was lost.
+---@return string? message
+function Locks:_loss()
+  for _, one in ipairs(self.locks) do
+    local message = one:_loss()
+    if message then return message end
+  end
+end
+
+--- For `with`: counts those as lost whose release could not prove that they were not.
+---@param message string
+function Locks:_count_as_lost(message)
+  for _, one in ipairs(self._doubtful) do one:_count_as_lost(message) end
+end
+
+function metatable.__close(self)
+  for i = #self._taken, 1, -1 do lock.close(self._taken[i]) end
+end
+
+methods.check(Locks, "locks")
+
+local locks = {}
+
+--- `taken`: the same locks, in the order in which they were acquired.
+function locks.new(list, taken, slots)
+  return setmetatable({ locks = list, slots = slots, _taken = taken, _doubtful = {} }, metatable)
+end
+
+--- Gives back locks whose caller will not get them, in the reverse order of `taken`. Raises no error.
+function locks.give_back(taken)
+  for i = #taken, 1, -1 do pcall(lock.close, taken[i]) end
+end
+
+return locks
