@@ -47,7 +47,7 @@ local function hand_over(connection, core_lock)
   return nil, message, code
 end
 
-local function acquire(self, method, opts)
+local function acquire_anew(self, method, opts)
   local core, connection, driver = self._core, self._connection, self._connection._driver
   local settled = not opts.on_wait and news.settled(driver) or nil
   local core_lock, message, code = await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair,
@@ -61,6 +61,12 @@ local function acquire(self, method, opts)
   if fine then return nil, message, code end
   if held == memory.ERROR then return memory.none() end
   error(held, 0)
+end
+
+-- `_entering` is set for a reentrant mutex.
+local function acquire(self, method, opts)
+  if self._entering then return self._entering(self, acquire_anew, method, opts) end
+  return acquire_anew(self, method, opts)
 end
 
 local acquiring = {}

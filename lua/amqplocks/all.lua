@@ -7,7 +7,6 @@ local acquiring = require "amqplocks.acquiring"
 local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
 local guard = require "amqplocks.waiting.guard"
-local lock = require "amqplocks.lock"
 local locks = require "amqplocks.locks"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
@@ -94,13 +93,11 @@ local function acquire_each(taken, self, numbers, opts)
     local one, message, code = acquiring.take(object, object._method, what_is_left(opts, begun))
     if not one then return nil, message, code end
     taken[i] = one
-    lock.withhold(one)
+    one:_withhold()
   end
   for _, one in ipairs(taken) do -- a lock may be lost while another one was waited for
-    if not lock.hand_over_at_once(one) then
-      local is_held, message, code = lock.hand_over(one)
-      if not is_held then return nil, message, code end
-    end
+    local is_held, message, code = one:_hand_over()
+    if not is_held then return nil, message, code end
   end
   local list = {}
   for i, number in ipairs(numbers) do list[number] = taken[i] end

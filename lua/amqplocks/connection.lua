@@ -6,6 +6,7 @@ local admin = require "amqplocks.admin"
 local all = require "amqplocks.all"
 local await = require "amqplocks.waiting.await"
 local close = require "amqplocks.waiting.close"
+local elect = require "amqplocks.elect"
 local fast_mutex = require "amqplocks.fast_mutex"
 local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
@@ -110,6 +111,17 @@ function Connection:fast_mutex(name, opts) return fast_mutex.new(self, options.n
 ---@param opts? amqplocks.RWLockOptions
 ---@return amqplocks.RWLock
 function Connection:rwlock(name, opts) return rwlock.new(self, options.name(name, "rwlock"), opts) end
+
+--- Calls fn(lock, …) while this client leads: while it holds the mutex `name`. It waits for that as long as it takes,
+-- also while there is no broker. If the lock is lost, fn's results are dropped, and the client stands again once fn has
+-- returned. So fn works while lock:held(). If fn returns while it leads, the election is over for this client.
+--
+--     conn:elect("reports", function(lock) while lock:held() do write_a_report() end end)
+---@param name string as for conn:mutex
+---@param ... any an optional table of amqplocks.ElectOptions, the function, and further arguments for it
+---@return true|nil, any ... true and then fn's results; true alone after `stop`; after nil a message and a code that
+---  waiting does not mend: "closed" (the connection), "refused", "auth", "squatted", …
+function Connection:elect(name, ...) return elect.run(self, options.name(name, "elect"), ...) end
 
 --- Several locks as one, which are acquired together or not at all. They may be of other connections, too. Does not ask
 -- the broker.

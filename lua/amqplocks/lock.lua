@@ -8,6 +8,7 @@ local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local news = require "amqplocks.waiting.notify"
 local pcall = require("amqplocks.compat.pcall").pcall
+local lock = {}
 local type = type -- held(), revoked(), certain_for() and release() are called very often
 
 ---@class amqplocks.Lock
@@ -142,16 +143,20 @@ function metatable.__close(self)
   leave(self)
 end
 
+--- The library has acquired it, and will give it to its caller by _hand_over(). Until then its loss is not reported.
+function Lock:_withhold() self._connection._driver.losses:expect(self) end
+
+--- Makes sure that the lock is held, and gives it to its caller; see lock.hand_over.
+---@return true|nil, string? message, amqplocks.Code? code
+function Lock:_hand_over()
+  if lock.hand_over_at_once(self) then return true end
+  return lock.hand_over(self)
+end
+
 methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true, release = true })
 
-local lock = {}
-
---- Releases it as at the end of its scope.
-lock.close = metatable.__close
-
---- Its caller has it, and will give it to another one by lock.hand_over_at_once() or lock.hand_over(). Until then its
--- loss is not reported.
-function lock.withhold(self) self._connection._driver.losses:expect(self) end
+--- Releases it as at the end of its scope: a lock, or an object that has the methods of one.
+function lock.close(self) getmetatable(self).__close(self) end
 
 --- The object for a lock that was acquired. Its caller does not have it yet.
 function lock.new(connection, core_lock)

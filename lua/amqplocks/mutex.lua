@@ -9,14 +9,21 @@ local admin = require "amqplocks.admin"
 local await = require "amqplocks.waiting.await"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
+local reentrant = require "amqplocks.reentrant"
 
-local schema = options.merge(acquiring.resource_schema, { persistent = options.checks.boolean })
+local schema = options.merge(acquiring.resource_schema, {
+  persistent = options.checks.boolean,
+  reentrant = options.checks.boolean,
+  owner = function() end, -- anything
+})
 
 ---@class amqplocks.MutexOptions
 ---@field persistent? boolean the mutex must be created, and can be destroyed and revoked (false)
 ---@field max_attempts? integer as for conn:semaphore (8)
 ---@field probe? "auto"|"publish"|"passive" as for conn:semaphore ("auto")
 ---@field fenced? boolean as for conn:semaphore (false)
+---@field reentrant? boolean its owner takes it again without asking the broker; the last release releases it (false)
+---@field owner? any of a reentrant mutex: who owns what is acquired through this object (the coroutine that acquires)
 
 ---@class amqplocks.Mutex
 ---@field name string
@@ -99,12 +106,15 @@ local mutex = {}
 
 function mutex.new(connection, name, opts)
   opts = options.check(opts or {}, schema, "mutex")
+  if opts.owner ~= nil and not opts.reentrant then error("mutex: option owner needs reentrant = true", 0) end
   local session, attempts, probe = connection._session, opts.max_attempts or 8, opts.probe or "auto"
   return setmetatable({
     name = name,
     persistent = opts.persistent or false,
     _kind = opts.persistent and "slot" or "mutex",
     _fenced = opts.fenced or false,
+    _entering = opts.reentrant and reentrant.enter or nil,
+    _owner = opts.owner,
     _connection = connection,
     _core = opts.persistent and session:semaphore(name, "ascending", attempts, probe, false, 1, opts.fenced)
       or session:mutex(name, attempts, probe, opts.fenced),

@@ -8,7 +8,7 @@ local pcall = require("amqplocks.compat.pcall").pcall
 local scope = {}
 
 --- Splits `with`'s arguments: ([opts,] fn, …) into opts, fn and the rest.
-local function split(where, ...)
+function scope.split(where, ...)
   local first = ...
   if type(first) == "function" then return nil, first, select(2, ...) end
   local second = select(2, ...)
@@ -67,7 +67,7 @@ end
 
 --- Acquires by acquire(self, method, opts), calls fn(lock, …) and releases. See semaphore:with.
 function scope.with(where, acquire, self, method, ...)
-  return run(where, acquire, self, method, split(where, ...))
+  return run(where, acquire, self, method, scope.split(where, ...))
 end
 
 return scope

@@ -1,0 +1,145 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Reentrant mutexes: the owner of a lock takes it again without asking the broker. Each acquire returns an entry,
+-- which has the methods of a lock. The release of the last entry releases the lock.
+--
+-- The owner is the coroutine that acquires, or what the option `owner` names. All reentrant mutexes of one name on one
+-- connection are one. An entry that is collected counts no longer. A lock that was lost stays lost for its owner until
+-- all its entries are released: until then the owner enters no more.
+local lock = require "amqplocks.lock"
+local memory = require "amqplocks.compat.no_memory"
+local methods = require "amqplocks.methods"
+local protected = require "amqplocks.compat.pcall"
+
+local pcall = protected.pcall
+
+local MAIN = {} -- the owner outside of coroutines, in Lua 5.1
+
+-- What is held, by connection and then by kind and name: { lock =, owner =, entries = }. An entry keeps it.
+local held = setmetatable({}, { __mode = "k" })
+
+---@class amqplocks.Entry: amqplocks.Lock
+local Entry = {}
+
+local metatable = { __name = "amqplocks.entry" }
+
+-- The fields are those of the lock.
+function metatable.__index(self, key)
+  local method = Entry[key]
+  if method ~= nil then return method end
+  return rawget(self, "_hold").lock[key]
+end
+
+function metatable.__tostring(self) return "amqplocks.entry (" .. tostring(self._hold.lock) .. ")" end
+
+local function released(self)
+  return ('not_held: this entry of mutex "%s" was released before'):format(self._hold.lock.name)
+end
+
+--- As lock:held(), until this entry is released.
+---@return boolean held, string? message, amqplocks.Code? code
+function Entry:held()
+  if self._is_over then return false, released(self), "not_held" end
+  return self._hold.lock:held()
+end
+
+--- As lock:certain_for(), until this entry is released.
+---@return number seconds
+function Entry:certain_for() return self._is_over and 0 or self._hold.lock:certain_for() end
+
+--- As lock:revoked().
+---@return boolean revoked
+function Entry:revoked() return self._hold.lock:revoked() end
+
+--- As lock:verify(), until this entry is released.
+---@return true|nil, string? message, amqplocks.Code? code
+function Entry:verify()
+  if self._is_over then return nil, released(self), "not_held" end
+  return self._hold.lock:verify()
+end
+
+local function is_last(hold) return next(hold.entries) == nil end
+
+--- Releases this entry. If it is the last one, releases the lock, as lock:release(). Otherwise nothing is asked.
+---@return true|nil, string? message, amqplocks.Code? code "not_held" (the second time), "lost", "unreachable"
+function Entry:release()
+  if self._is_over then return nil, released(self), "not_held" end
+  local hold = self._hold
+  self._is_over = true
+  hold.entries[self] = nil
+  if is_last(hold) then
+    hold.forget()
+    return hold.lock:release()
+  end
+  local is_held, message, code = hold.lock:held()
+  if is_held or code == "suspect" then return true end
+  return nil, message, code
+end
+
+--- Raises an error, as for any lock that does not write.
+---@return nil
+function Entry:downgrade() return self._hold.lock:downgrade() end
+
+function Entry:_loss() return self._hold.lock:_loss() end
+
+function Entry:_count_as_lost(message) self._hold.lock:_count_as_lost(message) end
+
+function Entry:_withhold() end -- luacheck: no self
+
+function Entry:_hand_over()
+  local is_held, message, code = self:held()
+  if is_held then return true end
+  return nil, message, code
+end
+
+function metatable.__close(self)
+  if self._is_over then return end
+  pcall(self.release, self)
+  if is_last(self._hold) then lock.close(self._hold.lock) end
+end
+
+methods.check(Entry, "lock")
+
+local function enter(hold)
+  local entry = setmetatable({ _hold = hold, _is_over = false }, metatable)
+  hold.entries[entry] = true
+  return entry
+end
+
+local function begin(holds, key, fresh, owner)
+  local hold = { lock = fresh, owner = owner, entries = setmetatable({}, { __mode = "k" }) }
+  function hold.forget()
+    if holds[key] == hold then holds[key] = nil end
+  end
+  local entry = enter(hold)
+  holds[key] = hold
+  return entry
+end
+
+local reentrant = {}
+
+--- Enters a mutex: returns another entry if its owner holds it already, otherwise acquires it by acquire(mutex, ...).
+---@return amqplocks.Entry|nil, string? message, amqplocks.Code? code of lock:held(), if the lock was lost; those of
+---  mutex:acquire
+function reentrant.enter(mutex, acquire, ...)
+  local connection = mutex._connection
+  held[connection] = held[connection] or setmetatable({}, { __mode = "v" })
+  local holds, key = held[connection], mutex._kind .. " " .. mutex.name
+  local owner = mutex._owner
+  if owner == nil then owner = protected.running() or MAIN end
+  local hold = holds[key]
+  if hold and hold.owner == owner and not is_last(hold) then
+    local is_held, message, code = hold.lock:held()
+    if not is_held then return nil, message, code end
+    return enter(hold)
+  end
+  local fresh, message, code = acquire(mutex, ...)
+  if not fresh then return nil, message, code end
+  local fine, entry = pcall(begin, holds, key, fresh, owner)
+  if fine then return entry end
+  lock.close(fresh)
+  return memory.results(false, entry)
+end
+
+return reentrant

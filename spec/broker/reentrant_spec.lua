@@ -1,0 +1,149 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Reentrant mutexes: the owner enters again without asking the broker, and the last release releases.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
+
+local AGAIN = { reentrant = true }
+
+local function held(name) return gate.held("mutex", name) end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("a reentrant mutex", function()
+  it("is entered again by its owner, and released with its last entry", function()
+    local conn, name = stage.connect(), gate.name()
+    local mutex = conn:mutex(name, AGAIN)
+    local first = assert(mutex:acquire{ timeout = 5 })
+    local asked = stage.wait_by(conn, function() error "it asks the broker" end)
+    local second = assert(mutex:acquire{ timeout = 5 })
+    local third = assert(conn:mutex(name, AGAIN):try_acquire()) -- another object
+    assert.equal(first.ticket, third.ticket)
+    assert.same({ "mutex", name }, { third.kind, third.name })
+    assert.is_true(third:held() and third:certain_for() > 0 and not third:revoked())
+    assert.is_true(first:release())
+    stage.fails("not_held", first:release())
+    assert.is_false((first:held()))
+    stage.fails("not_held", first:verify())
+    assert.equal(0, first:certain_for())
+    assert.is_true(third:release())
+    assert.is_true(held(name))
+    asked()
+    assert.is_true(second:verify())
+    assert.is_true(second:release())
+    assert.is_false(held(name))
+    assert(mutex:try_acquire()):release()
+  end)
+
+  it("keeps out others, and itself where it is not reentrant", function()
+    local conn, name = stage.connect(), gate.name()
+    local entry = assert(conn:mutex(name, AGAIN):acquire())
+    stage.fails("deadlock", conn:mutex(name):acquire())
+    stage.fails("busy", stage.connect():mutex(name, AGAIN):try_acquire())
+    stage.fails("deadlock", coroutine.wrap(function() return conn:mutex(name, AGAIN):acquire() end)())
+    entry:release()
+  end)
+
+  it("belongs to the owner that is named, in any coroutine", function()
+    local conn, name, me = stage.connect(), gate.name(), {}
+    local function mutex(owner) return conn:mutex(name, { reentrant = true, owner = owner }) end
+    local first = assert(mutex(me):acquire())
+    local second = coroutine.wrap(function() return assert(mutex(me):acquire()) end)()
+    stage.fails("deadlock", mutex({}):acquire())
+    stage.fails("deadlock", mutex("me"):acquire())
+    first:release()
+    assert.is_true(held(name))
+    second:release()
+    assert.is_false(held(name))
+  end)
+
+  it("is held by `with` in `with`, and after an error of the inner one", function()
+    local conn, name = stage.connect(), gate.name()
+    local mutex = conn:mutex(name, AGAIN)
+    assert.same({ true, "inner" }, { mutex:with(function()
+      local had, result = mutex:with({ timeout = 1 }, function(lock) return lock:held() and "inner" end)
+      assert.is_true(held(name))
+      assert.is_false((pcall(mutex.with, mutex, function() error "x" end)))
+      assert.is_true(had and held(name))
+      return result
+    end) })
+    assert.is_false(held(name))
+  end)
+
+  it("is released when its last entry is collected, and not before", function()
+    local conn, name = stage.connect(), gate.name()
+    local mutex = conn:mutex(name, AGAIN)
+    local first = assert(mutex:acquire())
+    for _ = 1, 3 do assert(mutex:acquire()) end
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_true(held(name))
+    first:release()
+    assert.is_false(held(name))
+    assert(mutex:acquire())
+    for _ = 1, 3 do collectgarbage() end
+    assert(conn:mutex(gate.name()):try_acquire()):release() -- a call that sends the release
+    gate.until_free("mutex", name)
+  end)
+
+  operated_it("that is lost is entered no more until all its entries are released", function()
+    local lost, label, name = {}, client.unique "owner", gate.name()
+    local conn = stage.connect(nil, { name = label, on_lost = function(lock) table.insert(lost, lock.name) end })
+    local mutex = conn:mutex(name, AGAIN)
+    local first, second = assert(mutex:acquire()), assert(mutex:acquire())
+    broker.suite:close_connection(label .. " holder")
+    stage.fails("lost", first:verify())
+    stage.fails("lost", mutex:acquire{ timeout = 5 })
+    stage.fails("lost", second:release())
+    stage.fails("lost", first:release())
+    assert.same({ name }, lost) -- once
+    assert(mutex:acquire{ timeout = 5 }):release()
+    stage.fails("lost", mutex:with(function()
+      local had, _, code = mutex:with(function() broker.suite:close_connection(label .. " holder") end)
+      conn:mutex(gate.name()):try_acquire()
+      assert.is_true(had or code == "lost")
+    end))
+  end)
+
+  it("is a part of several locks", function()
+    local conn, name, other = stage.connect(), gate.name(), gate.name()
+    local mutex = conn:mutex(name, AGAIN)
+    local first = assert(mutex:acquire())
+    local locks = assert(conn:all{ mutex, conn:mutex(other) }:acquire())
+    assert.is_true(locks:held())
+    locks:release()
+    assert.is_true(held(name))
+    local occupant = gate.occupy("mutex", other)
+    stage.fails("busy", conn:all{ mutex, conn:mutex(other) }:try_acquire())
+    assert.is_true(held(name) and first:held())
+    occupant:release()
+    first:release()
+  end)
+
+  it("may be fenced, or persistent", function()
+    local conn, name = stage.connect(), stage.semaphore(1)
+    local mutex = conn:mutex(name, { reentrant = true, persistent = true })
+    local first, second = assert(mutex:acquire()), assert(mutex:acquire())
+    assert.equal("slot", second.kind)
+    assert.equal(1, second.slot)
+    first:release()
+    second:release()
+    assert.is_true(stage.free(name, 1))
+  end)
+
+  it("that is wrong raises an error that says so", function()
+    local conn = stage.connect()
+    assert.error_matches(function() conn:mutex("x", { reentrant = 1 }) end, "option reentrant must be true or false")
+    assert.error_matches(function() conn:mutex("x", { owner = 1 }) end, "option owner needs reentrant")
+    assert.error_matches(function() conn:fast_mutex("x", AGAIN) end, "unknown option")
+    local entry = assert(conn:mutex(gate.name(), AGAIN):acquire())
+    assert.error_matches(function() entry.release() end, "must be called with a colon")
+    assert.error_matches(function() entry:downgrade() end, "downgrade: only a lock that writes")
+    entry:release()
+  end)
+end)
