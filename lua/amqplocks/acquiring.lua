@@ -74,11 +74,7 @@ local acquiring = {}
 --- The options of acquire, for options.check().
 acquiring.schema = schema
 
---- Acquires. The options were checked; nil: wait for ever.
----@param self table
----@param method string
----@param opts table
----@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
+--- Acquires as acquiring.acquire(), with options that were checked.
 acquiring.take = acquire
 
 --- Options of locks that are held by an exclusive queue.

@@ -19,17 +19,16 @@ local MAIN = {} -- the owner outside of coroutines, in Lua 5.1
 -- What is held, by connection and then by kind and name: { lock =, owner =, entries = }. An entry keeps it.
 local held = setmetatable({}, { __mode = "k" })
 
----@class amqplocks.Entry: amqplocks.Lock
+---@class amqplocks.Entry
+---@field kind "mutex"|"slot" as of the lock; so are the other fields
+---@field name string
+---@field slot integer|nil
+---@field ticket string
+---@field fence integer|nil
+---@field acquired_at number
 local Entry = {}
 
-local metatable = { __name = "amqplocks.entry" }
-
--- The fields are those of the lock.
-function metatable.__index(self, key)
-  local method = Entry[key]
-  if method ~= nil then return method end
-  return rawget(self, "_hold").lock[key]
-end
+local metatable = { __index = Entry, __name = "amqplocks.entry" }
 
 function metatable.__tostring(self) return "amqplocks.entry (" .. tostring(self._hold.lock) .. ")" end
 
@@ -102,7 +101,11 @@ end
 methods.check(Entry, "lock")
 
 local function enter(hold)
-  local entry = setmetatable({ _hold = hold, _is_over = false }, metatable)
+  local one = hold.lock
+  local entry = setmetatable({
+    kind = one.kind, name = one.name, slot = one.slot, ticket = one.ticket, acquired_at = one.acquired_at,
+    fence = one.fence, _hold = hold, _is_over = false,
+  }, metatable)
   hold.entries[entry] = true
   return entry
 end

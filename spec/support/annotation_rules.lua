@@ -131,6 +131,8 @@ local function taken(type, known)
       kinds["function"] = true
     elseif one:find '^"' then
       table.insert(literals, one:sub(2, -2))
+    elseif one == "any" then
+      for kind in pairs(SAMPLES) do kinds[kind] = true end
     elseif known[one] then
       table.insert(tables, TABLES[one])
       if TABLES[one] and next(TABLES[one]) == nil then kinds.table = true end
@@ -185,6 +187,7 @@ end
 
 local function fits(value, type_text)
   for _, one in ipairs(annotations.alternatives(type_text)) do
+    if one:find "%[%]$" and type(value) == "table" then return true end
     if one == type(value) or one == "integer" and type(value) == "number" and value % 1 == 0 then return true end
     if one == '"' .. tostring(value) .. '"' then return true end
   end

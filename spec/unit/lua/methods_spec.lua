@@ -100,7 +100,7 @@ describe("public methods", function()
         assert.same({ false, method.name .. ': unknown option "timeout"' }, { fine, problem })
       end
     end
-    assert.equal(6, count)
+    assert.equal(8, count)
   end)
 
   it("of other kinds of locks say of a token semaphore that it has none", function()
