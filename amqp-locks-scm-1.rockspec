@@ -54,6 +54,7 @@ build = {
         "src/core/hold/bolt.c",
         "src/core/hold/bolt_check.c",
         "src/core/hold/exclusive_queue.c",
+        "src/core/hold/gather.c",
         "src/core/hold/lock.c",
         "src/core/hold/names.c",
         "src/core/hold/origin.c",

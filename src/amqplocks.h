@@ -211,9 +211,10 @@ bool al_native_wait_fd(al_session *session, al_op *op, int fd, int64_t until);
 /* Wait until the operation is done, and give it back by al_op_drop(). A signal does not end the wait. `op` NULL is
  * AL_NO_MEMORY. `message` gets al_op_message(); NULL: it is not wanted.
  *
- * al_op_wait() returns al_op_code(). A lock that the operation acquired is released.
+ * al_op_wait() returns al_op_code(). Locks that the operation acquired are released.
  *
- * al_acquire_wait() returns al_op_lock(). NULL: `*code` says why (AL_OK if the operation is none that acquires). `code`
+ * al_acquire_wait() is for acquires of one lock. It returns al_op_lock(). NULL: `*code` says why (AL_OK if the operation
+ * is none that acquires). `code`
  * may be NULL. */
 al_code al_op_wait(al_session *session, al_op *op, char message[AL_MESSAGE_SIZE]);
 al_lock *al_acquire_wait(al_session *session, al_op *op, al_code *code, char message[AL_MESSAGE_SIZE]);
@@ -295,7 +296,8 @@ const char *al_op_message(const al_op *op);
  * what the last search has found, such as "3 of 3 held". Returns -1 if the operation does not wait. */
 int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]);
 
-/* Returns the lock that an acquire got, once; after that, or if there is none, returns NULL. The lock was certain to
+/* Returns the lock that an acquire got, once; after that, or if there is none, returns NULL. Of an acquire of several,
+ * each call returns another one, and NULL after the last. The lock was certain to
  * be held when the operation was done. A program that fetches it later must first call al_lock_held(), and
  * al_lock_verify() if that returns AL_SUSPECT. */
 al_lock *al_op_lock(al_op *op);
@@ -365,7 +367,9 @@ typedef enum al_queue_part {
   AL_QUEUE_FENCE_MAKER, /* the exclusive queue of a client that makes a fence, or the mark of an unfinished one */
   AL_QUEUE_BOLT,        /* a second queue beside an exclusive queue, before RabbitMQ 4.3 */
   AL_QUEUE_SCRATCH,     /* an exclusive queue that is deleted at once */
-  AL_QUEUE_FAST_MUTEX /* the queue of a fast mutex, held or not */
+  AL_QUEUE_FAST_MUTEX, /* the queue of a fast mutex, held or not */
+  AL_QUEUE_MANY,       /* the exclusive queue of a client that takes several slots or permits at once */
+  AL_QUEUE_MANY_BELL   /* the doorbell at which others wait to do so */
 } al_queue_part;
 
 /* Reads the name of a queue, and returns what the queue is. `name` gets the name of its lock, "" for AL_QUEUE_OTHER.
@@ -387,9 +391,14 @@ typedef struct al_acquire_options {
   bool patient;
   int64_t
       poll; /* interval of a waiter's rechecks (own repeated searches), in nanoseconds, in case it is not notified */
+  /* Of a semaphore or a token semaphore: acquire so many slots or permits, at most AL_SLOTS_MAX, or none. 0 means 1.
+   * al_op_lock() then returns one lock after the other. Other kinds of locks ignore it. Such an acquire also fails with
+   * AL_LIMIT (there are fewer), and with AL_DEADLOCK (this session holds one of them already). Clients that take several
+   * do so one after the other; clients that take one go on meanwhile. */
+  int count;
 } al_acquire_options;
 
-/* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s. */
+/* Sets: wait for ever, not fair, priority 0, not patient, poll 5 s, one. */
 void al_acquire_options_init(al_acquire_options *options);
 
 /* "Acquiring a Lock". `options` NULL: as al_acquire_options_init() sets them. al_op_lock() then returns the lock.

@@ -5,7 +5,9 @@
 -- an object with a `_connection` and a `_core`. `method` is the method of the core object that begins the operation,
 -- and the name of the public method.
 local await = require "amqplocks.waiting.await"
+local core = require "amqplocks.core"
 local lock = require "amqplocks.lock"
+local locks = require "amqplocks.locks"
 local memory = require "amqplocks.compat.no_memory"
 local news = require "amqplocks.waiting.notify"
 local options = require "amqplocks.options"
@@ -23,6 +25,8 @@ local schema = {
   on_wait = checks.callable,
 }
 
+local slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_max) })
+
 ---@class amqplocks.AcquireOptions
 ---@field timeout? number seconds; none: until it is acquired or the broker is lost; 0: try once, do not wait
 ---@field fair? boolean do not overtake clients that already wait (false)
@@ -32,6 +36,9 @@ local schema = {
 ---  until `timeout` has passed (false)
 ---@field on_wait? fun(seconds: number, reason: string) called when waiting starts and about every second, with the
 ---  seconds waited and the reason, such as "3 of 3 held"
+
+---@class amqplocks.SlotsOptions: amqplocks.AcquireOptions
+---@field count? integer acquire so many slots or permits, or none of them; above 1 the result is amqplocks.Locks (1)
 
 local NONE = {}
 local ONCE = { timeout = 0 }
@@ -47,16 +54,40 @@ local function hand_over(connection, core_lock)
   return nil, message, code
 end
 
+-- The same for a list of locks, as one.
+local function hand_over_all(connection, core_locks)
+  local list, slots = {}, {}
+  for i, core_lock in ipairs(core_locks) do
+    list[i] = lock.new(connection, core_lock)
+    slots[i] = list[i].slot
+  end
+  for _, one in ipairs(list) do
+    local fine, is_his, message, code = pcall(one._hand_over, one)
+    if not fine or not is_his then
+      for _, each in ipairs(list) do connection._driver.losses:forget(each) end
+      if not fine then error(is_his, 0) end
+      return nil, message, code
+    end
+  end
+  return locks.new(list, list, slots[1] and slots)
+end
+
+local function drop(result, count)
+  if not count then return result:drop() end
+  for _, core_lock in ipairs(result) do core_lock:drop() end
+end
+
 local function acquire_anew(self, method, opts)
-  local core, connection, driver = self._core, self._connection, self._connection._driver
+  local core_object, connection, driver = self._core, self._connection, self._connection._driver
+  local count = opts.count ~= 1 and opts.count or nil
   local settled = not opts.on_wait and news.settled(driver) or nil
-  local core_lock, message, code = await(driver, opts.on_wait, core[method], core, opts.timeout, opts.fair,
-    opts.priority, opts.poll, opts.patient, settled)
+  local core_lock, message, code = await(driver, opts.on_wait, core_object[method], core_object, opts.timeout,
+    opts.fair, opts.priority, opts.poll, opts.patient, settled, count)
   if not core_lock then return nil, message, code end
   local fine, held
-  fine, held, message, code = pcall(hand_over, connection, core_lock)
+  fine, held, message, code = pcall(count and hand_over_all or hand_over, connection, core_lock)
   if fine and held then return held end
-  core_lock:drop() -- otherwise it would be held until it is collected
+  drop(core_lock, count) -- otherwise it would be held until it is collected
   if driver.mind then pcall(driver.mind) end
   if fine then return nil, message, code end
   if held == memory.ERROR then return memory.none() end
@@ -104,7 +135,7 @@ end
 ---@param where? string
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
 function acquiring.acquire(self, method, opts, where)
-  if opts ~= nil then opts = options.check(opts, schema, where or method) end
+  if opts ~= nil then opts = options.check(opts, self._counts and slots_schema or schema, where or method) end
   return acquire(self, method, opts or NONE)
 end
 

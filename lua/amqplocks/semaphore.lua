@@ -18,7 +18,7 @@ local schema = options.merge(acquiring.resource_schema, {
 
 ---@class amqplocks.Semaphore
 ---@field name string
-local Semaphore = { _kind = "slot", _method = "acquire" }
+local Semaphore = { _kind = "slot", _method = "acquire", _counts = true }
 local metatable = { __index = Semaphore, __name = "amqplocks.semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.semaphore ("%s")'):format(self.name) end
@@ -32,8 +32,9 @@ function Semaphore:try_acquire(opts) return acquiring.try(self, "acquire", opts)
 
 --- Takes a free slot, and waits for one. When a slot comes free, one waiter is woken: in the order of arrival, those
 -- with a higher priority first. A client that has just come may be faster, unless it acquires with `fair`.
----@param opts? amqplocks.AcquireOptions
----@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", "deadlock", and those of try_acquire
+---@param opts? amqplocks.SlotsOptions
+---@return amqplocks.Lock|amqplocks.Locks|nil, string? message, amqplocks.Code? code "timeout", "deadlock", and those of
+---  try_acquire
 function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
 --- Calls fn(lock, …) while holding a slot, and returns true and then fn's results, also if those are nil or nothing. If
@@ -43,9 +44,9 @@ function Semaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts)
 --
 --     local had, result, why = sem:with({ timeout = 5 }, function(lock, path) return resize(path) end, "/srv/a.png")
 --     if not had then print(result) elseif not result then print("not resized: " .. why) end
----@overload fun(self: amqplocks.Semaphore, opts: amqplocks.AcquireOptions, fn: amqplocks.Work, ...): true?, ...any
+---@overload fun(self: amqplocks.Semaphore, opts: amqplocks.SlotsOptions, fn: amqplocks.Work, ...): true?, ...any
 ---@overload fun(self: amqplocks.Semaphore, fn: amqplocks.Work, ...): true?, ...any
----@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@param ... any an optional table of amqplocks.SlotsOptions, the function, and further arguments for it
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of acquire
 function Semaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end

@@ -35,7 +35,7 @@ local admin_schema = {
 
 ---@class amqplocks.TokenSemaphore
 ---@field name string
-local TokenSemaphore = { _kind = "permit", _method = "acquire" }
+local TokenSemaphore = { _kind = "permit", _method = "acquire", _counts = true }
 local metatable = { __index = TokenSemaphore, __name = "amqplocks.token_semaphore" }
 
 function metatable.__tostring(self) return ('amqplocks.token_semaphore ("%s")'):format(self.name) end
@@ -52,14 +52,15 @@ function TokenSemaphore:try_acquire(opts) return acquiring.try(self, "acquire", 
 
 --- Takes a permit, and waits for one. Waiters are served in the order of arrival, those with a higher priority first.
 -- No client can overtake them and no client rechecks, so the options `fair` and `poll` have no effect.
----@param opts? amqplocks.AcquireOptions
----@return amqplocks.Lock|nil, string? message, amqplocks.Code? code "timeout", and those of try_acquire but "busy"
+---@param opts? amqplocks.SlotsOptions
+---@return amqplocks.Lock|amqplocks.Locks|nil, string? message, amqplocks.Code? code "timeout", and those of try_acquire
+---  but "busy"
 function TokenSemaphore:acquire(opts) return acquiring.acquire(self, "acquire", opts) end
 
 --- Calls fn(lock, …) while holding a permit, and returns true and then its results; see semaphore:with.
----@overload fun(self: amqplocks.TokenSemaphore, opts: amqplocks.AcquireOptions, fn: amqplocks.Work, ...): true?, ...any
+---@overload fun(self: amqplocks.TokenSemaphore, opts: amqplocks.SlotsOptions, fn: amqplocks.Work, ...): true?, ...any
 ---@overload fun(self: amqplocks.TokenSemaphore, fn: amqplocks.Work, ...): true?, ...any
----@param ... any an optional table of acquire's options, the function, and further arguments for it
+---@param ... any an optional table of amqplocks.SlotsOptions, the function, and further arguments for it
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of acquire
 function TokenSemaphore:with(...) return acquiring.with(self, "acquire", "with", ...) end

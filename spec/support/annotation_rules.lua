@@ -30,6 +30,18 @@ function rules.parameters(blocks)
   return problems
 end
 
+local function inherit(class, known, problems)
+  local tag = class.tag
+  local parent = tag.parent and known[tag.parent]
+  if tag.parent and not parent then complain(problems, "line %d: there is no %s", tag.line, tag.parent) end
+  for _, name in ipairs(parent and parent.list or {}) do
+    if not class.fields[name] then
+      class.fields[name] = parent.fields[name]
+      table.insert(class.list, name)
+    end
+  end
+end
+
 --- Classes and aliases: name -> { kind =, fields = { name -> tag }, tag =, list = { names in order } }.
 function rules.definitions(blocks)
   local known, problems = {}, {}
@@ -51,6 +63,7 @@ function rules.definitions(blocks)
       end
     end
   end
+  for _, each in pairs(known) do inherit(each, known, problems) end
   return known, problems
 end
 

@@ -86,7 +86,11 @@ end
 
 read.param, read.field = named, named
 
-function read.class(text) return { name = text:match "^[%w_.]+$" or error("no name of a class: " .. text, 0) } end
+-- `@class A: B`: A has the fields of B, too.
+function read.class(text)
+  local name, parent = text:match "^([%w_.]+): ([%w_.]+)$"
+  return { name = name or text:match "^[%w_.]+$" or error("no name of a class: " .. text, 0), parent = parent }
+end
 
 function read.alias(text)
   local name, rest = text:match "^([%w_.]+)%s*(.*)$"

@@ -19,6 +19,7 @@ static al_acquire_options read_options(lua_State *L, int first) {
   options.priority = (int)luaL_optnumber(L, first + 2, 0);
   options.poll = al_lua_time(L, first + 3, options.poll);
   options.patient = lua_toboolean(L, first + 4);
+  options.count = (int)luaL_optnumber(L, first + 6, 1);
   return options;
 }
 
@@ -30,9 +31,10 @@ int al_lua_acquire(lua_State *L, const char *type, al_lua_begin_acquire *begin) 
   int session = lua_gettop(L);
   const al_lua_session *owner = al_lua_check_session(L, session);
   uint64_t settled;
-  if (al_lua_is_settled(L, 7, owner->session, owner->transport, &settled))
+  al_lua_result result = options.count > 1 ? AL_LUA_LOCKS : AL_LUA_LOCKED;
+  if (result == AL_LUA_LOCKED && al_lua_is_settled(L, 7, owner->session, owner->transport, &settled))
     return al_lua_finish(L, begin(*box, &options), AL_LUA_LOCKED, session, settled);
-  al_op **op = al_lua_new_op(L, AL_LUA_LOCKED, session);
+  al_op **op = al_lua_new_op(L, result, session);
   if (op) *op = begin(*box, &options);
   return al_lua_begun(L, op);
 }

@@ -29,6 +29,7 @@
 typedef enum al_lua_result {
   AL_LUA_TRUE,
   AL_LUA_LOCKED, /* the lock */
+  AL_LUA_LOCKS,  /* a list of locks */
   AL_LUA_COUNT,
   AL_LUA_SLOTS,  /* the state of each slot */
   AL_LUA_PERMITS /* how many permits, how many free, how many held */

@@ -177,6 +177,21 @@ static int push_lock(lua_State *L, al_op *op) {
   return 1;
 }
 
+/* Without memory for a box, the locks that have none yet are released with the operation. */
+static int push_locks(lua_State *L, al_op *op) {
+  lua_newtable(L);
+  int table = lua_gettop(L);
+  al_lua_kept(L, 1);
+  int session = lua_gettop(L);
+  for (int i = 1; i <= (int)op->locks_count; i++) {
+    al_lock **lock = al_lua_new_lock(L, session);
+    *lock = al_op_lock(op);
+    lua_rawseti(L, table, i);
+  }
+  lua_settop(L, table);
+  return 1;
+}
+
 /* operation:result() -> its result | nil, message, code. To be called once, when the operation is done. */
 static int op_result(lua_State *L) {
   op_box *box = check_box(L, 1);
@@ -190,6 +205,8 @@ static int op_result(lua_State *L) {
   switch (box->result) {
     case AL_LUA_LOCKED:
       return push_lock(L, box->op);
+    case AL_LUA_LOCKS:
+      return push_locks(L, box->op);
     case AL_LUA_SLOTS:
       return push_slots(L, box->op);
     case AL_LUA_PERMITS:

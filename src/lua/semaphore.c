@@ -24,7 +24,7 @@ static al_op *begin_acquire(void *semaphore, const al_acquire_options *options) 
   return al_semaphore_acquire(semaphore, options);
 }
 
-/* semaphore:acquire([timeout [, fair [, priority [, poll [, patient [, settled]]]]]]) -> operation */
+/* semaphore:acquire([timeout [, fair [, priority [, poll [, patient [, settled [, count]]]]]]]) -> operation */
 static int semaphore_acquire(lua_State *L) { return al_lua_acquire(L, AL_LUA_SEMAPHORE, begin_acquire); }
 
 static void drop(void *semaphore) { al_semaphore_drop(semaphore); }

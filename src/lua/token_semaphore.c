@@ -18,7 +18,7 @@ static al_op *begin_acquire(void *token_semaphore, const al_acquire_options *opt
   return al_token_semaphore_acquire(token_semaphore, options);
 }
 
-/* token_semaphore:acquire([timeout [, fair [, priority [, poll [, patient [, settled]]]]]]) -> operation */
+/* token_semaphore:acquire([timeout [, fair [, priority [, poll [, patient [, settled [, count]]]]]]]) -> operation */
 static int token_semaphore_acquire(lua_State *L) {
   return al_lua_acquire(L, AL_LUA_TOKEN_SEMAPHORE, begin_acquire);
 }

@@ -75,7 +75,7 @@ static al_op *patient_attempt(al_patient *self) {
 }
 
 static void patient_free(al_patient *self) {
-  al_lock_drop(self->op.lock); /* if nobody fetched it */
+  al_locks_drop(&self->op);
   al_resource_drop(((patient *)self)->resource);
 }
 
@@ -391,6 +391,7 @@ static void checking_squatters(al_op *op) {
 }
 
 static void found_nothing(al_acquire *self) {
+  al_op_nudge(&self->op); /* fewer slots may be there than a gather wants */
   note_contest(self);
   self->verdict = verdict_on(self);
   if (!check_squatters(self)) wait_or_give_up(self);
@@ -465,7 +466,7 @@ static void acquire_stop(al_op *op) {
 
 static void acquire_free(al_op *op) {
   al_acquire *self = (al_acquire *)op;
-  al_lock_drop(op->lock); /* if nobody fetched it */
+  al_locks_drop(op);
   self->kind->free(self);
   al_resource_drop(self->resource);
 }

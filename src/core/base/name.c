@@ -74,6 +74,20 @@ void al_name_fast_mutex(char out[AL_NAME_SIZE], const char *name) {
   snprintf(out, AL_NAME_SIZE, "%s-fastmutex", name);
 }
 
+void al_name_many(char out[AL_NAME_SIZE], const char *name) { snprintf(out, AL_NAME_SIZE, "%s-many", name); }
+
+void al_name_many_bell(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-manybell", name);
+}
+
+void al_name_token_many(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-tokenmany", name);
+}
+
+void al_name_token_many_bell(char out[AL_NAME_SIZE], const char *name) {
+  snprintf(out, AL_NAME_SIZE, "%s-tokenmanybell", name);
+}
+
 void al_name_bolt(char out[AL_NAME_SIZE], const char *queue) {
   snprintf(out, AL_NAME_SIZE, "%s-bolt", queue);
 }

@@ -45,6 +45,12 @@ void al_name_mutex_bell(char out[AL_NAME_SIZE], const char *name);
 
 void al_name_fast_mutex(char out[AL_NAME_SIZE], const char *name); /* N-fastmutex */
 
+/* The queues of a client that takes several at once (gather.h): N-many or N-tokenmany, and the bell of each. */
+void al_name_many(char out[AL_NAME_SIZE], const char *name);
+void al_name_many_bell(char out[AL_NAME_SIZE], const char *name);
+void al_name_token_many(char out[AL_NAME_SIZE], const char *name);
+void al_name_token_many_bell(char out[AL_NAME_SIZE], const char *name);
+
 void al_name_bolt(char out[AL_NAME_SIZE], const char *queue); /* Q-bolt, beside the exclusive queue Q */
 
 void al_name_reader(char out[AL_NAME_SIZE], const char *name, const char *ticket);

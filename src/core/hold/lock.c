@@ -67,6 +67,10 @@ void al_lock_drop(al_lock *lock) {
   al_session_unref(session);
 }
 
+void al_locks_drop(al_op *op) {
+  for (al_lock *lock; (lock = al_op_lock(op)) != NULL;) al_lock_drop(lock);
+}
+
 /* ---- what it says ----------------------------------------------------------------------------------------------- */
 
 void al_lock_words(const al_lock *lock, char out[AL_LOCK_WORDS]) {

@@ -35,6 +35,9 @@ void al_lock_unref(al_lock *lock);
 /* Releases it. No operation reports the result. */
 void al_lock_let_go(al_lock *lock);
 
+/* Drops the locks of an operation that nobody has fetched. */
+void al_locks_drop(al_op *op);
+
 /* True if it is held. Otherwise the operation fails and tells why it is not. */
 bool al_lock_is_still_held(al_op *op, const al_lock *lock);
 

@@ -102,7 +102,7 @@ static void attempting(al_op *op) {
   al_op *attempt = op->inner;
   if (!attempt->done) return;
   if (attempt->code == AL_OK) {
-    op->lock = al_op_lock(attempt);
+    al_op_take_locks(op, attempt);
     al_op_finish(op);
   } else if (passes(attempt->code) && op->session->now < self->until) {
     pause_after(self, attempt);

@@ -4,12 +4,16 @@
  * The true mutex: one exclusive queue, which exists while somebody holds the mutex, and only then. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/name.h"
+#include "core/locks/gate.h"
 #include "core/locks/queue_search.h"
 
 struct al_mutex {
   al_resource resource; /* first */
+  char queue[AL_NAME_SIZE];
+  const char *what; /* for messages */
 };
 
 typedef struct mutex_acquire {
@@ -28,18 +32,18 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
 }
 
 static void words(const al_acquire *self, al_code code, char out[AL_ACQUIRE_WORDS]) {
-  const char *format = code == AL_TIMEOUT    ? "mutex \"%s\" did not come free"
-                       : code == AL_DEADLOCK ? "mutex \"%s\" is already held by this connection"
-                       : self->view.busy     ? "mutex \"%s\" is held"
-                                             : "mutex \"%s\" is free, but other waiters come first";
-  snprintf(out, AL_ACQUIRE_WORDS, format, self->resource->name);
+  const char *format = code == AL_TIMEOUT    ? "%s \"%s\" did not come free"
+                       : code == AL_DEADLOCK ? "%s \"%s\" is already held by this connection"
+                       : self->view.busy     ? "%s \"%s\" is held"
+                                             : "%s \"%s\" is free, but other waiters come first";
+  snprintf(out, AL_ACQUIRE_WORDS, format, ((const al_mutex *)self->resource)->what, self->resource->name);
 }
 
 /* ---- the search, and the claim ----------------------------------------------------------------------------------- */
 
 static void mutex_name(const void *context, size_t index, char out[AL_NAME_SIZE]) {
   (void)index;
-  al_name_mutex(out, ((const al_acquire *)context)->resource->name);
+  memcpy(out, ((const al_mutex *)((const al_acquire *)context)->resource)->queue, AL_NAME_SIZE);
 }
 
 static al_queue_search *search_of(al_acquire *self) {
@@ -84,7 +88,9 @@ al_mutex *al_mutex_new(al_session *session, const char *name, const al_lock_opti
   al_lock_options given = options ? *options : (al_lock_options){8, AL_PROBE_AUTO, false};
   al_resource_init(&mutex->resource, session, name, given.max_attempts, given.probing);
   if (given.fenced) al_name_mutex_fence(mutex->resource.fence, name);
+  al_name_mutex(mutex->queue, name);
   al_name_mutex_bell(mutex->resource.bell, name);
+  mutex->what = "mutex";
   return mutex;
 }
 
@@ -94,4 +100,16 @@ void al_mutex_drop(al_mutex *mutex) {
 
 al_op *al_mutex_acquire(al_mutex *mutex, const al_acquire_options *options) {
   return al_acquire_begin(&mutex->resource, &mutex_kind, sizeof(mutex_acquire), options);
+}
+
+al_op *al_gate_enter(al_session *session, const char *name, const al_lock_options *options, const char *queue,
+                     const char *bell, const al_acquire_options *how) {
+  al_mutex *gate = al_mutex_new(session, name, options);
+  if (!gate) return NULL;
+  snprintf(gate->queue, sizeof gate->queue, "%s", queue);
+  snprintf(gate->resource.bell, sizeof gate->resource.bell, "%s", bell);
+  gate->what = "the turn to take several of";
+  al_op *op = al_mutex_acquire(gate, how);
+  al_mutex_drop(gate); /* the operation keeps it */
+  return op;
 }

@@ -6,8 +6,11 @@
  * (exclusive_queue.h). */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/name.h"
+#include "core/hold/gather.h"
+#include "core/locks/gate.h"
 #include "core/locks/slot_search.h"
 
 struct al_semaphore {
@@ -110,6 +113,47 @@ static const al_acquire_kind slot_kind = {.search = look,
                                           .standing = describe,
                                           .failure_text = words};
 
+/* ---- several slots ---------------------------------------------------------------------------------------------- */
+
+static void use(void *from) { ((al_semaphore *)from)->resource.refs++; }
+
+static void leave(void *from) { al_resource_drop(&((al_semaphore *)from)->resource); }
+
+static bool is_holder(const void *from) {
+  const al_resource *resource = &((const al_semaphore *)from)->resource;
+  char name[AL_NAME_SIZE];
+  for (const al_claim *claim = resource->session->claims; claim; claim = claim->next)
+    if (claim->state == AL_CLAIM_HELD && al_queue_parse(claim->queue, name, NULL) == AL_QUEUE_SLOT_HELD &&
+        strcmp(name, resource->name) == 0)
+      return true;
+  return false;
+}
+
+static al_op *enter_gate(const void *from, const al_acquire_options *how) {
+  const al_resource *resource = &((const al_semaphore *)from)->resource;
+  al_lock_options options = {resource->max_attempts, resource->probing, false};
+  char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];
+  al_name_many(queue, resource->name);
+  al_name_many_bell(bell, resource->name);
+  return al_gate_enter(resource->session, resource->name, &options, queue, bell, how);
+}
+
+static al_op *take_one(void *from, const al_acquire_options *how) { return al_semaphore_acquire(from, how); }
+
+/* A search that found a slot free did not see those behind it. */
+static size_t slots_seen(const al_op *take) {
+  const al_search_result *last = &((const al_acquire *)take)->last;
+  return last->state == AL_SEARCH_NONE ? (size_t)last->found : 0;
+}
+
+static const al_gather_kind slots_kind = {.unit = "slot",
+                                          .use = use,
+                                          .leave = leave,
+                                          .is_holder = is_holder,
+                                          .enter = enter_gate,
+                                          .take = take_one,
+                                          .seen = slots_seen};
+
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
 al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_semaphore_options *options) {
@@ -132,5 +176,8 @@ void al_semaphore_drop(al_semaphore *semaphore) {
 }
 
 al_op *al_semaphore_acquire(al_semaphore *semaphore, const al_acquire_options *options) {
+  const al_resource *resource = &semaphore->resource;
+  if (al_gather_is_wanted(options))
+    return al_gather_begin(resource->session, resource->name, &slots_kind, semaphore, options);
   return al_acquire_begin(&semaphore->resource, &slot_kind, sizeof(slot_acquire), options);
 }

@@ -81,6 +81,10 @@ void al_op_ask(al_op *op) {
 
 void al_op_answered(al_op *op) { op->reply_by = AL_NEVER; }
 
+void al_op_nudge(const al_op *op) {
+  if (op->outer) op->outer->wake = 0; /* due at once */
+}
+
 void al_op_waits(al_op *op) {
   if (op->waits_since != AL_NEVER) return;
   op->waits_since = op->session->now;
@@ -211,6 +215,15 @@ int64_t al_op_wake(const al_op *op) {
   return wake < op->deadline ? wake : op->deadline;
 }
 
+void al_op_take_locks(al_op *op, al_op *inner) {
+  op->lock = inner->lock;
+  op->locks = inner->locks;
+  op->locks_count = inner->locks_count;
+  inner->lock = NULL;
+  inner->locks = NULL;
+  inner->locks_count = 0;
+}
+
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
 bool al_op_done(const al_op *op) { return op->done; }
@@ -231,6 +244,7 @@ int64_t al_op_waiting(const al_op *op, char reason[AL_MESSAGE_SIZE]) {
 }
 
 al_lock *al_op_lock(al_op *op) {
+  if (op->locks_given < op->locks_count) return op->locks[op->locks_given++];
   al_lock *lock = op->lock;
   op->lock = NULL;
   return lock;
@@ -245,6 +259,7 @@ static void op_free(al_op *op) {
   }
   if (op->free) op->free(op);
   free(op->slots);
+  free(op->locks);
 }
 
 void al_op_drop(al_op *op) {

@@ -59,7 +59,10 @@ struct al_op {
   void (*standing)(const al_op *, char out[AL_MESSAGE_SIZE]); /* what it waits for; set if it ever waits */
 
   /* results */
-  al_lock *lock; /* until al_op_lock() fetches it; the kind's `free` drops it */
+  al_lock *lock; /* until al_op_lock() fetches it; the kind's `free` drops it, by al_locks_drop() */
+  al_lock *
+      *locks; /* of an operation that acquires several, in place of `lock`; freed with the operation; NULL */
+  size_t locks_count, locks_given; /* how many there are, and how many of these al_op_lock() has returned */
   size_t count, seen;
   size_t ready;   /* number of free permits, of `count` */
   al_slot *slots; /* freed with the operation */
@@ -86,8 +89,14 @@ void al_op_watch(al_op *op, al_claim *claim);
 void al_op_ask(al_op *op);
 void al_op_answered(al_op *op);
 
+/* An operation that does its work by this one, if any, is to look at how it stands: its step is called a moment later. */
+void al_op_nudge(const al_op *op);
+
 /* The operation waits for another holder to release, from now on, if it does not wait already. */
 void al_op_waits(al_op *op);
+
+/* Gives `op` the locks that `inner` has acquired. */
+void al_op_take_locks(al_op *op, al_op *inner);
 
 void al_op_finish(al_op *op);
 void al_op_fail(al_op *op, al_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -104,7 +104,7 @@ static void acquire_stop(al_op *op) {
 
 static void acquire_free(al_op *op) {
   taking *self = (taking *)op;
-  al_lock_drop(op->lock); /* NULL if the caller has fetched it */
+  al_locks_drop(op);
   al_probes_free(&self->probes);
   al_takeable_drop(self->from);
 }
@@ -401,7 +401,7 @@ typedef struct patient {
 static al_op *patient_attempt(al_patient *self) { return begin(((patient *)self)->from, &self->options); }
 
 static void patient_free(al_patient *self) {
-  al_lock_drop(self->op.lock); /* if nobody fetched it */
+  al_locks_drop(&self->op);
   al_takeable_drop(((patient *)self)->from);
 }
 

@@ -4,8 +4,12 @@
  * The token semaphore as its callers see it: the queue N.semaphore, whose messages are permits. Each message in the
  * queue is a permit, also one that other software has published. An administrator makes the queue (token_admin.c). */
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/name.h"
+#include "core/hold/gather.h"
+#include "core/locks/gate.h"
+#include "core/session/claim.h"
 #include "core/tokens/taking.h"
 
 struct al_token_semaphore {
@@ -27,6 +31,44 @@ static const al_takeable_kind kind = {.lock = AL_LOCK_PERMIT,
                                       .coming = "a permit has come, and is being confirmed",
                                       .failure_text = words};
 
+/* ---- several permits -------------------------------------------------------------------------------------------- */
+
+static void use(void *from) { ((al_takeable *)from)->refs++; }
+
+static void leave(void *from) { al_takeable_drop(from); }
+
+static bool is_holder(const void *from) {
+  const al_takeable *permits = from;
+  for (const al_claim *claim = permits->session->claims; claim; claim = claim->next)
+    if (claim->state == AL_CLAIM_HELD && strcmp(claim->queue, permits->queue) == 0) return true;
+  return false;
+}
+
+static al_op *enter_gate(const void *from, const al_acquire_options *how) {
+  const al_takeable *permits = from;
+  char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];
+  al_name_token_many(queue, permits->name);
+  al_name_token_many_bell(bell, permits->name);
+  return al_gate_enter(permits->session, permits->name, NULL, queue, bell, how);
+}
+
+static al_op *take_one(void *from, const al_acquire_options *how) { return al_takeable_acquire(from, how); }
+
+static al_op *count(const void *from) {
+  const al_takeable *permits = from;
+  return al_token_admin_slots(permits->session, permits->name, NULL);
+}
+
+static const al_gather_kind permits_kind = {.unit = "permit",
+                                            .use = use,
+                                            .leave = leave,
+                                            .is_holder = is_holder,
+                                            .enter = enter_gate,
+                                            .take = take_one,
+                                            .count = count};
+
+/* ---- for the outside -------------------------------------------------------------------------------------------- */
+
 al_token_semaphore *al_token_semaphore_new(al_session *session, const char *name,
                                            const al_token_semaphore_options *options) {
   al_token_semaphore *semaphore = al_takeable_new(session, &kind, sizeof *semaphore, name);
@@ -43,5 +85,8 @@ void al_token_semaphore_drop(al_token_semaphore *semaphore) {
 }
 
 al_op *al_token_semaphore_acquire(al_token_semaphore *semaphore, const al_acquire_options *options) {
+  const al_takeable *from = &semaphore->from;
+  if (al_gather_is_wanted(options))
+    return al_gather_begin(from->session, from->name, &permits_kind, semaphore, options);
   return al_takeable_acquire(&semaphore->from, options);
 }

@@ -1,0 +1,270 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Several slots or permits at once: all or none, as other clients see it. Unless stated otherwise, waiters here recheck
+-- only every ten minutes, so a waiter that goes on was woken.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local line = require "spec.support.line"
+local process = require "spec.support.process"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+-- What a gather has from the outside: the queue of who takes several, and how many slots are held.
+local function is_gathering(name) return client.shared():locked(name .. "-many") end
+
+local function held(name, slots)
+  local count = 0
+  for i = 1, slots do count = count + (stage.held(name, i) and 1 or 0) end
+  return count
+end
+
+local function semaphore(slots)
+  local name = stage.semaphore(slots)
+  stage.undo(function() client.shared():delete(name .. "-manybell") end)
+  return name
+end
+
+local function permits(count)
+  local name = stage.name()
+  assert(stage.connect():token_semaphore(name):create(count))
+  stage.undo(function()
+    assert(stage.connect():token_semaphore(name):destroy())
+    client.shared():delete(name .. "-tokenmanybell")
+  end)
+  return name
+end
+
+local function gather(count, more)
+  local options = { count = count, timeout = 60, poll = 600 }
+  for key, value in pairs(more or {}) do options[key] = value end
+  return options
+end
+
+local function consumers(queue)
+  local channel = client.shared():channel()
+  local found = assert(channel:call{ method = "queue.declare", queue = queue, passive = true })
+  channel:close()
+  return found.consumer_count
+end
+
+-- A process that takes several, and holds them.
+local function gatherer(method, name, count)
+  local one = process.start()
+  one:begin([[
+    local method, name, count = ...
+    conn = assert(require("amqplocks").connect())
+    locks = assert(conn[method](conn, name):acquire{ count = count, poll = 600 })
+    return #locks.locks]], method, name, count)
+  return one
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("several slots at once", function()
+  it("are acquired together and released together", function()
+    local conn, name = stage.connect(), semaphore(5)
+    local locks = assert(conn:semaphore(name):acquire(gather(3)))
+    assert.same({ 1, 2, 3 }, locks.slots)
+    assert.equal(3, held(name, 5))
+    assert.is_false(is_gathering(name))
+    assert.is_true(locks:held() and locks:verify())
+    assert.is_true(locks:release())
+    assert.equal(0, held(name, 5))
+    local tickets = {}
+    for _, lock in ipairs(locks.locks) do tickets[lock.ticket] = true end
+    assert.equal(3, #locks.locks)
+    assert.is_true(next(tickets, next(tickets)) ~= nil)
+  end)
+
+  it("have a fencing token each", function()
+    local conn, name = stage.connect(), semaphore(2)
+    stage.undo(function() assert(stage.connect():mutex(name, { persistent = true }):forget_fence()) end)
+    local locks = assert(conn:semaphore(name, { fenced = true }):acquire(gather(2)))
+    assert.is_true(locks.locks[1].fence < locks.locks[2].fence)
+    locks:release()
+  end)
+
+  it("work with a function, and count = 1 is one lock", function()
+    local conn, name = stage.connect(), semaphore(2)
+    assert.same({ true, 2 }, { conn:semaphore(name):with(gather(2), function(locks) return #locks.slots end) })
+    assert.same({ true, 1 }, { conn:semaphore(name):with(gather(1), function(lock) return lock.slot end) })
+    assert.equal(0, held(name, 2))
+  end)
+
+  it("are not held at all if they are not free in time", function()
+    local conn, name = stage.connect(), semaphore(3)
+    local single = assert(stage.connect():semaphore(name):try_acquire())
+    local message = stage.fails("busy", conn:semaphore(name):acquire{ count = 3, timeout = 0 })
+    assert.matches('2 of 3 slots of "' .. name .. '" were taken', message, 1, true)
+    stage.fails("timeout", conn:semaphore(name):acquire{ count = 3, timeout = 0.2 })
+    until_true(function() return held(name, 3) == 1 and not is_gathering(name) end, 20)
+    assert(conn:semaphore(name):acquire(gather(2))):release()
+    single:release()
+  end)
+
+  it("wait for slots that come free, and hold those that they have meanwhile", function()
+    local conn, other, name = stage.connect(), stage.connect(), semaphore(3)
+    local single, reasons = assert(other:semaphore(name):try_acquire()), {}
+    local locks = assert(conn:semaphore(name):acquire(gather(3, { on_wait = function(_, reason)
+      table.insert(reasons, reason)
+      assert.is_true(is_gathering(name))
+      assert.equal(3, held(name, 3))
+      if #reasons == 1 then single:release() end
+    end })))
+    assert.matches("^2 of 3 taken; 3 of 3 held", reasons[1])
+    locks:release()
+  end)
+
+  it("are gathered by one client at a time, while clients that take one go on", function()
+    local name = semaphore(5)
+    local single = assert(stage.connect():semaphore(name):acquire())
+    local other = assert(stage.connect():semaphore(name):acquire())
+    local one = gatherer("semaphore", name, 4)
+    until_true(function() return held(name, 5) == 5 and is_gathering(name) end, 20)
+    local two = gatherer("semaphore", name, 2)
+    until_true(function() return client.shared():exists(name .. "-manybell") end, 20)
+    assert.is_false(two:finished())
+    single:release()
+    assert.equal(4, one:finish())
+    assert.is_false(two:finished())
+    one:run "locks:release()"
+    assert.equal(2, two:finish())
+    assert.equal(3, held(name, 5))
+    other:release()
+    two:run "locks:release()"
+  end)
+
+  it("are free as soon as a client is killed that has some of them", function()
+    local name = semaphore(3)
+    local single = assert(stage.connect():semaphore(name):acquire())
+    local one = gatherer("semaphore", name, 3)
+    until_true(function() return held(name, 3) == 3 end, 20)
+    local two = gatherer("semaphore", name, 2)
+    line.until_at(name, 0, 2, name .. "-manybell") -- the holder keeps the token that wakes the next one
+    one:kill()
+    assert.equal(2, two:finish())
+    assert.is_true(single:held())
+    two:run "locks:release()"
+    single:release()
+  end)
+
+  it("that are more than there are fail with limit: at once, and after a shrink", function()
+    local conn, name = stage.connect(), semaphore(3)
+    local message = stage.fails("limit", conn:semaphore(name):acquire(gather(4)))
+    assert.matches('4 slots of "' .. name .. '" are wanted at once, and there are 3', message, 1, true)
+    local single = assert(stage.connect():semaphore(name):acquire())
+    stage.fails("limit", conn:semaphore(name):acquire(gather(4)))
+    stage.fails("limit", conn:semaphore(name):acquire(gather(3, { poll = 0.1, on_wait = function()
+      if stage.free(name, 3) == false and client.shared():exists(stage.slot(name, 3)) then stage.remove(name, 3) end
+    end })))
+    until_true(function() return held(name, 3) == 1 and not is_gathering(name) end, 20)
+    single:release()
+    stage.fails("not_found", conn:semaphore(stage.name()):acquire(gather(2)))
+  end)
+
+  it("of a connection that holds one already are a deadlock", function()
+    local conn, name = stage.connect(), semaphore(3)
+    local single = assert(conn:semaphore(name):acquire())
+    stage.fails("deadlock", conn:semaphore(name):acquire(gather(2)))
+    single:release()
+    assert(conn:semaphore(name):acquire(gather(2))):release()
+  end)
+
+  it("are given back by an error in on_wait, which is passed on", function()
+    local conn, name = stage.connect(), semaphore(2)
+    local single = assert(stage.connect():semaphore(name):acquire())
+    assert.error_matches(function()
+      conn:semaphore(name):acquire(gather(2, { on_wait = function() error("mine", 0) end }))
+    end, "^mine$")
+    until_true(function() return held(name, 2) == 1 and not is_gathering(name) end, 20)
+    single:release()
+  end)
+
+  operated_it("that are lost while others are awaited fail, and nothing is kept", function()
+    local label, name = client.unique "gatherer", semaphore(2)
+    local conn = stage.connect(nil, { name = label })
+    local single = assert(stage.connect():semaphore(name):acquire())
+    local _, _, code = conn:semaphore(name):acquire(gather(2, { on_wait = function()
+      if is_gathering(name) then broker.suite:close_connection(label .. " holder") end
+    end }))
+    assert.equal("unreachable", code)
+    until_true(function() return held(name, 2) == 1 and not is_gathering(name) end, 20)
+    -- A patient one begins again.
+    local closed = false
+    local locks = assert(conn:semaphore(name):acquire(gather(2, { patient = true, poll = 0.2, on_wait = function()
+      if is_gathering(name) and not closed then
+        closed = true
+        broker.suite:close_connection(label .. " holder")
+      elseif closed and single:held() then
+        single:release()
+      end
+    end })))
+    assert.is_true(locks:held())
+    locks:release()
+  end)
+
+  it("that are wrong raise an error that says so", function()
+    local conn = stage.connect()
+    local name = stage.name()
+    for _, count in ipairs{ 0, 1.5, -1, 65536, "x" } do
+      assert.error_matches(function() conn:semaphore(name):acquire{ count = count } end,
+        "acquire: option count must be a whole number from 1 to 65535")
+    end
+    assert.error_matches(function() conn:mutex(name):acquire{ count = 2 } end, "acquire: unknown option .count.")
+    assert.error_matches(function() conn:fast_mutex(name):acquire{ count = 2 } end, "acquire: unknown option .count.")
+    assert.error_matches(function() conn:rwlock(name):read{ count = 2 } end, "read: unknown option .count.")
+    assert.error_matches(function() conn:mutex(name, { persistent = true }):acquire{ count = 2 } end, "unknown option")
+  end)
+end)
+
+describe("several permits at once", function()
+  it("are acquired together and released together", function()
+    local conn, name = stage.connect(), permits(4)
+    local sem = conn:token_semaphore(name)
+    local locks = assert(sem:acquire(gather(3)))
+    assert.same({ 3, nil }, { #locks.locks, locks.slots })
+    assert.same({ 4, 1, 3 }, { stage.connect():token_semaphore(name):slots() })
+    assert.is_true(locks:held() and locks:verify())
+    assert.is_true(locks:release())
+    until_true(function() return select(2, sem:slots()) == 4 end, 20)
+    assert.is_false(client.shared():exists(name .. "-tokenmany"))
+  end)
+
+  it("are not held at all if they are not free in time, or are more than there are", function()
+    local conn, name = stage.connect(), permits(3)
+    local single = assert(stage.connect():token_semaphore(name):acquire())
+    stage.fails("busy", conn:token_semaphore(name):acquire{ count = 3, timeout = 0 })
+    stage.fails("timeout", conn:token_semaphore(name):acquire{ count = 3, timeout = 0.2 })
+    stage.fails("limit", conn:token_semaphore(name):acquire(gather(4)))
+    until_true(function() return select(2, conn:token_semaphore(name):slots()) == 2 end, 20)
+    local admin, removes = process.start(), false
+    stage.fails("limit", conn:token_semaphore(name):acquire(gather(3, { poll = 0.1, on_wait = function()
+      if removes then return end
+      removes = true
+      local before = consumers(name .. ".semaphore")
+      admin:begin([[return assert(require("amqplocks").connect()):token_semaphore(...):remove(1, { wait = 60 })]], name)
+      until_true(function() return consumers(name .. ".semaphore") > before end, 20)
+      single:release() -- the administrator comes before those who wait
+      assert.equal(2, admin:finish())
+    end })))
+    until_true(function() return select(2, conn:token_semaphore(name):slots()) == 2 end, 20)
+    stage.fails("not_found", conn:token_semaphore(stage.name()):acquire(gather(2)))
+  end)
+
+  it("are gathered by one client at a time, and free as soon as it is killed", function()
+    local name = permits(3)
+    local single = assert(stage.connect():token_semaphore(name):acquire())
+    local one = gatherer("token_semaphore", name, 3)
+    until_true(function() return select(2, stage.connect():token_semaphore(name):slots()) == 0 end, 20)
+    local two = gatherer("token_semaphore", name, 2)
+    line.until_at(name, 0, 2, name .. "-tokenmanybell")
+    one:kill()
+    assert.equal(2, two:finish())
+    single:release()
+    two:run "locks:release()"
+  end)
+end)

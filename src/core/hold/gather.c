@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: MIT
+ * SPDX-FileCopyrightText: the amqp-locks authors */
+#include "core/hold/gather.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/backoff.h"
+#include "core/hold/lock.h"
+#include "core/hold/patient.h"
+#include "core/session/session.h"
+#include "core/session/turn.h"
+
+typedef struct gather {
+  al_op op;
+  const al_gather_kind *kind;
+  void *from;
+  char name[AL_NAME_SIZE];
+  al_acquire_options how; /* of each acquire of one */
+  int64_t until;          /* the caller's deadline */
+  size_t count;
+  al_lock *gate;     /* while it has the gate; NULL */
+  bool is_verifying; /* the inner operation is no acquire */
+  al_op *census;     /* asks how many there are; NULL */
+  int64_t census_at; /* when to ask next */
+} gather;
+
+static void awaiting(al_op *op);
+static void advancing(al_op *op);
+
+bool al_gather_is_wanted(const al_acquire_options *options) { return options && options->count > 1; }
+
+/* ---- words ------------------------------------------------------------------------------------------------------ */
+
+static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
+  const gather *self = (const gather *)op;
+  const al_op *inner = op->inner;
+  char standing[AL_MESSAGE_SIZE] = "";
+  if (inner && !inner->done && inner->waits_since != AL_NEVER) inner->standing(inner, standing);
+  snprintf(out, AL_MESSAGE_SIZE, "%zu of %zu taken; %.400s%s", op->locks_count, self->count,
+           self->gate ? "" : "others take several: ", standing);
+}
+
+/* ---- failing ---------------------------------------------------------------------------------------------------- */
+
+static void fail_short(gather *self, size_t there_are) {
+  al_op_fail(&self->op, AL_LIMIT, "%zu %ss of \"%s\" are wanted at once, and there are %zu", self->count,
+             self->kind->unit, self->name, there_are);
+}
+
+/* An acquire of one fails with AL_DEADLOCK if every one that there is is held here: by this gather. */
+static void fail_as(gather *self, al_op *inner) {
+  char message[AL_MESSAGE_SIZE];
+  al_code code = inner->code;
+  size_t code_length = strlen(al_code_name(code));
+  const char *words = strlen(inner->message) > code_length + 2 ? inner->message + code_length + 2 : "";
+  snprintf(message, sizeof message, "%s", words);
+  self->op.told = inner->told;
+  al_op_drop(inner);
+  if (code == AL_DEADLOCK && self->op.locks_count > 0)
+    fail_short(self, self->op.locks_count);
+  else
+    al_op_fail(&self->op, code, "%zu of %zu %ss of \"%s\" were taken: %.300s", self->op.locks_count,
+               self->count, self->kind->unit, self->name, message);
+}
+
+/* ---- how many there are ----------------------------------------------------------------------------------------- */
+
+static void begin_census(gather *self) {
+  al_op *op = &self->op;
+  self->census_at = AL_NEVER;
+  if (!self->kind->count) return;
+  al_op_drop(self->census);
+  self->census = self->kind->count(self->from);
+  if (self->census) self->census->outer = op;
+  self->census_at = al_deadline_after(op->session->now, self->how.poll);
+}
+
+/* Returns how many there are; 0: it is not known. A census that fails tells nothing. */
+static size_t counted(const gather *self) {
+  const al_op *census = self->census;
+  if (census && census->done && census->code == AL_OK && census->count > 0) return census->count;
+  bool is_taking = self->gate && !self->is_verifying && self->op.inner;
+  return is_taking && self->kind->seen ? self->kind->seen(self->op.inner) : 0;
+}
+
+static bool is_short(gather *self) {
+  size_t there_are = counted(self);
+  if (there_are == 0 || there_are >= self->count) return false;
+  fail_short(self, there_are);
+  return true;
+}
+
+/* ---- one after the other ---------------------------------------------------------------------------------------- */
+
+static void await(gather *self, al_op *inner) {
+  al_op *op = &self->op;
+  if (!inner) {
+    al_op_fail(op, AL_NO_MEMORY, "acquiring \"%s\"", self->name);
+    return;
+  }
+  op->inner = inner;
+  inner->outer = op;
+  if (self->how.timeout > 0) inner->deadline = self->until;
+  if (inner->waits_since != AL_NEVER) al_op_waits(op);
+  op->step = awaiting;
+  awaiting(op);
+}
+
+/* Returns false if one is not certain to be held: it is being verified, or the operation has failed. */
+static bool are_certain(gather *self) {
+  al_op *op = &self->op;
+  for (size_t i = 0; i < op->locks_count; i++) {
+    al_lock *lock = op->locks[i];
+    char words[AL_LOCK_WORDS];
+    al_code code = al_lock_held(lock, op->session->now);
+    if (code == AL_OK) continue;
+    self->is_verifying = code == AL_SUSPECT;
+    al_lock_words(lock, words);
+    if (self->is_verifying)
+      await(self, al_lock_verify(lock));
+    else
+      al_op_fail(op, AL_LOST, "%s, while others were taken: %.300s", words, al_lock_reason(lock));
+    return false;
+  }
+  return true;
+}
+
+static void leave_gate(gather *self) {
+  al_lock_drop(self->gate);
+  self->gate = NULL;
+}
+
+static void go_on(gather *self) {
+  al_op *op = &self->op;
+  if (op->locks_count < self->count) {
+    await(self, self->kind->take(self->from, &self->how));
+  } else if (are_certain(self)) {
+    leave_gate(self);
+    al_op_finish(op);
+  }
+}
+
+/* Called when the inner operation ends. It must not free that, whose end is still under way: a timer does. */
+static void awaiting(al_op *op) {
+  gather *self = (gather *)op;
+  if (is_short(self)) return;
+  if (op->inner->done) {
+    op->step = advancing;
+    op->wake = 0; /* due at once */
+    return;
+  }
+  if (op->session->now >= self->census_at) begin_census(self);
+  op->wake = self->census_at;
+}
+
+static void advancing(al_op *op) {
+  gather *self = (gather *)op;
+  if (!al_op_is_woken(op)) return;
+  al_op *inner = op->inner;
+  op->inner = NULL;
+  bool is_held = inner->code == AL_OK || (self->is_verifying && inner->code == AL_REMOVED);
+  if (!is_held) {
+    fail_as(self, inner);
+    return;
+  }
+  if (!self->gate)
+    self->gate = al_op_lock(inner);
+  else if (!self->is_verifying)
+    op->locks[op->locks_count++] = al_op_lock(inner);
+  al_op_drop(inner);
+  go_on(self);
+}
+
+/* ---- beginning and ending --------------------------------------------------------------------------------------- */
+
+/* Callers that share a connection may wait for one another. */
+static void beginning(al_op *op) {
+  gather *self = (gather *)op;
+  if (!op->session->is_shared && self->kind->is_holder(self->from)) {
+    al_op_fail(op, AL_DEADLOCK, "this connection holds a %s of \"%s\" already", self->kind->unit, self->name);
+    return;
+  }
+  begin_census(self);
+  await(self, self->kind->enter(self->from, &self->how));
+}
+
+static void abandon(al_op *inner) {
+  if (!inner) return;
+  inner->outer = NULL;
+  al_op_fail(inner, AL_CLOSED, "it was abandoned");
+}
+
+static void gather_stop(al_op *op) {
+  gather *self = (gather *)op;
+  abandon(op->inner);
+  abandon(self->census);
+  al_locks_drop(op);
+  leave_gate(self);
+}
+
+static void gather_free(al_op *op) {
+  gather *self = (gather *)op;
+  al_op_drop(op->inner);
+  al_op_drop(self->census);
+  al_locks_drop(op);
+  self->kind->leave(self->from);
+}
+
+static al_op *begin(al_session *session, const char *name, const al_gather_kind *kind, void *from,
+                    const al_acquire_options *options) {
+  gather *self = (gather *)al_op_new(session, sizeof *self);
+  if (!self) return NULL;
+  al_op *op = &self->op;
+  kind->use(from);
+  self->kind = kind;
+  self->from = from;
+  self->count = (size_t)options->count;
+  self->how = *options;
+  self->how.count = 1;
+  self->how.patient = false;
+  self->until = al_deadline_after(session->now, options->timeout);
+  snprintf(self->name, sizeof self->name, "%s", name);
+  op->stop = gather_stop;
+  op->free = gather_free;
+  op->standing = describe;
+  op->locks = calloc(self->count, sizeof *op->locks);
+  if (op->locks) return al_op_start(op, beginning, AL_NEVER);
+  al_op_drop(op);
+  return NULL;
+}
+
+/* ---- a patient one ---------------------------------------------------------------------------------------------- */
+
+typedef struct patient {
+  al_patient patient;
+  const al_gather_kind *kind;
+  void *from;
+} patient;
+
+static al_op *patient_attempt(al_patient *self) {
+  const patient *p = (const patient *)self;
+  return begin(self->op.session, self->name, p->kind, p->from, &self->options);
+}
+
+static void patient_free(al_patient *self) {
+  const patient *p = (const patient *)self;
+  al_locks_drop(&self->op);
+  p->kind->leave(p->from);
+}
+
+static const al_patient_kind patient_kind = {.attempt = patient_attempt, .free = patient_free};
+
+static al_op *begin_patient(al_session *session, const char *name, const al_gather_kind *kind, void *from,
+                            const al_acquire_options *options) {
+  patient *self = (patient *)al_patient_new(session, &patient_kind, sizeof *self, name, options);
+  if (!self) return NULL;
+  kind->use(from);
+  self->kind = kind;
+  self->from = from;
+  return al_patient_start(&self->patient);
+}
+
+al_op *al_gather_begin(al_session *session, const char *name, const al_gather_kind *kind, void *from,
+                       const al_acquire_options *options) {
+  AL_TURN(session);
+  return al_patient_is_wanted(options) ? begin_patient(session, name, kind, from, options)
+                                       : begin(session, name, kind, from, options);
+}
