@@ -272,6 +272,28 @@ al_op *al_session_close(al_session *session);
  * and if the broker tells none. */
 const char *al_session_cluster(const al_session *session);
 
+/* What has become of the acquires and locks of a session since it was made. An acquire of several is one acquire that
+ * fails, or several locks. */
+typedef struct al_stats {
+  uint64_t held;      /* locks that are held now */
+  uint64_t waiting;   /* acquires that wait for other holders now */
+  uint64_t acquired;  /* locks; each of them is held, or was released or lost */
+  uint64_t lost;      /* locks that were lost before their release */
+  uint64_t revoked;   /* locks that an administrator has asked for */
+  uint64_t contended; /* claims that another client was faster with */
+  uint64_t probes;    /* messages published: questions whether a queue exists, and tokens */
+  uint64_t opened_holder, opened_prober; /* connections */
+  int64_t
+      silence; /* nanoseconds since the broker was last heard on the holder; -1: it is not open, or holds none */
+  bool blocked;        /* the broker has an alarm, and reads no publishers */
+  uint64_t failed[32]; /* acquires, by al_code; also those that were abandoned (AL_CLOSED) */
+} al_stats;
+
+/* Fills in the first `size` bytes of `stats`: pass sizeof(al_stats). Members that later versions add come last. Does no
+ * I/O. The sessions of one prober, as in nginx, share `probes` and `opened_prober`. All is 0 in a child of the process
+ * that made the session. */
+void al_session_stats(al_session *session, al_stats *stats, size_t size);
+
 /* Closes both connections at once, without a message to the broker. The broker releases what they held. The locks are
  * AL_LOST: al_lock_verify() and similar operations fail with that. Other operations fail with AL_CLOSED. */
 void al_session_abort(al_session *session);

@@ -6,6 +6,7 @@
 -- and the name of the public method.
 local await = require "amqplocks.waiting.await"
 local core = require "amqplocks.core"
+local guard = require "amqplocks.waiting.guard"
 local lock = require "amqplocks.lock"
 local locks = require "amqplocks.locks"
 local memory = require "amqplocks.compat.no_memory"
@@ -94,10 +95,43 @@ local function acquire_anew(self, method, opts)
   error(held, 0)
 end
 
+-- The same, and tells the listeners of the connection.
+local function acquire_told(self, method, opts)
+  local driver = self._connection._driver
+  local events, begun = driver.events, core.now()
+  local is_in_line
+  local function on_wait(...)
+    if not is_in_line then events:post{ what = "waiting", kind = self._kind or method, name = self.name } end
+    is_in_line = true
+    if opts.on_wait then opts.on_wait(...) end
+  end
+  local function failed(code)
+    events:post{ what = "failed", kind = self._kind or method, name = self.name, code = code, in_line = is_in_line,
+      waited = core.now() - begun }
+  end
+  local fine, got, message, code = pcall(guard.unless_closed, function() failed "abandoned" end, acquire_anew, self,
+    method, options.merge(opts, { on_wait = on_wait }))
+  if fine and got then
+    for _, one in ipairs(got.locks or { got }) do
+      events:acquired(one, { waited = core.now() - begun, in_line = is_in_line })
+    end
+  else
+    failed(fine and code or "abandoned")
+  end
+  events:tell(driver.log)
+  if not fine then error(got, 0) end
+  return got, message, code
+end
+
+local function acquire_fresh(self, method, opts)
+  if self._connection._driver.listened then return acquire_told(self, method, opts) end
+  return acquire_anew(self, method, opts)
+end
+
 -- `_entering` is set for a reentrant mutex.
 local function acquire(self, method, opts)
-  if self._entering then return self._entering(self, acquire_anew, method, opts) end
-  return acquire_anew(self, method, opts)
+  if self._entering then return self._entering(self, acquire_fresh, method, opts) end
+  return acquire_fresh(self, method, opts)
 end
 
 local acquiring = {}

@@ -7,11 +7,13 @@ local all = require "amqplocks.all"
 local await = require "amqplocks.waiting.await"
 local close = require "amqplocks.waiting.close"
 local elect = require "amqplocks.elect"
+local events = require "amqplocks.waiting.events"
 local fast_mutex = require "amqplocks.fast_mutex"
 local guard = require "amqplocks.waiting.guard"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local mutex = require "amqplocks.mutex"
+local news = require "amqplocks.waiting.notify"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
 local rwlock = require "amqplocks.rwlock"
@@ -19,6 +21,34 @@ local semaphore = require "amqplocks.semaphore"
 local token_semaphore = require "amqplocks.token_semaphore"
 
 ---@alias amqplocks.OnLost fun(lock: amqplocks.Lock, code: "lost", message: string)
+
+---@class amqplocks.Event
+---@field what "acquired"|"failed"|"released"|"lost"|"revoked"|"waiting"|"up"|"down"|"blocked"|"unblocked"
+---@field at number seconds since the epoch
+---@field kind string|nil of the lock, as lock.kind when it was acquired; of "failed" and "waiting": of the lock wanted
+---@field name string|nil of the lock; so are slot, ticket and fence
+---@field slot integer|nil
+---@field ticket string|nil
+---@field fence integer|nil
+---@field code string|nil of "failed": an amqplocks.Code, or "abandoned" (an error ended the acquire, or its coroutine
+---  was closed); of "lost"; of "released", if the broker did not confirm it
+---@field waited number|nil seconds that the acquire took, of "acquired" and "failed"
+---@field in_line boolean|nil true if the acquire has waited for other holders: "waiting" came before
+---@field held number|nil seconds that the lock was held, of "released" and "lost"
+---@field link "holder"|"prober"|nil the connection, of "up", "down", "blocked" and "unblocked"
+
+---@class amqplocks.Stats
+---@field held integer locks that are held now
+---@field waiting integer acquires that wait for other holders now
+---@field acquired integer locks that were acquired
+---@field failed { [string]: integer } acquires that failed, by amqplocks.Code; abandoned ones count as "closed"
+---@field lost integer locks that were lost before their release
+---@field revoked integer locks that an administrator has asked for
+---@field contended integer claims that another client was faster with
+---@field opened { holder: integer, prober: integer } connections
+---@field probes integer messages published: questions whether a queue exists, and tokens
+---@field silence number|nil seconds since the broker was last heard; nil: no lock is held
+---@field blocked boolean the broker has an alarm, and reads no publishers
 
 ---@class amqplocks.Connection
 local Connection = {}
@@ -35,8 +65,13 @@ end
 function Connection:close()
   if not self._closed then
     self._closed = true
-    local close_its_own = self._driver.close or close
-    close_its_own(self._driver, self._session)
+    local driver = self._driver
+    local close_its_own = driver.close or close
+    close_its_own(driver, self._session)
+    if driver.listened then
+      driver.events:end_all()
+      news.tell_events(driver)
+    end
   end
   return true
 end
@@ -59,6 +94,25 @@ function Connection:on_lost(fn)
   if fn then options.argument(fn, options.checks.callable, "the callback", "on_lost") end
   self._driver.losses:on(fn or nil)
 end
+
+--- Adds a listener: fn(event) is called for each amqplocks.Event of this connection, where on_lost's function may be
+-- called. Each "acquired" is followed by one "released" or "lost", also if the lock is collected, or the connection is
+-- closed. Of a lock that was acquired before the first listener was added nothing is told. An error in fn goes to
+-- `log`.
+---@param fn fun(event: amqplocks.Event)
+---@return fun() remove removes the listener
+function Connection:on_event(fn)
+  options.argument(fn, options.checks.callable, "the callback", "on_event")
+  local driver = self._driver
+  if not driver.listened then driver.losses:report_to(driver.events) end
+  driver.listened = true
+  return driver.events:add(fn)
+end
+
+--- Returns what has become of the acquires and locks of this connection so far. No I/O. In nginx, connections with the
+-- option `shared` share the counts of the worker, and all connections of a worker share `probes` and `opened.prober`.
+---@return amqplocks.Stats
+function Connection:stats() return self._session:stats() end
 
 --- Returns a descriptor for event loops, among them cqueues.poll. It becomes readable when a lock of this connection is
 -- lost or revoked. The next call that may wait makes it unreadable again. Only poll it. Closing the connection closes
@@ -145,6 +199,7 @@ end
 local function open_holder(self) return await(self._driver, nil, self._session.open, self._session) end
 
 local function open(session, driver)
+  driver.events = events.new(session, not driver.is_shared)
   local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
   if driver.opens_late then return self end
   local opened, message, code = guard.unless_closed(abort, open_holder, self)

@@ -93,6 +93,10 @@ function Lock:release()
   local released, message, code = ask(self, "release", news.settled(driver) or nil)
   if code ~= "phase" then driver.losses:forget(self) end -- the release has begun
   if released then self._is_released = true end
+  if driver.listened and code ~= "phase" then
+    driver.events:ended(self, "released", code)
+    news.tell_events(driver)
+  end
   return released, message, code
 end
 
@@ -111,6 +115,7 @@ local function leave(self)
   local driver = self._connection._driver
   driver.losses:forget(self)
   self:_let_go()
+  if driver.listened then driver.events:ended(self, "released") end
   if driver.mind then pcall(driver.mind) end
 end
 

@@ -293,6 +293,12 @@ static int now(lua_State *L) {
   return 1;
 }
 
+/* core.wall() -> seconds since the epoch */
+static int wall(lua_State *L) {
+  lua_pushnumber(L, al_system_wall());
+  return 1;
+}
+
 /* session:feed("holder", bytes) */
 static int session_feed(lua_State *L) {
   size_t length;
@@ -355,7 +361,7 @@ static const luaL_Reg methods[] = {{"attach", session_attach},
                                    {NULL, NULL}};
 
 void al_lua_open_bytes(lua_State *L) {
-  static const luaL_Reg functions[] = {{"loop", new_loop}, {"bytes", new_bytes}, {"now", now}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"loop", new_loop}, {"bytes", new_bytes}, {"now", now}, {"wall", wall}, {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
   for (const luaL_Reg *function = functions; function->name; function++) {
     lua_pushcfunction(L, function->func);

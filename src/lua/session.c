@@ -218,6 +218,45 @@ static int session_is_tls(lua_State *L) {
   return 1;
 }
 
+static void set_count(lua_State *L, const char *key, uint64_t count) {
+  lua_pushnumber(L, (lua_Number)count);
+  lua_setfield(L, -2, key);
+}
+
+static void push_failed(lua_State *L, const al_stats *stats) {
+  lua_newtable(L);
+  for (int code = AL_TIMEOUT; code <= AL_URL; code++)
+    if (stats->failed[code] > 0) set_count(L, al_code_name((al_code)code), stats->failed[code]);
+}
+
+/* session:stats() -> { held =, waiting =, … }: see conn:stats() */
+static int session_stats(lua_State *L) {
+  al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
+  al_stats stats = {.silence = -1};
+  if (box->session) al_session_stats(box->session, &stats, sizeof stats);
+  lua_newtable(L);
+  set_count(L, "held", stats.held);
+  set_count(L, "waiting", stats.waiting);
+  set_count(L, "acquired", stats.acquired);
+  set_count(L, "lost", stats.lost);
+  set_count(L, "revoked", stats.revoked);
+  set_count(L, "contended", stats.contended);
+  set_count(L, "probes", stats.probes);
+  lua_newtable(L);
+  set_count(L, "holder", stats.opened_holder);
+  set_count(L, "prober", stats.opened_prober);
+  lua_setfield(L, -2, "opened");
+  push_failed(L, &stats);
+  lua_setfield(L, -2, "failed");
+  if (stats.silence >= 0) {
+    lua_pushnumber(L, (double)stats.silence / (double)AL_SECOND);
+    lua_setfield(L, -2, "silence");
+  }
+  lua_pushboolean(L, stats.blocked);
+  lua_setfield(L, -2, "blocked");
+  return 1;
+}
+
 /* session:place() -> the cluster's name, "" before the first connection; the virtual host */
 static int session_place(lua_State *L) {
   al_lua_session *box = luaL_checkudata(L, 1, AL_LUA_SESSION);
@@ -271,14 +310,23 @@ static int session_pause(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg methods[] = {{"open", session_open},         {"close", session_close},
-                                   {"abort", session_abort},       {"drop", session_abort},
-                                   {"wait", session_wait},         {"name", session_name},
-                                   {"news", session_news},         {"is_tls", session_is_tls},
-                                   {"state", session_state},       {"alerts", session_alerts},
-                                   {"is_quiet", session_is_quiet}, {"pollfd", session_pollfd},
-                                   {"timeout", session_timeout},   {"pause", session_pause},
-                                   {"place", session_place},       {NULL, NULL}};
+static const luaL_Reg methods[] = {{"open", session_open},
+                                   {"close", session_close},
+                                   {"abort", session_abort},
+                                   {"drop", session_abort},
+                                   {"wait", session_wait},
+                                   {"name", session_name},
+                                   {"news", session_news},
+                                   {"is_tls", session_is_tls},
+                                   {"state", session_state},
+                                   {"alerts", session_alerts},
+                                   {"is_quiet", session_is_quiet},
+                                   {"pollfd", session_pollfd},
+                                   {"timeout", session_timeout},
+                                   {"pause", session_pause},
+                                   {"place", session_place},
+                                   {"stats", session_stats},
+                                   {NULL, NULL}};
 
 void al_lua_open_session(lua_State *L) {
   al_lua_new_type(L, AL_LUA_SESSION, methods, session_gc);

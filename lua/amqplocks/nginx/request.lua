@@ -29,7 +29,9 @@ local function bind(worker, locks, finish)
   local state = { request = endings.request(), locks = locks }
   state.settle = worker.endings:expect(function()
     state.over = state.over or "the request that opened it is over"
+    if locks.events then locks.events:end_all() end
     finish()
+    if locks.events then locks.events:tell() end
     worker.driver.mind()
   end)
   return state
@@ -222,6 +224,7 @@ local function share(worker)
   end)
   local driver = {
     opens_late = true,
+    is_shared = true,
     check = function() return check(state) end,
     wait = function(operation, most)
       for old in pairs(begun) do

@@ -41,8 +41,14 @@ function losses:on(fn)
   self._lost = {}
 end
 
---- Returns whether there is a function to call.
-function losses:are_told() return self._fn ~= nil end
+--- From now on the events of locks are reported to `events`, too (events.lua).
+function losses:report_to(events)
+  self.events = events
+  self._seen = nil
+end
+
+--- Returns whether losses are reported to anybody.
+function losses:are_told() return self._fn ~= nil or self.events ~= nil end
 
 --- Returns the number of events of locks after which nothing is left to be done; nil: something is.
 function losses:settled() return #self._lost == 0 and self._seen or nil end
@@ -63,6 +69,7 @@ end
 --- Counts a lock as lost, whatever the core knows of it.
 function losses:add(lock, message)
   if not self._closed and self._fn then table.insert(self._lost, { lock = lock, message = message }) end
+  if self.events then self.events:ended(lock, "lost", "lost") end
   self._watched[lock] = nil
 end
 
@@ -74,7 +81,8 @@ end
 --- The owner has released the lock. A loss before that is still reported. Without memory to note it, the lock is
 -- watched further.
 function losses:forget(lock)
-  if self._watched[lock] == "watched" and self._fn and not self._closed and not plain_pcall(note, self, lock) then
+  local is_told = self._watched[lock] == "watched" and self:are_told() and not self._closed
+  if is_told and not plain_pcall(note, self, lock) then
     self._seen = nil
   else
     self._watched[lock] = nil
@@ -84,8 +92,11 @@ end
 local function look(self)
   local count = self._count()
   if self._closed or self._seen == count then return end
-  for lock, how in pairs(self._fn and self._watched or {}) do
-    if how == "watched" then note(self, lock) end
+  for lock, how in pairs(self:are_told() and self._watched or {}) do
+    if how == "watched" then
+      if self.events and lock:revoked() then self.events:revoked(lock) end
+      note(self, lock)
+    end
   end
   self._seen = count
 end

@@ -8,15 +8,24 @@ local news = {}
 -- events of locks after which nothing is left to be told. nil: something is, or the driver has to wait.
 function news.settled(driver) return driver.finishes and driver.losses:settled() end
 
+--- For a connection with listeners (conn:on_event).
+function news.tell_events(driver)
+  local events = driver.events
+  events:look()
+  events:tell(driver.log)
+end
+
 --- Called often, and mostly in vain: so a driver may have `is_quiet`, which tells cheaply that there is nothing new
 -- since so many events of locks.
 function news.tell(driver)
   local settled = driver.is_quiet and driver.losses:settled()
-  if settled and driver.is_quiet(settled) then return end
-  for level, message in driver.news do
-    if driver.log then driver.log(level, message) end
+  if not settled or not driver.is_quiet(settled) then
+    for level, message in driver.news do
+      if driver.log then driver.log(level, message) end
+    end
+    driver.losses:tell()
   end
-  driver.losses:tell()
+  if driver.listened then news.tell_events(driver) end
 end
 
 return news

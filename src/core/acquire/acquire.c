@@ -44,6 +44,7 @@ static al_op *begin(al_resource *resource, const al_acquire_kind *kind, size_t s
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
   resource->refs++;
+  self->op.is_acquire = true;
   self->kind = kind;
   self->resource = resource;
   self->waits = self->options.timeout > 0;
@@ -270,6 +271,7 @@ static void got(al_acquire *self) {
   }
   self->op.lock->fence = self->fence;
   leave_claim(self);
+  al_locks_count(&self->op);
   al_op_finish(&self->op);
 }
 
@@ -330,6 +332,7 @@ void al_acquire_missed(al_acquire *self) {
   bool was_bold = self->is_bold;
   self->is_bold = false;
   note_contest(self);
+  if (is_race) self->op.session->counts.contended++;
   if (is_race && !was_bold) al_race_note(&self->race, self->own);
   if (is_down || !is_race)
     al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */

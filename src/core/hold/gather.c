@@ -108,6 +108,13 @@ static void await(gather *self, al_op *inner) {
   awaiting(op);
 }
 
+static void begin_inner(gather *self, al_op *acquire(void *, const al_acquire_options *)) {
+  self->op.session->nests++;
+  al_op *inner = acquire(self->from, &self->how);
+  self->op.session->nests--;
+  await(self, inner);
+}
+
 /* Returns false if one is not certain to be held: it is being verified, or the operation has failed. */
 static bool are_certain(gather *self) {
   al_op *op = &self->op;
@@ -135,9 +142,10 @@ static void leave_gate(gather *self) {
 static void go_on(gather *self) {
   al_op *op = &self->op;
   if (op->locks_count < self->count) {
-    await(self, self->kind->take(self->from, &self->how));
+    begin_inner(self, self->kind->take);
   } else if (are_certain(self)) {
     leave_gate(self);
+    al_locks_count(op);
     al_op_finish(op);
   }
 }
@@ -183,7 +191,7 @@ static void beginning(al_op *op) {
     return;
   }
   begin_census(self);
-  await(self, self->kind->enter(self->from, &self->how));
+  begin_inner(self, self->kind->enter);
 }
 
 static void abandon(al_op *inner) {
@@ -222,6 +230,7 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   self->how.patient = false;
   self->until = al_deadline_after(session->now, options->timeout);
   snprintf(self->name, sizeof self->name, "%s", name);
+  op->is_acquire = true;
   op->stop = gather_stop;
   op->free = gather_free;
   op->standing = describe;

@@ -21,9 +21,9 @@ typedef struct al_gather_kind {
   const char *unit; /* "slot", for messages */
   void (*use)(void *from);
   void (*leave)(void *from);
-  bool (*is_holder)(const void *from);                              /* this session holds one of them */
-  al_op *(*enter)(const void *from, const al_acquire_options *how); /* begins to acquire the gate */
-  al_op *(*take)(void *from, const al_acquire_options *how);        /* begins to acquire one */
+  bool (*is_holder)(const void *from);                        /* this session holds one of them */
+  al_op *(*enter)(void *from, const al_acquire_options *how); /* begins to acquire the gate */
+  al_op *(*take)(void *from, const al_acquire_options *how);  /* begins to acquire one */
   size_t (*seen)(
       const al_op *take); /* how many there are, as this acquire of one knows; 0: it does not. Or NULL */
   al_op *(*count)(const void *from); /* asks how many there are (al_op_count(); 0: unknown). Or NULL */

@@ -29,6 +29,7 @@ al_lock *al_lock_new(al_claim *claim, al_lock_kind kind, const char *name, int s
 void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind) {
   al_claim_leave(lock->former);
   lock->former = lock->claim;
+  claim->is_counted = lock->former->is_counted;
   al_claim_use(claim);
   lock->claim = claim;
   lock->kind = kind;
@@ -65,6 +66,20 @@ void al_lock_drop(al_lock *lock) {
     al_lock_unref(lock);
   }
   al_session_unref(session);
+}
+
+static void count(al_lock *lock) {
+  if (!lock) return;
+  al_claim *claim = lock->claim;
+  claim->is_counted = true;
+  claim->session->counts.acquired++;
+  if (claim->is_revoked) claim->session->counts.revoked++; /* while it was claimed */
+}
+
+void al_locks_count(al_op *op) {
+  if (op->is_inner) return;
+  count(op->lock);
+  for (size_t i = 0; i < op->locks_count; i++) count(op->locks[i]);
 }
 
 void al_locks_drop(al_op *op) {

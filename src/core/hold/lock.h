@@ -35,6 +35,9 @@ void al_lock_unref(al_lock *lock);
 /* Releases it. No operation reports the result. */
 void al_lock_let_go(al_lock *lock);
 
+/* The operation, which acquires, is about to finish: counts its locks (al_session_stats). */
+void al_locks_count(al_op *op);
+
 /* Drops the locks of an operation that nobody has fetched. */
 void al_locks_drop(al_op *op);
 

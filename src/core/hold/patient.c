@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hold/lock.h"
 #include "core/session/session.h"
 
 static void attempting(al_op *op);
@@ -53,7 +54,9 @@ static void attempt(al_patient *self) {
   al_op *op = &self->op;
   op->step = attempting;
   op->deadline = AL_NEVER; /* the attempt has it, and words for it */
+  op->session->nests++;
   al_op *inner = self->kind->attempt(self);
+  op->session->nests--;
   if (!inner) {
     al_op_fail(op, AL_NO_MEMORY, "acquiring \"%s\"", self->name);
     return;
@@ -103,6 +106,7 @@ static void attempting(al_op *op) {
   if (!attempt->done) return;
   if (attempt->code == AL_OK) {
     al_op_take_locks(op, attempt);
+    al_locks_count(op);
     al_op_finish(op);
   } else if (passes(attempt->code) && op->session->now < self->until) {
     pause_after(self, attempt);
@@ -145,6 +149,7 @@ al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, siz
   self->pause = AL_BACKOFF_PATIENT;
   self->until = al_deadline_after(session->now, options->timeout);
   snprintf(self->name, sizeof self->name, "%s", name);
+  self->op.is_acquire = true;
   self->op.stop = patient_stop;
   self->op.free = patient_free;
   self->op.standing = describe;

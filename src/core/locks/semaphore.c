@@ -129,7 +129,7 @@ static bool is_holder(const void *from) {
   return false;
 }
 
-static al_op *enter_gate(const void *from, const al_acquire_options *how) {
+static al_op *enter_gate(void *from, const al_acquire_options *how) {
   const al_resource *resource = &((const al_semaphore *)from)->resource;
   al_lock_options options = {resource->max_attempts, resource->probing, false};
   char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];

@@ -33,6 +33,7 @@ void al_claim_enter(al_claim *claim, al_claim_state state) {
 
 static void tell_revoked(al_claim *claim) {
   char name[AL_NAME_SIZE];
+  if (claim->is_counted) claim->session->counts.revoked++;
   al_queue_parse(claim->queue, name, NULL);
   al_session_note(claim->session, false, AL_OK, name,
                   "an administrator asks the holder of \"%s\" to release it", claim->queue);
@@ -55,6 +56,7 @@ void al_claim_lose(al_claim *claim, const char *why) {
   al_claim_blame(claim, AL_LOST, why);
   if (claim->state != AL_CLAIM_HELD) return;
   char name[AL_NAME_SIZE];
+  if (claim->is_counted) claim->session->counts.lost++;
   al_queue_parse(claim->queue, name, NULL);
   al_session_note(claim->session, true, AL_LOST, name, "\"%s\" was lost: %s", claim->queue, claim->why);
   al_session_alert(claim->session);

@@ -56,6 +56,7 @@ struct al_claim {
   bool is_denied;
   char denial[160];
   bool was_let_go;         /* by its owner, or with its session */
+  bool is_counted;         /* it is a lock that an acquire has got (al_session_stats) */
   _Atomic bool is_revoked; /* an administrator asked for it back; never reset */
 
   int users;            /* number of references; the claim is freed when it is GONE and has none */

@@ -37,6 +37,7 @@ al_op *al_op_new(al_session *session, size_t size) {
   if (!op) return NULL;
   op->session = session;
   op->deadline = op->reply_by = op->wake = op->waits_since = AL_NEVER;
+  op->is_inner = session->nests > 0;
   al_session_ref(session);
   return op;
 }
@@ -97,6 +98,7 @@ static void done(al_op *op, al_code code) {
   unlist(op);
   op->session->op_changes++;
   op->done = true;
+  if (op->is_acquire && !op->is_inner && code != AL_OK) op->session->counts.failed[code]++;
   if (op->outer)
     op->outer->step(op->outer);
   else if (code != AL_OK)
@@ -254,7 +256,7 @@ static void op_free(al_op *op) {
   AL_TURN(op->session);
   if (!op->done) {
     stop(op);
-    if (!op->done) done(op, AL_OK);
+    if (!op->done) done(op, AL_CLOSED);
     al_session_flush(op->session); /* what `stop` has queued is written now, not at the next pump */
   }
   if (op->free) op->free(op);

@@ -45,6 +45,8 @@ struct al_op {
   int asks;             /* number of exchanges under way on the prober, or the connections shared with it */
   const al_link *needs; /* the link that the operation waits for to open; NULL */
   bool is_final;        /* it may begin although the session is closed */
+  bool is_acquire;      /* its end is counted (al_session_stats) */
+  bool is_inner;        /* it is a part of another operation: its end is not counted */
 
   int64_t deadline;    /* the caller's; AL_NEVER */
   int64_t reply_by;    /* when the exchange under way must be answered; AL_NEVER if there is none */

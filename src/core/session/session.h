@@ -20,6 +20,12 @@ typedef struct al_fencer al_fencer;
 struct al_transport; /* the transport's own data in a session */
 
 #define AL_NAME_BUCKETS 64
+#define AL_CODES 32 /* more than there are */
+
+/* What al_session_stats() tells and nothing else remembers. */
+typedef struct al_counts {
+  uint64_t acquired, lost, revoked, contended, failed[AL_CODES];
+} al_counts;
 
 struct al_session {
   _Atomic int refs;
@@ -33,6 +39,8 @@ struct al_session {
   al_op *ops;                         /* the operations that are not done */
   uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
+  al_counts counts;
+  int nests; /* operations that begin now are parts of others */
   /* The last of its own queues that went away since squatters were last searched for (squatter.h). */
   char last_released[AL_NAME_SIZE];
   struct al_name_entry *names[AL_NAME_BUCKETS]; /* what the holder holds or may hold, by queue; names.h */

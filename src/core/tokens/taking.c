@@ -128,6 +128,7 @@ static void got(taking *self) {
   self->op.lock->fence = permit->number;
   memcpy(self->op.lock->permit, permit->id, sizeof permit->id);
   leave_permit(self);
+  al_locks_count(&self->op);
   al_op_finish(&self->op);
 }
 
@@ -379,6 +380,7 @@ static al_op *begin(al_takeable *from, const al_acquire_options *options) {
   if (!self) return NULL;
   al_acquire_options_init(&self->options);
   if (options) self->options = *options;
+  self->op.is_acquire = true;
   self->from = use(from);
   self->waits = self->options.timeout > 0;
   self->again = AL_BACKOFF_QUEUE;

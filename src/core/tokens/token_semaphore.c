@@ -44,7 +44,7 @@ static bool is_holder(const void *from) {
   return false;
 }
 
-static al_op *enter_gate(const void *from, const al_acquire_options *how) {
+static al_op *enter_gate(void *from, const al_acquire_options *how) {
   const al_takeable *permits = from;
   char queue[AL_NAME_SIZE], bell[AL_NAME_SIZE];
   al_name_token_many(queue, permits->name);

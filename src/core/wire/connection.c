@@ -208,6 +208,7 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
       shake_hands(link, frame);
       if (link->state != AL_LINK_OPEN) return;
       link->opened_at = link->now;
+      link->opened++;
       link->cluster->good = link->node;
       al_link_end_attempt(link);
       changed(link, AL_LINK_OPENED);

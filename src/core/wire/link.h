@@ -82,6 +82,7 @@ struct al_link {
 
   int64_t deadline;              /* of the handshake, or of closing */
   int64_t opened_at;             /* when the handshake was done */
+  uint64_t opened;               /* how often so far */
   int64_t sent_at;               /* when a frame was last queued to be sent */
   int64_t heard_at;              /* when bytes last arrived */
   int64_t answered_at;           /* when the latest of the answered requests was sent */

@@ -1,0 +1,278 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Events and statistics of a connection, compared with what other clients see of its locks.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+-- A connection with a listener, and the list of its events.
+local function listened(options)
+  local list = {}
+  local conn = stage.connect(nil, options)
+  local remove = conn:on_event(function(event) table.insert(list, event) end)
+  return conn, list, remove
+end
+
+-- What was told, in order; `what` alone, or with these fields.
+local function told(list, ...)
+  local texts = {}
+  for i, event in ipairs(list) do
+    texts[i] = event.what
+    for _, key in ipairs{ ... } do texts[i] = texts[i] .. " " .. tostring(event[key]) end
+  end
+  return texts
+end
+
+local function only(list, what)
+  local some = {}
+  for _, event in ipairs(list) do
+    if event.what == what then table.insert(some, event) end
+  end
+  return some
+end
+
+-- Without the events of connections.
+local function of_locks(list)
+  local some = {}
+  for _, event in ipairs(list) do
+    if not event.link then table.insert(some, event) end
+  end
+  return some
+end
+
+after_each(stage.clear)
+teardown(stage.check)
+
+describe("events", function()
+  it("tell of each kind of lock that it was acquired and released", function()
+    local conn, list = listened()
+    local name, semaphore, permits, fast = gate.name(), stage.semaphore(1), stage.name(), stage.name()
+    assert(conn:token_semaphore(permits):create(1))
+    stage.undo(function() assert(stage.connect():token_semaphore(permits):destroy()) end)
+    stage.undo(function() client.shared():delete(fast .. "-fastmutex") end)
+    local before = os.time()
+    for _, take in ipairs{
+      function() return conn:mutex(name):try_acquire() end,
+      function() return conn:semaphore(semaphore):acquire{ timeout = 5 } end,
+      function() return conn:token_semaphore(permits):acquire{ timeout = 5 } end,
+      function() return conn:rwlock(name):read() end,
+      function() return conn:rwlock(name):try_write() end,
+      function() return conn:fast_mutex(fast):acquire() end,
+    } do
+      assert(take()):release()
+    end
+    local kinds = {}
+    for _, kind in ipairs{ "mutex", "slot", "permit", "read", "write", "fast_mutex" } do
+      table.insert(kinds, "acquired " .. kind)
+      table.insert(kinds, "released " .. kind)
+    end
+    assert.same(kinds, told(of_locks(list), "kind"))
+    for _, event in ipairs(of_locks(list)) do
+      assert.is_true(stage.is_since(before, event.at) and #event.ticket == 16)
+      assert.is_true((event.waited or event.held) >= 0)
+    end
+    local slot = only(list, "acquired")[2]
+    assert.same({ semaphore, 1 }, { slot.name, slot.slot })
+    assert.same({ 6, 0 }, { conn:stats().acquired, conn:stats().held })
+  end)
+
+  it("tell why an acquire has failed, and that it has waited", function()
+    local conn, list = listened()
+    local name = gate.name()
+    gate.occupy("mutex", name)
+    conn:mutex(name):try_acquire()
+    conn:mutex(name):acquire{ timeout = 0.1 }
+    pcall(function() conn:mutex(name):acquire{ on_wait = function() error "enough" end } end)
+    assert.same({ "failed busy nil", "waiting nil nil", "failed timeout true", "waiting nil nil",
+      "failed abandoned true" }, told(of_locks(list), "code", "in_line"))
+    assert.same({ "mutex", name }, { list[#list].kind, list[#list].name })
+    assert.same({ busy = 1, timeout = 1, closed = 1 }, conn:stats().failed)
+    assert.equal(0, conn:stats().waiting)
+    assert.error_matches(function() conn:mutex(name):acquire{ bad = 1 } end, "unknown option")
+    assert.equal(5, #of_locks(list)) -- a programming error is none
+  end)
+
+  it("tell of each part of several locks", function()
+    local conn, list = listened()
+    local a, b, semaphore = gate.name(), gate.name(), stage.semaphore(2)
+    assert(conn:all{ conn:mutex(a), conn:mutex(b) }:acquire()):release()
+    assert(conn:semaphore(semaphore):acquire{ count = 2 }):release()
+    assert.equal(4, #only(list, "acquired"))
+    assert.equal(4, #only(list, "released"))
+    assert.equal(8, #of_locks(list))
+    assert.equal(4, conn:stats().acquired)
+    local mutex = conn:mutex(a, { reentrant = true })
+    local first, second = assert(mutex:acquire()), assert(mutex:acquire())
+    first:release()
+    second:release()
+    assert.equal(10, #of_locks(list)) -- another entry is none
+  end)
+
+  it("tell the end of a lock once: of one that is collected, downgraded, or left to the connection", function()
+    local conn, list = listened()
+    local a, b, c = gate.name(), gate.name(), gate.name()
+    conn:mutex(a):try_acquire()
+    for _ = 1, 2 do collectgarbage() end
+    gate.until_free("mutex", a)
+    until_true(function()
+      conn:mutex(c):with(function() end)
+      return only(list, "released")[1] and only(list, "released")[1].name == a or #only(list, "released") > 200
+    end, 20)
+    local writer = assert(conn:rwlock(b):write())
+    assert(writer:downgrade())
+    writer:release()
+    writer:release()
+    local ends = only(list, "released")
+    assert.same({ "write", b }, { ends[#ends].kind, ends[#ends].name })
+    local kept = assert(conn:mutex(a):try_acquire())
+    conn:close()
+    assert.equal(kept.ticket, only(list, "released")[#only(list, "released")].ticket)
+    assert.equal(#only(list, "acquired"), #only(list, "released"))
+    assert.equal(#only(list, "up"), #only(list, "down"))
+  end)
+
+  operated_it("tell of losses once, with and without on_lost, and of connections", function()
+    local label, name, lost = client.unique "told", gate.name(), 0
+    local conn, list = listened{ name = label }
+    local lock = assert(conn:mutex(name):try_acquire())
+    broker.suite:close_connection(label .. " holder")
+    stage.fails("lost", lock:verify())
+    lock:release()
+    assert.same({ "acquired", "lost" }, told(of_locks(list)))
+    conn:on_lost(function() lost = lost + 1 end)
+    lock = assert(conn:mutex(name):acquire{ timeout = 10 })
+    broker.suite:close_connection(label .. " holder")
+    stage.fails("lost", lock:verify())
+    stage.fails("lost", lock:release())
+    assert.same({ "acquired", "lost", "acquired", "lost" }, told(of_locks(list)))
+    assert.equal(1, lost)
+    assert(conn:mutex(name):acquire{ timeout = 10 }):release()
+    local links = {}
+    for _, event in ipairs(list) do
+      if event.link == "holder" then table.insert(links, event.what) end
+    end
+    assert.same({ "up", "down", "up", "down", "up" }, links)
+    assert.same({ 2, 3 }, { conn:stats().lost, conn:stats().opened.holder })
+  end)
+
+  operated_it("tell that a lock is asked for, and of an alarm", function()
+    local conn, list = listened()
+    local name = gate.name()
+    local lock = assert(conn:mutex(name):acquire())
+    assert(stage.connect():mutex(name):revoke())
+    until_true(function() return lock:revoked() end, 20)
+    lock:verify()
+    lock:verify()
+    assert.same({ "acquired", "revoked" }, told(of_locks(list)))
+    local semaphore = conn:semaphore(stage.semaphore(1))
+    assert(semaphore:acquire()):release() -- opens the connection that publishes
+    stage.alarm()
+    until_true(function() return semaphore:try_acquire() and #only(list, "blocked") == 1 end, 20)
+    assert.is_true(conn:stats().blocked)
+    lock:release()
+    assert.equal(1, conn:stats().revoked)
+  end)
+
+  it("go to each listener until it is removed, and its error to the log", function()
+    local logged = {}
+    local conn = stage.connect(nil, { log = function(level, text) table.insert(logged, level .. ": " .. text) end })
+    local name, first, second = gate.name(), 0, 0
+    local remove = conn:on_event(function() first = first + 1 end)
+    conn:on_event(function() second = second + 1; error("mine", 0) end) -- luacheck: ignore
+    assert(conn:mutex(name):try_acquire()):release()
+    assert.is_true(first >= 2)
+    assert.equal(first, second)
+    remove()
+    remove()
+    local before = first
+    assert(conn:mutex(name):try_acquire()):release()
+    assert.equal(before, first)
+    assert.is_true(second > before)
+    assert.matches("warning: on_event: mine", table.concat(logged, "\n"), 1, true)
+    assert.error_matches(function() conn:on_event(nil) end, "on_event: the callback must be a function")
+  end)
+
+  it("may be caused by a listener", function()
+    local conn = stage.connect()
+    local name, other, texts = gate.name(), gate.name(), {}
+    conn:on_event(function(event)
+      if event.what == "acquired" and event.name == name then assert(conn:mutex(other):try_acquire()):release() end
+      if not event.link then table.insert(texts, event.what .. (event.name == name and " a" or " b")) end
+    end)
+    assert(conn:mutex(name):try_acquire()):release()
+    table.sort(texts)
+    assert.same({ "acquired a", "acquired b", "released a", "released b" }, texts)
+  end)
+end)
+
+describe("events and statistics", function()
+  -- A walk of acquires, releases, lost and collected locks. After each step, three agree on how many are held: the
+  -- events, the statistics, and another client that looks at the queues.
+  operated_it("agree with what another client sees, whatever becomes of the locks", function()
+    local label = client.unique "walker"
+    local conn, list = listened{ name = label, heartbeat = 5 }
+    local names, held, semaphore = {}, {}, stage.semaphore(3)
+    for i = 1, 4 do names[i] = gate.name() end
+    local random = 7
+    local function draw(n)
+      random = (random * 1103515245 + 12345) % 2147483648
+      return math.floor(random / 65536) % n + 1
+    end
+    local function seen()
+      local count = 0
+      for _, name in ipairs(names) do count = count + (gate.held("mutex", name) and 1 or 0) end
+      for slot = 1, 3 do count = count + (stage.held(semaphore, slot) and 1 or 0) end
+      return count
+    end
+    local acts = {
+      function() table.insert(held, (conn:mutex(names[draw(4)]):try_acquire())) end,
+      function() table.insert(held, (conn:semaphore(semaphore):acquire{ timeout = 2 })) end,
+      function() table.insert(held, (conn:semaphore(semaphore):acquire{ timeout = 0.1, count = 2 })) end,
+      function()
+        local one = table.remove(held, draw(math.max(1, #held)))
+        if one then one:release() end
+      end,
+      function()
+        table.remove(held, draw(math.max(1, #held)))
+        for _ = 1, 2 do collectgarbage() end
+      end,
+      function()
+        if draw(4) > 1 then return end
+        broker.suite:close_connection(label .. " holder")
+        until_true(function() return conn._session:state "holder" ~= "open" end, 20)
+      end,
+    }
+    for step = 1, 150 do
+      acts[draw(#acts)]()
+      conn:mutex(names[1]):acquire{ timeout = 0.01 } -- a call that tells; whatever it returns is collected, or is held
+      for _ = 1, 2 do collectgarbage() end
+      until_true(function()
+        local now, stats = seen(), conn:stats()
+        conn._driver.events._swept = 0 -- collected locks are searched for once a second
+        conn:rwlock(names[1]):try_read() -- tells
+        for _ = 1, 2 do collectgarbage() end
+        local open = #only(list, "acquired") - #only(list, "released") - #only(list, "lost")
+        local is_read = 0
+        for _, event in ipairs(list) do
+          if event.kind == "read" then is_read = is_read + (event.what == "acquired" and 1 or event.held and -1 or 0) end
+        end
+        return now == stats.held and open - is_read == now,
+          ("step %d: seen %d, counted %d, told %d"):format(step, now, stats.held, open - is_read)
+      end, 30)
+    end
+    local stats, failed = conn:stats(), 0
+    for _, count in pairs(stats.failed) do failed = failed + count end
+    assert.equal(#only(list, "failed"), failed)
+    assert.equal(#only(list, "acquired"), stats.acquired)
+    assert.equal(#only(list, "lost"), stats.lost)
+    assert.is_true(stats.lost > 3 and stats.acquired > 50, stats.lost .. " of " .. stats.acquired)
+    assert.is_true(stats.silence == nil or stats.silence < 5)
+    conn:close()
+    assert.equal(#only(list, "acquired"), #only(list, "released") + #only(list, "lost"))
+  end)
+end)
