@@ -259,7 +259,8 @@ describe("events and statistics", function()
         local open = #only(list, "acquired") - #only(list, "released") - #only(list, "lost")
         local is_read = 0
         for _, event in ipairs(list) do
-          if event.kind == "read" then is_read = is_read + (event.what == "acquired" and 1 or event.held and -1 or 0) end
+          local change = event.what == "acquired" and 1 or event.held and -1 or 0
+          if event.kind == "read" then is_read = is_read + change end
         end
         return now == stats.held and open - is_read == now,
           ("step %d: seen %d, counted %d, told %d"):format(step, now, stats.held, open - is_read)

@@ -1,0 +1,110 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The metrics that events make, in Prometheus' text format.
+local metrics = require "amqplocks.metrics"
+
+local function lines(text, pattern)
+  local list = {}
+  for line in text:gmatch "[^\n]+" do
+    if line:find(pattern) then table.insert(list, line) end
+  end
+  return list
+end
+
+local function lock(what, more)
+  local event = { what = what, kind = "mutex", name = "db" }
+  for key, value in pairs(more or {}) do event[key] = value end
+  return event
+end
+
+describe("metrics", function()
+  it("count what was acquired, released and lost, and how long that took", function()
+    local m = metrics.new{ buckets = { 0.1, 1 } }
+    m.observe(lock("acquired", { waited = 0.05 }))
+    m.observe(lock "waiting")
+    m.observe(lock("acquired", { waited = 0.5, in_line = true }))
+    m.observe(lock "waiting")
+    m.observe(lock("released", { held = 2 }))
+    m.observe(lock("failed", { waited = 3, code = "timeout", in_line = true }))
+    m.observe(lock "waiting")
+    m.observe(lock("lost", { held = 0.1, code = "lost" }))
+    m.observe(lock "revoked")
+    local text = m.text()
+    assert.same({
+      "# HELP amqplocks_acquire_seconds Time that acquires took, by result.",
+      "# TYPE amqplocks_acquire_seconds histogram",
+      'amqplocks_acquire_seconds_bucket{kind="mutex",name="db",result="acquired",le="0.1"} 1',
+      'amqplocks_acquire_seconds_bucket{kind="mutex",name="db",result="acquired",le="1"} 2',
+      'amqplocks_acquire_seconds_bucket{kind="mutex",name="db",result="acquired",le="+Inf"} 2',
+      'amqplocks_acquire_seconds_sum{kind="mutex",name="db",result="acquired"} 0.55',
+      'amqplocks_acquire_seconds_count{kind="mutex",name="db",result="acquired"} 2',
+      'amqplocks_acquire_seconds_bucket{kind="mutex",name="db",result="timeout",le="0.1"} 0',
+      'amqplocks_acquire_seconds_bucket{kind="mutex",name="db",result="timeout",le="1"} 0',
+      'amqplocks_acquire_seconds_bucket{kind="mutex",name="db",result="timeout",le="+Inf"} 1',
+      'amqplocks_acquire_seconds_sum{kind="mutex",name="db",result="timeout"} 3',
+      'amqplocks_acquire_seconds_count{kind="mutex",name="db",result="timeout"} 1',
+    }, lines(text, "amqplocks_acquire"))
+    assert.same({ 'amqplocks_held{kind="mutex",name="db"} 0' }, lines(text, "^amqplocks_held"))
+    assert.same({ 'amqplocks_waiting{kind="mutex",name="db"} 1' }, lines(text, "^amqplocks_waiting"))
+    assert.same({ 'amqplocks_lost_total{kind="mutex",name="db",code="lost"} 1' }, lines(text, "^amqplocks_lost"))
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="db"} 1' }, lines(text, "^amqplocks_revoked"))
+    assert.equal('amqplocks_hold_seconds_count{kind="mutex",name="db"} 2', lines(text, "hold_seconds_count")[1])
+    assert.matches('amqplocks_info{version="%d+%.%d+%.%d+"} 1\n', text)
+  end)
+
+  it("count connections", function()
+    local m = metrics.new()
+    for _, what in ipairs{ "up", "down", "up", "blocked", "unblocked" } do m.observe{ what = what, link = "holder" } end
+    local text = m.text()
+    assert.same({ 'amqplocks_connection_up{link="holder"} 1' }, lines(text, "^amqplocks_connection"))
+    assert.same({ 'amqplocks_opened_total{link="holder"} 2' }, lines(text, "^amqplocks_opened"))
+    assert.same({ 'amqplocks_blocked{link="holder"} 0' }, lines(text, "^amqplocks_blocked"))
+  end)
+
+  it("have at most a hundred names, and the label that is chosen for one", function()
+    local m = metrics.new()
+    for i = 1, 150 do m.observe(lock("revoked", { name = "job-" .. i })) end
+    m.observe(lock("revoked", { name = "job-7" }))
+    local all = lines(m.text(), "^amqplocks_revoked")
+    assert.equal(101, #all)
+    assert.equal('amqplocks_revoked_total{kind="mutex",name="other"} 50', lines(m.text(), 'name="other"')[1])
+    assert.equal('amqplocks_revoked_total{kind="mutex",name="job-7"} 2', lines(m.text(), '"job%-7"')[1])
+    m = metrics.new{ label = function(name) return (name:gsub("%d+", "N")) end }
+    for i = 1, 150 do m.observe(lock("revoked", { name = "job-" .. i })) end
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-N"} 150' }, lines(m.text(), "^amqplocks_revoked"))
+  end)
+
+  it("escape labels", function()
+    local m = metrics.new()
+    m.observe(lock("revoked", { name = 'a"b\\c\nd' }))
+    assert.same({ [[amqplocks_revoked_total{kind="mutex",name="a\"b\\c\nd"} 1]] }, lines(m.text(), "^amqplocks_rev"))
+  end)
+
+  it("may be kept by nginx-lua-prometheus", function()
+    local calls = {}
+    local function metric(name)
+      local function note(act)
+        return function(_, value, labels) table.insert(calls, ("%s %s %s %s"):format(name, act, value,
+          table.concat(labels, "/"))) end
+      end
+      return { inc = note "inc", set = note "set", observe = note "observe" }
+    end
+    local function make(_, name) return metric(name) end
+    local m = metrics.new()
+    m.nginx{ counter = make, gauge = make, histogram = make }
+    m.observe(lock("acquired", { waited = 0.5 }))
+    assert.matches("^amqplocks_info set 1 ", calls[1])
+    assert.same({ "amqplocks_acquire_seconds observe 0.5 mutex/db/acquired", "amqplocks_held inc 1 mutex/db" },
+      { calls[2], calls[3] })
+  end)
+
+  it("that are wrong raise an error that says so", function()
+    for _, buckets in ipairs{ {}, { 1, 1 }, { 2, 1 }, { "x" }, 5 } do
+      assert.error_matches(function() metrics.new{ buckets = buckets } end,
+        "metrics.new: option buckets must be a list of numbers of seconds")
+    end
+    assert.error_matches(function() metrics.new{ label = 1 } end, "metrics.new: option label must be a function")
+    assert.error_matches(function() metrics.new{ bucket = 1 } end, "metrics.new: unknown option")
+  end)
+end)
