@@ -361,7 +361,8 @@ static const luaL_Reg methods[] = {{"attach", session_attach},
                                    {NULL, NULL}};
 
 void al_lua_open_bytes(lua_State *L) {
-  static const luaL_Reg functions[] = {{"loop", new_loop}, {"bytes", new_bytes}, {"now", now}, {"wall", wall}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"loop", new_loop}, {"bytes", new_bytes}, {"now", now}, {"wall", wall}, {NULL, NULL}};
   al_lua_add_methods(L, AL_LUA_SESSION, methods);
   for (const luaL_Reg *function = functions; function->name; function++) {
     lua_pushcfunction(L, function->func);

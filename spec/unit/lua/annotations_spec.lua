@@ -237,7 +237,8 @@ describe("a class of options", function()
   it("is checked with each call that takes one, and so is each class", function()
     assert.is_true(#CALLS > 30, #CALLS)
     for name in pairs(KNOWN) do
-      if name:find "Options$" then assert.is_true(CLASSES[name] or name == "amqplocks.TlsOptions", name) end
+      local is_elsewhere = name == "amqplocks.TlsOptions" or name == "amqplocks.MetricsOptions"
+      if name:find "Options$" then assert.is_true(CLASSES[name] or is_elsewhere, name) end
     end
   end)
 
@@ -274,6 +275,11 @@ describe("a class of options", function()
       assert.same({}, rules.options(class, schema, KNOWN))
     end)
   end
+
+  it("has the options of metrics", function()
+    local schemas = schemas_of(require("amqplocks.metrics").new, {})
+    assert.same({}, rules.options(KNOWN["amqplocks.MetricsOptions"], schemas["metrics.new"], KNOWN))
+  end)
 
   it("has the options of TLS", function()
     local schemas = schemas_of(amqplocks.connect, nil, { tls = {} })
