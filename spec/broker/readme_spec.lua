@@ -283,6 +283,36 @@ operated_describe("the guide's table of permissions", function()
     end)
   end)
 
+  -- The permissions of two rows together.
+  local function both(label, further)
+    local all = {}
+    for i = 1, 3 do all[i] = ("(%s|%s)"):format(assert(table_of[label], label)[i], assert(table_of[further], further)[i]) end
+    return all
+  end
+
+  it("is enough to take several slots or permits at once, with a row of its own", function()
+    local images, transfers = stage.connect():admin "images", stage.connect():token_semaphore "transfers"
+    stage.undo(function() images:destroy() end)
+    stage.undo(function() transfers:destroy() end)
+    assert(images:resize(2))
+    assert(transfers:resize(2))
+    local slots, permits = "to lock the semaphore images", "to take permits of transfers"
+    local function assert_bolted(_, message)
+      assert.is_nil(message:find("locks are held without the bolt", 1, true), message)
+    end
+    local function take(permissions, kind, name, log)
+      local conn = connect_as(permissions, log)
+      local locks, message, code = conn[kind](conn, name):acquire { count = 2, timeout = 5 }
+      if not locks then return nil, message, code end
+      return locks:release()
+    end
+    assert(take(both(slots, "to take several of its slots at once, in addition"), "semaphore", "images", assert_bolted))
+    assert(take(both(permits, "to take several of them at once, in addition"), "token_semaphore", "transfers",
+      assert_bolted))
+    stage.fails("refused", take(table_of[slots], "semaphore", "images"))
+    stage.fails("refused", take(table_of[permits], "token_semaphore", "transfers"))
+  end)
+
   it("is not enough for the other's part", function()
     stage.fails("refused", connect_as(table_of["to read catalogue"]):rwlock("catalogue"):try_write())
     stage.fails("refused", connect_as(table_of["to write it"]):rwlock("catalogue"):try_read())
@@ -323,7 +353,7 @@ operated_describe("the guide's commands for operators", function()
     stage.take(conn:mutex(name))
     local lock = assert(conn:rwlock(name):read())
     local foreign = other:channel()
-    for _, role in ipairs { "writer", "admin", "tokenadmin" } do
+    for _, role in ipairs { "writer", "admin", "tokenadmin", "many", "tokenmany" } do
       assert(foreign:call { method = "queue.declare", queue = name .. "-" .. role, exclusive = true })
     end
     local function found()
@@ -340,7 +370,7 @@ operated_describe("the guide's commands for operators", function()
       table.sort(roles)
       return roles
     end
-    local expected = { "1-B", "admin", "mutex", "reader-" .. lock.ticket, "tokenadmin", "writer" }
+    local expected = { "1-B", "admin", "many", "mutex", "reader-" .. lock.ticket, "tokenadmin", "tokenmany", "writer" }
     until_true(function() -- on a busy machine a list may be short of something
       local roles = table.concat(found(), " ")
       return roles == table.concat(expected, " "), roles
