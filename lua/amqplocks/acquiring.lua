@@ -98,7 +98,8 @@ end
 -- The same, and tells the listeners of the connection.
 local function acquire_told(self, method, opts)
   local driver = self._connection._driver
-  local events, begun = driver.events, core.now()
+  local events, now = driver.events, driver.clock.now
+  local begun = now()
   local is_in_line
   local function on_wait(...)
     if not is_in_line then events:post{ what = "waiting", kind = self._kind or method, name = self.name } end
@@ -107,13 +108,13 @@ local function acquire_told(self, method, opts)
   end
   local function failed(code)
     events:post{ what = "failed", kind = self._kind or method, name = self.name, code = code, in_line = is_in_line,
-      waited = core.now() - begun }
+      waited = now() - begun }
   end
   local fine, got, message, code = pcall(guard.unless_closed, function() failed "abandoned" end, acquire_anew, self,
     method, options.merge(opts, { on_wait = on_wait }))
   if fine and got then
     for _, one in ipairs(got.locks or { got }) do
-      events:acquired(one, { waited = core.now() - begun, in_line = is_in_line })
+      events:acquired(one, { waited = now() - begun, in_line = is_in_line })
     end
   else
     failed(fine and code or "abandoned")

@@ -79,18 +79,19 @@ end
 -- ---- acquiring ------------------------------------------------------------------------------------------------------
 
 -- The options for the next lock: what is left of the time.
-local function what_is_left(opts, begun)
+local function what_is_left(opts, now, begun)
   local rest = options.merge(opts)
-  if opts.timeout and opts.timeout > 0 then rest.timeout = math.max(LEAST, opts.timeout - (core.now() - begun)) end
-  if opts.on_wait then rest.on_wait = function(_, reason) opts.on_wait(core.now() - begun, reason) end end
+  if opts.timeout and opts.timeout > 0 then rest.timeout = math.max(LEAST, opts.timeout - (now() - begun)) end
+  if opts.on_wait then rest.on_wait = function(_, reason) opts.on_wait(now() - begun, reason) end end
   return rest
 end
 
 local function acquire_each(taken, self, numbers, opts)
-  local begun = core.now()
+  local now = self._objects[1]._connection._driver.clock.now
+  local begun = now()
   for i, number in ipairs(numbers) do
     local object = self._objects[number]
-    local one, message, code = acquiring.take(object, object._method, what_is_left(opts, begun))
+    local one, message, code = acquiring.take(object, object._method, what_is_left(opts, now, begun))
     if not one then return nil, message, code end
     taken[i] = one
     one:_withhold()

@@ -6,6 +6,7 @@ local admin = require "amqplocks.admin"
 local all = require "amqplocks.all"
 local await = require "amqplocks.waiting.await"
 local close = require "amqplocks.waiting.close"
+local core = require "amqplocks.core"
 local elect = require "amqplocks.elect"
 local events = require "amqplocks.waiting.events"
 local fast_mutex = require "amqplocks.fast_mutex"
@@ -199,7 +200,8 @@ end
 local function open_holder(self) return await(self._driver, nil, self._session.open, self._session) end
 
 local function open(session, driver)
-  driver.events = events.new(session, not driver.is_shared)
+  driver.clock = driver.clock or core
+  driver.events = events.new(session, not driver.is_shared, driver.clock)
   local self = setmetatable({ _session = session, _driver = driver, _closed = false }, metatable)
   if driver.opens_late then return self end
   local opened, message, code = guard.unless_closed(abort, open_holder, self)

@@ -8,7 +8,6 @@
 --
 -- An event is queued first, and the listeners are called where on_lost's function may be: inside calls that may wait. A
 -- listener may cause further events. They are told after it has returned, or by a call that waits inside it.
-local core = require "amqplocks.core"
 local pcall = require("amqplocks.compat.pcall").pcall
 
 local SWEEP = 1 -- seconds between two searches for locks that were collected
@@ -20,10 +19,11 @@ events.__index = events
 
 local function is_up(session, link) return session:state(link) == "open" end
 
---- `owns_links`: the session's connections are no other connection's.
-function events.new(session, owns_links)
-  local self = setmetatable({ _session = session, _listeners = {}, _queue = {}, _open = {}, _swept = 0, _links = {} },
-    events)
+--- `owns_links`: the session's connections are no other connection's. `clock`: of the driver.
+function events.new(session, owns_links, clock)
+  local self = setmetatable({
+    _session = session, _clock = clock, _listeners = {}, _queue = {}, _open = {}, _swept = 0, _links = {},
+  }, events)
   local opened = owns_links and session:stats().opened or {}
   for _, link in ipairs(owns_links and LINKS or {}) do
     self._links[link] = { opened = opened[link], is_up = is_up(session, link) }
@@ -55,7 +55,7 @@ end
 
 --- Queues an event. Its time is added.
 function events:post(event)
-  event.at = core.wall()
+  event.at = self._clock.wall()
   table.insert(self._queue, event)
 end
 
@@ -78,7 +78,7 @@ end
 function events:acquired(lock, more)
   local record = {
     words = { kind = lock.kind, name = lock.name, slot = lock.slot, ticket = lock.ticket, fence = lock.fence },
-    began = core.now(),
+    began = self._clock.now(),
     lock = setmetatable({ lock }, { __mode = "v" }),
   }
   lock._record = record
@@ -89,7 +89,7 @@ end
 local function finish(self, record, what, code)
   if not record or not self._open[record] then return end
   self._open[record] = nil
-  post(self, record, what, { held = core.now() - record.began, code = code })
+  post(self, record, what, { held = self._clock.now() - record.began, code = code })
 end
 
 --- The lock has ended: `what` is "released" or "lost". A lock that has ended before, or was acquired while nobody
@@ -115,7 +115,7 @@ function events:end_all()
 end
 
 local function sweep(self)
-  local now = core.now()
+  local now = self._clock.now()
   if now < self._swept + SWEEP then return end
   self._swept = now
   local gone = {}
