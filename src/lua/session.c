@@ -219,7 +219,7 @@ static int session_is_tls(lua_State *L) {
 }
 
 static void set_count(lua_State *L, const char *key, uint64_t count) {
-  lua_pushnumber(L, (lua_Number)count);
+  al_lua_push_integer(L, (int64_t)count);
   lua_setfield(L, -2, key);
 }
 

@@ -1,0 +1,114 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Acquires a lock, or several slots or permits. A resource tells by claim(op) whether there is one:
+--
+--     a lock | nil, "busy", words: wait for others | nil, code, words: the end
+local held = require "amqplocks.testing.held"
+local operation = require "amqplocks.testing.operation"
+
+local RETRIED = { unreachable = true, unavailable = true, blocked = true } -- by a patient acquire
+local PAUSE = 1 -- second: between the attempts of a patient acquire
+
+local function refuse(op, code, words)
+  if not op.is_patient or not RETRIED[code] then return op:fail(code, words) end
+  local now = op.world.timeline.now
+  op.wakes_at, op.reason, op.waits_since = now + PAUSE, code .. ": " .. words, op.waits_since or now
+end
+
+-- Begins an attempt; returns false if the test has planned that it fails.
+local function attempt(op)
+  op.wakes_at = nil
+  local code = op.world:next_failure()
+  if code then refuse(op, code, "world:fail() wants it") end
+  return code == nil
+end
+
+local function got(op, result)
+  for _, state in ipairs(op.count and result or { result }) do
+    state.is_counted = true
+    op.session:count "acquired"
+  end
+  if not op.count then return op:finish(held.box(result)) end
+  local boxes = {}
+  for i, state in ipairs(result) do boxes[i] = held.box(state) end
+  op:finish(boxes)
+end
+
+local function step(op)
+  local now = op.world.timeline.now
+  if op.wakes_at and now < op.wakes_at then return end
+  if (not op.has_begun or op.wakes_at) and not attempt(op) then return end
+  op.has_begun = true
+  local result, code, words = op.claim(op)
+  if result then return got(op, result) end
+  op.reason = words
+  if code ~= "busy" then return refuse(op, code, words) end
+  if op.is_single then return op:fail("busy", words) end
+  op.waits_since = op.waits_since or now
+end
+
+-- ---- several at once ------------------------------------------------------------------------------------------------
+
+local function holds_one(op, resource)
+  for state in pairs(op.session.locks) do
+    if state.resource == resource then return true end
+  end
+  return false
+end
+
+-- Clients that want several wait at the gate for each other, and keep what they have while they wait for more.
+local function claim_several(resource, op)
+  if not op.taken and holds_one(op, resource) then
+    return nil, "deadlock", ('this connection holds a lock of "%s" already'):format(resource.name)
+  end
+  op.taken = op.taken or {}
+  resource.gatherer = resource.gatherer or op
+  if resource.gatherer ~= op then return nil, "busy", "others take several" end
+  local size = resource:size()
+  if size == 0 then return nil, "not_found", ('there is no semaphore "%s"'):format(resource.name) end
+  if size < op.count then
+    return nil, "limit", ('%d of "%s" are wanted at once, and there are %d'):format(op.count, resource.name, size)
+  end
+  while #op.taken < op.count do
+    local state, code, words = resource:claim(op)
+    if not state then return nil, code, words end
+    table.insert(op.taken, state)
+  end
+  for _, state in ipairs(op.taken) do
+    local code, words = state:trouble()
+    if code == "lost" then return nil, code, words end
+  end
+  return op.taken
+end
+
+local function end_several(resource, op)
+  if resource.gatherer == op then resource.gatherer = nil end
+  for _, state in ipairs(op.code and op.taken or {}) do state:release() end
+  op.world.timeline:settle()
+end
+
+-- ---- beginning ------------------------------------------------------------------------------------------------------
+
+--- Begins to acquire. `resource` has claim(op), size() if it has slots or permits, and ended(op) or nil. `claims`: what
+-- its claim(op) reads in the operation. The other arguments are those of the core's methods.
+return function(session, resource, claims, timeout, priority, is_patient, count)
+  local entry = { what = "acquire", kind = resource.kind, name = resource.name, count = count, words = resource:words() }
+  local op = operation.new(session, entry, step)
+  op.is_single, op.is_patient, op.count = timeout == 0, is_patient and timeout ~= 0, count
+  op.priority = priority or 0
+  op.deadline = timeout and timeout > 0 and session.world.timeline.now + timeout or nil
+  op.is_acquire, op.most, op.is_fenced = true, claims.most, claims.is_fenced
+  if count then
+    op.claim = function() return claim_several(resource, op) end
+  else
+    op.claim = function() return resource:claim(op) end
+  end
+  function op.on_end()
+    if op.code then session:count_failure(op.code) end
+    if count then end_several(resource, op) end
+    if resource.ended then resource:ended(op) end
+  end
+  op:look()
+  return op
+end

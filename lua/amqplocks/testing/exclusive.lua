@@ -1,0 +1,33 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- Mutexes and fast mutexes: one holder.
+local held = require "amqplocks.testing.held"
+
+local exclusive = {}
+exclusive.__index = exclusive
+
+--- `kind`: "mutex" or "fast_mutex".
+function exclusive.new(name, kind) return setmetatable({ name = name, kind = kind }, exclusive) end
+
+function exclusive:words() return ('%s "%s"'):format(self.kind:gsub("_", " "), self.name) end
+
+function exclusive:claim(op)
+  local holder = self.holder
+  if not holder then
+    local fence = op.is_fenced and op.world:draw("mutex", self.name) or nil
+    self.holder = held.new(op.session, self, { kind = self.kind, fence = fence })
+    return self.holder
+  end
+  if holder.session == op.session and not op.is_single then
+    return nil, "deadlock", "this connection holds it"
+  end
+  return nil, "busy", ("it is held by %s"):format(holder.session:name())
+end
+
+function exclusive:leave() self.holder = nil end
+
+--- Its locks, for administrators who ask for them.
+function exclusive:locks() return { self.holder } end
+
+return exclusive

@@ -1,0 +1,180 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A connection of a world, as the core's session is one: the objects of the module call its methods.
+local acquire = require "amqplocks.testing.acquire"
+local administer = require "amqplocks.testing.administer"
+local operation = require "amqplocks.testing.operation"
+
+local session = {}
+session.__index = session
+
+local CLUSTER, VHOST = "amqplocks.testing", "/"
+
+function session.new(world, name)
+  return setmetatable({
+    world = world, locks = {}, notes = {}, _name = name, _alerts = 0, _opened = 1, _failed = {},
+    _counts = { acquired = 0, lost = 0, revoked = 0 },
+  }, session)
+end
+
+-- ---- for the rest of the world --------------------------------------------------------------------------------------
+
+--- Something has become of a lock, which the connection is told.
+function session:alert(level, note)
+  self._alerts = self._alerts + 1
+  table.insert(self.notes, { level, note })
+end
+
+function session:count(what) self._counts[what] = self._counts[what] + 1 end
+
+function session:count_failure(code) self._failed[code] = (self._failed[code] or 0) + 1 end
+
+--- Its connection to the broker has ended, and so have its locks. The next one is opened at once.
+function session:cut(why)
+  self._opened = self._opened + 1
+  local locks = {}
+  for state in pairs(self.locks) do table.insert(locks, state) end
+  for _, state in ipairs(locks) do state:lose(why) end
+end
+
+-- ---- what the module asks -------------------------------------------------------------------------------------------
+
+function session:name() return self._name end
+
+function session:state() return self.is_closed and "closed" or "open" end
+
+function session:place() return CLUSTER, VHOST end -- luacheck: no self
+
+function session:alerts() return self._alerts end
+
+function session:news()
+  local note = table.remove(self.notes, 1)
+  if note then return note[1], note[2] end
+end
+
+function session:timeout() end -- luacheck: no self
+
+function session:pollfd() -- luacheck: no self
+  error("pollfd: a connection of amqplocks.testing has no descriptor", 0)
+end
+
+function session:stats()
+  local held, suspects, waiting, failed = 0, 0, 0, {}
+  for state in pairs(self.locks) do
+    if state.is_counted then held = held + 1 end
+    if state.is_suspect then suspects = suspects + 1 end
+  end
+  for _, op in ipairs(self.world.timeline:waiting()) do
+    if op.session == self and op.is_acquire then waiting = waiting + 1 end
+  end
+  for code, count in pairs(self._failed) do failed[code] = count end
+  return {
+    held = held, waiting = waiting, acquired = self._counts.acquired, lost = self._counts.lost,
+    revoked = self._counts.revoked, failed = failed, contended = failed.contended or 0, probes = 0, blocked = false,
+    opened = { holder = self._opened, prober = self._opened },
+    silence = held > 0 and (suspects > 0 and 20 or 0) or nil,
+  }
+end
+
+local function begin(self, what, act)
+  local op = operation.new(self, { what = what, words = "the connection" }, function() end)
+  if not op:is_spoilt() then act(op) end
+  return op
+end
+
+function session:open()
+  return begin(self, "connect", function(op) op:finish(true) end)
+end
+
+local function release_all(self)
+  local locks = {}
+  for state in pairs(self.locks) do table.insert(locks, state) end
+  for _, state in ipairs(locks) do state:release() end
+end
+
+function session:close()
+  local op = operation.new(self, { what = "close", words = "the connection" }, function() end)
+  op:finish(true)
+  self:abort()
+  return op
+end
+
+function session:abort()
+  if self.is_closed then return end
+  self.is_closed = true
+  release_all(self)
+  self.world.timeline:settle()
+end
+
+-- ---- locks ----------------------------------------------------------------------------------------------------------
+
+-- The core's object of a lock. Each of its methods is called with the options of acquire.
+local function lockable(self, methods)
+  local object = {}
+  for what, claims in pairs(methods) do
+    object[what] = function(_, timeout, _, priority, _, is_patient, _, count)
+      return acquire(self, claims.resource, claims, timeout, priority, is_patient, count)
+    end
+  end
+  return object
+end
+
+function session:semaphore(name, _, _, _, _, most, is_fenced)
+  return lockable(self, { acquire = {
+    resource = self.world:slots(name), most = most ~= 0 and most or nil, is_fenced = is_fenced,
+  } })
+end
+
+function session:mutex(name, _, _, is_fenced)
+  return lockable(self, { acquire = { resource = self.world:mutex(name), is_fenced = is_fenced } })
+end
+
+function session:fast_mutex(name) return lockable(self, { acquire = { resource = self.world:fast_mutex(name) } }) end
+
+function session:rwlock(name, _, _, is_fenced)
+  local sides = self.world:sides(name)
+  return lockable(self, {
+    read = { resource = sides.read, is_fenced = is_fenced },
+    write = { resource = sides.write, is_fenced = is_fenced },
+  })
+end
+
+function session:token_semaphore(name, _, is_fenced)
+  return lockable(self, { acquire = { resource = self.world:token_semaphore(name), is_fenced = is_fenced } })
+end
+
+-- ---- administrators -------------------------------------------------------------------------------------------------
+
+function session:administer(action, name, opts, slots)
+  return administer.slots(self, self.world:slots(name), action, opts, slots)
+end
+
+function session:administer_tokens(action, name, opts, permits)
+  return administer.permits(self, self.world:token_semaphore(name), action, opts, permits)
+end
+
+function session:wait_released(name, opts, slots)
+  return administer.wait_released(self, self.world:slots(name), opts, slots)
+end
+
+function session:revoke(name, opts, slot)
+  local resource = self.world:slots(name)
+  return administer.revoke(self, resource, opts, function() return resource:locks{ slot } end)
+end
+
+function session:revoke_lock(kind, name, opts)
+  local sides = self.world:sides(name)
+  local resources = { mutex = self.world:mutex(name), readers = sides.read, writer = sides.write }
+  local resource = resources[kind]
+  return administer.revoke(self, resource, opts or {}, function() return resource:locks() end)
+end
+
+function session:forget_fence(kind, name)
+  return begin(self, "forget_fence", function(op)
+    op.world:forget_fence(kind, name)
+    op:finish(true)
+  end)
+end
+
+return session

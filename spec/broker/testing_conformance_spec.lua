@@ -1,0 +1,42 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- The table of what clients are told, on a real broker; spec/unit/lua/testing_conformance_spec has it on the fake.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local conformance = require "spec.support.testing_table"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+describe("a real broker, as amqplocks.testing:", function()
+  after_each(stage.clear)
+  teardown(stage.check)
+
+  conformance(it, operated_it, function()
+    local name, label = stage.name(), client.unique "conformance"
+    local admin = stage.connect()
+    stage.undo(function()
+      for _, bell in ipairs { "mutexbell", "rwbell", "manybell", "tokenmanybell", "fastmutex" } do
+        stage.delete(name .. "-" .. bell)
+      end
+      local conn = stage.connect()
+      conn:admin(name):destroy()
+      conn:token_semaphore(name):destroy()
+      conn:close()
+    end)
+    return {
+      conn = stage.connect(nil, { name = label }), rival = stage.connect(), name = name,
+      connect = function(opts) return stage.connect(nil, opts) end,
+      slots = function(count) assert(admin:admin(name):resize(count)) end,
+      permits = function(count, queue_type)
+        assert(admin:token_semaphore(name):resize(count, { queue_type = queue_type }))
+      end,
+      lose = function(lock)
+        broker.suite:close_connection(label .. " holder")
+        until_true(function() return not lock:held() end)
+      end,
+    }
+  end)
+end)

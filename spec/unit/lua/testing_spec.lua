@@ -1,0 +1,309 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqplocks.testing: the world's clock, its plans and its bad days. What clients are told is in the conformance table.
+local testing = require "amqplocks.testing"
+
+describe("a world", function()
+  local world, conn, rival, kept
+
+  -- Takes a lock that must stay held: one that is collected is free.
+  local function keep(lock, ...)
+    table.insert(kept, (assert(lock, ...)))
+    return lock
+  end
+
+  before_each(function()
+    kept = {}
+    world = testing.new()
+    conn, rival = world:connect { name = "own" }, world:connect { name = "rival" }
+  end)
+
+  local function fails(code, result, message, its)
+    assert.is_nil(result)
+    assert.equal(code, its)
+    assert.equal(code .. ": ", message:sub(1, #code + 2))
+  end
+
+  local function raises(words, fn, ...)
+    local fine, problem = pcall(fn, ...)
+    assert.is_false(fine)
+    assert.equal(words, problem)
+  end
+
+  describe("'s clock", function()
+    it("stands still while nobody waits", function()
+      assert.equal(0, world.now)
+      local lock = assert(conn:mutex("db"):acquire { timeout = 5 })
+      assert.is_true(lock:verify())
+      assert.is_true(lock:release())
+      assert.equal(0, world.now)
+    end)
+
+    it("moves to the end of a wait", function()
+      keep(rival:mutex("db"):try_acquire())
+      fails("timeout", conn:mutex("db"):acquire { timeout = 5 })
+      assert.equal(5, world.now)
+    end)
+
+    it("moves to what is planned, in order, and no further", function()
+      local lock, seen = assert(rival:mutex("db"):try_acquire()), {}
+      world:after(3, function() table.insert(seen, "third " .. world.now) end)
+      world:after(2, function()
+        table.insert(seen, "second " .. world.now)
+        lock:release()
+      end)
+      world:after(2, function() table.insert(seen, "also " .. world.now) end)
+      assert(conn:mutex("db"):acquire { timeout = 5 })
+      assert.same({ "second 2", "also 2" }, seen)
+      assert.equal(2, world.now)
+      world:advance(10)
+      assert.same({ "second 2", "also 2", "third 3" }, seen)
+      assert.equal(12, world.now)
+    end)
+
+    it("passes each plan once, also those that plan", function()
+      local seen = {}
+      local function tick()
+        table.insert(seen, world.now)
+        world:after(1, tick)
+      end
+      world:after(1, tick)
+      world:advance(3.5)
+      assert.same({ 1, 2, 3 }, seen)
+    end)
+
+    it("ends a wait at its own time, also while a planned function waits longer", function()
+      keep(rival:mutex("db"):try_acquire())
+      local inner
+      world:after(1, function()
+        fails("timeout", rival:all({ conn:mutex "other", world:connect():mutex "db" }):acquire { timeout = 20 })
+        inner = world.now
+      end)
+      fails("timeout", conn:mutex("db"):acquire { timeout = 5 })
+      assert.equal(21, inner)
+      local ended
+      for _, entry in ipairs(world:log()) do
+        if entry.connection == "own" and entry.result == "timeout" then ended = true end
+      end
+      assert.is_true(ended)
+    end)
+
+    it("gives several locks one deadline", function()
+      local lock = assert(rival:mutex("a"):try_acquire())
+      keep(rival:mutex("b"):try_acquire())
+      world:after(3, function() lock:release() end)
+      fails("timeout", conn:all({ conn:mutex "b", conn:mutex "a" }):acquire { timeout = 5 })
+      assert.equal(5, world.now)
+      keep(rival:mutex("a"):try_acquire())
+    end)
+
+    it("calls on_wait at once and each second, and events tell the times", function()
+      local lock, waits, heard = assert(rival:mutex("db"):try_acquire()), {}, {}
+      world:after(2.5, function() lock:release() end)
+      conn:on_event(function(event) table.insert(heard, event) end)
+      local got = assert(conn:mutex("db"):acquire {
+        on_wait = function(seconds, reason) table.insert(waits, seconds .. " " .. reason) end,
+      })
+      world:advance(4)
+      assert.is_true(got:release())
+      assert.equal("0 it is held by rival", (waits[1]:gsub("^0%.0", "0")))
+      assert.equal(3, #waits)
+      assert.same({ "waiting", "acquired", "released" }, { heard[1].what, heard[2].what, heard[3].what })
+      assert.equal(2.5, heard[2].waited)
+      assert.equal(4, heard[3].held)
+      assert.equal(6.5, heard[3].at)
+    end)
+  end)
+
+  describe("does not wait for ever", function()
+    it("but says which acquire would", function()
+      keep(rival:mutex("db"):try_acquire())
+      raises('acquire mutex "db" would wait for ever: it is held by rival, and nothing is planned that could change it',
+        function() conn:mutex("db"):acquire() end)
+      assert.equal(0, conn:stats().waiting)
+    end)
+
+    it("after the last plan, or an hour of on_wait", function()
+      local lock = assert(rival:mutex("db"):try_acquire()) -- kept: a lock that is collected is free
+      world:after(1, function() end)
+      assert.is_false(pcall(function() conn:mutex("db"):acquire() end))
+      assert.equal(1, world.now)
+      local waits = 0
+      local function count() waits = waits + 1 end
+      assert.is_false(pcall(function() conn:mutex("db"):acquire { on_wait = count } end))
+      assert.is_true(waits > 3000)
+      assert.is_true(lock:held())
+    end)
+
+    it("also an election, which on_wait can end", function()
+      local lock = assert(rival:mutex("db"):try_acquire())
+      assert.is_false(pcall(function() conn:elect("db", function() end) end))
+      local asked = 0
+      assert.is_true(conn:elect("db", { stop = function()
+        asked = asked + 1
+        return asked > 5
+      end }, function() end))
+      assert.is_true(lock:held())
+    end)
+  end)
+
+  describe("has bad days:", function()
+    it("a lock is lost, its holder is told in the next call that may wait, and others have it", function()
+      local lost = {}
+      conn:on_lost(function(lock, code, message) table.insert(lost, lock.name .. " " .. code .. " " .. message) end)
+      local lock = assert(conn:mutex("db"):try_acquire())
+      world:lose(lock, "the broker was restarted")
+      assert.same({}, lost)
+      fails("lost", lock:verify())
+      assert.same({ 'db lost lost: mutex of "db": the broker was restarted' }, lost)
+      keep(rival:mutex("db"):try_acquire())
+      assert.equal(1, conn:stats().lost)
+    end)
+
+    it("a connection is cut, and loses all its locks", function()
+      local heard = {}
+      conn:on_event(function(event) table.insert(heard, event.what .. " " .. (event.link or event.name)) end)
+      local one, other = assert(conn:mutex("a"):try_acquire()), assert(conn:rwlock("b"):try_read())
+      world:lose(conn)
+      assert.is_false(one:held())
+      assert.is_false(other:held())
+      assert(conn:mutex("a"):try_acquire())
+      table.sort(heard)
+      assert.same({
+        "acquired a", "acquired a", "acquired b", "down holder", "down prober", "lost a", "lost b", "up holder",
+        "up prober",
+      }, heard)
+    end)
+
+    it("a lock is suspect until its holder asks", function()
+      local lock = assert(conn:mutex("db"):try_acquire())
+      world:suspect(lock)
+      local held, _, code = lock:held()
+      assert.is_false(held)
+      assert.equal("suspect", code)
+      assert.is_true(conn:stats().silence > 10)
+      assert.equal(0, lock:certain_for())
+      assert.is_true(lock:verify())
+      assert.is_true(lock:held())
+      world:suspect(lock)
+      world:lose(lock)
+      fails("lost", lock:verify())
+    end)
+
+    it("a holder is asked for its lock", function()
+      local lock = assert(conn:rwlock("db"):try_write())
+      assert.is_false(lock:revoked())
+      world:revoke(lock)
+      assert.is_true(lock:revoked())
+      assert.is_true(lock:held())
+      raises("revoke: the holder of a fast mutex cannot be asked to release",
+        function() world:revoke(conn:fast_mutex("db"):try_acquire()) end)
+    end)
+
+    it("operations fail", function()
+      world:fail("unreachable", 2)
+      fails("unreachable", conn:mutex("db"):try_acquire())
+      fails("unreachable", world:connect())
+      local lock = assert(conn:mutex("db"):try_acquire())
+      world:fail "unreachable"
+      fails("unreachable", lock:verify())
+      world:fail "unreachable"
+      fails("unreachable", lock:release())
+      keep(rival:mutex("db"):try_acquire()) -- it was released nevertheless
+      world:fail "refused"
+      fails("refused", conn:admin("s"):resize(3))
+      assert.equal(0, conn:admin("s"):slots())
+    end)
+
+    it("operations fail, and a patient one goes on", function()
+      world:fail("unreachable", 3)
+      local reasons = {}
+      assert(conn:mutex("db"):acquire { patient = true, timeout = 10, on_wait = function(_, reason)
+        table.insert(reasons, reason)
+      end })
+      assert.equal(3, world.now)
+      assert.equal("unreachable: world:fail() wants it", reasons[1])
+      world:fail("unreachable", 100)
+      fails("timeout", conn:mutex("other"):acquire { patient = true, timeout = 10 })
+    end)
+
+    it("an acquire of several loses one, or its semaphore shrinks, and gives the others back", function()
+      world:resize("s", 3)
+      local lock = assert(rival:semaphore("s"):try_acquire())
+      world:after(1, function() world:resize("s", 2) end)
+      fails("limit", conn:semaphore("s"):acquire { count = 3, timeout = 5 })
+      assert.equal(1, world.now)
+      lock:release()
+      assert.equal(0, conn:stats().held)
+      assert(rival:semaphore("s"):acquire { count = 2, timeout = 0 })
+    end)
+  end)
+
+  it("logs what was asked, in order", function()
+    local lock = assert(conn:mutex("db"):try_acquire())
+    fails("busy", rival:mutex("db"):try_acquire())
+    world:advance(2)
+    lock:release()
+    assert.same({
+      { at = 0, connection = "own", what = "connect", result = "ok" },
+      { at = 0, connection = "rival", what = "connect", result = "ok" },
+      { at = 0, connection = "own", what = "acquire", kind = "mutex", name = "db", result = "ok" },
+      { at = 0, connection = "rival", what = "acquire", kind = "mutex", name = "db", result = "busy" },
+      { at = 2, connection = "own", what = "release", kind = "mutex", name = "db", result = "ok" },
+    }, world:log())
+  end)
+
+  it("logs and reports as connect's options say", function()
+    local notes, lost = {}, 0
+    local other = assert(world:connect {
+      log = function(level, note) table.insert(notes, level .. " " .. note) end,
+      on_lost = function() lost = lost + 1 end,
+    })
+    local lock = assert(other:mutex("db"):try_acquire())
+    world:revoke(lock)
+    world:lose(lock, "a reason")
+    lock:verify()
+    assert.equal(1, lost)
+    assert.same({ 'info mutex of "db" was asked for', 'warning mutex of "db" was lost: a reason' }, notes)
+  end)
+
+  it("frees what is collected, and what an error or a close leaves", function()
+    local object = conn:mutex "db"
+    assert(object:try_acquire())
+    collectgarbage()
+    collectgarbage()
+    assert(rival:mutex("db"):try_acquire()):release()
+    assert.is_false(pcall(object.with, object, function() error "an error" end))
+    local other = world:connect()
+    assert(other:mutex("db"):try_acquire())
+    other:close()
+    keep(rival:mutex("db"):try_acquire())
+  end)
+
+  it("names wrong arguments", function()
+    raises("after: the time must be a number of seconds, finite and not negative, not -1",
+      function() world:after(-1, print) end)
+    assert.has_error(function() world:after(1) end)
+    assert.has_error(function() world:advance "soon" end)
+    assert.has_error(function() world:resize("s", -1) end)
+    assert.has_error(function() world:permits("s", 1, "fast") end)
+    assert.has_error(function() world:connect { nmae = "x" } end)
+    raises("fail: nonsense is no code of an operation", function() world:fail "nonsense" end)
+    raises("lose: a lock of this world must be given, not nil", function() world:lose() end)
+    raises("suspect: a lock of this world must be given, not 7", function() world:suspect(7) end)
+    raises("pollfd: a connection of amqplocks.testing has no descriptor", function() conn:pollfd() end)
+    raises("lose: must be called with a colon, world:lose(…), not with a dot", function() world.lose(conn) end)
+    assert(conn:token_semaphore("p"):resize(2))
+    keep(rival:token_semaphore("p"):try_acquire())
+    raises("permits: more than that are held", function() world:permits("p", 0) end)
+  end)
+
+  it("is refused inside nginx", function()
+    rawset(_G, "ngx", {})
+    local fine, problem = pcall(testing.new)
+    rawset(_G, "ngx", nil)
+    assert.is_false(fine)
+    assert.equal("amqplocks.testing: not inside nginx: tests run in a Lua of their own", problem)
+  end)
+end)
