@@ -11,41 +11,43 @@
 --
 -- It tests what a program does with the locks and codes that it gets. It does not test that locks exclude each other.
 -- Limits: one thread; connections as with driver = "native"; no races; no permissions.
+local broker = require "amqplocks.testing.broker"
 local connection = require "amqplocks.connection"
-local exclusive = require "amqplocks.testing.exclusive"
 local losses = require "amqplocks.waiting.losses"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
-local permits = require "amqplocks.testing.permits"
 local session = require "amqplocks.testing.session"
-local sides = require "amqplocks.testing.sides"
-local slots = require "amqplocks.testing.slots"
-local timeline = require "amqplocks.testing.timeline"
 
 local checks = options.checks
 
----@class amqplocks.testing.World
+---@class amqplocks.WorldEntry
+---@field at number seconds since the world began
+---@field connection string its name
+---@field what string "connect", "acquire", "verify", "release", "downgrade", "close", or an action of an administrator
+---@field kind string|nil of the lock, as lock.kind
+---@field name string|nil of the lock
+---@field count integer|nil of an acquire of several
+---@field result string|nil "ok", or the code; nil: it has not ended
+
+---@class amqplocks.World
 ---@field now number seconds since the world began
 local World = {}
 
-local metatable = { __name = "amqplocks.testing.world" }
+local metatable = { __index = World, __name = "amqplocks.testing.world" }
 
-function metatable.__index(self, key)
-  if key == "now" then return self.timeline.now end
-  return World[key]
-end
-
-function metatable.__tostring(self) return ("amqplocks.testing.world (at %g s)"):format(self.timeline.now) end
+function metatable.__tostring(self) return ("amqplocks.testing.world (at %g s)"):format(self.now) end
 
 -- ---- connections ----------------------------------------------------------------------------------------------------
 
 local schema = { name = checks.string, log = checks.callable, on_lost = checks.callable }
 
-local function driver_of(world, its)
+local function driver_of(its)
+  local timeline = its.broker.timeline
+  local function now() return timeline.now end
   return {
-    wait = function(operation, pause) world.timeline:await(operation, pause) end,
+    wait = function(operation, pause) timeline:await(operation, pause) end,
     news = function() return its:news() end,
-    clock = { now = function() return world.timeline.now end, wall = function() return world.timeline.now end },
+    clock = { now = now, wall = now },
     losses = losses.new(function() return its:alerts() end),
   }
 end
@@ -56,8 +58,8 @@ end
 function World:connect(opts)
   opts = options.check(opts or {}, schema, "connect")
   self._connected = self._connected + 1
-  local its = session.new(self, opts.name or ("client %d"):format(self._connected))
-  local driver = driver_of(self, its)
+  local its = session.new(self._broker, opts.name or ("client %d"):format(self._connected))
+  local driver = driver_of(its)
   driver.log = opts.log
   driver.losses:on(opts.on_lost)
   local conn, message, code = connection.open(its, driver)
@@ -70,26 +72,28 @@ end
 --- Sets the number of slots of a semaphore, as admin:resize does.
 ---@param name string
 ---@param count integer 0 or more
+---@return nil
 function World:resize(name, count)
   options.argument(count, checks.whole(0, 1000000), "the number of slots", "resize")
-  self:slots(options.name(name, "resize")).count = count
-  self.timeline:settle()
+  self._broker:slots(options.name(name, "resize")).count = count
+  self._broker.timeline:settle()
 end
 
 --- Sets the number of permits of a token semaphore, as token_semaphore:resize does.
 ---@param name string
 ---@param count integer 0 or more; not fewer than are held
 ---@param queue_type? "classic"|"quorum" ("classic")
+---@return nil
 function World:permits(name, count, queue_type)
   options.argument(count, checks.whole(0, 1000000), "the number of permits", "permits")
   if queue_type ~= nil then
     options.argument(queue_type, checks.one_of("classic", "quorum"), "the queue type", "permits")
   end
-  local resource = self:token_semaphore(options.name(name, "permits"))
+  local resource = self._broker:token_semaphore(options.name(name, "permits"))
   if resource.count == 0 then resource.is_quorum = queue_type == "quorum" end
-  resource:grow(self, count)
+  resource:grow(self._broker, count)
   if not resource:shrink(count) then error("permits: more than that are held", 0) end
-  self.timeline:settle()
+  self._broker.timeline:settle()
 end
 
 -- ---- time -----------------------------------------------------------------------------------------------------------
@@ -97,17 +101,19 @@ end
 --- Plans a call of fn() in so many seconds of the world's clock: during an advance(), or during a call that waits.
 ---@param seconds number
 ---@param fn fun()
+---@return nil
 function World:after(seconds, fn)
   options.argument(seconds, checks.seconds, "the time", "after")
   options.argument(fn, checks.callable, "the second argument", "after")
-  self.timeline:plan(seconds, fn)
+  self._broker.timeline:plan(seconds, fn)
 end
 
 --- Moves the clock, through all that is planned.
 ---@param seconds number
+---@return nil
 function World:advance(seconds)
   options.argument(seconds, checks.seconds, "the time", "advance")
-  self.timeline:pass_to(self.timeline.now + seconds)
+  self._broker.timeline:pass_to(self.now + seconds)
 end
 
 -- ---- bad days -------------------------------------------------------------------------------------------------------
@@ -123,6 +129,7 @@ end
 --- Takes a lock from its holder, as a broker does that was restarted; or, of a connection, all its locks.
 ---@param lock amqplocks.Lock|amqplocks.Connection
 ---@param why? string for the message
+---@return nil
 function World:lose(lock, why)
   if why ~= nil then options.argument(why, checks.string, "the reason", "lose") end
   why = why or "world:lose() wants it"
@@ -133,12 +140,14 @@ end
 
 --- The broker falls silent: held() returns false and "suspect" until lock:verify() has asked, or the lock is lost.
 ---@param lock amqplocks.Lock
+---@return nil
 function World:suspect(lock) -- luacheck: no self
   state_of(lock, "suspect").is_suspect = true
 end
 
 --- Asks the holder to release, as admin:revoke does: lock:revoked() returns true.
 ---@param lock amqplocks.Lock
+---@return nil
 function World:revoke(lock) -- luacheck: no self
   local state = state_of(lock, "revoke")
   if state.kind == "permit" or state.kind == "fast_mutex" then
@@ -157,28 +166,20 @@ end
 -- administrators do. A release that fails has released nevertheless.
 ---@param code amqplocks.Code
 ---@param times? integer how many operations (1)
+---@return nil
 function World:fail(code, times)
   if not CODES[code] then error(("fail: %s is no code of an operation"):format(tostring(code)), 0) end
   if times ~= nil then options.argument(times, checks.whole(1, 1000000), "the number of times", "fail") end
-  for _ = 1, times or 1 do table.insert(self._failures, code) end
+  for _ = 1, times or 1 do self._broker:plan_failure(code) end
 end
 
 -- ---- looking back ---------------------------------------------------------------------------------------------------
 
----@class amqplocks.testing.Entry
----@field at number seconds since the world began
----@field connection string its name
----@field what string "connect", "acquire", "verify", "release", "downgrade", "close", or an action of an administrator
----@field kind string|nil of the lock, as lock.kind
----@field name string|nil of the lock
----@field count integer|nil of an acquire of several
----@field result string|nil "ok", or the code; nil: it has not ended
-
 --- Returns what was asked of the world, in order.
----@return amqplocks.testing.Entry[]
+---@return amqplocks.WorldEntry[]
 function World:log()
   local list = {}
-  for i, entry in ipairs(self._log) do
+  for i, entry in ipairs(self._broker.entries) do
     list[i] = {
       at = entry.at, connection = entry.connection, what = entry.what, kind = entry.kind, name = entry.name,
       count = entry.count, result = entry.result,
@@ -187,56 +188,17 @@ function World:log()
   return list
 end
 
--- ---- for the files in testing/ --------------------------------------------------------------------------------------
-
-local inner = {}
-
-function inner:note(its, entry)
-  entry.at, entry.connection = self.timeline.now, its:name()
-  table.insert(self._log, entry)
-  return entry
-end
-
-function inner:next_failure() return table.remove(self._failures, 1) end
-
--- A number larger than each before it.
-function inner:draw(kind, name)
-  local key = kind .. " " .. name
-  self._fences[key] = (self._fences[key] or self._base) + 1
-  self._base = math.max(self._base, self._fences[key])
-  return self._fences[key]
-end
-
-function inner:forget_fence(kind, name) self._fences[kind .. " " .. name] = nil end
-
-local function kept(make)
-  local key = {}
-  return function(self, name, ...)
-    self._kept[key] = self._kept[key] or {}
-    self._kept[key][name] = self._kept[key][name] or make(name, ...)
-    return self._kept[key][name]
-  end
-end
-
-inner.mutex = kept(function(name) return exclusive.new(name, "mutex") end)
-inner.fast_mutex = kept(function(name) return exclusive.new(name, "fast_mutex") end)
-inner.slots = kept(slots.new)
-inner.token_semaphore = kept(permits.new)
-inner.sides = kept(sides.new)
-
 methods.check(World, "world")
-for name, method in pairs(inner) do World[name] = method end
 
 local testing = {}
 
 --- A world without semaphores, at 0 s.
----@return amqplocks.testing.World
+---@return amqplocks.World
 function testing.new()
-  if ngx then error("amqplocks.testing: not inside nginx: tests run in a Lua of their own", 0) end
-  return setmetatable({
-    timeline = timeline.new(), tickets = 0, permits_made = 0, _base = 0, _connected = 0, _failures = {}, _fences = {},
-    _kept = {}, _log = {}, _sessions = setmetatable({}, { __mode = "k" }),
-  }, metatable)
+  if rawget(_G, "ngx") then error("amqplocks.testing: not inside nginx: tests run in a Lua of their own", 0) end
+  local self = { now = 0, _connected = 0, _sessions = setmetatable({}, { __mode = "k" }) }
+  self._broker = broker.new(function(now) self.now = now end)
+  return setmetatable(self, metatable)
 end
 
 return testing

@@ -285,8 +285,8 @@ operated_describe("the guide's table of permissions", function()
 
   -- The permissions of two rows together.
   local function both(label, further)
-    local all = {}
-    for i = 1, 3 do all[i] = ("(%s|%s)"):format(assert(table_of[label], label)[i], assert(table_of[further], further)[i]) end
+    local all, one, other = {}, assert(table_of[label], label), assert(table_of[further], further)
+    for i = 1, 3 do all[i] = ("(%s|%s)"):format(one[i], other[i]) end
     return all
   end
 

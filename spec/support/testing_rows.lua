@@ -4,8 +4,8 @@
 --- What clients are told, by a real broker and by amqplocks.testing: one table for both. Each row is a program over
 -- connections, and the lines that it must say.
 --
--- A row gets a stage: conn and rival (two connections), connect(opts), name (unique), slots(n), permits(n, queue_type) of
--- that name, lose(lock), and say(...), which adds a line.
+-- A row gets a stage: conn and rival (two connections), connect(opts), name (unique), slots(n), permits(n, queue_type)
+-- of that name, lose(lock), and say(...), which adds a line.
 local rows = {}
 
 local function row(title, expected, run) table.insert(rows, { title = title, expected = expected, run = run }) end
@@ -317,7 +317,9 @@ row("several locks: together or not at all", {
   s.say(told(s.conn:all({ s.conn:mutex(s.name), s.rival:mutex(s.name) }):try_acquire()))
 end)
 
-row("a reentrant mutex: entered by its owner", { "mutex", "mutex", "busy", "true", "busy", "true", "mutex" }, function(s)
+row("a reentrant mutex: entered by its owner", {
+  "mutex", "mutex", "busy", "true", "busy", "true", "mutex",
+}, function(s)
   local own, rivals = s.conn:mutex(s.name, { reentrant = true }), s.rival:mutex(s.name)
   local outer, inner = own:try_acquire(), own:try_acquire()
   s.say(told(outer))

@@ -5,7 +5,8 @@
 local assert = require "luassert"
 local rows = require "spec.support.testing_rows"
 
---- `it_`: busted's it. `operated_it`: its it for rows that need an operator. `new_stage`: returns what a row gets, but say.
+--- `it_`: busted's it. `operated_it`: the same for rows that need an operator. `new_stage` returns what a row gets, but
+-- say.
 return function(it_, operated_it, new_stage)
   for _, row in ipairs(rows) do
     (row.expected.is_operated and operated_it or it_)(row.title, function()

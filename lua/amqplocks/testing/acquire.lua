@@ -12,14 +12,14 @@ local PAUSE = 1 -- second: between the attempts of a patient acquire
 
 local function refuse(op, code, words)
   if not op.is_patient or not RETRIED[code] then return op:fail(code, words) end
-  local now = op.world.timeline.now
+  local now = op.broker.timeline.now
   op.wakes_at, op.reason, op.waits_since = now + PAUSE, code .. ": " .. words, op.waits_since or now
 end
 
 -- Begins an attempt; returns false if the test has planned that it fails.
 local function attempt(op)
   op.wakes_at = nil
-  local code = op.world:next_failure()
+  local code = op.broker:next_failure()
   if code then refuse(op, code, "world:fail() wants it") end
   return code == nil
 end
@@ -36,7 +36,7 @@ local function got(op, result)
 end
 
 local function step(op)
-  local now = op.world.timeline.now
+  local now = op.broker.timeline.now
   if op.wakes_at and now < op.wakes_at then return end
   if (not op.has_begun or op.wakes_at) and not attempt(op) then return end
   op.has_begun = true
@@ -85,7 +85,7 @@ end
 local function end_several(resource, op)
   if resource.gatherer == op then resource.gatherer = nil end
   for _, state in ipairs(op.code and op.taken or {}) do state:release() end
-  op.world.timeline:settle()
+  op.broker.timeline:settle()
 end
 
 -- ---- beginning ------------------------------------------------------------------------------------------------------
@@ -93,11 +93,12 @@ end
 --- Begins to acquire. `resource` has claim(op), size() if it has slots or permits, and ended(op) or nil. `claims`: what
 -- its claim(op) reads in the operation. The other arguments are those of the core's methods.
 return function(session, resource, claims, timeout, priority, is_patient, count)
-  local entry = { what = "acquire", kind = resource.kind, name = resource.name, count = count, words = resource:words() }
+  local entry = { what = "acquire", kind = resource.kind, name = resource.name, words = resource:words() }
+  entry.count = count
   local op = operation.new(session, entry, step)
   op.is_single, op.is_patient, op.count = timeout == 0, is_patient and timeout ~= 0, count
   op.priority = priority or 0
-  op.deadline = timeout and timeout > 0 and session.world.timeline.now + timeout or nil
+  op.deadline = timeout and timeout > 0 and session.broker.timeline.now + timeout or nil
   op.is_acquire, op.most, op.is_fenced = true, claims.most, claims.is_fenced
   if count then
     op.claim = function() return claim_several(resource, op) end

@@ -27,7 +27,7 @@ local function await(op, opts, locks, ...)
     op.reason = #list .. " are still held"
     if #list == 0 then op:finish((table.unpack or unpack)(results, 1, results.n)) end
   end
-  op.awaits, op.deadline = look, op.world.timeline.now + opts.wait
+  op.awaits, op.deadline = look, op.broker.timeline.now + opts.wait
   op:look()
 end
 
@@ -44,7 +44,7 @@ local function set(op, resource, opts, count, result)
   local removed = {}
   for slot = count + 1, resource.count do table.insert(removed, slot) end
   resource.count = count
-  op.world.timeline:settle()
+  op.broker.timeline:settle()
   local function locks() return #removed > 0 and resource:locks(removed) or {} end
   if opts.revoke then
     for _, state in ipairs(locks()) do state:revoke() end
@@ -111,14 +111,14 @@ end
 -- ---- token semaphores -----------------------------------------------------------------------------------------------
 
 local function set_permits(op, resource, opts, count)
-  resource:grow(op.world, count)
-  op.world.timeline:settle()
+  resource:grow(op.broker, count)
+  op.broker.timeline:settle()
   local function look()
     op.reason = ("%d permits are held"):format(#resource:locks())
     if resource:shrink(count) then return op:finish(count) end
     if (opts.wait or 0) == 0 then op:fail("busy", op.reason) end
   end
-  op.awaits, op.deadline = look, op.world.timeline.now + (opts.wait or 0)
+  op.awaits, op.deadline = look, op.broker.timeline.now + (opts.wait or 0)
   op:look()
 end
 
@@ -161,7 +161,7 @@ function permits.destroy(op, resource, opts)
     op.reason = ("%d permits are held"):format(#resource:locks())
     if #resource:locks() == 0 then destroy(op, resource) end
   end
-  op.awaits, op.deadline = look, op.world.timeline.now + opts.wait
+  op.awaits, op.deadline = look, op.broker.timeline.now + opts.wait
   op:look()
 end
 

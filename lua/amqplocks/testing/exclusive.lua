@@ -15,7 +15,7 @@ function exclusive:words() return ('%s "%s"'):format(self.kind:gsub("_", " "), s
 function exclusive:claim(op)
   local holder = self.holder
   if not holder then
-    local fence = op.is_fenced and op.world:draw("mutex", self.name) or nil
+    local fence = op.is_fenced and op.broker:draw("mutex", self.name) or nil
     self.holder = held.new(op.session, self, { kind = self.kind, fence = fence })
     return self.holder
   end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- A lock that was acquired. The world has its state. Its owner has a box, which has the methods of the core's locks. If
--- the box is collected, the lock is released.
+--- A lock that was acquired. The world has its state. Its owner has a box, which has the methods of the core's locks.
+-- If the box is collected, the lock is released.
 local operation = require "amqplocks.testing.operation"
 
 local HEARTBEATS = 20 -- seconds: how long a lock is certain while the broker answers, with the default heartbeat
@@ -14,11 +14,11 @@ held.__index = held
 
 --- `resource`: what it is a lock of. It has leave(state), and is_removed(state) or nil.
 function held.new(session, resource, fields)
-  local world = session.world
-  world.tickets = world.tickets + 1
+  local broker = session.broker
+  broker.tickets = broker.tickets + 1
   local self = setmetatable({
-    session = session, world = world, resource = resource, name = resource.name, acquired_at = world.timeline.now,
-    ticket = ("%016x"):format(world.tickets), status = "held",
+    session = session, broker = broker, resource = resource, name = resource.name, acquired_at = broker.timeline.now,
+    ticket = ("%016x"):format(broker.tickets), status = "held",
   }, held)
   for key, value in pairs(fields) do self[key] = value end
   session.locks[self] = true
@@ -35,7 +35,7 @@ local function finish(self, status)
   self.status = status
   self.session.locks[self] = nil
   self.resource:leave(self)
-  self.world.timeline:settle()
+  self.broker.timeline:settle()
 end
 
 --- Releases it. Does nothing if it has ended.

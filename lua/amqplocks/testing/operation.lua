@@ -8,18 +8,18 @@ operation.priority = 0
 
 --- `entry`: what the world's log has of it. `step` is called with the operation to look whether it can end.
 function operation.new(session, entry, step)
-  local world = session.world
-  local self = setmetatable({ session = session, world = world, step = step, begun_at = world.timeline.now }, {
+  local broker = session.broker
+  local self = setmetatable({ session = session, broker = broker, step = step, begun_at = broker.timeline.now }, {
     __index = operation, __close = function(it) it:drop() end,
   })
-  self.entry = world:note(session, entry)
-  world.timeline:add(self)
+  self.entry = broker:note(session, entry)
+  broker.timeline:add(self)
   return self
 end
 
 local function close(self, result)
   self.is_done, self._result = true, result
-  self.world.timeline:remove(self)
+  self.broker.timeline:remove(self)
   if self.on_end then self:on_end() end
 end
 
@@ -39,7 +39,7 @@ end
 --- Ends it if the test wants that: world:fail().
 ---@return boolean
 function operation:is_spoilt()
-  local code = self.world:next_failure()
+  local code = self.broker:next_failure()
   if code then self:fail(code, "world:fail() wants it") end
   return code ~= nil
 end
@@ -49,7 +49,7 @@ function operation:look()
   if self.is_done then return end
   if self.session.is_closed then return self:fail("closed", "the connection was closed") end
   self:step()
-  if not self.is_done and self.deadline and self.world.timeline.now >= self.deadline then self:expire() end
+  if not self.is_done and self.deadline and self.broker.timeline.now >= self.deadline then self:expire() end
 end
 
 --- Its time is over.
@@ -72,7 +72,7 @@ function operation:result() return (table.unpack or unpack)(self._result, 1, sel
 --- Seconds and the reason, while it waits for others.
 function operation:waiting()
   if self.is_done or not self.waits_since then return end
-  return self.world.timeline.now - self.waits_since, self.reason
+  return self.broker.timeline.now - self.waits_since, self.reason
 end
 
 --- Its owner waits no more.

@@ -20,7 +20,7 @@ function permits:claim(op)
   if op.is_fenced and not self.is_quorum then return nil, "conflict", "its permits have no fencing tokens" end
   local permit = table.remove(self.free, 1)
   if not permit then return nil, "busy", ("%d of %d held"):format(self.count, self.count) end
-  local fence = self.is_quorum and op.world:draw("permit", permit) or nil
+  local fence = self.is_quorum and op.broker:draw("permit", permit) or nil
   local state = held.new(op.session, self, { kind = "permit", fence = fence, permit = fence and permit })
   self.taken[state] = permit
   return state
@@ -40,10 +40,10 @@ function permits:locks()
 end
 
 --- Makes permits until there are so many.
-function permits:grow(world, count)
+function permits:grow(broker, count)
   for _ = self.count + 1, count do
-    world.permits_made = world.permits_made + 1
-    table.insert(self.free, ("%016x"):format(world.permits_made))
+    broker.permits_made = broker.permits_made + 1
+    table.insert(self.free, ("%016x"):format(broker.permits_made))
   end
   self.count = math.max(self.count, count)
 end

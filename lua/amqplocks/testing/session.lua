@@ -11,9 +11,9 @@ session.__index = session
 
 local CLUSTER, VHOST = "amqplocks.testing", "/"
 
-function session.new(world, name)
+function session.new(broker, name)
   return setmetatable({
-    world = world, locks = {}, notes = {}, _name = name, _alerts = 0, _opened = 1, _failed = {},
+    broker = broker, locks = {}, notes = {}, _name = name, _alerts = 0, _opened = 1, _failed = {},
     _counts = { acquired = 0, lost = 0, revoked = 0 },
   }, session)
 end
@@ -65,7 +65,7 @@ function session:stats()
     if state.is_counted then held = held + 1 end
     if state.is_suspect then suspects = suspects + 1 end
   end
-  for _, op in ipairs(self.world.timeline:waiting()) do
+  for _, op in ipairs(self.broker.timeline:waiting()) do
     if op.session == self and op.is_acquire then waiting = waiting + 1 end
   end
   for code, count in pairs(self._failed) do failed[code] = count end
@@ -104,7 +104,7 @@ function session:abort()
   if self.is_closed then return end
   self.is_closed = true
   release_all(self)
-  self.world.timeline:settle()
+  self.broker.timeline:settle()
 end
 
 -- ---- locks ----------------------------------------------------------------------------------------------------------
@@ -122,18 +122,18 @@ end
 
 function session:semaphore(name, _, _, _, _, most, is_fenced)
   return lockable(self, { acquire = {
-    resource = self.world:slots(name), most = most ~= 0 and most or nil, is_fenced = is_fenced,
+    resource = self.broker:slots(name), most = most ~= 0 and most or nil, is_fenced = is_fenced,
   } })
 end
 
 function session:mutex(name, _, _, is_fenced)
-  return lockable(self, { acquire = { resource = self.world:mutex(name), is_fenced = is_fenced } })
+  return lockable(self, { acquire = { resource = self.broker:mutex(name), is_fenced = is_fenced } })
 end
 
-function session:fast_mutex(name) return lockable(self, { acquire = { resource = self.world:fast_mutex(name) } }) end
+function session:fast_mutex(name) return lockable(self, { acquire = { resource = self.broker:fast_mutex(name) } }) end
 
 function session:rwlock(name, _, _, is_fenced)
-  local sides = self.world:sides(name)
+  local sides = self.broker:sides(name)
   return lockable(self, {
     read = { resource = sides.read, is_fenced = is_fenced },
     write = { resource = sides.write, is_fenced = is_fenced },
@@ -141,38 +141,38 @@ function session:rwlock(name, _, _, is_fenced)
 end
 
 function session:token_semaphore(name, _, is_fenced)
-  return lockable(self, { acquire = { resource = self.world:token_semaphore(name), is_fenced = is_fenced } })
+  return lockable(self, { acquire = { resource = self.broker:token_semaphore(name), is_fenced = is_fenced } })
 end
 
 -- ---- administrators -------------------------------------------------------------------------------------------------
 
 function session:administer(action, name, opts, slots)
-  return administer.slots(self, self.world:slots(name), action, opts, slots)
+  return administer.slots(self, self.broker:slots(name), action, opts, slots)
 end
 
 function session:administer_tokens(action, name, opts, permits)
-  return administer.permits(self, self.world:token_semaphore(name), action, opts, permits)
+  return administer.permits(self, self.broker:token_semaphore(name), action, opts, permits)
 end
 
 function session:wait_released(name, opts, slots)
-  return administer.wait_released(self, self.world:slots(name), opts, slots)
+  return administer.wait_released(self, self.broker:slots(name), opts, slots)
 end
 
 function session:revoke(name, opts, slot)
-  local resource = self.world:slots(name)
+  local resource = self.broker:slots(name)
   return administer.revoke(self, resource, opts, function() return resource:locks{ slot } end)
 end
 
 function session:revoke_lock(kind, name, opts)
-  local sides = self.world:sides(name)
-  local resources = { mutex = self.world:mutex(name), readers = sides.read, writer = sides.write }
+  local sides = self.broker:sides(name)
+  local resources = { mutex = self.broker:mutex(name), readers = sides.read, writer = sides.write }
   local resource = resources[kind]
   return administer.revoke(self, resource, opts or {}, function() return resource:locks() end)
 end
 
 function session:forget_fence(kind, name)
   return begin(self, "forget_fence", function(op)
-    op.world:forget_fence(kind, name)
+    op.broker:forget_fence(kind, name)
     op:finish(true)
   end)
 end

@@ -23,7 +23,7 @@ local function is_own(self, op)
 end
 
 local function enter(self, op)
-  local fence = op.is_fenced and op.world:draw("rwlock", self.name) or nil
+  local fence = op.is_fenced and op.broker:draw("rwlock", self.name) or nil
   return held.new(op.session, self, { kind = self.kind, fence = fence })
 end
 
@@ -51,7 +51,7 @@ end
 function lock:ended(op)
   if self.inside.door ~= op then return end
   self.inside.door = nil
-  op.world.timeline:settle()
+  op.broker.timeline:settle()
 end
 
 function lock:leave(state)
@@ -62,11 +62,11 @@ end
 
 --- The writer becomes a reader.
 function lock:downgrade(state)
-  local world = state.world
-  world.tickets = world.tickets + 1
-  state.kind, state.ticket, state.is_revoked = "read", ("%016x"):format(world.tickets), nil
+  local broker = state.broker
+  broker.tickets = broker.tickets + 1
+  state.kind, state.ticket, state.is_revoked = "read", ("%016x"):format(broker.tickets), nil
   self.inside.door, self.inside.readers[state] = nil, true
-  world.timeline:settle()
+  broker.timeline:settle()
 end
 
 --- Its readers, or its writer.

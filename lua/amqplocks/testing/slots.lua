@@ -15,7 +15,7 @@ function slots:words() return ('semaphore "%s"'):format(self.name) end
 function slots:size() return self.count end
 
 local function take(self, op, slot)
-  local fence = op.is_fenced and op.world:draw("semaphore", self.name) or nil
+  local fence = op.is_fenced and op.broker:draw("semaphore", self.name) or nil
   self.holders[slot] = held.new(op.session, self, { kind = "slot", slot = slot, fence = fence })
   return self.holders[slot]
 end

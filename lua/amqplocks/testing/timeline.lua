@@ -1,14 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The time of a world. It stands still until an operation waits or the test advances it. Then it moves from one planned
--- thing to the next one.
+--- The time of a world. It stands still until an operation waits or the test advances it. Then it moves from one
+-- planned thing to the next one.
 local timeline = {}
 timeline.__index = timeline
 
 local PATIENCE = 3600 -- seconds that an operation waits although nothing is planned, if its caller has `on_wait`
 
-function timeline.new() return setmetatable({ now = 0, _plan = {}, _pending = {}, _begun = 0 }, timeline) end
+--- `moved(now)` is called when the time has moved.
+function timeline.new(moved)
+  return setmetatable({ now = 0, _moved = moved, _plan = {}, _pending = {}, _begun = 0 }, timeline)
+end
 
 --- Plans a call of fn().
 function timeline:plan(seconds, fn)
@@ -74,19 +77,25 @@ local function run_planned(self)
   end
 end
 
+-- Moves the time, not backwards.
+local function move(self, target)
+  self.now = math.max(self.now, target)
+  self._moved(self.now)
+end
+
 --- Moves the time to `target`, through all that happens before. A planned function may move it further.
 function timeline:pass_to(target)
   run_planned(self)
   local at = next_time(self)
   while at and at <= target do
-    self.now = math.max(self.now, at)
+    move(self, at)
     self:settle()
     run_planned(self)
     local following = next_time(self)
     if following and following <= at and following <= self.now and not self._plan[1] then break end
     at = following
   end
-  self.now = math.max(self.now, target)
+  move(self, target)
   self:settle()
 end
 

@@ -11,6 +11,7 @@ local lfs = require "lfs"
 local objects = require "spec.unit.lua.objects_scene"
 local options = require "amqplocks.options"
 local rules = require "spec.support.annotation_rules"
+local testing = require "amqplocks.testing"
 
 local unpack = table.unpack or unpack
 
@@ -53,7 +54,9 @@ end
 -- Live functions -----------------------------------------------------------------------------------------------------
 
 -- A value for a required parameter of a type.
-local SAMPLES = { string = "a", integer = 1, ["integer[]"] = { 1 } }
+local SAMPLES = { string = "a", integer = 1, ["integer[]"] = { 1 }, ["amqplocks.Code"] = "busy" }
+SAMPLES["amqplocks.Lock"] = testing.new():connect():mutex("a"):try_acquire()
+SAMPLES["amqplocks.Lock|amqplocks.Connection"] = SAMPLES["amqplocks.Lock"]
 
 -- Calls a function. Returns the schemas of the options that it checks, by the names that its errors have, and its
 -- error, if it raised one. No call opens a connection.

@@ -8,6 +8,7 @@ local lock = require "amqplocks.lock"
 local locks = require "amqplocks.locks"
 local losses = require "amqplocks.waiting.losses"
 local reentrant = require "amqplocks.reentrant"
+local testing = require "amqplocks.testing"
 
 return function()
   local peer = Peer.open "whole"
@@ -23,6 +24,7 @@ return function()
     FastMutex = conn:fast_mutex "a",
     RWLock = conn:rwlock "a", TokenSemaphore = conn:token_semaphore "a", Lock = one,
     Side = conn:rwlock("a"):reader(), All = conn:all{ conn:mutex "a" }, Locks = locks.new({ one }, { one }, { 1 }),
+    World = testing.new(),
     Entry = reentrant.enter(conn:mutex "b", function() return one end),
   }
 end
