@@ -88,6 +88,18 @@ function metrics.new(opts)
     return name
   end
 
+  -- A counter that appears with its first event is not seen to grow from 0 by Prometheus' increase().
+  local known = {}
+  local function begin_at_zero(place)
+    local key = table.concat(place, "\0")
+    if known[key] then return end
+    known[key] = true
+    all.lost:inc(0, { place[1], place[2], "lost" })
+    all.revoked:inc(0, place)
+    all.contended:inc(0, place)
+    all.waiting:inc(0, place)
+  end
+
   -- What each event changes. `place`: kind and name.
   local changes = {
     waiting = function(_, place) all.waiting:inc(1, place) end,
@@ -113,6 +125,7 @@ function metrics.new(opts)
     up = function(event)
       all.up:inc(1, { event.link })
       all.opened:inc(1, { event.link })
+      all.blocked:inc(0, { event.link })
     end,
     down = function(event) all.up:inc(-1, { event.link }) end,
     blocked = function(event) all.blocked:inc(1, { event.link }) end,
@@ -122,7 +135,11 @@ function metrics.new(opts)
   local self = {}
 
   --- A listener for conn:on_event, which counts an event.
-  function self.observe(event) changes[event.what](event, event.name and { event.kind, name_of(event) }) end
+  function self.observe(event)
+    local place = event.name and { event.kind, name_of(event) }
+    if place then begin_at_zero(place) end
+    changes[event.what](event, place)
+  end
 
   --- Counts the events of a connection, and asks it for its silence and its lost claims. Returns a function that ends
   -- this.
@@ -148,7 +165,9 @@ function metrics.new(opts)
   end
 
   --- From now on counts by an object of nginx-lua-prometheus. To be called in init_worker_by_lua_block.
-  function self.nginx(prometheus) all = define(prometheus, buckets) end
+  function self.nginx(prometheus)
+    all, known = define(prometheus, buckets), {}
+  end
 
   return self
 end

@@ -1,0 +1,93 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- A real Prometheus asks the service of examples/metrics, and answers the queries of the dashboard.
+local broker = require "spec.support.broker"
+local process = require "spec.support.process"
+local prometheus = require "spec.support.servers.prometheus"
+local server = require "spec.support.servers.server"
+local socket = require "socket"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+local HERE = process.shell("pwd"):match "[^\n]+"
+local EXPRESSIONS = [[
+import json
+for panel in json.load(open("examples/metrics/dashboard.json"))["panels"]:
+    for target in panel["targets"]:
+        print(target["expr"])
+]]
+
+local service, scraper, port
+
+setup(function()
+  port = server.free_port()
+  service = server.start(function()
+    return { os.getenv "LUA" or "lua5.4", HERE .. "/examples/metrics/service.lua", ("%d"):format(port) }, function()
+      local try = socket.connect("127.0.0.1", port)
+      if try then try:close() end
+      return try ~= nil
+    end
+  end)
+  scraper = prometheus.start({ port }, HERE .. "/examples/metrics/alerts.yml")
+end)
+
+teardown(function()
+  scraper:stop()
+  service:stop()
+  for _, bell in ipairs { "metrics-import-mutexbell", "metrics-catalogue-rwbell" } do stage.delete(bell) end
+  stage.clear()
+  stage.check()
+end)
+
+-- Evaluates until the answer fulfils a condition; returns it.
+local function until_answer(expression, is_fine)
+  local values, count
+  until_true(function()
+    values, count = scraper:query(expression)
+    return is_fine(values, count), expression
+  end, 60)
+  return values
+end
+
+describe("examples/metrics", function()
+  it("has alert rules that pass their tests", function()
+    assert.matches("SUCCESS", prometheus.tool("check", "rules", "examples/metrics/alerts.yml"), 1, true)
+    assert.matches("SUCCESS", prometheus.tool("test", "rules", "examples/metrics/alerts_test.yml"), 1, true)
+    assert.matches("SUCCESS", prometheus.tool("check", "config", "examples/metrics/prometheus.yml"), 1, true)
+  end)
+
+  it("is asked by Prometheus, which counts what the workers do", function()
+    until_answer("up", function(values) return values[""] == 1 end)
+    until_answer('amqplocks_acquire_seconds_count{result="acquired"}', function(values)
+      return (values["kind=mutex,name=metrics-import,result=acquired"] or 0) > 20
+        and (values["kind=read,name=metrics-catalogue,result=acquired"] or 0) > 20
+        and (values["kind=write,name=metrics-catalogue,result=acquired"] or 0) > 1
+    end)
+    local held = scraper:query "amqplocks_held"
+    assert.is_true(held["kind=mutex,name=metrics-import"] <= 1)
+    assert.equal(3, scraper:query('amqplocks_connection_up{link="holder"}')["link=holder"])
+  end)
+
+  operated_it("tells of a loss, which fires an alert", function()
+    broker.suite:close_connection "importer holder"
+    until_answer("amqplocks_lost_total", function(values) return values["code=lost,kind=mutex,name=metrics-import"] == 1 end)
+    until_answer('ALERTS{alertstate="firing"}', function(values)
+      return values["alertname=AmqplocksLost,alertstate=firing,kind=mutex,name=metrics-import,severity=page"] == 1
+    end)
+    local lost = scraper:query "amqplocks_lost_total"
+    assert.is_true(lost["code=lost,kind=mutex,name=metrics-import"] >= 1)
+    assert.equal(4, scraper:query('amqplocks_opened_total{link="holder"}')["link=holder"])
+  end)
+
+  it("has a dashboard of which each query has an answer", function()
+    local count = 0
+    for expression in process.shell("python3", "-c", EXPRESSIONS):gmatch "[^\n]+" do
+      count = count + 1
+      local query = expression:gsub("%$__rate_interval", "10s"):gsub("%$job", ".*")
+      until_answer(query, function(_, answers) return answers > 0 end)
+    end
+    assert.is_true(count >= 10)
+  end)
+end)

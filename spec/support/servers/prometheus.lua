@@ -1,0 +1,83 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+--- A throw-away Prometheus, which asks some targets every second.
+local process = require "spec.support.process"
+local server = require "spec.support.servers.server"
+local socket = require "socket"
+
+local prometheus = {}
+
+local CONFIG = [[
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: ["%s"]
+scrape_configs:
+  - job_name: amqplocks
+    static_configs: [{targets: ["%s"]}]
+]]
+
+--- Whether Prometheus and its tool are installed.
+function prometheus.is_installed() return server.find "prometheus" ~= nil and server.find "promtool" ~= nil end
+
+--- Runs promtool; returns its output. It must succeed.
+function prometheus.tool(...) return process.shell(assert(server.find "promtool"), ...) end
+
+--- Starts one that asks 127.0.0.1:PORT for each of these ports, and has the rules of a file.
+function prometheus.start(ports, rules)
+  local port, targets = server.free_port(), {}
+  for i, one in ipairs(ports) do targets[i] = ("127.0.0.1:%d"):format(one) end
+  local self = server.start(function(directory)
+    local file = assert(io.open(directory .. "/prometheus.yml", "w"))
+    file:write(CONFIG:format(rules, table.concat(targets, '", "')))
+    file:close()
+    return {
+      assert(server.find "prometheus"), "--config.file=" .. directory .. "/prometheus.yml",
+      "--storage.tsdb.path=" .. directory .. "/data", ("--web.listen-address=127.0.0.1:%d"):format(port),
+    }, function()
+      local try = socket.connect("127.0.0.1", port)
+      if try then try:close() end
+      return try ~= nil
+    end
+  end)
+  self.url = ("http://127.0.0.1:%d"):format(port)
+  self.get, self.query = prometheus.get, prometheus.query
+  return self
+end
+
+--- Returns the answer of its API, as JSON. Each parameter is a text "name=value".
+function prometheus:get(path, ...)
+  local words = { "curl", "-sS", "--max-time", "10", "-G", self.url .. path }
+  for _, parameter in ipairs { ... } do
+    table.insert(words, "--data-urlencode")
+    table.insert(words, parameter)
+  end
+  return process.shell((table.unpack or unpack)(words))
+end
+
+local VALUES = [[
+import json, sys
+answer = json.load(sys.stdin)
+if answer["status"] != "success":
+    sys.exit(answer["error"])
+for one in answer["data"]["result"]:
+    labels = ",".join(sorted("%s=%s" % item for item in one["metric"].items() if item[0] not in ("instance", "job", "__name__")))
+    print("%s\t%s" % (labels, one["value"][1]))
+]]
+
+--- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.
+function prometheus:query(expression)
+  local values, count = {}, 0
+  local answer = self:get("/api/v1/query", "query=" .. expression)
+  local path = os.tmpname()
+  local file = assert(io.open(path, "w"))
+  file:write(answer)
+  file:close()
+  local lines = process.shell("sh", "-c", 'python3 -c "$1" <"$2"', "sh", VALUES, path)
+  os.remove(path)
+  for labels, value in lines:gmatch "([^\t\n]*)\t([^\n]*)\n" do
+    values[labels], count = tonumber(value) or 0 / 0, count + 1
+  end
+  return values, count
+end
+
+return prometheus
