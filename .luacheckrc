@@ -6,3 +6,4 @@ files["tools"].std = "max+busted"
 files["lua/amqplocks/nginx"].read_globals = { "ngx" }
 files["lua/amqplocks/drivers/init.lua"].read_globals = { "ngx" }
 files["lua/amqplocks/drivers/resty.lua"].read_globals = { "ngx" }
+files["examples/testing"].std = "max+busted"

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 --
--- A service with metrics. Three coroutines import files, one at a time; two read a catalogue, which one of them rewrites
--- now and then. Prometheus asks http://127.0.0.1:PORT/metrics how they are.
+-- A service with metrics. Three coroutines import files, one at a time; two read a catalogue, which one of them
+-- rewrites now and then. Prometheus asks http://127.0.0.1:PORT/metrics how they are.
 --
 --   service.lua PORT
 --

@@ -60,8 +60,8 @@ answer = json.load(sys.stdin)
 if answer["status"] != "success":
     sys.exit(answer["error"])
 for one in answer["data"]["result"]:
-    labels = ",".join(sorted("%s=%s" % item for item in one["metric"].items() if item[0] not in ("instance", "job", "__name__")))
-    print("%s\t%s" % (labels, one["value"][1]))
+    labels = [item for item in sorted(one["metric"].items()) if item[0] not in ("instance", "job", "__name__")]
+    print(",".join("%s=%s" % item for item in labels), one["value"][1], sep="\t")
 ]]
 
 --- Evaluates a query; returns a table of numbers by labels, such as ["kind=mutex,name=db"], and how many there are.

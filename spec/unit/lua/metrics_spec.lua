@@ -80,8 +80,10 @@ describe("metrics", function()
     m.observe(lock("revoked", { name = "job-7" }))
     local all = lines(m.text(), "^amqplocks_revoked")
     assert.equal(101, #all)
-    assert.equal('amqplocks_revoked_total{kind="mutex",name="other"} 50', lines(m.text(), '^amqplocks_revoked.*"other"')[1])
-    assert.equal('amqplocks_revoked_total{kind="mutex",name="job-7"} 2', lines(m.text(), '^amqplocks_revoked.*"job%-7"')[1])
+    local other = lines(m.text(), '^amqplocks_revoked.*"other"')
+    local seventh = lines(m.text(), '^amqplocks_revoked.*"job%-7"')
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="other"} 50' }, other)
+    assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-7"} 2' }, seventh)
     m = metrics.new{ label = function(name) return (name:gsub("%d+", "N")) end }
     for i = 1, 150 do m.observe(lock("revoked", { name = "job-" .. i })) end
     assert.same({ 'amqplocks_revoked_total{kind="mutex",name="job-N"} 150' }, lines(m.text(), "^amqplocks_revoked"))
