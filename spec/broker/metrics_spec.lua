@@ -71,13 +71,16 @@ describe("examples/metrics", function()
   end)
 
   operated_it("tells of a loss, which fires an alert", function()
-    broker.suite:close_connection "importer holder"
-    local lost = "code=lost,kind=mutex,name=metrics-import"
-    until_answer("amqplocks_lost_total", function(values) return values[lost] == 1 end)
+    until_answer("amqplocks_lost_total", function(values) -- at that moment perhaps no worker had the mutex
+      if (values["code=lost,kind=mutex,name=metrics-import"] or 0) > 0 then return true end
+      pcall(broker.suite.close_connection, broker.suite, "importer holder") -- it may be connecting anew
+      socket.sleep(1) -- until Prometheus has asked
+      return false
+    end)
     until_answer('ALERTS{alertstate="firing"}', function(values)
       return values["alertname=AmqplocksLost,alertstate=firing,kind=mutex,name=metrics-import,severity=page"] == 1
     end)
-    assert.equal(4, scraper:query('amqplocks_opened_total{link="holder"}')["link=holder"])
+    assert.is_true(scraper:query('amqplocks_opened_total{link="holder"}')["link=holder"] > 3)
   end)
 
   it("has a dashboard of which each query has an answer", function()
