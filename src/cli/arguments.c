@@ -35,6 +35,9 @@ const cli_option cli_options_all[] = {
      NULL},
     {CLI_FENCED, "fenced", 0, NULL, CLI_LOCK, NULL, "with a fencing token for COMMAND: AMQP_LOCK_FENCE",
      NULL},
+    {CLI_COUNT, "count", 0, "K", CLI_LOCK, NULL, "K slots or permits at once, or none", NULL},
+    {CLI_ALL, "all", 0, "LIST", CLI_LOCK, NULL, "in place of NAME: KIND:NAME[,KIND:NAME...], all or none",
+     NULL},
 
     {CLI_PERMIT, "permits", 'P', NULL, CLI_ADMIN,
      "create add remove resize destroy repair slots status watch", "NAME is a token semaphore, N are permits",

@@ -26,6 +26,8 @@ typedef enum cli_option_id {
   CLI_WRITE,
   CLI_FAST,
   CLI_FENCED,
+  CLI_ALL,
+  CLI_COUNT,
   /* acquiring it */
   CLI_TIMEOUT,
   CLI_NONBLOCK,

@@ -45,19 +45,46 @@ static void keep_outer_tickets(void) {
   put(OUTER_TICKETS, list);
 }
 
+/* Puts the tickets, or the slots, of several locks, with spaces between. */
+static void put_list(const char *name, const cli_held *held, bool slots) {
+  char list[CLI_HELD_MOST * 24] = "";
+  for (int i = 0; i < held->count; i++) {
+    size_t length = strlen(list);
+    const char *space = i ? " " : "";
+    if (slots)
+      snprintf(list + length, sizeof list - length, "%s%d", space, al_lock_slot(held->locks[i]));
+    else
+      snprintf(list + length, sizeof list - length, "%s%s", space, al_lock_ticket(held->locks[i]));
+  }
+  put(name, list);
+}
+
+static void set_several(const cli_options *options, const cli_held *held) {
+  unsetenv("AMQP_LOCK_TICKETS");
+  unsetenv("AMQP_LOCK_SLOTS");
+  if (held->count == 1) return;
+  put_list("AMQP_LOCK_TICKETS", held, false);
+  if (options->wishes_count > 1)
+    put("AMQP_LOCK_KIND", "all");
+  else if (al_lock_slot(cli_held_first(held)))
+    put_list("AMQP_LOCK_SLOTS", held, true);
+}
+
 /* A variable that does not apply is removed: it may come from a command around this one. */
-static void set_environment(const cli_options *options, const al_lock *lock) {
+static void set_environment(const cli_options *options, const cli_held *held) {
+  const al_lock *lock = cli_held_first(held);
   char acquired_at[64];
   snprintf(acquired_at, sizeof acquired_at, "%.6f", al_lock_acquired_at(lock));
   keep_outer_tickets();
-  put("AMQP_LOCK_NAME", al_lock_name(lock));
+  put("AMQP_LOCK_NAME", options->name);
   put("AMQP_LOCK_KIND", cli_kind_name(al_lock_kind_of(lock)));
   put("AMQP_LOCK_TICKET", al_lock_ticket(lock));
   put("AMQP_LOCK_ACQUIRED_AT", acquired_at);
   unsetenv("AMQP_LOCK_SLOT");
   unsetenv("AMQP_LOCK_FENCE");
   unsetenv("AMQP_LOCK_PERMIT");
-  if (al_lock_slot(lock)) put_number("AMQP_LOCK_SLOT", al_lock_slot(lock));
+  set_several(options, held);
+  if (al_lock_slot(lock) && options->wishes_count == 1) put_number("AMQP_LOCK_SLOT", al_lock_slot(lock));
   if (!options->fenced) return; /* permits of quorum queues have one without being asked */
   put_number("AMQP_LOCK_FENCE", al_lock_fence(lock));
   if (*al_lock_permit(lock)) put("AMQP_LOCK_PERMIT", al_lock_permit(lock));
@@ -101,11 +128,11 @@ static _Noreturn void run(const plumbing *pipes, const cli_command *command, cha
   _exit(reason == ENOENT ? CLI_EXIT_NO_COMMAND : CLI_EXIT_CANNOT_RUN);
 }
 
-bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock,
+bool cli_command_fork(cli_command *command, const cli_options *options, const cli_held *held,
                       const cli_signals *signals) {
   plumbing pipes;
   if (!make_pipes(&pipes)) return false;
-  set_environment(options, lock);
+  set_environment(options, held);
   command->shares_group = options->foreground || cli_command_in_foreground();
   command->pid = fork();
   if (command->pid == 0) run(&pipes, command, options->command, signals);

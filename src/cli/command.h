@@ -7,6 +7,7 @@
 #define CLI_COMMAND_H
 
 #include "cli/family.h"
+#include "cli/held.h"
 #include "cli/options.h"
 #include "cli/signals.h"
 
@@ -19,7 +20,7 @@ typedef struct cli_command {
 
 /* Forks. The command waits; if this program ends meanwhile, it is not executed. Returns false if there is no process or
  * descriptor left; errno says why. */
-bool cli_command_fork(cli_command *command, const cli_options *options, const al_lock *lock,
+bool cli_command_fork(cli_command *command, const cli_options *options, const cli_held *held,
                       const cli_signals *signals);
 
 /* True if this program is in the foreground of its terminal. */

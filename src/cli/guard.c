@@ -139,7 +139,7 @@ static bool fork_guard(cli_guard *guard, al_session *session, const cli_command 
   return false;
 }
 
-bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, const cli_command *command,
+bool cli_guard_begin(cli_guard *guard, al_session *session, int64_t certain_until, const cli_command *command,
                      cli_family *family, int64_t grace) {
   int alive[2];
   *guard = (cli_guard){.page = make_page(), .alive = -1};
@@ -150,7 +150,7 @@ bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock,
                 .alive = alive[0],
                 .timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
   guard->alive = alive[1];
-  guard->page->certain_until = al_lock_certain_until(lock);
+  guard->page->certain_until = certain_until;
   if (self.timer < 0 || !fork_guard(guard, session, command, &self)) return false;
   family->guard = guard->pid;
   return true;

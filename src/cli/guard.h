@@ -44,7 +44,7 @@ typedef struct cli_guard {
 /* Forks the guard of `family`, that of `command`, and enters it there. `grace` is at most one heartbeat. The command is
  * forked, and not let through its gate yet. Returns false if there is no memory, process or descriptor left; errno says
  * why. */
-bool cli_guard_begin(cli_guard *guard, al_session *session, const al_lock *lock, const cli_command *command,
+bool cli_guard_begin(cli_guard *guard, al_session *session, int64_t certain_until, const cli_command *command,
                      cli_family *family, int64_t grace);
 
 /* Tells the guard until when the lock is certain. */

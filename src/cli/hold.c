@@ -11,7 +11,7 @@
 
 typedef struct hold {
   al_session *session;
-  al_lock *lock;
+  const cli_held *held;
   const cli_options *options;
   const cli_signals *signals;
   cli_news *news;
@@ -50,13 +50,13 @@ static void take_signals(hold *self) {
 
 static void mind_loss(hold *self) {
   char text[AL_MESSAGE_SIZE + 64];
-  al_code code = al_lock_held(self->lock, al_system_now());
-  if (code == AL_OK || self->outcome.was_lost) return;
-  const char *why =
-      code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(self->lock);
+  al_code code;
+  const al_lock *which = cli_held_trouble(self->held, al_system_now(), &code);
+  if (!which || self->outcome.was_lost) return;
+  const char *why = code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(which);
   snprintf(text, sizeof text, "%s: %s", al_code_name(code), why);
   print("lost", text);
-  cli_news_lost(self->news, self->lock, code, why);
+  cli_news_lost(self->news, which, code, why);
   self->outcome.was_lost = true;
   if (self->options->on_lost == CLI_LOST_IGNORE) return;
   self->outcome.status = self->options->lost_status;
@@ -64,10 +64,11 @@ static void mind_loss(hold *self) {
 }
 
 static void mind_revocation(hold *self) {
-  if (self->was_revoked || !al_lock_revoked(self->lock)) return;
+  const al_lock *which = self->was_revoked ? NULL : cli_held_revoked(self->held);
+  if (!which) return;
   self->was_revoked = true;
   print("revoked", "");
-  cli_news_revoked(self->news, self->lock);
+  cli_news_revoked(self->news, which);
   if (self->options->revoke_signal) self->is_over = true;
 }
 
@@ -82,15 +83,15 @@ static void wait_a_while(hold *self) {
   if (all[2].revents) read_input(self);
 }
 
-cli_outcome cli_hold(al_session *session, al_lock *lock, const cli_options *options,
+cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_options *options,
                      const cli_signals *signals, cli_news *news) {
   hold self = {.session = session,
-               .lock = lock,
+               .held = held,
                .options = options,
                .signals = signals,
                .news = news,
                .reads_input = !options->notify};
-  print("held", al_lock_ticket(lock));
+  print("held", al_lock_ticket(cli_held_first(held)));
   cli_news_started(news, 0);
   while (!self.is_over) {
     wait_a_while(&self);

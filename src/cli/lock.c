@@ -32,14 +32,15 @@ ACQUIRE(fast_mutex, acquire)
 ACQUIRE(rwlock, read)
 ACQUIRE(rwlock, write)
 
-static al_op *begin_kind(al_session *session, const cli_options *options, const al_acquire_options *how) {
-  const char *name = options->name;
+static al_op *begin_kind(al_session *session, const cli_options *options, const cli_wish *wish,
+                         const al_acquire_options *how) {
+  const char *name = wish->name;
   al_semaphore_options slots = {.strategy = options->random ? AL_RANDOM : AL_ASCENDING,
                                 .max_attempts = RACES_MOST,
                                 .fenced = options->fenced};
   al_token_semaphore_options permits = {.quorum = options->quorum, .fenced = options->fenced};
   al_lock_options plain = {.max_attempts = RACES_MOST, .fenced = options->fenced};
-  switch (options->kind) {
+  switch (wish->kind) {
     case AL_LOCK_SLOT:
       return acquire_semaphore(al_semaphore_new(session, name, &slots), how);
     case AL_LOCK_PERMIT:
@@ -55,15 +56,16 @@ static al_op *begin_kind(al_session *session, const cli_options *options, const 
   }
 }
 
-static al_op *begin(al_session *session, const cli_options *options, int64_t timeout) {
+static al_op *begin(al_session *session, const cli_options *options, const cli_wish *wish, int64_t timeout) {
   al_acquire_options how;
   al_acquire_options_init(&how);
   how.timeout = timeout;
   how.fair = options->fair;
   how.priority = options->priority;
   how.patient = options->patient;
+  how.count = options->count;
   if (options->poll > 0) how.poll = options->poll;
-  return begin_kind(session, options, &how);
+  return begin_kind(session, options, wish, &how);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------- */
@@ -92,20 +94,21 @@ static cli_result result_of(al_op *op) {
   return result;
 }
 
-static al_lock *try(al_session *session, const cli_options *options, cli_news *news, int64_t timeout,
-                    cli_result *result) {
-  al_op *op = begin(session, options, timeout);
+/* Adds the locks of one wish to those that are held. */
+static bool try(al_session *session, const cli_options *options, const cli_wish *wish, cli_news *news,
+                int64_t timeout, cli_held *held, cli_result *result) {
+  al_op *op = begin(session, options, wish, timeout);
   if (op) await(session, op, news);
   *result = result_of(op);
-  al_lock *lock = op ? al_op_lock(op) : NULL;
+  for (al_lock *lock; op && (lock = al_op_lock(op));) held->locks[held->count++] = lock;
   al_op_drop(op);
-  return lock;
+  return result->code == AL_OK;
 }
 
 /* ---- creating --------------------------------------------------------------------------------------------------- */
 
 static al_op *begin_creating(al_session *session, const cli_options *options, int64_t timeout) {
-  if (options->kind == AL_LOCK_SLOT) {
+  if (options->wishes[0].kind == AL_LOCK_SLOT) {
     al_admin_options how;
     al_admin_options_init(&how);
     how.quorum = options->quorum;
@@ -157,26 +160,44 @@ static int64_t left_until(int64_t deadline) {
 }
 
 /* The first acquire has the whole timeout, also if that is 0. */
-al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news,
-                          cli_result *result) {
-  int64_t deadline = options->timeout == AL_NEVER ? AL_NEVER : al_system_now() + options->timeout;
+static bool acquire_one(al_session *session, const cli_options *options, const cli_wish *wish, cli_news *news,
+                        int64_t deadline, cli_held *held, cli_result *result) {
   bool creates = options->slots > 0 || options->permits > 0, is_last = false;
   for (;;) {
-    al_lock *lock = try(session, options, news, left_until(deadline), result);
-    if (lock || result->code != AL_NOT_FOUND || !creates || is_last) return lock;
+    bool has_it = try(session, options, wish, news, left_until(deadline), held, result);
+    if (has_it || result->code != AL_NOT_FOUND || !creates || is_last) return has_it;
     cli_result created = create(session, options, news, left_until(deadline));
     if (!may_exist_now(&created, options->patient)) {
       *result = created;
-      return NULL;
+      return false;
     }
     is_last = left_until(deadline) == 0;
   }
 }
 
-cli_result cli_lock_release(al_session *session, al_lock *lock) {
+/* The first ones may be lost, or in doubt, while the last one is waited for. */
+static bool are_held(al_session *session, const cli_held *held, cli_result *result) {
+  const al_lock *which = cli_held_trouble(held, al_system_now(), &result->code);
+  if (which) which = cli_held_verify(session, held, &result->code, result->message);
+  return !which;
+}
+
+bool cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news, cli_held *held,
+                      cli_result *result) {
+  char message[AL_MESSAGE_SIZE];
+  int64_t deadline = options->timeout == AL_NEVER ? AL_NEVER : al_system_now() + options->timeout;
+  bool has_all = true;
+  held->count = 0;
+  for (int i = 0; i < options->wishes_count && has_all; i++)
+    has_all = acquire_one(session, options, &options->wishes[i], news, deadline, held, result);
+  if (has_all && are_held(session, held, result)) return true;
+  cli_held_release(session, held, message);
+  return false;
+}
+
+cli_result cli_lock_release(al_session *session, cli_held *held) {
   cli_result result;
-  result.code = al_op_wait(session, al_lock_release(lock), result.message);
-  al_lock_drop(lock);
+  result.code = cli_held_release(session, held, result.message);
   if (result.code != AL_UNREACHABLE) cli_lock_close(session);
   return result;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * Acquiring the lock that the options name, and releasing it. */
+ * Acquiring the locks that the options name, and releasing them. */
 #ifndef CLI_LOCK_H
 #define CLI_LOCK_H
 
+#include "cli/held.h"
 #include "cli/news.h"
 
 typedef struct cli_result {
@@ -12,14 +13,14 @@ typedef struct cli_result {
   char message[AL_MESSAGE_SIZE]; /* "" for AL_OK */
 } cli_result;
 
-/* Waits for the lock, and creates its semaphore first if there is none and the options say so. Returns NULL if it was
- * not acquired: `result` says why. */
-al_lock *cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news,
-                          cli_result *result);
+/* Waits for the locks, and creates a semaphore first if there is none and the options say so. Returns false if not all
+ * of them were acquired, and then none is held: `result` says why. */
+bool cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news, cli_held *held,
+                      cli_result *result);
 
-/* Releases the lock and closes the session, and waits for both. Returns AL_OK, or what became of the lock: AL_LOST, or
+/* Releases the locks and closes the session, and waits for both. Returns AL_OK, or what became of a lock: AL_LOST, or
  * AL_UNREACHABLE if the broker did not confirm the release. */
-cli_result cli_lock_release(al_session *session, al_lock *lock);
+cli_result cli_lock_release(al_session *session, cli_held *held);
 
 /* Closes the session, and waits for it. */
 void cli_lock_close(al_session *session);

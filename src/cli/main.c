@@ -22,7 +22,8 @@
 static int failure(al_session *session, const cli_options *options, cli_news *news,
                    const cli_result *result) {
   cli_news_failed(news, result->code, result->message);
-  if (result->code == AL_NOT_FOUND) cli_error("--slots N, or --permits N, creates it");
+  if (result->code == AL_NOT_FOUND && options->wishes_count == 1)
+    cli_error("--slots N, or --permits N, creates it");
   if (result->code != AL_UNREACHABLE) cli_lock_close(session);
   al_session_drop(session);
   int status = cli_exit_of(result->code);
@@ -37,25 +38,25 @@ static int pending_signal(const cli_signals *signals) {
   return 0;
 }
 
-static cli_outcome hold_or_run(al_session *session, al_lock *lock, const cli_options *options,
+static cli_outcome hold_or_run(al_session *session, const cli_held *held, const cli_options *options,
                                const cli_signals *signals, cli_news *news) {
   int signal = pending_signal(signals);
   if (signal) return (cli_outcome){.signal = signal};
-  if (options->hold) return cli_hold(session, lock, options, signals, news);
-  return cli_run(session, lock, options, signals, news);
+  if (options->hold) return cli_hold(session, held, options, signals, news);
+  return cli_run(session, held, options, signals, news);
 }
 
 /* The lock may have been lost without anybody having noticed. If only the answer to the release is missing, the command
  * has ended while the lock was held. */
-static void release(al_session *session, al_lock *lock, const cli_options *options, cli_news *news,
+static void release(al_session *session, cli_held *held, const cli_options *options, cli_news *news,
                     cli_outcome *outcome) {
   cli_notify_send(news->notify_fd, "STOPPING=1");
   if (outcome->was_lost) {
     al_session_abort(session);
-    al_lock_drop(lock);
+    cli_held_drop(held);
     return;
   }
-  cli_result result = cli_lock_release(session, lock);
+  cli_result result = cli_lock_release(session, held);
   if (result.code == AL_OK)
     cli_news_released(news);
   else if (result.code == AL_UNREACHABLE)
@@ -78,15 +79,16 @@ int main(int argc, char **argv) {
 
   cli_news news = cli_news_begin(&options);
   al_session *session = cli_broker_session(&options.broker);
-  al_lock *lock = cli_lock_acquire(session, &options, &news, &result);
-  if (!lock) return failure(session, &options, &news, &result);
+  cli_held held;
+  if (!cli_lock_acquire(session, &options, &news, &held, &result))
+    return failure(session, &options, &news, &result);
   if (!cli_signals_hold(&signals)) {
     cli_error("cannot wait for signals: %s", strerror(errno));
     return CLI_EXIT_SOFTWARE;
   }
-  cli_news_acquired(&news, lock);
-  cli_outcome outcome = hold_or_run(session, lock, &options, &signals, &news);
-  release(session, lock, &options, &news, &outcome);
+  for (int i = 0; i < held.count; i++) cli_news_acquired(&news, held.locks[i]);
+  cli_outcome outcome = hold_or_run(session, &held, &options, &signals, &news);
+  release(session, &held, &options, &news, &outcome);
   al_session_drop(session);
   if (outcome.signal) cli_exit_by_signal(outcome.signal);
   return outcome.status;

@@ -9,6 +9,7 @@
 
 #include "cli/arguments.h"
 #include "cli/exits.h"
+#include "cli/held.h"
 #include "cli/report.h"
 
 #define GRACE (10 * AL_SECOND)
@@ -28,6 +29,7 @@ static void print_help(void) {
   fputs("usage: amqp-lock [OPTION...] NAME COMMAND [ARG...]\n"
         "       amqp-lock [OPTION...] NAME -c 'SHELL LINE'\n"
         "       amqp-lock --hold [OPTION...] NAME\n"
+        "       amqp-lock --all KIND:NAME[,KIND:NAME...] [OPTION...] COMMAND [ARG...]\n"
         "\n"
         "Runs COMMAND while it holds a lock in RabbitMQ, and ends COMMAND when the lock is lost.\n"
         "\n",
@@ -81,7 +83,7 @@ static void take_kind(cli_options *options, al_lock_kind kind) {
 }
 
 /* Returns false if the option is none of these. */
-static bool take_which(cli_options *options, const cli_option *option, const char *value) {
+static bool take_which(cli_options *options, const cli_option *option, char *value) {
   switch (option->id) {
     case CLI_SEMAPHORE:
       take_kind(options, AL_LOCK_SLOT);
@@ -111,6 +113,12 @@ static bool take_which(cli_options *options, const cli_option *option, const cha
       break;
     case CLI_FENCED:
       options->fenced = true;
+      break;
+    case CLI_COUNT:
+      options->count = cli_value_number(option, value, 1, CLI_HELD_MOST);
+      break;
+    case CLI_ALL:
+      options->name = value;
       break;
     default:
       return false;
@@ -248,6 +256,17 @@ static void check_kind(const cli_options *options) {
   if (options->quorum && options->kind != AL_LOCK_PERMIT && options->slots == 0)
     cli_usage_error("option --quorum is for -P, and for semaphores that --slots creates");
   if (options->random && options->kind != AL_LOCK_SLOT) cli_usage_error("option --random is for -S");
+  if (options->count > 1 && options->kind != AL_LOCK_SLOT && options->kind != AL_LOCK_PERMIT)
+    cli_usage_error("option --count is for -S and -P: other locks have one holder");
+}
+
+/* What applies to one lock only. */
+static void check_all(const cli_options *options) {
+  if (options->has_kind || options->quorum)
+    cli_usage_error(
+        "option --all: the kinds of the locks stand in its list, such as --all slot:images,mutex:db");
+  if (options->fenced) cli_usage_error("option --fenced is for one lock, and not for --all");
+  if (options->count > 1) cli_usage_error("option --count is for one lock, and not for --all");
 }
 
 static void check_name(const cli_options *options) {
@@ -307,6 +326,19 @@ static void take_command(cli_options *options, int count, char **operands) {
     options->command = operands + 1;
 }
 
+/* The list stands in place of NAME. */
+static void take_all(cli_options *options, int count, char **operands) {
+  static char list[4096];
+  if (strlen(options->name) >= sizeof list) cli_usage_error("option --all: the list is too long");
+  check_all(options);
+  if (options->hold && count > 0)
+    cli_usage_error("option --hold runs no command: nothing stands behind the options");
+  if (!options->hold && count == 0) cli_usage_error("there is no COMMAND (or use --hold)");
+  if (!options->hold) options->command = operands;
+  strcpy(list, options->name);
+  options->wishes_count = cli_wishes_read(list, options->wishes);
+}
+
 void cli_options_read(cli_options *options, int argc, char **argv) {
   reading read = {.options = options};
   *options = (cli_options){.kind = AL_LOCK_MUTEX,
@@ -316,14 +348,21 @@ void cli_options_read(cli_options *options, int argc, char **argv) {
                            .has_guard = true,
                            .grace = GRACE,
                            .lost_status = CLI_EXIT_LOST,
+                           .count = 1,
                            .status_fd = -1};
   int first = cli_arguments_read(&program, argc, argv, take, &read);
-  if (first == argc) cli_usage_error("there is no NAME");
-  options->name = argv[first];
-  take_command(options, argc - first, argv + first);
+  if (options->name) {
+    take_all(options, argc - first, argv + first);
+  } else {
+    if (first == argc) cli_usage_error("there is no NAME");
+    options->name = argv[first];
+    take_command(options, argc - first, argv + first);
+    check_name(options);
+    options->wishes[0] = (cli_wish){.name = options->name, .kind = options->kind};
+    options->wishes_count = 1;
+  }
   check_kind(options);
   check_descriptor(options);
-  check_name(options);
   cli_broker_settle(&options->broker, options->command ? options->command[0] : "amqp-lock");
   check_grace(&read);
 }

@@ -10,14 +10,18 @@
 
 #include "amqplocks.h"
 #include "cli/broker.h"
+#include "cli/wish.h"
 
 typedef enum cli_on_lost { CLI_LOST_TERM, CLI_LOST_KILL, CLI_LOST_IGNORE } cli_on_lost;
 
 typedef struct cli_options {
   /* which lock */
-  const char *name;
+  const char *name; /* NAME, or the list of --all */
   al_lock_kind kind;
   bool has_kind;
+  cli_wish wishes[CLI_WISHES_MOST]; /* in the order in which they are acquired */
+  int wishes_count;
+  int count;          /* slots or permits at once */
   int slots, permits; /* 0: do not create */
   bool quorum, fenced;
   /* acquiring it */

@@ -27,7 +27,7 @@
 
 typedef struct run {
   al_session *session;
-  al_lock *lock;
+  const cli_held *held;
   const cli_options *options;
   const cli_signals *signals;
   cli_news *news;
@@ -46,13 +46,15 @@ typedef struct run {
 /* With a guard the command must have ended before the certainty ends, so the broker's silence counts as a loss a grace
  * earlier; also when somebody has killed the guard. */
 static int64_t doubt_at(const run *self) {
-  return al_lock_certain_until(self->lock) - self->options->grace - CLI_GUARD_SPARE;
+  return cli_held_certain_until(self->held) - self->options->grace - CLI_GUARD_SPARE;
 }
 
-/* Returns AL_OK, or what has become of the lock, and why. */
-static al_code look_at_lock(const run *self, int64_t now, const char **why) {
-  al_code code = al_lock_held(self->lock, now);
-  *why = al_lock_reason(self->lock);
+/* Returns AL_OK, or what has become of a lock, of which one, and why. */
+static al_code look_at_locks(const run *self, int64_t now, const al_lock **which, const char **why) {
+  al_code code;
+  *which = cli_held_trouble(self->held, now, &code);
+  if (!*which) *which = cli_held_first(self->held);
+  *why = al_lock_reason(*which);
   if (code == AL_OK || code == AL_SUSPECT) {
     *why = "the broker has been silent for too long";
     if (cli_guard_has_acted(&self->guard)) {
@@ -77,18 +79,18 @@ static const char *consequence(const run *self) {
   }
 }
 
-static void tell_loss(run *self, al_code code, const char *why) {
+static void tell_loss(run *self, const al_lock *which, al_code code, const char *why) {
   char text[AL_MESSAGE_SIZE + 64];
   bool is_told = cli_guard_has_acted(&self->guard);
   snprintf(text, sizeof text, "%s%s%s", *why ? why : "the lock is gone", is_told ? "" : "; ",
            is_told ? "" : consequence(self));
   self->was_lost = true;
-  cli_news_lost(self->news, self->lock, code, text);
+  cli_news_lost(self->news, which, code, text);
 }
 
 static void begin_ending(run *self, int64_t now) {
   int64_t kill_at = now + self->options->grace;
-  int64_t certain_until = al_lock_certain_until(self->lock), last = certain_until - CLI_GUARD_SPARE;
+  int64_t certain_until = cli_held_certain_until(self->held), last = certain_until - CLI_GUARD_SPARE;
   if (self->options->has_guard && certain_until > now && kill_at > last) kill_at = last;
   cli_guard_tell_ending(&self->guard, kill_at);
   self->is_ending = true;
@@ -98,16 +100,17 @@ static void begin_ending(run *self, int64_t now) {
     cli_ending_begin(&self->ending, &self->family, now, kill_at);
 }
 
-static void mind_lock(run *self, int64_t now) {
+static void mind_locks(run *self, int64_t now) {
+  const al_lock *which;
   const char *why;
   al_session_alerts(self->session); /* makes the descriptor silent */
-  cli_guard_renew(&self->guard, al_lock_certain_until(self->lock));
+  cli_guard_renew(&self->guard, cli_held_certain_until(self->held));
   if (self->was_lost) return;
-  al_code code = look_at_lock(self, now, &why);
+  al_code code = look_at_locks(self, now, &which, &why);
   if (code == AL_OK) return;
   bool goes_on = self->options->on_lost == CLI_LOST_IGNORE;
   if (!goes_on) begin_ending(self, now);
-  tell_loss(self, code, why);
+  tell_loss(self, which, code, why);
 }
 
 /* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect
@@ -120,9 +123,10 @@ static void pass_on(const run *self, int signal) {
 }
 
 static void mind_revocation(run *self) {
-  if (self->was_revoked || !al_lock_revoked(self->lock)) return;
+  const al_lock *which = self->was_revoked ? NULL : cli_held_revoked(self->held);
+  if (!which) return;
   self->was_revoked = true;
-  cli_news_revoked(self->news, self->lock);
+  cli_news_revoked(self->news, which);
   if (self->options->revoke_signal) pass_on(self, self->options->revoke_signal);
 }
 
@@ -216,7 +220,7 @@ static void step(run *self) {
   wait_a_while(self);
   take_signals(self);
   mind_terminal(self);
-  mind_lock(self, al_system_now());
+  mind_locks(self, al_system_now());
   mind_revocation(self);
   cli_report_notes(self->session);
   if (self->is_ending)
@@ -253,17 +257,18 @@ static cli_outcome outcome(const run *self) {
 static bool ascertain(const run *self) {
   char why[AL_MESSAGE_SIZE];
   int64_t least = al_system_now() + (int64_t)(FRESH_BEATS * (double)self->options->heartbeat);
-  if (!self->options->has_guard || al_lock_certain_until(self->lock) >= least) return true;
-  al_code code = al_op_wait(self->session, al_lock_verify(self->lock), why);
-  if (code != AL_OK) cli_news_lost(self->news, self->lock, code, why);
-  return code == AL_OK;
+  if (!self->options->has_guard || cli_held_certain_until(self->held) >= least) return true;
+  al_code code;
+  const al_lock *which = cli_held_verify(self->session, self->held, &code, why);
+  if (which) cli_news_lost(self->news, which, code, why);
+  return !which;
 }
 
 /* The command waits behind its gate. A command that was not let through ends when this process does. */
 static bool begin_guard(run *self) {
   if (!self->options->has_guard) return true;
-  return cli_guard_begin(&self->guard, self->session, self->lock, &self->command, &self->family,
-                         self->options->grace);
+  return cli_guard_begin(&self->guard, self->session, cli_held_certain_until(self->held), &self->command,
+                         &self->family, self->options->grace);
 }
 
 static bool execute(run *self, cli_outcome *how) {
@@ -280,11 +285,12 @@ static bool begin(run *self, cli_outcome *how) {
   *how = (cli_outcome){.status = self->options->lost_status, .was_lost = true};
   if (!ascertain(self)) return false;
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of the command become children of this process */
-  if (!cli_command_fork(&self->command, self->options, self->lock, self->signals)) {
+  if (!cli_command_fork(&self->command, self->options, self->held, self->signals)) {
     *how = cannot(CLI_EXIT_SOFTWARE, "cannot start a process", errno);
     return false;
   }
-  cli_family_begin(&self->family, self->command.pid, !self->command.shares_group, al_lock_ticket(self->lock));
+  cli_family_begin(&self->family, self->command.pid, !self->command.shares_group,
+                   al_lock_ticket(cli_held_first(self->held)));
   if (!begin_guard(self)) {
     *how = cannot(CLI_EXIT_SOFTWARE, "cannot start the guard", errno);
     return false;
@@ -294,9 +300,9 @@ static bool begin(run *self, cli_outcome *how) {
   return true;
 }
 
-cli_outcome cli_run(al_session *session, al_lock *lock, const cli_options *options,
+cli_outcome cli_run(al_session *session, const cli_held *held, const cli_options *options,
                     const cli_signals *signals, cli_news *news) {
-  run self = {.session = session, .lock = lock, .options = options, .signals = signals, .news = news};
+  run self = {.session = session, .held = held, .options = options, .signals = signals, .news = news};
   cli_outcome how;
   if (!begin(&self, &how)) return how;
   while (!self.is_over) step(&self);

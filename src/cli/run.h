@@ -5,6 +5,7 @@
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
 
+#include "cli/held.h"
 #include "cli/news.h"
 #include "cli/signals.h"
 
@@ -16,7 +17,7 @@ typedef struct cli_outcome {
 } cli_outcome;
 
 /* Runs the command until it has ended; if the lock is lost, until nothing of its family is left. */
-cli_outcome cli_run(al_session *session, al_lock *lock, const cli_options *options,
+cli_outcome cli_run(al_session *session, const cli_held *held, const cli_options *options,
                     const cli_signals *signals, cli_news *news);
 
 #endif

@@ -269,11 +269,13 @@ end
 local COMPARED = { "x-queue-type", "x-max-length", "x-overflow", "x-expires", "x-message-ttl", "x-delivery-limit",
   "x-single-active-consumer" }
 
+-- To the broker, no exclusive queue is durable, whatever its declare says.
+local function is_durable(frame) return frame.durable and not frame.exclusive end
+
 -- Returns the name of the argument that differs.
 local function is_another(queue, frame)
-  for _, key in ipairs{ "durable", "auto_delete" } do
-    if queue[key] ~= frame[key] then return key end
-  end
+  if queue.durable ~= is_durable(frame) then return "durable" end
+  if queue.auto_delete ~= frame.auto_delete then return "auto_delete" end
   for _, key in ipairs(COMPARED) do
     local default = key == "x-queue-type" and "classic" or nil
     if (queue.arguments[key] or default) ~= (frame.arguments[key] or default) then return key end
@@ -284,7 +286,7 @@ end
 local function make(self, name, frame)
   if frame.exclusive and self.connection.state == "over" then return self.broker:ends_elsewhere(name) end
   declared(self, self.broker:declare(name, { owner = frame.exclusive and self.connection or nil,
-    durable = frame.durable, auto_delete = frame.auto_delete, arguments = frame.arguments }), frame)
+    durable = is_durable(frame), auto_delete = frame.auto_delete, arguments = frame.arguments }), frame)
   self.connection:wrote_metadata()
 end
 

@@ -1,0 +1,179 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock with several locks: --all and --count. Other connections see which locks are held.
+local broker = require "spec.support.broker"
+local command = require "spec.support.command"
+local gate = require "spec.support.gate"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+-- Runs amqp-lock, which must end with this status; returns its output.
+local function ends(status, ...)
+  local kind, number, output = command.run({}, ...)
+  assert.same({ "exit", status }, { kind, number }, output)
+  return output
+end
+
+-- One whose command says "in", and ends with its input.
+local function start(...)
+  local one = command.start({ input = true }, ...)
+  one:await "in\n"
+  return one
+end
+
+local function release(one)
+  one:close_input()
+  assert.same({ "exit", 0 }, { one:wait() }, one:output())
+end
+
+local IN = "echo in; read line; exit 0"
+
+-- A semaphore of so many slots, whose bell of those that take several is gone at the end of the test.
+local function semaphore(slots)
+  local name = stage.semaphore(slots)
+  stage.undo(function() stage.delete(name .. "-manybell") end)
+  return name
+end
+
+local function held(name, slots)
+  local list = {}
+  for slot = 1, slots do table.insert(list, stage.held(name, slot) and "x" or "-") end
+  return table.concat(list)
+end
+
+describe("amqp-lock --all", function()
+  local name, list, slots
+
+  before_each(function()
+    name, slots = gate.name(), semaphore(2)
+    stage.undo(function() stage.delete(name .. "-mutexbell") end)
+    list = ("write:%s,slot:%s,mutex:%s"):format(name, slots, name)
+  end)
+
+  it("holds all of the locks while its command runs, and none after it", function()
+    local one = start("--all", list, "sh", "-c", IN)
+    assert.is_true(gate.held("mutex", name))
+    assert.is_true(gate.held("write", name))
+    assert.equal("x-", held(slots, 2))
+    release(one)
+    assert.is_false(gate.held("mutex", name))
+    assert.is_false(gate.held("write", name))
+    assert.equal("--", held(slots, 2))
+  end)
+
+  it("tells its command of them", function()
+    local output = ends(0, "--all", list, "sh", "-c", "echo $AMQP_LOCK_KIND; echo $AMQP_LOCK_NAME; "
+      .. "echo ${AMQP_LOCK_SLOT-none}; echo $AMQP_LOCK_TICKETS; echo $AMQP_LOCK_TICKET")
+    local kind, names, slot, tickets, first = output:match "^(.-)\n(.-)\n(.-)\n(.-)\n(.-)\n$"
+    assert.same({ "all", list, "none" }, { kind, names, slot })
+    assert.matches("^%x+ %x+ %x+$", tickets)
+    assert.equal(first, tickets:match "^%x+")
+  end)
+
+  it("holds none if one of them is not free in time", function()
+    local lock = assert(stage.connect():rwlock(name):try_read())
+    ends(75, "-n", "--all", list, "true")
+    ends(75, "-w", "0.3", "--all", list, "true")
+    assert.is_false(gate.held("mutex", name))
+    assert.equal("--", held(slots, 2))
+    assert.is_true(lock:release())
+    stage.delete(name .. "-rwbell")
+  end)
+
+  it("takes the order of conn:all, whatever the order of its list", function()
+    local other = gate.name()
+    local conn = stage.connect()
+    local both = conn:all { conn:mutex(name), conn:mutex(other) }
+    local one = start("--all", ("mutex:%s,mutex:%s"):format(other, name), "sh", "-c", IN)
+    stage.fails("timeout", both:acquire { timeout = 0.3 })
+    release(one)
+    assert(both:acquire { timeout = 20 }):release()
+    for _, each in ipairs { name, other } do stage.delete(each .. "-mutexbell") end
+  end)
+
+  it("leaves nothing held when it is killed half-way", function()
+    local lock = assert(stage.connect():rwlock(name):try_write())
+    local one = command.start({}, "--all", list, "true")
+    until_true(function() return gate.held("mutex", name) end, 20) -- the first in the order
+    one:signal "KILL"
+    until_true(function() return not gate.held("mutex", name) end, 20)
+    assert.equal("--", held(slots, 2))
+    assert.is_true(lock:release())
+    stage.delete(name .. "-rwbell")
+  end)
+
+  operated_it("ends its command when one of them is lost, and releases the others", function()
+    local one = command.start({}, "--all", list, "sh", "-c", "echo in; sleep 600")
+    one:await "in\n"
+    broker.suite:delete_queue(name .. "-mutex")
+    assert.same({ "exit", 76 }, { one:wait() }, one:output())
+    assert.matches("lost: mutex", one:output(), 1, true)
+    until_true(function() return held(slots, 2) == "--" and not gate.held("write", name) end, 20)
+  end)
+
+  it("refuses what is no list, one lock twice, and options of one lock", function()
+    for _, wrong in ipairs {
+      { "mutex", "is not KIND:NAME" }, { "lock:a", "is no kind of lock" }, { "mutex:", "the name is empty" },
+      { "read:a,write:a", "read:a and write:a are one lock" }, { "mutex:a,mutex:a", "are one lock" },
+      { "mutex:a,", "is not KIND:NAME" },
+    } do
+      assert.matches(wrong[2], ends(64, "--all", wrong[1], "true"), 1, true)
+    end
+    for _, options in ipairs { { "-S" }, { "--fenced" }, { "--quorum" }, { "--count", "2" } } do
+      table.insert(options, 1, "mutex:a,mutex:b")
+      table.insert(options, "true")
+      ends(64, "--all", (table.unpack or unpack)(options))
+    end
+    assert.matches("there is no COMMAND", ends(64, "--all", "mutex:a"), 1, true)
+  end)
+end)
+
+describe("amqp-lock --count", function()
+  it("holds several slots, and tells its command which", function()
+    local name = semaphore(3)
+    assert.equal("1 2\n", ends(0, "-S", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
+    local one = start("-S", "--count", "2", name, "sh", "-c", IN)
+    assert.equal("xx-", held(name, 3))
+    ends(75, "-n", "-S", "--count", "2", name, "true")
+    ends(0, "-n", "-S", name, "true")
+    release(one)
+    assert.equal("---", held(name, 3))
+    assert.matches("limit", ends(69, "-S", "--count", "4", name, "true"), 1, true)
+  end)
+
+  it("creates the semaphore if there is none, and is for slots and permits only", function()
+    local name = stage.name()
+    stage.undo(function()
+      local conn = stage.connect()
+      conn:admin(name):destroy()
+      conn:token_semaphore(name):destroy()
+      stage.delete(name .. "-manybell")
+      stage.delete(name .. "-tokenmanybell")
+    end)
+    assert.equal("1 2\n", ends(0, "--slots", "2", "--count", "2", name, "-c", "echo $AMQP_LOCK_SLOTS"))
+    ends(0, "--permits", "2", "--count", "2", name, "true")
+    assert.matches("option --count is for -S and -P", ends(64, "--count", "2", name, "true"), 1, true)
+  end)
+
+  it("gives all of them back when it is killed: its command has ended before", function()
+    local name = semaphore(2)
+    local one = command.start({}, "-S", "--count", "2", name, "sh", "-c", "echo job $$; sleep 600")
+    local pid = one:await "job (%d+)\n"
+    local job = command.process(pid)
+    one:signal "KILL"
+    until_true(function()
+      local is_free = held(name, 2) == "--"
+      if is_free then assert.is_false(job:alive()) end
+      return is_free
+    end, 60)
+  end)
+end)
