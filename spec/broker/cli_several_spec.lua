@@ -90,13 +90,18 @@ describe("amqp-lock --all", function()
   end)
 
   it("takes the order of conn:all, whatever the order of its list", function()
-    local other = gate.name()
-    local conn = stage.connect()
-    local both = conn:all { conn:mutex(name), conn:mutex(other) }
-    local one = start("--all", ("mutex:%s,mutex:%s"):format(other, name), "sh", "-c", IN)
-    stage.fails("timeout", both:acquire { timeout = 0.3 })
+    local other, conn = gate.name(), stage.connect()
+    local first, second = name, other
+    if other < name then first, second = other, name end
+    local lock = assert(conn:mutex(first):try_acquire())
+    local list_of_both = ("mutex:%s,mutex:%s"):format(second, first)
+    local one = command.start({ input = true }, "-v", "--all", list_of_both, "sh", "-c", IN)
+    one:await "waiting"
+    assert.is_false(gate.held("mutex", second))
+    assert.is_true(lock:release())
+    one:await "in\n"
+    stage.fails("timeout", conn:all({ conn:mutex(name), conn:mutex(other) }):acquire { timeout = 0.3 })
     release(one)
-    assert(both:acquire { timeout = 20 }):release()
     for _, each in ipairs { name, other } do stage.delete(each .. "-mutexbell") end
   end)
 
