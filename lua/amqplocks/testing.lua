@@ -13,6 +13,7 @@
 -- Limits: one thread; connections as with driver = "native"; no races; no permissions.
 local broker = require "amqplocks.testing.broker"
 local connection = require "amqplocks.connection"
+local core = require "amqplocks.core"
 local losses = require "amqplocks.waiting.losses"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
@@ -74,8 +75,7 @@ end
 ---@param count integer 0 or more
 ---@return nil
 function World:resize(name, count)
-  options.argument(count, checks.whole(0, 1000000), "the number of slots", "resize")
-  self._broker:slots(options.name(name, "resize")).count = count
+  self._broker:slots(options.name(name, "resize")).count = options.slots(count, 0, "resize")
   self._broker.timeline:settle()
 end
 
@@ -85,7 +85,7 @@ end
 ---@param queue_type? "classic"|"quorum" ("classic")
 ---@return nil
 function World:permits(name, count, queue_type)
-  options.argument(count, checks.whole(0, 1000000), "the number of permits", "permits")
+  options.argument(count, checks.whole(0, core.slots_max), "the number of permits", "permits")
   if queue_type ~= nil then
     options.argument(queue_type, checks.one_of("classic", "quorum"), "the queue type", "permits")
   end

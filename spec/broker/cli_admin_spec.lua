@@ -23,9 +23,7 @@ local function start(...) return command.start({ program = ADMIN }, ...) end
 -- Runs it with options of command.start; it must end with this status. Returns its output.
 local function ends_with(how, status, ...)
   how.program = ADMIN
-  local kind, number, output = command.run(how, ...)
-  assert.same({ "exit", status }, { kind, number }, output)
-  return output
+  return command.ends(how, status, ...)
 end
 
 local function ends(status, ...) return ends_with({}, status, ...) end

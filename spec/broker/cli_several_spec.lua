@@ -17,11 +17,7 @@ end)
 teardown(stage.check)
 
 -- Runs amqp-lock, which must end with this status; returns its output.
-local function ends(status, ...)
-  local kind, number, output = command.run({}, ...)
-  assert.same({ "exit", status }, { kind, number }, output)
-  return output
-end
+local function ends(status, ...) return command.ends({}, status, ...) end
 
 -- One whose command says "in", and ends with its input.
 local function start(...)

@@ -21,18 +21,10 @@ end)
 teardown(stage.check)
 
 -- Runs amqp-lock, which must end with this status; returns its output.
-local function ends(status, ...)
-  local kind, number, output = command.run({}, ...)
-  assert.same({ "exit", status }, { kind, number }, output)
-  return output
-end
+local function ends(status, ...) return command.ends({}, status, ...) end
 
 -- Likewise, with options of command.start.
-local function ends_with(how, status, ...)
-  local kind, number, output = command.run(how, ...)
-  assert.same({ "exit", status }, { kind, number }, output)
-  return output
-end
+local ends_with = command.ends
 
 -- Calls destroy() of what `get` returns for a connection, at the end of the test.
 local function destroy_later(get)

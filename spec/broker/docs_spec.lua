@@ -51,7 +51,9 @@ end
 after_each(scene.clear)
 teardown(stage.check)
 
-for _, path in ipairs { "docs/production.md", "docs/troubleshooting.md", "docs/coming-from.md", "docs/monitoring.md" } do
+for _, path in ipairs {
+  "docs/production.md", "docs/troubleshooting.md", "docs/coming-from.md", "docs/monitoring.md",
+} do
   describe(path, function()
     local all = programs(path)
 

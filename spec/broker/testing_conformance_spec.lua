@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The table of what clients are told, on a real broker; spec/unit/lua/testing_conformance_spec has it on the fake.
+-- The table of the answers that clients get, on a real broker. spec/unit/lua/testing_conformance_spec has it on the
+-- fake.
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local conformance = require "spec.support.testing_table"

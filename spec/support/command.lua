@@ -15,6 +15,7 @@
 -- Options of `start`: `env`, variables to set (false: to unset); `program`, another program than amqp-lock; `pty`, in a
 -- session with a terminal of its own; `input`, standard input that write() and close_input() serve (otherwise it is
 -- empty); `ignore`, a list of signals; `close`, a list of descriptors; `fd`, a descriptor whose output told() returns.
+local assert = require "luassert"
 local process = require "spec.support.process"
 local until_true = require "spec.support.until"
 
@@ -138,6 +139,13 @@ function command.run(how, ...)
   local one = command.start(how, ...)
   local kind, number = one:wait()
   return kind, number, one:output()
+end
+
+--- Runs one that must exit with this status; returns its output.
+function command.ends(how, status, ...)
+  local kind, number, output = command.run(how, ...)
+  assert.same({ "exit", status }, { kind, number }, output)
+  return output
 end
 
 -- Any process -------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What clients are told, by a real broker and by amqplocks.testing: one table for both. Each row is a program over
--- connections, and the lines that it must say.
+--- The answers that clients get from a real broker and from amqplocks.testing: one table for both. Each
+-- row is a program over connections, and the lines that it must say.
 --
 -- A row gets a stage: conn and rival (two connections), connect(opts), name (unique), slots(n), permits(n, queue_type)
 -- of that name, lose(lock), and say(...), which adds a line.

@@ -36,7 +36,7 @@ const al_lock *cli_held_verify(al_session *session, const cli_held *held, al_cod
  * its message. */
 al_code cli_held_release(al_session *session, cli_held *held, char message[AL_MESSAGE_SIZE]);
 
-/* Gives them back without waiting. */
+/* Gives them back, the last one first, without waiting. */
 void cli_held_drop(cli_held *held);
 
 #endif

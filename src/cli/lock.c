@@ -184,14 +184,13 @@ static bool are_held(al_session *session, const cli_held *held, cli_result *resu
 
 bool cli_lock_acquire(al_session *session, const cli_options *options, cli_news *news, cli_held *held,
                       cli_result *result) {
-  char message[AL_MESSAGE_SIZE];
   int64_t deadline = options->timeout == AL_NEVER ? AL_NEVER : al_system_now() + options->timeout;
   bool has_all = true;
   held->count = 0;
   for (int i = 0; i < options->wishes_count && has_all; i++)
     has_all = acquire_one(session, options, &options->wishes[i], news, deadline, held, result);
   if (has_all && are_held(session, held, result)) return true;
-  cli_held_release(session, held, message);
+  cli_held_drop(held); /* the caller closes the session, and waits for that */
   return false;
 }
 

@@ -260,7 +260,7 @@ static void check_kind(const cli_options *options) {
     cli_usage_error("option --count is for -S and -P: other locks have one holder");
 }
 
-/* What applies to one lock only. */
+/* Refuses the options for one lock. */
 static void check_all(const cli_options *options) {
   if (options->has_kind || options->quorum)
     cli_usage_error(

@@ -40,7 +40,7 @@ local function step(op)
   if op.wakes_at and now < op.wakes_at then return end
   if (not op.has_begun or op.wakes_at) and not attempt(op) then return end
   op.has_begun = true
-  local result, code, words = op.claim(op)
+  local result, code, words = op.claim()
   if result then return got(op, result) end
   op.reason = words
   if code ~= "busy" then return refuse(op, code, words) end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What administrators do with semaphores and token semaphores, and what they ask of holders. A change is made at once.
--- Then the operation may wait for holders.
+--- The actions of administrators on semaphores and token semaphores, and their requests to holders. A change is made at
+-- once. Then the operation may wait for holders.
 local operation = require "amqplocks.testing.operation"
 
 local administer = {}
@@ -18,17 +18,21 @@ local function begin(session, what, resource, act)
   return op
 end
 
--- Ends the operation when `is_free` returns true. It asks `locks()` to release meanwhile if that is wanted.
+-- Looks at once, and whenever something has changed, for so many seconds.
+local function wait_for(op, seconds, look)
+  op.awaits, op.deadline = look, op.broker.timeline.now + seconds
+  op:look()
+end
+
+-- Ends the operation when `locks()` returns none. It asks the holders to release meanwhile if that is wanted.
 local function await(op, opts, locks, ...)
   local results = { n = select("#", ...), ... }
-  local function look()
+  wait_for(op, opts.wait, function()
     local list = locks()
     for _, state in ipairs(opts.revoke and list or {}) do state:revoke() end
     op.reason = #list .. " are still held"
     if #list == 0 then op:finish((table.unpack or unpack)(results, 1, results.n)) end
-  end
-  op.awaits, op.deadline = look, op.broker.timeline.now + opts.wait
-  op:look()
+  end)
 end
 
 -- ---- semaphores -----------------------------------------------------------------------------------------------------
@@ -113,13 +117,11 @@ end
 local function set_permits(op, resource, opts, count)
   resource:grow(op.broker, count)
   op.broker.timeline:settle()
-  local function look()
+  wait_for(op, opts.wait or 0, function()
     op.reason = ("%d permits are held"):format(#resource:locks())
     if resource:shrink(count) then return op:finish(count) end
     if (opts.wait or 0) == 0 then op:fail("busy", op.reason) end
-  end
-  op.awaits, op.deadline = look, op.broker.timeline.now + (opts.wait or 0)
-  op:look()
+  end)
 end
 
 local permits = {}
@@ -143,9 +145,7 @@ function permits.remove(op, resource, opts, count)
   if not missing(op, resource) then set_permits(op, resource, opts, math.max(0, resource.count - count)) end
 end
 
-function permits.repair(op, resource)
-  if not missing(op, resource) then op:finish(resource.count) end
-end
+permits.repair = slots.repair
 
 function permits.slots(op, resource) op:finish(resource.count, #resource.free, resource.count - #resource.free) end
 
@@ -157,12 +157,10 @@ end
 function permits.destroy(op, resource, opts)
   if missing(op, resource) then return end
   if (opts.wait or 0) == 0 then return destroy(op, resource) end
-  local function look()
+  wait_for(op, opts.wait, function()
     op.reason = ("%d permits are held"):format(#resource:locks())
     if #resource:locks() == 0 then destroy(op, resource) end
-  end
-  op.awaits, op.deadline = look, op.broker.timeline.now + opts.wait
-  op:look()
+  end)
 end
 
 --- session:administer_tokens(action, name, opts, permits)

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- What all connections of a world share: its time, its locks, the failures that the test has planned, and the log.
+--- The state that all connections of a world share: its time, its locks, the failures that the test has planned, and
+-- the log.
 local exclusive = require "amqplocks.testing.exclusive"
 local permits = require "amqplocks.testing.permits"
 local sides = require "amqplocks.testing.sides"
@@ -14,7 +15,7 @@ broker.__index = broker
 --- `moved(now)` is called when the time has moved.
 function broker.new(moved)
   return setmetatable({
-    timeline = timeline.new(moved), entries = {}, tickets = 0, permits_made = 0,
+    timeline = timeline.new(moved), entries = {}, _tickets = 0, _permits = 0,
     _base = 0, _failures = {}, _fences = {}, _kept = {},
   }, broker)
 end
@@ -24,6 +25,18 @@ function broker:note(session, entry)
   entry.at, entry.connection = self.timeline.now, session:name()
   table.insert(self.entries, entry)
   return entry
+end
+
+--- Returns the ticket of another lock.
+function broker:ticket()
+  self._tickets = self._tickets + 1
+  return ("%016x"):format(self._tickets)
+end
+
+--- Returns the id of another permit.
+function broker:permit()
+  self._permits = self._permits + 1
+  return ("%016x"):format(self._permits)
 end
 
 --- Plans that an operation fails.

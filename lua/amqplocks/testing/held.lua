@@ -15,10 +15,9 @@ held.__index = held
 --- `resource`: what it is a lock of. It has leave(state), and is_removed(state) or nil.
 function held.new(session, resource, fields)
   local broker = session.broker
-  broker.tickets = broker.tickets + 1
   local self = setmetatable({
     session = session, broker = broker, resource = resource, name = resource.name, acquired_at = broker.timeline.now,
-    ticket = ("%016x"):format(broker.tickets), status = "held",
+    ticket = broker:ticket(), status = "held",
   }, held)
   for key, value in pairs(fields) do self[key] = value end
   session.locks[self] = true

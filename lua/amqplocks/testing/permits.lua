@@ -41,10 +41,7 @@ end
 
 --- Makes permits until there are so many.
 function permits:grow(broker, count)
-  for _ = self.count + 1, count do
-    broker.permits_made = broker.permits_made + 1
-    table.insert(self.free, ("%016x"):format(broker.permits_made))
-  end
+  for _ = self.count + 1, count do table.insert(self.free, broker:permit()) end
   self.count = math.max(self.count, count)
 end
 

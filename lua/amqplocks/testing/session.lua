@@ -30,12 +30,17 @@ function session:count(what) self._counts[what] = self._counts[what] + 1 end
 
 function session:count_failure(code) self._failed[code] = (self._failed[code] or 0) + 1 end
 
+-- Ends all locks: calls state[how](state, why) for each.
+local function end_all(self, how, why)
+  local locks = {}
+  for state in pairs(self.locks) do table.insert(locks, state) end
+  for _, state in ipairs(locks) do state[how](state, why) end
+end
+
 --- Its connection to the broker has ended, and so have its locks. The next one is opened at once.
 function session:cut(why)
   self._opened = self._opened + 1
-  local locks = {}
-  for state in pairs(self.locks) do table.insert(locks, state) end
-  for _, state in ipairs(locks) do state:lose(why) end
+  end_all(self, "lose", why)
 end
 
 -- ---- what the module asks -------------------------------------------------------------------------------------------
@@ -87,12 +92,6 @@ function session:open()
   return begin(self, "connect", function(op) op:finish(true) end)
 end
 
-local function release_all(self)
-  local locks = {}
-  for state in pairs(self.locks) do table.insert(locks, state) end
-  for _, state in ipairs(locks) do state:release() end
-end
-
 function session:close()
   local op = operation.new(self, { what = "close", words = "the connection" }, function() end)
   op:finish(true)
@@ -103,7 +102,7 @@ end
 function session:abort()
   if self.is_closed then return end
   self.is_closed = true
-  release_all(self)
+  end_all(self, "release")
   self.broker.timeline:settle()
 end
 

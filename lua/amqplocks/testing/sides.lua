@@ -24,8 +24,13 @@ end
 
 local function enter(self, op)
   local fence = op.is_fenced and op.broker:draw("rwlock", self.name) or nil
-  return held.new(op.session, self, { kind = self.kind, fence = fence })
+  local state = held.new(op.session, self, { kind = self.kind, fence = fence })
+  if op.is_revoked then state:revoke() end
+  return state
 end
+
+-- A writer that waits is asked, too: its lock is revoked as soon as it has it.
+local function note_revoke(op) op.is_revoked = true end
 
 local function claim_write(self, op)
   local inside = self.inside
@@ -33,7 +38,7 @@ local function claim_write(self, op)
     inside.door = enter(self, op)
     return inside.door
   end
-  if not op.is_single then inside.door = op end
+  if not op.is_single then inside.door, op.revoke = op, note_revoke end
   return nil, "busy", "it is read"
 end
 
@@ -63,17 +68,16 @@ end
 --- The writer becomes a reader.
 function lock:downgrade(state)
   local broker = state.broker
-  broker.tickets = broker.tickets + 1
-  state.kind, state.ticket, state.is_revoked = "read", ("%016x"):format(broker.tickets), nil
+  state.kind, state.ticket, state.is_revoked = "read", broker:ticket(), nil
   self.inside.door, self.inside.readers[state] = nil, true
   broker.timeline:settle()
 end
 
---- Its readers, or its writer.
+--- Its readers; or its writer, or the operation that waits behind the door.
 function lock:locks()
+  if self.kind == "write" then return { self.inside.door } end
   local list = {}
   for state in pairs(self.inside.readers) do table.insert(list, state) end
-  if self.kind == "write" then list = { self.inside.door } end
   return list
 end
 

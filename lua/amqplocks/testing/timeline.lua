@@ -91,9 +91,7 @@ function timeline:pass_to(target)
     move(self, at)
     self:settle()
     run_planned(self)
-    local following = next_time(self)
-    if following and following <= at and following <= self.now and not self._plan[1] then break end
-    at = following
+    at = next_time(self)
   end
   move(self, target)
   self:settle()

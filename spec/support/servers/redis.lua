@@ -2,7 +2,6 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A throw-away Redis.
-local socket = require "socket"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 
@@ -16,11 +15,7 @@ function redis.start(...)
   local port = server.free_port()
   local words = { program, "--port", ("%d"):format(port), "--bind", "127.0.0.1", ... }
   local self = server.start(function()
-    return words, function()
-      local try = socket.connect("127.0.0.1", port)
-      if try then try:close() end
-      return try ~= nil
-    end
+    return words, function() return server.listens(port) end
   end)
   self.address = port
   self.version = "Redis " .. process.shell(program, "--version"):match("v=(%S+)")

@@ -30,6 +30,13 @@ function server.free_port()
   return port
 end
 
+--- Whether something listens on this port.
+function server.listens(port)
+  local try = socket.connect("127.0.0.1", port)
+  if try then try:close() end
+  return try ~= nil
+end
+
 -- Its keeper ends it and removes its directory as soon as that program or the server has ended.
 local START = [[
   cd "$1" && starter=$2 signal=$3 && shift 3

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The table of what clients are told, on the fake; spec/broker/testing_conformance_spec has it on a real broker.
+-- The table of the answers that clients get, on the fake; spec/broker/testing_conformance_spec has it on a real broker.
 local conformance = require "spec.support.testing_table"
 local testing = require "amqplocks.testing"
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- amqplocks.testing: the world's clock, its plans and its bad days. What clients are told is in the conformance table.
+-- amqplocks.testing: the world's clock, its plans and its bad days. The answers of operations are in the conformance
+-- table.
 local testing = require "amqplocks.testing"
 
 describe("a world", function()
@@ -238,6 +239,15 @@ describe("a world", function()
       assert.equal(0, conn:stats().held)
       assert(rival:semaphore("s"):acquire { count = 2, timeout = 0 })
     end)
+  end)
+
+  it("asks a writer that waits for readers, whose lock is revoked as soon as it has it", function()
+    local lock, asked = assert(rival:rwlock("db"):try_read()), nil
+    world:after(1, function() asked = world:connect():rwlock("db"):revoke_writer() end)
+    world:after(2, function() lock:release() end)
+    local writer = assert(conn:rwlock("db"):write { timeout = 5 })
+    assert.is_true(asked)
+    assert.is_true(writer:revoked())
   end)
 
   it("lets one client at a time take several", function()
