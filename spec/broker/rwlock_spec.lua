@@ -351,7 +351,7 @@ describe("a writer that waits for readers", function()
     for _, kind in ipairs{ "read", "write" } do
       local writer, late = gate.pend(gate.process("write", name)), gate.process(kind, name)
       line.join(late)
-      line.until_tokens(name, 1, late.bell) -- before that, its death would wake nobody
+      gate.until_rung(kind, name)
       writer:kill()
       if kind == "write" then line.leave(reader) end
       gate.served(late)

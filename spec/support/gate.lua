@@ -80,6 +80,10 @@ function gate.until_at(kind, name, tokens, consumers)
   line.until_at(name, tokens, consumers, gate.bell(kind, name))
 end
 
+--- Waits until the holder that learned of waiters has rung: from then on its death wakes the first of them. Until then
+-- only the next recheck of a waiter would find the lock free. Needs operator access.
+function gate.until_rung(kind, name) line.until_tokens(name, 1, gate.bell(kind, name)) end
+
 --- The queues of this name, without those of longer names. Needs operator access.
 function gate.queues(name)
   local all = broker.suite:queues(name .. "-")
