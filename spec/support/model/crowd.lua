@@ -78,7 +78,7 @@ local CODES = {
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
     "death", "dies claiming" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
-    "robbed drawing", "too long", "destroy", "queue deleted", "death", "dies claiming", "requests" },
+    "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted", "death", "dies claiming", "requests" },
     -- the last three: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
   not_found = { "destroy", "nodes" },
@@ -90,11 +90,12 @@ local CODES = {
   refused = { "denied" },
   blocked = { "alarm" },
   closed = { "requests" },
+  limit = { "too many", "resize" },
 }
 
--- The codes that are possible with the story's troubles, stale nodes and requests.
+-- The codes that are possible with the story's troubles, stale nodes, requests, and gathers of more than there are.
 local function codes_of(options)
-  local happens, codes = { nodes = options.nodes, requests = options.requests }, {}
+  local happens, codes = { nodes = options.nodes, requests = options.requests, ["too many"] = options.most }, {}
   for _, trouble in ipairs(options.troubles or {}) do happens[trouble] = true end
   for code, causes in pairs(CODES) do
     codes[code] = causes == true
@@ -178,15 +179,17 @@ local function downgrade(self, process, lock)
   self.watch:turns(lock, "read", self.kind:queue_of(lock))
 end
 
-local function hold(self, process, lock)
-  process:note("holds %s", self.kind:queue_of(lock))
-  self.watch:got(process, lock)
+local function hold(self, process, locks)
+  for _, lock in ipairs(locks) do
+    process:note("holds %s", self.kind:queue_of(lock))
+    self.watch:got(process, lock)
+  end
   process:sleep(self.random:between(0, self.hold))
-  if self.kind:wish_of(lock) == "write" and self.random:chance(self.options.downgrades or 0) then
-    downgrade(self, process, lock)
+  if self.kind:wish_of(locks[1]) == "write" and self.random:chance(self.options.downgrades or 0) then
+    downgrade(self, process, locks[1])
     process:sleep(self.random:between(0, self.hold))
   end
-  let_go(self, process, lock)
+  for i = #locks, 1, -1 do let_go(self, process, locks[i]) end
 end
 
 -- A caller that asks while nothing can be answered must get an error: connecting takes one timeout, and asking another.
@@ -201,9 +204,10 @@ local function promise_answer(self, process, op)
   end)
 end
 
-local function promise(self, process, op, timeout)
+-- A gather makes as many exchanges as it takes locks, and one more for the gate.
+local function promise(self, process, op, timeout, count)
   if not timeout then return promise_answer(self, process, op) end
-  local seconds = timeout > 0 and timeout or 6 * TIMEOUT
+  local seconds = timeout > 0 and timeout or 6 * TIMEOUT * (count and count + 1 or 1)
   self.watch:promises(process, op, timeout > 0 and "waits" or "tries", seconds)
 end
 
@@ -216,18 +220,36 @@ end
 
 local WAITING = { "for long", "for long", "a while", "at once", "and gives up" }
 
--- One round of a member: it waits in one of several ways, and holds the lock that it gets.
+-- How many locks a member wants at once, if it gathers several; nil: one.
+local function gathered(self)
+  if not self.options.gathers or not self.random:chance(self.options.gathers) then return nil end
+  return 1 + self.random:below(math.max(self.options.most or self.slots, 2) - 1)
+end
+
+-- The number of changes of how many locks there are; nil while it is being changed, or half changed.
+local function settled_after(self)
+  return not self.admin.is_busy and not self.is_half_done and self.resizes or nil
+end
+
+-- Only a gather that wants more than there are may be told so. `resizes`: how many there had been when it began.
+local function look_at_limit(self, process, count, resizes)
+  if count <= self.slots and resizes and resizes == settled_after(self) then
+    breach("%s was told that there are fewer than %d, and there are %d", process.name, count, self.slots)
+  end
+end
+
+-- One round of a member: it waits in one of several ways, and holds the lock that it gets, or the locks.
 local function round(self, process)
   local how, began = self.random:pick(self.options.waiting or WAITING), self.world.now
   local timeout = how == "a while" and self.random:between(0, 2 * self.hold) or how == "at once" and 0 or nil
-  local wish = self.kind:wish()
-  process:note("wants a %s, waits %s", wish, how)
+  local wish, count, resizes = self.kind:wish(), gathered(self), settled_after(self)
+  process:note("wants %s %s, waits %s", count or "a", wish, how)
   local fair, priority = self.random:chance(self.fair), self.random:pick(self.priorities)
-  local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll))
-  promise(self, process, op, timeout)
+  local op = process:keep(self.kind:ask(process, wish, timeout, fair, priority, self.poll, nil, nil, count))
+  promise(self, process, op, timeout, count)
   local was_cut_off = process:is_cut_off()
   local may_be_left = was_cut_off or fair and is_anybody_away(self)
-  if how ~= "at once" and not may_be_left then self.watch:waits(process, op, wish, fair) end
+  if how ~= "at once" and not may_be_left then self.watch:waits(process, op, wish, fair, count) end
   if how == "and gives up" then
     process:sleep(self.random:between(0, self.hold), op)
     if not op:done() then
@@ -238,9 +260,13 @@ local function round(self, process)
       return
     end
   end
-  local lock, message, code = finish(self, process, op)
-  if lock then return hold(self, process, lock) end
+  local got, message, code = finish(self, process, op)
+  if got then
+    self.watch:passes(process, count)
+    return hold(self, process, count and got or { got })
+  end
   process:note("got nothing: %s", message)
+  if code == "limit" then look_at_limit(self, process, count, resizes) end
   if code == "timeout" then
     process.looks_away = true  -- away from the lock that it may just have got
     self.watch:was_told_over(process, timeout and began + timeout)
@@ -248,7 +274,7 @@ local function round(self, process)
   -- Not free for this process, although the broker may say so: a claim of another program on its connection, and its
   -- own claim, until the broker knows of them.
   if code == "busy" and not fair and not self.options.programs and not was_cut_off then
-    self.watch:was_told_busy(process, wish, began - self.broker.laws.stale)
+    self.watch:was_told_busy(process, wish, began - self.broker.laws.stale, count)
   end
 end
 
@@ -378,6 +404,27 @@ troubles["robbed"] = function (self)
       self.broker:delete(belief.queue)
     end
   end
+end
+
+local function process_of(self, connection)
+  for _, process in ipairs(self.processes) do
+    local socket = process.sockets.holder
+    if socket and socket.connection == connection then return process end
+  end
+end
+
+-- An operator deletes a queue of a process that is inside the gate: the gate, or a slot that it has.
+troubles["robbed gathering"] = function (self)
+  local gate, laws, own = self.broker.queues[self.kind.many.queue], self.broker.laws, {}
+  for _, name in ipairs(gate and self.broker:names_of_queues() or {}) do
+    if self.broker.queues[name].owner == gate.owner then table.insert(own, name) end
+  end
+  local process = #own > 0 and process_of(self, gate.owner)
+  if not process or #self.watch:locks_of(process) > 0 then return end
+  local name = self.random:pick(own)
+  process:note("is robbed of %s, as it gathers", name)
+  self.watch:doubts(process, laws.notice + laws.inner + Wire.longest(self.pace) + 1e-6)
+  self.broker:delete(name)
 end
 
 -- A bolt is a queue that guards a lock's queue before 4.3. It expires after ten seconds without use.
@@ -695,6 +742,7 @@ function troubles.resize(self)
   if self.admin.is_busy then return end
   self.admin.is_busy = true
   local slots, last = self.random:below(self.slots + 2), self.admin
+  self.resizes = self.resizes + 1
   last:note("resizes to %d", slots)
   last:start(function ()
     local asked_at, before = self.world.now, self.slots
@@ -748,6 +796,8 @@ end
 --   same_object         whether a process acquires a mutex or rwlock by the same object each time; by new ones if not
 --   waiting, letting_go, priorities    lists to choose from
 --   fenced              whether locks have fencing tokens
+--   gathers, most       the share of rounds in which a member gathers several slots or permits, and how many at most;
+--                       as many as there are by default
 --   fair, deaf          the share of fair waiters, and of waiters that do not use the doorbell
 --   writers, downgrades the share of members that write, and of writers that become readers
 --   hold, idle          the longest time that a lock is held, and that a member pauses between rounds, in seconds
@@ -767,7 +817,7 @@ function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
   local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, inquiries = 0, silent_until = 0, restarted_by = 0, codes = codes_of(options),
+    processes = {}, births = 0, inquiries = 0, resizes = 0, silent_until = 0, restarted_by = 0, codes = codes_of(options),
     slots = options.slots or 3,
     rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)

@@ -107,6 +107,39 @@ local SEMAPHORE = {
       "cut off", "stopped", unpack(BELL) }, loses_tokens = true },
 }
 
+-- Two who gather never wait for each other, and nothing is kept of those that a dead one had.
+local MANY = {
+  { name = "many", text = "some of them several at once", seeds = 100, poll = 60, is_rung = true },
+  { name = "many shared", text = "twice in each process, some of them several at once", seeds = 40, programs = 2,
+    poll = 60, is_rung = true },
+  { name = "many callers", text = "by callers who share a session, some of them several at once", seeds = 40,
+    programs = 3, shares = true, gathers = 0.3, slots = 5 },
+  { name = "many requests", text = "by requests, some of them several at once, while everything happens", seeds = 60,
+    requests = true, programs = 2, troubles = EVERYTHING, count = 10, heartbeat = 2, loses_tokens = true },
+  { name = "many line", text = "in line, some of them several at once", seeds = 100, slots = 5, rounds = 8, fair = 1,
+    in_line = true, paces = Crowd.near, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
+    letting_go = { "release" } },
+  { name = "many at once", text = "all of them several at once", seeds = 60, gathers = 1, rounds = 6, hold = 0.2,
+    idle = 0.1, poll = 60, is_rung = true, waiting = { "for long" } },
+  { name = "many death", text = "some of them several at once, while some are killed", seeds = 100, rounds = 6,
+    count = 20, hold = 0.2, troubles = { "death", "dies claiming" }, loses_tokens = true },
+  { name = "many lost", text = "some of them several at once, while connections are lost", seeds = 60,
+    troubles = { "lost holder", "lost prober" }, loses_tokens = true },
+  { name = "many limit", text = "some of them more at once than there are", seeds = 60, most = 5 },
+  { name = "many resize", text = "some of them several at once, while administrators change the slots, and die",
+    seeds = 80, count = 12, hold = 0.2, rounds = 6, troubles = { "resize" }, loses_tokens = true },
+  { name = "many cut", text = "some of them several at once, while some are cut off or stopped", seeds = 60,
+    heartbeat = 1, hold = 6, paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
+  { name = "many stall", text = "some of them several at once, while the network keeps things back", seeds = 60,
+    troubles = { "stall" } },
+  { name = "many robbed", text = "some of them several at once, while an operator deletes their queues", seeds = 60,
+    count = 20, hold = 0.2, troubles = { "robbed", "robbed gathering" } },
+  { name = "many all", text = "some of them several at once, while everything happens", seeds = 100, heartbeat = 2,
+    count = 12, deaf = 0.1, troubles = EVERYTHING, loses_tokens = true },
+}
+
+for _, story in ipairs(MANY) do story.gathers = story.gathers or 0.4 end
+
 local MUTEX = {
   { name = "mutex", text = "while nothing happens", seeds = 100, poll = 60, is_rung = true },
   { name = "mutex shared", text = "twice in each process", seeds = 40, programs = 2, poll = 60, is_rung = true },
@@ -295,6 +328,26 @@ local TOKENS = {
     waiting = IMPATIENT },
 }
 
+local MANY_TOKENS = {
+  { name = "tokens many", text = "some of them several at once", seeds = 100, poll = 60, is_rung = true },
+  { name = "tokens many line", text = "in line, some of them several at once", seeds = 60, slots = 5, rounds = 8,
+    fair = 1, in_line = true, poll = 60, is_rung = true, waiting = { "for long" }, priorities = { 0 },
+    letting_go = { "release" } },
+  { name = "tokens many at once", text = "all of them several at once", seeds = 40, gathers = 1, rounds = 6, hold = 0.2,
+    idle = 0.1, poll = 60, is_rung = true, waiting = { "for long" } },
+  { name = "tokens many death", text = "some of them several at once, while some are killed", seeds = 80, rounds = 6,
+    count = 20, hold = 0.2, troubles = { "death" }, is_rung = true },
+  { name = "tokens many limit", text = "some of them more at once than there are", seeds = 40, most = 5 },
+  { name = "tokens many resize", text = "some of them several at once, while administrators change their number",
+    seeds = 60, count = 12, hold = 0.2, rounds = 6, troubles = { "resize" }, is_rung = true, mends = true },
+  { name = "tokens many all", text = "some of them several at once, while everything happens", seeds = 80,
+    heartbeat = 2, count = 12,
+    troubles = { "death", "lost holder", "lost prober", "robbed gathering", "stranger", "restart", "cut off", "stopped",
+      "stall", "too long" }, waiting = IMPATIENT },
+}
+
+for _, story in ipairs(MANY_TOKENS) do story.gathers = story.gathers or 0.4 end
+
 -- is_rung: waiters are served by the broker, without a ring (the publishing of a token) after `poll`. This is so where
 -- the queue has its token from the beginning (is_used), and none is taken away. If there is no queue, the client that
 -- declares it rings at once, unless it gives up or dies before.
@@ -365,8 +418,10 @@ local function add(kind, what, list)
 end
 
 add("semaphore", "three slots", SEMAPHORE)
+add("semaphore", "slots", MANY)
 add("mutex", "a mutex", MUTEX)
 add("tokens", "three permits", TOKENS)
+add("tokens", "permits", MANY_TOKENS)
 add("fast_mutex", "a fast mutex", FAST_MUTEX)
 add("rwlock", "to read or to write", RWLOCK)
 

@@ -12,6 +12,8 @@
 -- * A process does not wait beside a free lock for longer than `patience` seconds.
 -- * A process is not told that nothing is free while something was free all the time.
 -- * Fencing tokens grow from holder to holder (is_fenced).
+-- * Where some want several at once, a process that waits in line is passed by each other one once, at most
+--   (minds_line).
 -- * No operation takes longer than its limit, except while its own process is stopped.
 --
 -- A violation is an error of the story. The kind (see kinds/) defines "free" and "two". It has these fields:
@@ -19,6 +21,7 @@
 --   seats                the things to wait for: { name =, is_free = function () …, wakes = nil or function (wait) …,
 --                        tells = nil or function (wish, since) … }; a free seat wakes every waiter and counts for every
 --                        answer, unless these two functions say otherwise
+--   many                 if not nil: the gate of those who want several at once (gate.lua), which has a `seat`, too
 --   clash(beliefs)       returns what is wrong, as text, if these are all held at once; they are of one `group`
 --   group_of(lock), queue_of(lock), wish_of(lock)
 --   changed(queue)       a queue was created, or is gone
@@ -70,17 +73,26 @@ end
 function Watch:note(queue)
   local left_by = queue and owner_of(self, queue)
   for _, seat in ipairs(self.kind.seats) do note_free(self, seat, left_by) end
+  if self.kind.many then note_free(self, self.kind.many.seat, left_by) end
 end
 
---- A process waits, by an operation for this wish, from now until the operation is done.
-function Watch:waits(process, op, wish, fair)
-  table.insert(self.waiting, { process = process, op = op, wish = wish, fair = fair, since = self.world.now })
+--- A process waits, by an operation for this wish, from now until the operation is done. `count`: for so many at once.
+function Watch:waits(process, op, wish, fair, count)
+  table.insert(self.waiting, { process = process, op = op, wish = wish, fair = fair, count = count,
+    since = self.world.now, passed = {} })
+end
+
+--- Whoever waits for several is inside the gate, and waits for the first of them from now on.
+function Watch:enters(wait)
+  wait.since, wait.passed, wait.is_inside = self.world.now, {}, true
 end
 
 local function each_free(self, fn)
   for _, seat in ipairs(self.kind.seats) do
     if seat.free_since then fn(seat) end
   end
+  local many = self.kind.many
+  if many and many.seat.free_since then fn(many.seat) end
 end
 
 -- The wait ends, or its time limit is suspended.
@@ -104,8 +116,22 @@ local function may_think_it_has(process, seat)
   return process.looks_away and socket and seat.left_by == socket.connection
 end
 
---- A process was told that nothing is free; it has asked since `since`.
-function Watch:was_told_busy(process, wish, since)
+-- Whether the gate was open and so many seats were free all the time.
+local function were_all_free(self, count, since)
+  local seats = 0
+  each_free(self, function (seat)
+    if seat.free_since < since then seats = seats + 1 end
+  end)
+  local gate_since = self.kind.many.seat.free_since
+  return gate_since and gate_since < since and seats > count -- the gate is one of these
+end
+
+--- A process was told that nothing is free; it has asked since `since`. `count`: for so many at once.
+function Watch:was_told_busy(process, wish, since, count)
+  if count then
+    if not were_all_free(self, count, since) or process.looks_away then return end
+    breach("%s was told that %d are not free, and they were all the time", process.name, count)
+  end
   each_free(self, function (seat)
     local is_told = not seat.tells or seat.tells(wish, since)
     if seat.free_since < since and is_told and not may_think_it_has(process, seat) then
@@ -193,10 +219,50 @@ local function look_at_line(self, process)
   process.place, process.is_anew = nil, nil
 end
 
--- A token must be for a seat that is free by then.
-local function look_at_token(self, connection)
+-- How many messages of a queue are with a connection.
+local function unacked_of(connection, queue)
+  local count = 0
+  for _, channel in ipairs(connection.channels) do
+    for _, entry in ipairs(channel.unacked) do count = count + (entry.queue == queue and 1 or 0) end
+  end
+  return count
+end
+
+-- Whether the process has a token, apart from those of the locks that it has: it is not in line any more.
+local function is_rung(self, wait, bell)
+  local socket, queue = wait.process.sockets.holder, self.broker.queues[bell]
+  if not (socket and queue) then return false end
+  local held = bell == self.kind.bell and self.kind:count_of(socket.connection) or 0
+  return unacked_of(socket.connection, queue) > held
+end
+
+-- Whether a process that got one, or several at once, was in the same line: before the gate are only those who want
+-- several.
+local function may_pass(self, wait, count)
+  local is_outside = wait.count and not wait.is_inside
+  local bell = is_outside and self.kind.many.bell or self.kind.bell
+  return (count or not is_outside) and not is_rung(self, wait, bell)
+end
+
+-- Where everybody is in line, a process that waits is passed by each other process at most once before its turn. It may
+-- be told a little later than the other one. Whoever wants several has a turn for each inside the gate.
+local function look_at_turns(self, process, count)
+  for _, wait in ipairs(self.waiting) do
+    if wait.process ~= process and may_pass(self, wait, count) then
+      wait.passed[process] = (wait.passed[process] or 0) + 1
+      local turns = wait.is_inside and wait.count or 1
+      if wait.passed[process] > turns + 1 then
+        breach("%s had %d turns while %s waited", process.name, wait.passed[process], wait.process.name)
+      end
+    end
+  end
+end
+
+-- A token must be for a seat that is free by then. Who holds several has a token for each.
+local function look_at_token(self, queue, connection)
   local held = self.kind:held_by(connection)
-  if held then breach("%s gives a token back before %s is free", connection.name, held) end
+  local is_another = held and self.kind.many and self.kind:count_of(connection) <= unacked_of(connection, queue)
+  if held and not is_another then breach("%s gives a token back before %s is free", connection.name, held) end
 end
 
 --- From now on locks must be acquired in the order in which waiters came to the doorbell, and a process that got a lock
@@ -212,13 +278,14 @@ function Watch:minds_line(bell)
       if socket and socket.connection == consumer.channel.connection then
         places = places + 1
         local process = wait.process
-        process.before = process.place and process.before or asked[consumer.channel] or places - 1
-        process.is_anew = process.place ~= nil
-        process.place, process.caller = process.place or places, consumer
+        local place = not wait.count and process.place -- whoever wants several comes anew for each
+        process.before = place and process.before or asked[consumer.channel] or places - 1
+        process.is_anew = place ~= nil and place ~= false
+        process.place, process.caller = place or places, consumer
       end
     end
   end, function (queue, connection)
-    if queue.name == bell then look_at_token(self, connection) end
+    if queue.name == bell then look_at_token(self, queue, connection) end
   end)
 end
 
@@ -266,6 +333,11 @@ local function look_at_number(self, belief)
     end
   end
   table.insert(self.numbers, given)
+end
+
+--- A process got what it wanted; `count`: so many at once.
+function Watch:passes(process, count)
+  if self.has_line and self.kind.many then look_at_turns(self, process, count) end
 end
 
 --- A process got a lock, and may have lost it again before it asked.

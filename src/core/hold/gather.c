@@ -49,7 +49,6 @@ static void fail_short(gather *self, size_t there_are) {
              self->kind->unit, self->name, there_are);
 }
 
-/* An acquire of one fails with AL_DEADLOCK if every one that there is is held here: by this gather. */
 static void fail_as(gather *self, al_op *inner) {
   char message[AL_MESSAGE_SIZE];
   al_code code = inner->code;
@@ -58,11 +57,18 @@ static void fail_as(gather *self, al_op *inner) {
   snprintf(message, sizeof message, "%s", words);
   self->op.told = inner->told;
   al_op_drop(inner);
-  if (code == AL_DEADLOCK && self->op.locks_count > 0)
-    fail_short(self, self->op.locks_count);
+  al_op_fail(&self->op, code, "%zu of %zu %ss of \"%s\" were taken: %.300s", self->op.locks_count, self->count,
+             self->kind->unit, self->name, message);
+}
+
+static void fail_lost(gather *self, const al_lock *lock) {
+  char words[AL_LOCK_WORDS];
+  al_lock_words(lock, words);
+  if (lock == self->gate)
+    al_op_fail(&self->op, AL_LOST, "the gate of \"%s\" was lost, while %ss were taken: %.300s", self->name,
+               self->kind->unit, al_lock_reason(lock));
   else
-    al_op_fail(&self->op, code, "%zu of %zu %ss of \"%s\" were taken: %.300s", self->op.locks_count,
-               self->count, self->kind->unit, self->name, message);
+    al_op_fail(&self->op, AL_LOST, "%s, while others were taken: %.300s", words, al_lock_reason(lock));
 }
 
 /* ---- how many there are ----------------------------------------------------------------------------------------- */
@@ -92,6 +98,9 @@ static bool is_short(gather *self) {
   return true;
 }
 
+/* The step while the gather itself changes claims, of which the session tells it, too. */
+static void busy(al_op *op) { (void)op; }
+
 /* ---- one after the other ---------------------------------------------------------------------------------------- */
 
 static void await(gather *self, al_op *inner) {
@@ -109,6 +118,7 @@ static void await(gather *self, al_op *inner) {
 }
 
 static void begin_inner(gather *self, al_op *acquire(void *, const al_acquire_options *)) {
+  self->op.step = busy;
   self->op.session->nests++;
   al_op *inner = acquire(self->from, &self->how);
   self->op.session->nests--;
@@ -120,15 +130,13 @@ static bool are_certain(gather *self) {
   al_op *op = &self->op;
   for (size_t i = 0; i < op->locks_count; i++) {
     al_lock *lock = op->locks[i];
-    char words[AL_LOCK_WORDS];
     al_code code = al_lock_held(lock, op->session->now);
     if (code == AL_OK) continue;
     self->is_verifying = code == AL_SUSPECT;
-    al_lock_words(lock, words);
     if (self->is_verifying)
       await(self, al_lock_verify(lock));
     else
-      al_op_fail(op, AL_LOST, "%s, while others were taken: %.300s", words, al_lock_reason(lock));
+      fail_lost(self, lock);
     return false;
   }
   return true;
@@ -150,11 +158,20 @@ static void go_on(gather *self) {
   }
 }
 
-/* Called when the inner operation ends. It must not free that, whose end is still under way: a timer does. */
+/* Without the gate, two gathers could wait for what the other one has. */
+static const al_lock *lost_one(const gather *self) {
+  if (self->gate && al_lock_was_lost(self->gate)) return self->gate;
+  for (size_t i = 0; i < self->op.locks_count; i++)
+    if (al_lock_was_lost(self->op.locks[i])) return self->op.locks[i];
+  return NULL;
+}
+
+/* Called when the inner operation ends, and when a claim changes. It must not free the inner operation, whose end is
+ * still under way: a timer does. */
 static void awaiting(al_op *op) {
   gather *self = (gather *)op;
   if (is_short(self)) return;
-  if (op->inner->done) {
+  if (op->inner->done || lost_one(self)) {
     op->step = advancing;
     op->wake = 0; /* due at once */
     return;
@@ -166,6 +183,12 @@ static void awaiting(al_op *op) {
 static void advancing(al_op *op) {
   gather *self = (gather *)op;
   if (!al_op_is_woken(op)) return;
+  op->step = busy;
+  const al_lock *lost = lost_one(self);
+  if (lost) {
+    fail_lost(self, lost);
+    return;
+  }
   al_op *inner = op->inner;
   op->inner = NULL;
   bool is_held = inner->code == AL_OK || (self->is_verifying && inner->code == AL_REMOVED);
@@ -198,10 +221,12 @@ static void abandon(al_op *inner) {
   if (!inner) return;
   inner->outer = NULL;
   al_op_fail(inner, AL_CLOSED, "it was abandoned");
+  al_locks_drop(inner);
 }
 
 static void gather_stop(al_op *op) {
   gather *self = (gather *)op;
+  op->step = busy;
   abandon(op->inner);
   abandon(self->census);
   al_locks_drop(op);
@@ -231,6 +256,7 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   self->until = al_deadline_after(session->now, options->timeout);
   snprintf(self->name, sizeof self->name, "%s", name);
   op->is_acquire = true;
+  op->watches_claims = true;
   op->stop = gather_stop;
   op->free = gather_free;
   op->standing = describe;

@@ -9,8 +9,8 @@
  * The gate is a mutex that only gathers take. So two gathers never wait for what the other one has taken. Whoever
  * acquires one goes on meanwhile. While a gather waits for the next one, it holds those before.
  *
- * If there are fewer than `count`, also after a shrink, the gather fails with AL_LIMIT. However it fails, all is given
- * back. If the connection ends, or the process, the broker takes all back. */
+ * If there are fewer than `count`, also after a shrink, the gather fails with AL_LIMIT. If it loses the gate or a lock
+ * that it has, it fails with AL_LOST. However it fails, all is given back. If the connection ends, or the process, the broker takes all back. */
 #ifndef AL_CORE_HOLD_GATHER_H
 #define AL_CORE_HOLD_GATHER_H
 

@@ -2,6 +2,7 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Stories about the slots of a semaphore: any of them, one for each.
+local Gate = require "spec.support.model.gate"
 local History = require "spec.support.model.history"
 
 local Semaphore = {}
@@ -10,10 +11,16 @@ Semaphore.__index = Semaphore
 local NAME = "images"
 local TOKEN = { type = "amqplocks.token", delivery_mode = 2 }
 
+local function new_gate(self)
+  return Gate.new(self.crowd, NAME .. "-many", function (connection) return self:count_of(connection) end)
+end
+
 function Semaphore.new(crowd)
-  return setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", fence = NAME .. "-fence",
+  local self = setmetatable({ crowd = crowd, broker = crowd.broker, bell = NAME .. "-bell", fence = NAME .. "-fence",
     seats = {}, was_there = {},
     history = History.new(crowd.broker) }, Semaphore)
+  self.many = crowd.options.gathers and new_gate(self)
+  return self
 end
 
 -- For the story -----------------------------------------------------------------------------------------------------
@@ -141,7 +148,7 @@ end
 
 function Semaphore:stays(queue)
   local is_permanent = queue:find("^" .. NAME .. "%-%d+%-A$") or queue == self.bell
-  return is_permanent or queue == self.fence or queue == self.fence .. "-unfinished"
+  return is_permanent or self.many and self.many:stays(queue) or queue == self.fence or queue == self.fence .. "-unfinished"
 end
 
 --- What is wrong in the end, if anything.
@@ -158,10 +165,11 @@ local function new_seat(self, slot)
   local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
   return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = function ()
     return queues[a] ~= nil and not queues[a].is_down and not queues[b] and not self.broker:is_shut(bolt(slot))
-  end }
+  end, wakes = self.many and function (wait) return self.many:is_awake(wait) end }
 end
 
 function Semaphore:changed(queue)
+  if self.many then self.many:changed(queue) end
   local slot, letter = queue.name:match("^" .. NAME .. "%-(%d+)%-([AB])$")
   slot = tonumber(slot)
   if not slot then return end
@@ -187,11 +195,24 @@ function Semaphore.clash(_, beliefs)
   return ("slot %d is held by %s and by %s"):format(beliefs[1].group, beliefs[1].process.name, beliefs[2].process.name)
 end
 
+local function is_held_by(self, seat, connection)
+  local queue = self.broker.queues[seat.queue]
+  return queue and queue.owner == connection
+end
+
 function Semaphore:held_by(connection)
   for _, seat in ipairs(self.seats) do
-    local queue = self.broker.queues[seat.queue]
-    if queue and queue.owner == connection then return seat.name end
+    if is_held_by(self, seat, connection) then return seat.name end
   end
+end
+
+--- How many slots a connection holds.
+function Semaphore:count_of(connection)
+  local count = 0
+  for _, seat in ipairs(self.seats) do
+    if is_held_by(self, seat, connection) then count = count + 1 end
+  end
+  return count
 end
 
 return Semaphore

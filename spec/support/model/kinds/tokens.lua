@@ -3,6 +3,7 @@
 
 --- Stories about the permits of a token semaphore: messages that are with whoever holds one. The queue is its own bell:
 -- who waits is in line there.
+local Gate = require "spec.support.model.gate"
 local History = require "spec.support.model.history"
 local Queue = require "spec.support.model.queue"
 local Wire = require "spec.support.model.wire"
@@ -17,7 +18,10 @@ function Tokens.new(crowd)
   local broker = crowd.broker
   local self = setmetatable({ crowd = crowd, broker = broker, bell = QUEUE, history = History.new(broker),
     queue_type = crowd.random:pick(crowd.options.queue_types or { "classic", "quorum" }) }, Tokens)
-  self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end } }
+  self.many = crowd.options.gathers and Gate.new(crowd, NAME .. "-tokenmany",
+    function (connection) return self:count_of(connection) end)
+  self.seats = { { name = "a permit", is_free = function () return (broker:count(QUEUE)) > 0 end,
+    wakes = self.many and function (wait) return self.many:is_awake(wait) end } }
   broker:watch_level(function (queue) self:leveled(queue) end)
   if crowd.options.fenced then self:mind_deliveries() end
   -- Who holds one when the queue goes is told a moment later.
@@ -91,7 +95,9 @@ end
 --- Permits by somebody else, more than there should be.
 function Tokens:ring(count) self.broker:put(QUEUE, count, FOREIGN) end
 
-function Tokens.stays(_, queue) return queue == QUEUE or queue == COUNT end
+function Tokens:stays(queue)
+  return queue == QUEUE or queue == COUNT or self.many and self.many:stays(queue)
+end
 
 function Tokens:flaw()
   local permits, marks = self.broker:count(QUEUE), self.broker:count(COUNT)
@@ -124,6 +130,7 @@ end
 
 function Tokens:changed(queue)
   local crowd = self.crowd
+  if self.many then self.many:changed(queue) end
   if queue.name == QUEUE or queue.name == COUNT then
     self.history:note(queue.name, (self.broker:count(queue.name)))
   end
@@ -144,19 +151,27 @@ local function holder_of(process)
   return socket and socket.connection
 end
 
--- Notes the tickets of those on a connection to whom a message of the queue is given out.
-local function note_tickets(tickets, connection, queue)
+-- Calls fn with each consumer on a connection to whom a message of the queue is given out.
+local function each_taker(connection, queue, fn)
   for _, channel in ipairs(connection and connection.channels or {}) do
     for _, entry in ipairs(channel.unacked) do
-      if entry.queue == queue and entry.consumer then tickets[entry.consumer.tag] = true end
+      if entry.queue == queue and entry.consumer then fn(entry.consumer) end
     end
   end
+end
+
+--- How many permits are given out to a connection.
+function Tokens:count_of(connection)
+  local count = 0
+  each_taker(connection, self.broker.queues[QUEUE], function () count = count + 1 end)
+  return count
 end
 
 -- Whoever holds a permit has a message that was given out to that lock, and so to nobody else.
 function Tokens:clash(beliefs)
   local queue, tickets = self.broker.queues[QUEUE], {}
-  for _, belief in ipairs(beliefs) do note_tickets(tickets, holder_of(belief.process), queue) end
+  local function note(consumer) tickets[consumer.tag] = true end
+  for _, belief in ipairs(beliefs) do each_taker(holder_of(belief.process), queue, note) end
   for _, belief in ipairs(beliefs) do
     local ticket = select(3, belief.lock:info())
     if not tickets[ticket] then return belief.process.name .. " holds a permit that is not given out to it" end
