@@ -78,7 +78,8 @@ local CODES = {
   unreachable = { "lost holder", "lost prober", "cut off", "stopped", "stopped making", "stall", "restart", "stopping",
     "death", "dies claiming" },
   lost = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed",
-    "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted", "death", "dies claiming", "requests" },
+    "robbed drawing", "robbed gathering", "too long", "destroy", "queue deleted",
+    "death", "dies claiming", "requests" },
     -- the last three: before 4.3, through the end of another queue
   suspect = { "lost holder", "cut off", "stopped", "stopped making", "stall", "restart", "stopping", "robbed drawing" },
   not_found = { "destroy", "nodes" },
@@ -817,8 +818,8 @@ function Crowd.new(seed, options, traced)
   local world = World.new(seed, traced)
   local random = world.random:fork()
   local self = setmetatable({ seed = seed, options = options, world = world, random = random, members = {},
-    processes = {}, births = 0, inquiries = 0, resizes = 0, silent_until = 0, restarted_by = 0, codes = codes_of(options),
-    slots = options.slots or 3,
+    processes = {}, births = 0, inquiries = 0, resizes = 0, silent_until = 0, restarted_by = 0,
+    codes = codes_of(options), slots = options.slots or 3,
     rounds = options.rounds or 3,
     heartbeat = options.heartbeat or 60, priorities = options.priorities or { 0, 0, 0, 1, -1 } }, Crowd)
   self.pace = random:pick(options.paces or PACES)

@@ -335,6 +335,24 @@ local function look_at_number(self, belief)
   table.insert(self.numbers, given)
 end
 
+--- A lock that a process is about to get may be lost by now; the process is notified at most `news` seconds later, if
+-- its connection is not cut off.
+function Watch:doubts(process, news)
+  self.doubtful[process] = { till = math.max(self.world.now, process:stalled_until()) + news,
+    holder = process.sockets.holder }
+end
+
+-- Whether the notice of a loss may never reach the process on the connection by which it got the lock.
+local function is_unheard(self, process)
+  local doubt, holder = self.doubtful[process], process.sockets.holder
+  return doubt and holder and doubt.holder == holder and holder.is_cut
+end
+
+local function look_at_doubted(self, belief)
+  if is_unheard(self, belief.process) then self:gives(belief.process, belief.lock) end
+  self:look_at_beliefs(belief.group)
+end
+
 --- A process got what it wanted; `count`: so many at once.
 function Watch:passes(process, count)
   if self.has_line and self.kind.many then look_at_turns(self, process, count) end
@@ -346,20 +364,16 @@ function Watch:got(process, lock)
   self.grants = self.grants + 1
   local kind = self.kind
   self:is_told(process, lock)
-  if not process:holds(lock) then return end
+  if is_unheard(self, process) or not process:holds(lock) then return end
+  local doubt = self.doubtful[process]
   local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
-    wish = kind:wish_of(lock), from = math.max(self.world.now, self.doubtful[process] or 0) }
+    wish = kind:wish_of(lock), from = math.max(self.world.now, doubt and doubt.till or 0) }
   local wrong = kind:refuses(belief)
   if wrong then breach("%s got %s", process.name, wrong) end
   if self.is_fenced then look_at_number(self, belief) end
   table.insert(self.beliefs, belief)
   self:note()
-  self.world:at(belief.from, self.look_at_beliefs, self, belief.group)
-end
-
---- A lock that a process is about to get may be lost by now; the process is notified at most `news` seconds later.
-function Watch:doubts(process, news)
-  self.doubtful[process] = math.max(self.world.now, process:stalled_until()) + news
+  self.world:at(belief.from, look_at_doubted, self, belief)
 end
 
 --- It releases the lock, or cannot know (yet) that it was taken away; without a lock: all of its locks.
@@ -456,8 +470,8 @@ end
 --- Watches locks of a kind. Counts `grants`, and records the `longest` time that a waiter slept beside a free lock.
 function Watch.new(broker, kind, patience)
   local self = setmetatable({ broker = broker, world = broker.world, kind = kind, patience = patience, waiting = {},
-    beliefs = {}, numbers = {}, births = {}, birth_count = 0, doubtful = {}, owners = {}, promised = 0, grants = 0,
-    orphaned = 0, longest = 0 }, Watch)
+    beliefs = {}, numbers = {}, births = {}, birth_count = 0, doubtful = {}, owners = {},
+    promised = 0, grants = 0, orphaned = 0, longest = 0 }, Watch)
   broker:watch(function (queue)
     note_birth(self, queue)
     kind:changed(queue)

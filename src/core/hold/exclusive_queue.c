@@ -199,6 +199,8 @@ static void refused(al_exclusive *own, const al_event *event) {
   /* The door may be deleted, but is in use: another caller on this very connection has just shut it. */
   if (event->method == AMQP_QUEUE_DELETE_METHOD && event->reply_code == AMQP_PRECONDITION_FAILED)
     code = AL_CONTENDED;
+  /* No request of ours was refused. The former user of this channel had kept a message for too long. */
+  if (event->method == 0 && event->reply_code == AMQP_PRECONDITION_FAILED) code = AL_CONTENDED;
   if (judge(own, event) != AL_BOLT_OTHER) code = AL_CONTENDED;
   al_claim_blame(&own->claim, code, event->text);
 }

@@ -148,7 +148,8 @@ end
 
 function Semaphore:stays(queue)
   local is_permanent = queue:find("^" .. NAME .. "%-%d+%-A$") or queue == self.bell
-  return is_permanent or self.many and self.many:stays(queue) or queue == self.fence or queue == self.fence .. "-unfinished"
+  local is_of_fence = queue == self.fence or queue == self.fence .. "-unfinished"
+  return is_permanent or is_of_fence or self.many and self.many:stays(queue)
 end
 
 --- What is wrong in the end, if anything.
@@ -163,9 +164,11 @@ end
 
 local function new_seat(self, slot)
   local queues, a, b = self.broker.queues, slot_queue(slot), holder_queue(slot)
-  return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = function ()
+  local function is_free()
     return queues[a] ~= nil and not queues[a].is_down and not queues[b] and not self.broker:is_shut(bolt(slot))
-  end, wakes = self.many and function (wait) return self.many:is_awake(wait) end }
+  end
+  return { name = "slot " .. slot, queue = b, slot_queue = a, is_free = is_free,
+    wakes = self.many and function (wait) return self.many:is_awake(wait) end }
 end
 
 function Semaphore:changed(queue)
