@@ -268,8 +268,8 @@ local function round(self, process)
   end
   process:note("got nothing: %s", message)
   if code == "limit" then look_at_limit(self, process, count, resizes) end
+  if code == "timeout" or count then process.looks_away = true end -- away from what it may just have got
   if code == "timeout" then
-    process.looks_away = true  -- away from the lock that it may just have got
     self.watch:was_told_over(process, timeout and began + timeout)
   end
   -- Not free for this process, although the broker may say so: a claim of another program on its connection, and its

@@ -228,12 +228,12 @@ local function unacked_of(connection, queue)
   return count
 end
 
--- Whether the process has a token, apart from those of the locks that it has: it is not in line any more.
-local function is_rung(self, wait, bell)
-  local socket, queue = wait.process.sockets.holder, self.broker.queues[bell]
-  if not (socket and queue) then return false end
-  local held = bell == self.kind.bell and self.kind:count_of(socket.connection) or 0
-  return unacked_of(socket.connection, queue) > held
+-- Whether the process waits in line: it consumes there, and has no token yet.
+local function is_in_line(self, process, bell)
+  local socket, queue = process.sockets.holder, self.broker.queues[bell]
+  for _, consumer in ipairs(socket and queue and queue.consumers or {}) do
+    if consumer.channel.connection == socket.connection and consumer.unacked == 0 then return true end
+  end
 end
 
 -- Whether a process that got one, or several at once, was in the same line: before the gate are only those who want
@@ -241,7 +241,7 @@ end
 local function may_pass(self, wait, count)
   local is_outside = wait.count and not wait.is_inside
   local bell = is_outside and self.kind.many.bell or self.kind.bell
-  return (count or not is_outside) and not is_rung(self, wait, bell)
+  return (count or not is_outside) and is_in_line(self, wait.process, bell)
 end
 
 -- Where everybody is in line, a process that waits is passed by each other process at most once before its turn. It may
