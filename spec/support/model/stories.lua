@@ -131,7 +131,7 @@ local MANY = {
   { name = "many cut", text = "some of them several at once, while some are cut off or stopped", seeds = 60,
     heartbeat = 1, hold = 6, paces = Crowd.bad, troubles = { "cut off", "stopped" }, loses_tokens = true },
   { name = "many stall", text = "some of them several at once, while the network keeps things back", seeds = 60,
-    troubles = { "stall" } },
+    troubles = { "stall" }, loses_tokens = true }, -- who takes a late bell for absent rings for none of its slots
   { name = "many robbed", text = "some of them several at once, while an operator deletes their queues", seeds = 60,
     count = 20, hold = 0.2, troubles = { "robbed", "robbed gathering" } },
   { name = "many all", text = "some of them several at once, while everything happens", seeds = 100, heartbeat = 2,
