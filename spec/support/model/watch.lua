@@ -348,8 +348,14 @@ local function is_unheard(self, process)
   return doubt and holder and doubt.holder == holder and holder.is_cut
 end
 
+-- The notice may have come by now; to a process that is stopped it comes when that goes on.
 local function look_at_doubted(self, belief)
-  if is_unheard(self, belief.process) then self:gives(belief.process, belief.lock) end
+  local process = belief.process
+  if belief.is_doubted and process.is_stopped then
+    belief.from = process.goes_on_at + A_TURN
+    return self.world:at(belief.from, look_at_doubted, self, belief)
+  end
+  if is_unheard(self, process) then self:gives(process, belief.lock) end
   self:look_at_beliefs(belief.group)
 end
 
@@ -368,6 +374,7 @@ function Watch:got(process, lock)
   local doubt = self.doubtful[process]
   local belief = { process = process, lock = lock, group = kind:group_of(lock), queue = kind:queue_of(lock),
     wish = kind:wish_of(lock), from = math.max(self.world.now, doubt and doubt.till or 0) }
+  belief.is_doubted = belief.from > self.world.now
   local wrong = kind:refuses(belief)
   if wrong then breach("%s got %s", process.name, wrong) end
   if self.is_fenced then look_at_number(self, belief) end

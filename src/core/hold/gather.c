@@ -158,8 +158,10 @@ static void go_on(gather *self) {
   }
 }
 
-/* Without the gate, two gathers could wait for what the other one has. */
+/* Without the gate, two gathers could wait for what the other one has. The inner operation tells that the connection is
+ * lost. */
 static const al_lock *lost_one(const gather *self) {
+  if (al_link_is_lost(&self->op.session->holder)) return NULL;
   if (self->gate && al_lock_was_lost(self->gate)) return self->gate;
   for (size_t i = 0; i < self->op.locks_count; i++)
     if (al_lock_was_lost(self->op.locks[i])) return self->op.locks[i];
