@@ -285,8 +285,9 @@ typedef struct al_stats {
   uint64_t opened_holder, opened_prober; /* connections */
   int64_t
       silence; /* nanoseconds since the broker was last heard on the holder; -1: it is not open, or holds none */
-  bool blocked;        /* the broker has an alarm, and reads no publishers */
-  uint64_t failed[32]; /* acquires, by al_code; also those that were abandoned (AL_CLOSED) */
+  bool blocked;                    /* the broker has an alarm, and reads no publishers */
+  uint64_t failed[32];             /* acquires, by al_code; also those that were abandoned (AL_CLOSED) */
+  bool is_up_holder, is_up_prober; /* the connection is open */
 } al_stats;
 
 /* Fills in the first `size` bytes of `stats`: pass sizeof(al_stats). Members that later versions add come last. Does no

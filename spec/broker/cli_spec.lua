@@ -269,7 +269,7 @@ describe("amqp-lock", function()
         { "--none", "db", "true" }, { "--poll", "0", "db", "true" }, { "-S", "-r", "db", "true" },
         { "-n", "-w", "3", "db", "true" }, { "--grace", "11", "db", "true" }, { "--fenced", "-P", "db", "true" },
         { "--heartbeat", "2", "--grace", "3", "db", "true" }, { "--on-lost", "cry", "db", "true" },
-        { "--random", "db", "true" },
+        { "--random", "db", "true" }, { "--restart", "--hold", "db" },
         { "--on-revoke", "NONE", "db", "true" }, { "--status-fd", "99", "db", "true" }, { "--hold", "db", "true" },
         { "--status-fd", "1", "db", "true" }, { "-c", "true", "db" },
         { "amq.db", "true" }, { "", "true" }, { "db", "-n", "true" }, { "db", "-c" }, { "db", "-c", "true", "x" },
@@ -430,11 +430,17 @@ describe("amqp-lock", function()
       local events = {}
       for line in waiter:told():gmatch "[^\n]+" do
         local event = assert(line:match '^{"event":"([%l_]+)".*}$', line)
+        assert.matches('"at":%d+%.%d%d%d}$', line)
         if events[#events] ~= event then table.insert(events, event) end
       end
-      assert.same({ "waiting", "acquired", "started", "ended", "released" }, events)
-      assert.matches(('"name":"%s","kind":"mutex","ticket":"%%x+"'):format(name:gsub("%p", "%%%0")), waiter:told())
-      assert.matches('"event":"ended","status":3}', waiter:told(), 1, true)
+      assert.same({ "up", "waiting", "acquired", "started", "ended", "released" }, events)
+      local lock = ('"name":"%s","kind":"mutex","ticket":"%%x+"'):format(name:gsub("%p", "%%%0"))
+      assert.matches('{"event":"acquired",' .. lock .. ',"acquired_at":[%d.]+,"waited":[%d.]+,', waiter:told())
+      assert.matches('{"event":"released",' .. lock .. ',"held":[%d.]+,', waiter:told())
+      assert.matches('"event":"ended","status":3,', waiter:told(), 1, true)
+      for _, link in ipairs { "holder", "prober" } do
+        assert.matches(('{"event":"up","link":"%s",'):format(link), waiter:told(), 1, true)
+      end
     end)
 
     it("programs of a failure, by a line of JSON", function()
@@ -442,7 +448,8 @@ describe("amqp-lock", function()
       holder(name)
       local one = command.start({ fd = 7 }, "--status-fd", "7", "-n", name, "true")
       assert.same({ "exit", 75 }, { one:wait() })
-      assert.matches('^{"event":"failed","code":"busy","message":"busy: mutex [^\n]* is held"}\n$', one:told())
+      assert.matches(('{"event":"failed","code":"busy","message":"busy: mutex [^\n]* is held","name":"%s",'
+        .. '"waited":[%%d.]+,"at":[%%d.]+}\n$'):format(name:gsub("%p", "%%%0")), one:told())
     end)
 
     operated_it("programs of a revocation and of a loss, by lines of JSON", function()
@@ -450,11 +457,37 @@ describe("amqp-lock", function()
       local one = command.start({ fd = 7 }, "--status-fd", "7", "-S", name, "-c", "echo in; sleep 600")
       one:await "in\n"
       revoke(name)
-      until_true(function() return one:told():find('\n{"event":"revoked"}\n', 1, true), one:told() end, 30)
+      until_true(function() return one:told():find('\n{"event":"revoked"', 1, true), one:told() end, 30)
       broker.suite:delete_queue(stage.holder(name, 1))
       assert.same({ "exit", 76 }, { one:wait() })
-      assert.matches('\n{"event":"revoked"}\n{"event":"lost","code":"lost","message":"[^\n]+"}\n'
-        .. '{"event":"ended","signal":15}\n$', one:told())
+      local held = '"name":"[^"]+","kind":"slot","ticket":"%x+","slot":1,"held":[%d.]+,"at":[%d.]+}\n'
+      assert.matches('\n{"event":"revoked",' .. held .. '{"event":"lost","code":"lost","message":"[^\n]+",' .. held
+        .. '{"event":"ended","signal":15,"at":[%d.]+}\n$', one:told())
+    end)
+
+    operated_it("programs of its connections, and of an alarm, by lines of JSON", function()
+      local node = broker.start()
+      stage.undo(function() node:remove() end)
+      local holding = command.start({ input = true }, "--url", node.url, "db", "-c", "echo in; cat")
+      holding:await "in\n"
+      local one = command.start({ fd = 7 }, "--status-fd", "7", "--url", node.url, "--name", "told", "--poll", "0.2",
+        "db", "-c", "echo in; sleep 600")
+      local function told_of(event, link)
+        local line = ('{"event":"%s","link":"%s","at":'):format(event, link)
+        until_true(function() return one:told():find(line, 1, true), one:told() end, 30)
+      end
+      told_of("up", "prober")
+      node:alarm(true)
+      told_of("blocked", "prober")
+      node:alarm(false)
+      told_of("unblocked", "prober")
+      node:close_connection("told prober")
+      told_of("down", "prober")
+      holding:close_input()
+      one:await "in\n"
+      node:close_connection("told holder")
+      told_of("down", "holder")
+      assert.same({ "exit", 76 }, { one:wait() })
     end)
 
     it("systemd, and not the command", function()

@@ -83,6 +83,8 @@ const cli_option cli_options_all[] = {
      "While it is held"},
     {CLI_ON_LOST, "on-lost", 0, "ACTION", CLI_LOCK, NULL,
      "what COMMAND gets when it is lost: term, kill, ignore (term)", NULL},
+    {CLI_RESTART, "restart", 0, NULL, CLI_LOCK, NULL,
+     "when it was lost, acquire it again, and run COMMAND again", NULL},
     {CLI_GRACE, "grace", 0, "S", CLI_LOCK, NULL,
      "seconds from TERM to KILL (10, or one heartbeat if that is less)", NULL},
     {CLI_LOST_STATUS, "lost-exit-code", 0, "N", CLI_LOCK, NULL, "exit status if it was lost (76)", NULL},

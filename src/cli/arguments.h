@@ -40,6 +40,7 @@ typedef enum cli_option_id {
   /* while it is held */
   CLI_HOLD,
   CLI_ON_LOST,
+  CLI_RESTART,
   CLI_GRACE,
   CLI_LOST_STATUS,
   CLI_ON_REVOKE,

@@ -132,11 +132,14 @@ void cli_broker_settle(cli_broker *broker, const char *what) {
 
 int64_t cli_broker_heartbeat(const cli_broker *broker) { return broker->nodes[0].heartbeat * AL_SECOND; }
 
-al_session *cli_broker_session(cli_broker *broker) {
+al_session *cli_broker_session(const cli_broker *broker) {
   al_session *session = al_native_new_list(broker->nodes, broker->count);
+  if (!session) cli_fail_no_memory();
+  return session;
+}
+
+void cli_broker_forget(cli_broker *broker) {
   explicit_bzero(broker->nodes, broker->count * sizeof *broker->nodes);
   free(broker->nodes);
   broker->nodes = NULL;
-  if (!session) cli_fail_no_memory();
-  return session;
 }

@@ -29,7 +29,10 @@ void cli_broker_settle(cli_broker *broker, const char *what);
 /* Returns the heartbeat, in nanoseconds. */
 int64_t cli_broker_heartbeat(const cli_broker *broker);
 
-/* Makes the session, and forgets the password. Sends nothing to the broker. */
-al_session *cli_broker_session(cli_broker *broker);
+/* Makes a session. Sends nothing to the broker. */
+al_session *cli_broker_session(const cli_broker *broker);
+
+/* Forgets the password, and all else: no session can be made any more. */
+void cli_broker_forget(cli_broker *broker);
 
 #endif

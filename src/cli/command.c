@@ -30,7 +30,7 @@ static void put_number(const char *name, long long number) {
 
 /* The processes of this command stay those of the commands around it, whose amqp-lock finds them by this list:
  * family.h. A job that ever again starts its successor must not make it longer and longer. */
-static void keep_outer_tickets(void) {
+void cli_command_keep_outer_tickets(void) {
   char list[OUTER_TICKETS_SIZE];
   const char *outer = getenv(OUTER_TICKETS), *ticket = getenv("AMQP_LOCK_TICKET");
   if (!ticket || strlen(ticket) >= sizeof list / 2)
@@ -75,7 +75,6 @@ static void set_environment(const cli_options *options, const cli_held *held) {
   const al_lock *lock = cli_held_first(held);
   char acquired_at[64];
   snprintf(acquired_at, sizeof acquired_at, "%.6f", al_lock_acquired_at(lock));
-  keep_outer_tickets();
   put("AMQP_LOCK_NAME", options->name);
   put("AMQP_LOCK_KIND", cli_kind_name(al_lock_kind_of(lock)));
   put("AMQP_LOCK_TICKET", al_lock_ticket(lock));

@@ -18,6 +18,9 @@ typedef struct cli_command {
   int trouble;       /* gets errno, if it cannot be executed */
 } cli_command;
 
+/* Puts the ticket of an amqp-lock around this one into the list of outer tickets, once, before the first command. */
+void cli_command_keep_outer_tickets(void);
+
 /* Forks. The command waits; if this program ends meanwhile, it is not executed. Returns false if there is no process or
  * descriptor left; errno says why. */
 bool cli_command_fork(cli_command *command, const cli_options *options, const cli_held *held,

@@ -99,6 +99,7 @@ cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_option
     al_session_alerts(session);
     mind_loss(&self);
     mind_revocation(&self);
+    cli_news_connections(news, session);
     cli_report_notes(session);
   }
   return self.outcome;

@@ -76,6 +76,7 @@ static void await(al_session *session, al_op *op, cli_news *news) {
   char reason[AL_MESSAGE_SIZE];
   while (!al_op_done(op)) {
     al_native_wait(session, op);
+    cli_news_connections(news, session);
     if (al_op_done(op)) break;
     int64_t waited = al_op_waiting(op, reason);
     if (waited >= 0) cli_news_waiting(news, waited, reason);
@@ -187,6 +188,7 @@ bool cli_lock_acquire(al_session *session, const cli_options *options, cli_news 
   int64_t deadline = options->timeout == AL_NEVER ? AL_NEVER : al_system_now() + options->timeout;
   bool has_all = true;
   held->count = 0;
+  cli_news_asked(news);
   for (int i = 0; i < options->wishes_count && has_all; i++)
     has_all = acquire_one(session, options, &options->wishes[i], news, deadline, held, result);
   if (has_all && are_held(session, held, result)) return true;

@@ -181,6 +181,9 @@ static bool take_holding(reading *read, const cli_option *option, const char *va
     case CLI_ON_LOST:
       options->on_lost = (cli_on_lost)cli_value_word(option, value, actions);
       break;
+    case CLI_RESTART:
+      options->restarts = options->patient = true;
+      break;
     case CLI_GRACE:
       options->grace = cli_value_seconds(option, value);
       read->has_grace = true;
@@ -291,6 +294,13 @@ static void check_grace(reading *read) {
   if (options->on_lost == CLI_LOST_KILL) options->grace = 0;
 }
 
+static void check_restart(const cli_options *options) {
+  if (!options->restarts) return;
+  if (options->hold) cli_usage_error("option --restart is for a COMMAND, and not for --hold");
+  if (options->on_lost == CLI_LOST_IGNORE)
+    cli_usage_error("options --restart and --on-lost ignore contradict each other: give one of them");
+}
+
 /* ---- operands --------------------------------------------------------------------------------------------------- */
 
 static bool is_number(const char *text) { return *text && text[strspn(text, "0123456789")] == '\0'; }
@@ -363,6 +373,7 @@ void cli_options_read(cli_options *options, int argc, char **argv) {
   }
   check_kind(options);
   check_descriptor(options);
+  check_restart(options);
   cli_broker_settle(&options->broker, options->command ? options->command[0] : "amqp-lock");
   check_grace(&read);
 }

@@ -32,6 +32,7 @@ typedef struct cli_options {
   int conflict_status;
   /* while it is held */
   bool hold, has_guard, foreground, notify;
+  bool restarts; /* acquires the lock again when it was lost, and runs the command again */
   cli_on_lost on_lost;
   int64_t heartbeat; /* nanoseconds */
   int64_t grace;     /* nanoseconds from TERM to KILL */

@@ -37,7 +37,7 @@ typedef struct run {
   cli_ending ending;
   bool has_ended; /* the command; `status` is that of waitid() */
   int status;
-  bool is_ending, was_lost, is_over, was_revoked;
+  bool is_ending, was_lost, is_over, was_revoked, gave_up;
   bool wants_terminal; /* the command is stopped, because it was in the background */
 } run;
 
@@ -183,6 +183,7 @@ static bool reached_command(const run *self, const struct signalfd_siginfo *info
 static void take_signals(run *self) {
   struct signalfd_siginfo info;
   while (cli_signals_next(self->signals, &info)) {
+    self->gave_up |= cli_signals_gives_up((int)info.ssi_signo);
     if (info.ssi_signo == SIGCHLD) {
       notice_stop(self);
       reap(self);
@@ -222,6 +223,7 @@ static void step(run *self) {
   mind_terminal(self);
   mind_locks(self, al_system_now());
   mind_revocation(self);
+  cli_news_connections(self->news, self->session);
   cli_report_notes(self->session);
   if (self->is_ending)
     self->is_over = cli_ending_step(&self->ending, &self->family, al_system_now()) && self->has_ended;
@@ -237,7 +239,7 @@ static cli_outcome cannot(int status, const char *what, int reason) {
 }
 
 static cli_outcome outcome(const run *self) {
-  cli_outcome how = {.was_lost = self->was_lost};
+  cli_outcome how = {.was_lost = self->was_lost, .gave_up = self->gave_up};
   if (self->was_lost && self->options->on_lost != CLI_LOST_IGNORE) {
     how.status = self->options->lost_status;
     return how;

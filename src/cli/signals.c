@@ -50,6 +50,20 @@ void cli_signals_begin(cli_signals *signals, int status_fd) {
   sigaction(SIGTTIN, &ignore, &signals->tty_in);
   sigaction(SIGTTOU, &ignore, &signals->tty_out);
   sigaction(SIGCHLD, &usual, &signals->child);
+  cli_signals_wait(signals);
+}
+
+/* What was meant for the command, which has ended, is dropped. */
+static void leave_descriptor(cli_signals *signals) {
+  struct signalfd_siginfo info;
+  while (cli_signals_next(signals, &info))
+    if (cli_signals_gives_up((int)info.ssi_signo)) give_up((int)info.ssi_signo);
+  close(signals->fd);
+  signals->fd = -1;
+}
+
+void cli_signals_wait(cli_signals *signals) {
+  if (signals->fd >= 0) leave_descriptor(signals);
   sigset_t wanted;
   sigemptyset(&wanted);
   for (size_t i = 0; i < COUNT(giving_up); i++) {
@@ -57,6 +71,7 @@ void cli_signals_begin(cli_signals *signals, int status_fd) {
     sigaction(giving_up[i], &(struct sigaction){.sa_handler = give_up}, NULL);
     sigaddset(&wanted, giving_up[i]);
   }
+  sigprocmask(SIG_SETMASK, &signals->mask, NULL);
   sigprocmask(SIG_UNBLOCK, &wanted, NULL);
 }
 

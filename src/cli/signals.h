@@ -26,6 +26,9 @@ typedef struct cli_signals {
 /* Waiting begins. `status_fd`: gets a line about a signal that gives up; -1: none. */
 void cli_signals_begin(cli_signals *signals, int status_fd);
 
+/* Waiting begins again, after holding. A signal that gives up and has come by now ends the program. */
+void cli_signals_wait(cli_signals *signals);
+
 /* Blocks the signals that give up; returns the mask for cli_signals_restore(). */
 sigset_t cli_signals_defer(void);
 void cli_signals_restore(const sigset_t *mask);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define END_ROOM 8 /* for what ends the line */
@@ -58,7 +59,15 @@ static void put_number(cli_status *line, const char *key, double value, int deci
 void cli_status_number(cli_status *line, const char *key, double value) { put_number(line, key, value, 0); }
 void cli_status_seconds(cli_status *line, const char *key, double value) { put_number(line, key, value, 3); }
 
+/* Every line tells when it was written. */
+static void put_time(cli_status *line) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  cli_status_seconds(line, "at", (double)now.tv_sec + (double)now.tv_nsec / 1e9);
+}
+
 void cli_status_end(cli_status *line, int fd) {
+  put_time(line);
   memcpy(line->text + line->length, "}\n", 3);
   cli_status_write(fd, line->text, line->length + 2);
 }

@@ -47,7 +47,9 @@ static al_stats read(al_session *session) {
                   .opened_holder = session->holder.opened,
                   .opened_prober = prober->link.opened,
                   .silence = silence_of(session),
-                  .blocked = prober->link.blocked};
+                  .blocked = prober->link.blocked,
+                  .is_up_holder = al_link_is_open(&session->holder),
+                  .is_up_prober = al_link_is_open(&prober->link)};
   memcpy(all.failed, counts->failed, sizeof all.failed);
   return all;
 }
