@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cli/exits.h"
-#include "cli/news.h"
+#include "cli/kind.h"
 #include "cli/report.h"
 
 #define OUTER_TICKETS "AMQP_LOCK_OUTER_TICKETS"

@@ -46,11 +46,4 @@ void cli_news_lost(cli_news *news, const al_lock *lock, al_code code, const char
 void cli_news_ended(cli_news *news, int status);
 void cli_news_released(cli_news *news);
 
-/* Writes what the lock is, such as: mutex "db". Returns `out`. */
-const char *cli_lock_words(const al_lock *lock, char out[AL_NAME_SIZE + 64]);
-
-/* Returns the name of a kind, as in AMQP_LOCK_KIND: "mutex", "fast_mutex", "slot", "permit", "read",
- * "write". */
-const char *cli_kind_name(al_lock_kind kind);
-
 #endif

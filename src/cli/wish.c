@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/news.h"
+#include "cli/kind.h"
 #include "cli/report.h"
 
 #define KINDS "slot, mutex, permit, read, write or fast_mutex"

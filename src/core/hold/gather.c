@@ -57,8 +57,8 @@ static void fail_as(gather *self, al_op *inner) {
   snprintf(message, sizeof message, "%s", words);
   self->op.told = inner->told;
   al_op_drop(inner);
-  al_op_fail(&self->op, code, "%zu of %zu %ss of \"%s\" were taken: %.300s", self->op.locks_count, self->count,
-             self->kind->unit, self->name, message);
+  al_op_fail(&self->op, code, "%zu of %zu %ss of \"%s\" were taken: %.300s", self->op.locks_count,
+             self->count, self->kind->unit, self->name, message);
 }
 
 static void fail_lost(gather *self, const al_lock *lock) {
