@@ -197,7 +197,8 @@ al_op *al_session_close(al_session *session) {
   op->is_final = true;
   for (al_op *other = session->ops, *next; other; other = next) {
     next = other->next;
-    if (other->is_final && other->watches_claims) continue; /* a close that is under way: it goes on, beside this one */
+    if (other->is_final && other->watches_claims)
+      continue; /* a close that is under way: it goes on, beside this one */
     al_op_fail(other, AL_CLOSED, "the connection was closed");
   }
   for (al_claim *claim = session->claims; claim; claim = claim->next) al_claim_release(claim);
