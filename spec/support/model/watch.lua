@@ -351,7 +351,7 @@ end
 -- The notice may have come by now; to a process that is stopped it comes when that goes on.
 local function look_at_doubted(self, belief)
   local process = belief.process
-  if belief.is_doubted and process.is_stopped then
+  if belief.is_doubted and process.is_stopped and not process.is_dead then
     belief.from = process.goes_on_at + A_TURN
     return self.world:at(belief.from, look_at_doubted, self, belief)
   end
