@@ -4,11 +4,14 @@
 -- A mutex, or the door of a readers–writer lock, that its object claims without a look, as the last claims of that
 -- object were not contested. The prober, which looks and counts readers, is connection 2 of the proxy: while its
 -- requests are held, only a claim without a look is granted.
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
 local line = require "spec.support.line"
 local proxies = require "spec.support.proxy"
 local stage = require "spec.support.stage"
+
+local operated_it = broker.operated_it(it, pending)
 
 local BUSY = { mutex = 'busy: mutex "%s" is held', write = 'busy: another writer holds "%s", or waits for it' }
 local AS_HOLDERS = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" }
@@ -58,8 +61,7 @@ local function is_waited_for(kind, leaves)
   local one = bold(kind, name)
   local other = gate.holder(kind, name)
   line.join(one)
-  gate.until_rung(kind, name)
-  leaves(other)
+  leaves(other, name)
   gate.served(one)
   assert.is_true(gate.held(kind, name))
   line.leave(one)
@@ -104,8 +106,11 @@ for kind, busy in pairs(BUSY) do
       is_waited_for(kind, line.leave)
     end)
 
-    it("and is held now is taken when that holder is killed", function()
-      is_waited_for(kind, function(other) other:kill() end)
+    operated_it("and is held now is taken when that holder is killed", function()
+      is_waited_for(kind, function(other, name)
+        gate.until_rung(kind, name)
+        other:kill()
+      end)
     end)
 
     it("and whose connection is cut in mid-claim is unreachable, and soon another's", function()

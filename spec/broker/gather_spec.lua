@@ -138,13 +138,13 @@ describe("several slots at once", function()
     two:run "locks:release()"
   end)
 
-  it("are free as soon as a client is killed that has some of them", function()
+  operated_it("are free as soon as a client is killed that has some of them", function()
     local name = semaphore(3)
     local single = assert(stage.connect():semaphore(name):acquire())
     local one = gatherer("semaphore", name, 3)
     until_true(function() return held(name, 3) == 3 end, 20)
     local two = gatherer("semaphore", name, 2)
-    line.until_at(name, 0, 2, name .. "-manybell") -- the holder keeps the token that wakes the next one
+    line.until_tokens(name, 1, name .. "-manybell") -- the holder has rung, and keeps the token that wakes the next one
     one:kill()
     assert.equal(2, two:finish())
     assert.is_true(single:held())
@@ -255,13 +255,13 @@ describe("several permits at once", function()
     stage.fails("not_found", conn:token_semaphore(stage.name()):acquire(gather(2)))
   end)
 
-  it("are gathered by one client at a time, and free as soon as it is killed", function()
+  operated_it("are gathered by one client at a time, and free as soon as it is killed", function()
     local name = permits(3)
     local single = assert(stage.connect():token_semaphore(name):acquire())
     local one = gatherer("token_semaphore", name, 3)
     until_true(function() return select(2, stage.connect():token_semaphore(name):slots()) == 0 end, 20)
     local two = gatherer("token_semaphore", name, 2)
-    line.until_at(name, 0, 2, name .. "-tokenmanybell")
+    line.until_tokens(name, 1, name .. "-tokenmanybell") -- the holder has rung
     one:kill()
     assert.equal(2, two:finish())
     single:release()

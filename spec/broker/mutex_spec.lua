@@ -291,7 +291,7 @@ describe("nobody starves", function()
 end)
 
 describe("when somebody is killed", function()
-  it("that took a mutex which nobody waited for then, who waits now is woken", function()
+  operated_it("that took a mutex which nobody waited for then, who waits now is woken", function()
     local name = gate.name()
     local one, two = gate.holder("mutex", name), gate.process("mutex", name)
     line.join(two)
