@@ -160,17 +160,24 @@ end
 
 -- The end -----------------------------------------------------------------------------------------------------------
 
-local function queues_of(self)
-  local list, seen = {}, {}
-  local function see(queue)
-    if not seen[queue] then table.insert(list, queue) end
+-- Adds the queues of these to the list, each once.
+local function add_queues(list, seen, things)
+  for _, thing in ipairs(things) do
+    local queue = thing.queue
+    if not seen[queue] then list[#list + 1] = queue end
     seen[queue] = true
   end
-  for _, consumer in ipairs(self.consumers) do see(consumer.queue) end
-  for _, entry in ipairs(self.unacked) do see(entry.queue) end
-  for _, group in ipairs(self.settling) do see(group.queue) end
+end
+
+local function queues_of(self)
+  local list, seen = {}, {}
+  add_queues(list, seen, self.consumers)
+  add_queues(list, seen, self.unacked)
+  add_queues(list, seen, self.settling)
   return list
 end
+
+local function is_older(a, b) return a.tag < b.tag end
 
 -- Each end of a channel is told to a queue once, also if the channel ends again while that notice is under way.
 local function tell_down(self, queue)
@@ -185,7 +192,7 @@ local function tell_down(self, queue)
   end
   for _, entry in ipairs(self.unacked) do table.insert(entry.queue == queue and entries or kept, entry) end
   self.unacked = kept
-  table.sort(entries, function (a, b) return a.tag < b.tag end)
+  if entries[2] then table.sort(entries, is_older) end
   queue:channel_down(self, entries)
 end
 
@@ -555,6 +562,11 @@ local function settle(self, frame)
   return settled
 end
 
+local function is_first(a, b)
+  if a.queue.name ~= b.queue.name then return a.queue.name < b.queue.name end
+  return a.tag < b.tag
+end
+
 -- Groups deliveries by queue and consumer, in the order of names and tags; those of basic.get come first: { { queue =,
 -- tag =, entries = }, … }. A consumer whose deliveries are requeued first is also served first.
 local function by_queue(entries)
@@ -570,10 +582,7 @@ local function by_queue(entries)
     end
     table.insert(group.entries, entry)
   end
-  table.sort(list, function (a, b)
-    if a.queue.name ~= b.queue.name then return a.queue.name < b.queue.name end
-    return a.tag < b.tag
-  end)
+  if list[2] then table.sort(list, is_first) end
   return list
 end
 

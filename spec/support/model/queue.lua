@@ -269,14 +269,17 @@ end
 --- For a new consumer: there may be messages for it.
 Queue.serve = serve
 
-local function remove(self, gone)
+local function is_gone(consumer, who) return consumer == who or consumer.channel == who end
+
+-- `who`: a consumer, or a channel with all its consumers.
+local function remove(self, who)
   local kept = {}
   for _, consumer in ipairs(self.consumers) do
-    if gone(consumer) then self.broker:left(self, consumer) else table.insert(kept, consumer) end
+    if is_gone(consumer, who) then self.broker:left(self, consumer) else kept[#kept + 1] = consumer end
   end
   local had, was_alone = #kept < #self.consumers, self.consumers[1] and self.consumers[1].is_alone
   self.consumers = kept
-  if self.active and gone(self.active) then self.active = first_in_line(self) end
+  if self.active and is_gone(self.active, who) then self.active = first_in_line(self) end
   if not had or #kept > 0 then return end
   if was_alone then self.broker:changed(self) end
   self:used()
@@ -294,15 +297,15 @@ local function end_lingering(self)
   self.broker:forget(namesake)
 end
 
-local function leaves(self, gone)
-  remove(self, gone)
+local function leaves(self, who)
+  remove(self, who)
   if self.lingers and #self.consumers == 0 then end_lingering(self) end
 end
 
 -- When a cancel passes the role of the active consumer on, RabbitMQ looks at the ready messages from 4.0 on only.
 function Queue:cancel(gone)
   handle_requeues(self)
-  leaves(self, function (consumer) return consumer == gone end)
+  leaves(self, gone)
   if not self.is_single then return end
   if self.broker.laws.wakes_next then serve(self) else self.broker:leveled(self) end
 end
@@ -310,11 +313,10 @@ end
 --- The queue is notified that a channel is gone: its unacknowledged messages (`entries`, the oldest first) are
 -- requeued.
 function Queue:channel_down(channel, entries)
-  local function is_of_channel(consumer) return consumer.channel == channel end
-  if self.lingers then leaves(self, is_of_channel) end
+  if self.lingers then leaves(self, channel) end
   if not self.is_alive then return end
   for _, entry in ipairs(entries) do put_back(self, entry) end
-  remove(self, is_of_channel)
+  remove(self, channel)
   serve_again(self)
 end
 

@@ -87,17 +87,18 @@ function Watch:enters(wait)
   wait.since, wait.passed, wait.is_inside = self.world.now, {}, true
 end
 
-local function each_free(self, fn)
+-- Calls fn(self, seat, wait) for each seat that is free.
+local function each_free(self, fn, wait)
   for _, seat in ipairs(self.kind.seats) do
-    if seat.free_since then fn(seat) end
+    if seat.free_since then fn(self, seat, wait) end
   end
   local many = self.kind.many
-  if many and many.seat.free_since then fn(many.seat) end
+  if many and many.seat.free_since then fn(self, many.seat, wait) end
 end
 
 -- The wait ends, or its time limit is suspended.
 local function ends(self, wait)
-  each_free(self, function (seat) look_at_patience(self, seat, wait) end)
+  each_free(self, look_at_patience, wait)
   for i, other in ipairs(self.waiting) do
     if other == wait then table.remove(self.waiting, i) end
   end
@@ -119,7 +120,7 @@ end
 -- Whether the gate was open and so many seats were free all the time.
 local function were_all_free(self, count, since)
   local seats = 0
-  each_free(self, function (seat)
+  each_free(self, function (_, seat)
     if seat.free_since < since then seats = seats + 1 end
   end)
   local gate_since = self.kind.many.seat.free_since
@@ -132,7 +133,7 @@ function Watch:was_told_busy(process, wish, since, count)
     if not were_all_free(self, count, since) or process.looks_away then return end
     breach("%s was told that %d are not free, and they were all the time", process.name, count)
   end
-  each_free(self, function (seat)
+  each_free(self, function (_, seat)
     local is_told = not seat.tells or seat.tells(wish, since)
     if seat.free_since < since and is_told and not may_think_it_has(process, seat) then
       breach("%s was told that nothing is free, and %s was all the time", process.name, seat.name)
@@ -156,7 +157,7 @@ end
 
 --- For the end of a story: current waits have kept their time limit so far.
 function Watch:look()
-  each_free(self, function (seat) look_at_all(self, seat) end)
+  each_free(self, look_at_all)
 end
 
 -- Deadlines ---------------------------------------------------------------------------------------------------------
@@ -187,18 +188,24 @@ end
 
 local function believes(belief) return belief.process:holds(belief.lock) end
 
-local function chosen(list, fn)
+local function is_of_group(belief, group, now) return belief.group == group and belief.from <= now end
+
+local function is_of(belief, process) return belief.process == process end
+
+local function is_left(belief, process, lock) return belief.process ~= process or lock and belief.lock ~= lock end
+
+-- The items of the list for which fn(item, a, b) is true.
+local function chosen(list, fn, a, b)
   local some = {}
   for _, item in ipairs(list) do
-    if fn(item) then table.insert(some, item) end
+    if fn(item, a, b) then some[#some + 1] = item end
   end
   return some
 end
 
 --- Two processes believe to hold it: both are asked, now and whenever one of them has received something.
 function Watch:look_at_beliefs(group)
-  local now = self.world.now
-  local beliefs = chosen(self.beliefs, function (belief) return belief.group == group and belief.from <= now end)
+  local beliefs = chosen(self.beliefs, is_of_group, group, self.world.now)
   if not self.kind:clash(beliefs) then return end
   local clash = self.kind:clash(chosen(beliefs, believes))
   if clash then breach("%s", clash) end
@@ -385,9 +392,7 @@ end
 
 --- It releases the lock, or cannot know (yet) that it was taken away; without a lock: all of its locks.
 function Watch:gives(process, lock)
-  self.beliefs = chosen(self.beliefs, function (belief)
-    return belief.process ~= process or lock and belief.lock ~= lock
-  end)
+  self.beliefs = chosen(self.beliefs, is_left, process, lock)
   self:note()
 end
 
@@ -420,7 +425,7 @@ end
 
 --- The locks that a process is told to hold: a list of { lock =, queue = }.
 function Watch:locks_of(process)
-  return chosen(self.beliefs, function (belief) return belief.process == process end)
+  return chosen(self.beliefs, is_of, process)
 end
 
 --- A process has received something.
