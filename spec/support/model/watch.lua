@@ -345,7 +345,7 @@ end
 --- A lock that a process is about to get may be lost by now; the process is notified at most `news` seconds later, if
 -- its connection is not cut off.
 function Watch:doubts(process, news)
-  self.doubtful[process] = { till = math.max(self.world.now, process:stalled_until()) + news,
+  self.doubtful[process] = { till = math.max(self.world.now, process:stalled_until()) + news + A_TURN,
     holder = process.sockets.holder }
 end
 
