@@ -18,6 +18,9 @@ INSTALL ?= install
 SANITIZE ?=
 WERROR ?=
 V ?=
+STATIC ?=
+DYNAMIC ?=
+CURL ?= $(if $(STATIC),0,1)
 
 BUILD := build/$(LUA)$(if $(SANITIZE),-sanitize$(patsubst thread,-thread,$(SANITIZE:1=)))$(if $(WERROR),-$(CC)-werror)
 CORE := $(BUILD)/amqplocks/core.so
@@ -69,7 +72,7 @@ endif
 
 Q := $(if $(V),,@)
 
-export GC
+export GC CURL
 export AMQPLOCKS_LIB = $(CURDIR)/$(LIB)
 export AMQPLOCKS_CLI = $(CURDIR)/$(CLI)
 export AMQPLOCKS_OBJECTS = $(CURDIR)/$(BUILD)/objects
@@ -90,6 +93,7 @@ help: ## this list
 #:
 #: Variables for building and installing, from the environment or the command line:
 #:   CC CPPFLAGS CFLAGS LDFLAGS AR LD OBJCOPY PKG_CONFIG INSTALL
+#:   CURL=0            amqp-lock-admin without libcurl, and without its verb "top"
 #:   DESTDIR           prefix of every installed path (none)
 #:   PREFIX            /usr/local
 #:   BINDIR            amqp-lock, amqp-lock-admin ($PREFIX/bin)
@@ -269,16 +273,16 @@ install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 # ---- the command ----
 #
 # amqp-lock and amqp-lock-admin, with the objects of the C library in them. They need rabbitmq-c and OpenSSL, and no Lua;
-# amqp-lock-admin needs jansson as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so, for
-# packages that have the library in another one.
+# amqp-lock-admin needs jansson and libcurl as well. STATIC=1 links all of it statically. DYNAMIC=1 links libamqplocks.so,
+# for packages that have the library in another one. CURL=0 builds without libcurl, and without the verb "top". So does
+# STATIC=1: Debian has no static form of what its libcurl needs.
 
-STATIC ?=
-DYNAMIC ?=
-CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)
+HAS_CURL := $(filter-out 0,$(CURL))
+CLI := build/cli$(patsubst build/$(LUA)%,%,$(BUILD))$(if $(STATIC),-static)$(if $(DYNAMIC),-dynamic)$(if $(HAS_CURL),,-nocurl)
 CLI_COMMON := arguments broker exits report
 CLI_LOCK := $(filter-out $(CLI_COMMON) %-admin admin%,$(patsubst src/cli/%.c,%,$(wildcard src/cli/*.c)))
 CLI_OBJECTS = $(patsubst %,$(BUILD)/objects/cli/%.o,$(1))
-CLI_ADMIN := descriptors $(patsubst src/cli/%.c,%,$(wildcard src/cli/admin*.c))
+CLI_ADMIN := descriptors $(filter-out $(if $(HAS_CURL),admin_http_none,admin_http),$(patsubst src/cli/%.c,%,$(wildcard src/cli/admin*.c)))
 CLI_LIBRARY = $(if $(DYNAMIC),$(LIB)/libamqplocks.so,$(C_OBJECTS))
 CLI_PACKAGES = $(1) $(if $(DYNAMIC),,$(PACKAGES))
 CLI_LINK = $(CC) $(ALL_CFLAGS) $(if $(STATIC),-static) $(LDFLAGS) -o $@ $(filter %.o,$^) $(SANITIZER_LIBS) \
@@ -295,7 +299,7 @@ $(CLI)/amqp-lock: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_LOCK)) $(CLI_LIBRARY)
 $(CLI)/amqp-lock-admin: $(call CLI_OBJECTS,$(CLI_COMMON) $(CLI_ADMIN)) $(CLI_LIBRARY)
 	@echo "building $@"
 	@mkdir -p $(@D)
-	$(Q)$(call CLI_LINK,jansson)
+	$(Q)$(call CLI_LINK,jansson $(if $(HAS_CURL),libcurl))
 
 -include $(wildcard $(BUILD)/objects/cli/*.d)
 

@@ -6,6 +6,7 @@
 #include "cli/admin_listing.h"
 #include "cli/admin_options.h"
 #include "cli/admin_print.h"
+#include "cli/admin_top.h"
 #include "cli/admin_verbs.h"
 #include "cli/descriptors.h"
 #include "cli/exits.h"
@@ -24,7 +25,7 @@ static int filter(const admin_options *options) {
   else if (options->json_output)
     admin_print_json(&listing);
   else
-    admin_print_table(&listing);
+    admin_print_table(stdout, &listing);
   admin_listing_drop(&listing);
   admin_rows_drop(&rows);
   return 0;
@@ -35,6 +36,13 @@ int main(int argc, char **argv) {
   cli_descriptors_begin();
   cli_report_begin("amqp-lock-admin");
   admin_options_read(&options, argc, argv);
-  bool is_filter = options.verb->id == ADMIN_LS || options.verb->id == ADMIN_HOLDERS;
-  admin_finish(is_filter ? filter(&options) : admin_verb_run(&options));
+  switch (options.verb->id) {
+    case ADMIN_LS:
+    case ADMIN_HOLDERS:
+      admin_finish(filter(&options));
+    case ADMIN_TOP:
+      admin_finish(admin_top_run(&options));
+    default:
+      admin_finish(admin_verb_run(&options));
+  }
 }

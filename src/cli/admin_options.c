@@ -11,6 +11,7 @@
 #include "cli/report.h"
 
 #define GIVEN_MOST 64
+#define INTERVAL_LEAST (AL_SECOND / 10) /* answers of the management API cost the broker much */
 
 static const cli_program program = {.name = "amqp-lock-admin", .bit = CLI_ADMIN, .mixes = true};
 
@@ -53,6 +54,12 @@ static const admin_verb verbs[] = {
      "Reads what \"ls\" reads. Nothing is closed until a shell runs a line. A holder whose connection is "
      "closed\n"
      "is told (\"lost\"), but may still be at work when the next one has the lock: see \"revoke\"."},
+    {ADMIN_TOP, "top", "", 0, 0, 0, "show who holds and who waits, from the management API, every 2 seconds",
+     "Shows what \"ls\" shows, until a signal comes. On a terminal each table is drawn over the former. The "
+     "user of\n"
+     "the API needs the tag \"monitoring\", and permissions in the virtual hosts. Waiters, and holders of "
+     "permits and\n"
+     "fast mutexes, are as old as the broker's statistics: up to 5 s."},
 };
 #define VERBS (sizeof verbs / sizeof *verbs)
 
@@ -95,7 +102,8 @@ static _Noreturn void print_help(void) {
 }
 
 static _Noreturn void print_verb_help(const admin_verb *verb) {
-  printf("usage: amqp-lock-admin %s [OPTION...] %s\n\n%s\n", verb->name, verb->operands, verb->line);
+  printf("usage: amqp-lock-admin %s [OPTION...]%s%s\n\n%s\n", verb->name, *verb->operands ? " " : "",
+         verb->operands, verb->line);
   if (verb->text) printf("%s\n", verb->text);
   putchar('\n');
   cli_options_print(&program, verb->name, stdout);
@@ -136,12 +144,29 @@ static bool take_how(admin_options *options, const cli_option *option, char *val
     case CLI_TIMEOUT:
       options->timeout = cli_value_seconds(option, value);
       return true;
+    case CLI_ONCE:
+      return options->once = true;
+    case CLI_INTERVAL:
+      options->interval = cli_value_seconds(option, value);
+      if (options->interval < INTERVAL_LEAST) cli_usage_error("option --interval takes at least 0.1 seconds");
+      return true;
     default:
       return false;
   }
 }
 
-static void take_telling(reading *read, const cli_option *option, const char *value) {
+/* The address of the management API. One without a path gets the path that RabbitMQ serves it at. */
+static void take_api(admin_options *options, char *value) {
+  char *given = cli_value_secret(value), *host = strstr(given, "://");
+  size_t length = strlen(given);
+  while (length > 0 && given[length - 1] == '/') given[--length] = '\0';
+  bool has_path = host && strchr(host + strlen("://"), '/');
+  free(options->api);
+  if (asprintf(&options->api, "%s%s", given, host && !has_path ? "/api" : "") < 0) cli_fail_no_memory();
+  free(given);
+}
+
+static void take_telling(reading *read, const cli_option *option, char *value) {
   switch (option->id) {
     case CLI_JSON:
       read->options->json = true;
@@ -153,7 +178,7 @@ static void take_telling(reading *read, const cli_option *option, const char *va
       read->options->only = value;
       break;
     case CLI_API:
-      read->options->api = value;
+      take_api(read->options, value);
       break;
     case CLI_VERBOSE:
       cli_report_level(CLI_LEVEL_PROGRESS);
@@ -199,6 +224,8 @@ static void check_options(const reading *read, const admin_verb *verb) {
   if (options->lock != ADMIN_PERMITS && options->wait > 0 &&
       (verb->id == ADMIN_ADD || verb->id == ADMIN_REPAIR))
     cli_usage_error("option --wait of \"%s\" is for permits (-P)", verb->name);
+  if (verb->id == ADMIN_TOP && (options->json || options->json_output) && !options->once)
+    cli_usage_error("\"top\" prints JSON with option --once");
 }
 
 /* ---- operands --------------------------------------------------------------------------------------------------- */
@@ -228,6 +255,8 @@ static void read_operands(admin_options *options, int count, char **operands) {
   bool is_alone =
       options->lock == ADMIN_MUTEX || options->lock == ADMIN_READERS || options->lock == ADMIN_WRITER;
   options->files = operands;
+  if (verb->id == ADMIN_TOP && count > 0)
+    cli_usage_error("\"top\" takes no operands; --lock NAME shows one lock");
   if (verb->most == 0) return;
   if (count < verb->least || count > verb->most)
     cli_usage_error("\"%s\" takes %s, not %d operands", verb->name, verb->operands, count);
@@ -242,7 +271,7 @@ static void read_operands(admin_options *options, int count, char **operands) {
 
 void admin_options_read(admin_options *options, int argc, char **argv) {
   reading read = {.options = options};
-  *options = (admin_options){.number = -1, .timeout = -1, .api = "http://localhost:15672/api"};
+  *options = (admin_options){.number = -1, .timeout = -1, .interval = 2 * AL_SECOND};
   int first = cli_arguments_read(&program, argc, argv, take, &read);
   if (read.has_version) {
     printf("amqp-lock-admin %s\n", al_version());
@@ -253,5 +282,7 @@ void admin_options_read(admin_options *options, int argc, char **argv) {
   options->verb = find_verb(argv[first]);
   if (read.has_help) print_verb_help(options->verb);
   check_options(&read, options->verb);
+  if (!options->api) options->api = strdup("http://localhost:15672/api");
+  if (!options->api) cli_fail_no_memory();
   read_operands(options, argc - first - 1, argv + first + 1);
 }

@@ -24,7 +24,8 @@ typedef enum admin_verb_id {
   ADMIN_FORGET_FENCE,
   ADMIN_WATCH,
   ADMIN_LS,
-  ADMIN_HOLDERS
+  ADMIN_HOLDERS,
+  ADMIN_TOP
 } admin_verb_id;
 
 typedef struct admin_verb {
@@ -56,7 +57,10 @@ typedef struct admin_options {
   bool json; /* --json: input of a filter, output of the others */
   bool json_output;
   int64_t wait, timeout; /* nanoseconds; timeout -1: the library's default */
-  const char *only, *api;
+  const char *only;
+  char *api; /* the address of the management API; it may have a password */
+  bool once;
+  int64_t interval; /* nanoseconds */
   cli_broker broker;
 } admin_options;
 

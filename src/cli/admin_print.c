@@ -10,17 +10,16 @@
 
 #include "cli/report.h"
 
-#define TIME_SIZE 32
 #define COLUMNS 7
 
-/* UTC; "-" for a time that is not known, or that no calendar has. */
-static const char *time_words(int64_t since, char out[TIME_SIZE]) {
+/* A time that no calendar has is not known, either. */
+const char *admin_print_time(int64_t since, char out[ADMIN_TIME_SIZE]) {
   struct tm parts;
   time_t seconds = (time_t)since;
   bool has_time =
       since >= 0 && since < INT64_C(253402300800) && gmtime_r(&seconds, &parts); /* the year 10000 */
-  snprintf(out, TIME_SIZE, "-");
-  if (has_time) strftime(out, TIME_SIZE, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  snprintf(out, ADMIN_TIME_SIZE, "-");
+  if (has_time) strftime(out, ADMIN_TIME_SIZE, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return out;
 }
 
@@ -28,7 +27,7 @@ static const char *time_words(int64_t since, char out[TIME_SIZE]) {
 
 typedef struct admin_line {
   const char *fields[COLUMNS];
-  char since[TIME_SIZE];
+  char since[ADMIN_TIME_SIZE];
 } admin_line;
 
 static const char *field(const char *text) { return text && *text ? text : "-"; }
@@ -40,7 +39,7 @@ static void fill(admin_line *line, const admin_item *item) {
                                  row->lock,
                                  item->what,
                                  is_summary ? "-" : field(row->holder),
-                                 time_words(is_summary ? -1 : row->since, line->since),
+                                 admin_print_time(is_summary ? -1 : row->since, line->since),
                                  is_summary ? "-" : field(row->ticket),
                                  is_summary ? "-" : field(item->connection)};
   memcpy(line->fields, fields, sizeof fields);
@@ -53,13 +52,13 @@ static int width(const char *text) {
   return count;
 }
 
-static void print_line(const admin_line *line, const int *widths, int from) {
+static void print_line(FILE *out, const admin_line *line, const int *widths, int from) {
   for (int i = from; i < COLUMNS; i++) {
     bool is_last = i == COLUMNS - 1;
-    fputs(line->fields[i], stdout);
-    if (!is_last) printf("%*s", widths[i] - width(line->fields[i]) + 2, "");
+    fputs(line->fields[i], out);
+    if (!is_last) fprintf(out, "%*s", widths[i] - width(line->fields[i]) + 2, "");
   }
-  putchar('\n');
+  fputc('\n', out);
 }
 
 static bool has_vhosts(const admin_listing *listing) {
@@ -68,7 +67,7 @@ static bool has_vhosts(const admin_listing *listing) {
   return false;
 }
 
-void admin_print_table(const admin_listing *listing) {
+void admin_print_table(FILE *out, const admin_listing *listing) {
   static const admin_line heading = {
       .fields = {"VHOST", "NAME", "WHAT", "HOLDER", "SINCE", "TICKET", "CONNECTION"}};
   int widths[COLUMNS], from = has_vhosts(listing) ? 0 : 1;
@@ -79,10 +78,10 @@ void admin_print_table(const admin_listing *listing) {
     for (int i = 0; i < COLUMNS; i++)
       if (width(line.fields[i]) > widths[i]) widths[i] = width(line.fields[i]);
   }
-  print_line(&heading, widths, from);
+  print_line(out, &heading, widths, from);
   for (size_t n = 0; n < listing->count; n++) {
     fill(&line, &listing->list[n]);
-    print_line(&line, widths, from);
+    print_line(out, &line, widths, from);
   }
 }
 
@@ -199,12 +198,12 @@ static void print_command(const admin_item *item, const char *api) {
 }
 
 void admin_print_holders(const admin_listing *listing, const char *api) {
-  char since[TIME_SIZE];
+  char since[ADMIN_TIME_SIZE];
   for (size_t n = 0; n < listing->count; n++) {
     const admin_item *item = &listing->list[n];
     if (item->state != ADMIN_HOLDS) continue;
     printf("# %s, %s: held by %s, since %s, ticket %s\n", item->row->lock, item->what,
-           field(item->row->holder), time_words(item->row->since, since), field(item->row->ticket));
+           field(item->row->holder), admin_print_time(item->row->since, since), field(item->row->ticket));
     print_command(item, api);
   }
 }

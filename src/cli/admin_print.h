@@ -5,10 +5,17 @@
 #ifndef CLI_ADMIN_PRINT_H
 #define CLI_ADMIN_PRINT_H
 
+#include <stdio.h>
+
 #include "cli/admin_listing.h"
 
+#define ADMIN_TIME_SIZE 32
+
+/* Writes a time in UTC, of seconds since the epoch; "-" for one that is not known. Returns `out`. */
+const char *admin_print_time(int64_t since, char out[ADMIN_TIME_SIZE]);
+
 /* NAME WHAT HOLDER SINCE TICKET CONNECTION, and VHOST before them if there are several. "-": not known. */
-void admin_print_table(const admin_listing *listing);
+void admin_print_table(FILE *out, const admin_listing *listing);
 
 /* An object a line. */
 void admin_print_json(const admin_listing *listing);

@@ -67,6 +67,8 @@ typedef enum cli_option_id {
   CLI_JSON_OUTPUT,
   CLI_LOCK_NAME,
   CLI_API,
+  CLI_ONCE,
+  CLI_INTERVAL,
   /* options of flock(1) */
   CLI_CLOSE,
   CLI_SHARED,
