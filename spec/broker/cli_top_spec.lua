@@ -1,0 +1,349 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- amqp-lock-admin top: what it shows of a real broker's management API, how it draws, and what it says of an API that
+-- refuses, is not there, or answers rubbish.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local command = require "spec.support.command"
+local process = require "spec.support.process"
+local server = require "spec.support.servers.server"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local ADMIN = command.DIRECTORY .. "/amqp-lock-admin"
+local PLUGIN = pcall(process.shell, "sh", "-c", "ls -d /usr/lib/rabbitmq/lib/*/plugins/rabbitmq_management-[0-9]*")
+local managed_it = PLUGIN and broker.suite and it or pending
+
+local SECONDS = 60
+local CLEAR = "\27[H" -- begins each drawing
+
+local node
+
+-- The node of all tests: it takes seconds to start.
+local function the_node()
+  node = node or broker.start("collect_statistics_interval = 200", "rabbitmq_management")
+  return node
+end
+
+-- The address of the node's API, as another user sees it.
+local function address(user) return (the_node().api:gsub("//.-@", "//" .. user .. "@")) end
+
+local function start(how, ...)
+  how.program = ADMIN
+  return command.start(how, "top", ...)
+end
+
+-- Runs `top --once`, which must end with this status; returns what it prints and what it tells.
+local function once(status, api, ...)
+  local errors = command.place() .. "/errors"
+  local output = command.ends({ program = "/bin/sh" }, status, "-c", 'out=$1; shift; exec "$@" 2>"$out"', "sh", errors,
+    ADMIN, "top", "--once", "--api", api, ...)
+  return output, process.contents(errors)
+end
+
+-- Starts all of these, each `amqp-lock OPTIONS`, by one shell.
+local function start_all(list)
+  local lines = {}
+  for _, options in ipairs(list) do
+    table.insert(lines, ("%s/amqp-lock %s </dev/null &"):format(command.DIRECTORY, options))
+  end
+  return command.start({ program = "/bin/sh", env = { AMQP_URL = the_node().url } }, "-c",
+    table.concat(lines, "\n") .. "\nwait")
+end
+
+-- Returns the part of a line of JSON that tells this, in the order in which it is printed.
+local function item(name, kind, state, what, holder)
+  local slot = what:match "^slot (%d+)"
+  return ('"name":"%s","kind":"%s","state":"%s",%s"what":"%s","holder":"%s","since":'):format(name, kind, state,
+    slot and ('"slot":%s,'):format(slot) or "", what, holder)
+end
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+
+teardown(function()
+  if node then node:remove() end
+end)
+
+describe("amqp-lock-admin top", function()
+  managed_it("shows who holds, who waits, and since when, of every kind, in the rows of ls", function()
+    local name, before = client.unique "lock", os.time()
+    local conn = stage.connect(the_node().url, { name = "holder" })
+    local fenced, written = name .. "-fenced", name .. "-written"
+    assert(conn:admin(name):resize(2))
+    assert(conn:token_semaphore(name):resize(1))
+    local held = {
+      stage.take(conn:semaphore(name)), stage.take(conn:semaphore(name)), stage.take(conn:token_semaphore(name)),
+      stage.take(conn:fast_mutex(name)), stage.take(conn:mutex(name)),
+      stage.take(conn:mutex(fenced, { fenced = true })),
+      assert(conn:rwlock(name):try_read()), assert(conn:rwlock(written):try_write()),
+    }
+    start_all {
+      ("--name slot -S %s true"):format(name), ("--name permit -P %s true"):format(name),
+      ("--name mutex %s true"):format(name), ("--name fast --fast %s true"):format(name),
+      ("--name fenced --fenced %s true"):format(fenced), ("--name writer -W %s true"):format(name),
+      ("--name reader -r %s true"):format(written), ("--name second -W %s true"):format(written),
+    }
+    local expected = {
+      item(name, "slot", "holds", "slot 1", "holder"), item(name, "slot", "holds", "slot 2", "holder"),
+      item(name, "slot", "waits", "waits", "slot"),
+      item(name, "permit", "holds", "permit", "holder"), item(name, "permit", "waits", "waits for a permit", "permit"),
+      item(name, "mutex", "holds", "mutex", "holder"), item(name, "mutex", "waits", "waits", "mutex"),
+      item(name, "fast_mutex", "holds", "fast mutex", "holder"),
+      item(name, "fast_mutex", "waits", "waits for the fast mutex", "fast"),
+      item(fenced, "mutex", "holds", "mutex", "holder"), item(fenced, "mutex", "waits", "waits", "fenced"),
+      item(name, "read", "holds", "reader", "holder"),
+      item(name, "write", "holds", "writer, waits for readers", "writer"),
+      item(written, "write", "holds", "writer", "holder"), item(written, "rwlock", "waits", "waits", "reader"),
+      item(written, "rwlock", "waits", "waits", "second"),
+      ('"name":"%s","kind":"semaphore","total":2,"free":0'):format(name),
+      ('"name":"%s","kind":"token_semaphore","total":1,"free":0'):format(name),
+    }
+    local output
+    until_true(function()
+      output = once(0, the_node().api, "--json-output")
+      for _, text in ipairs(expected) do
+        if not output:find(text, 1, true) then return nil, text .. " is not in\n" .. output end
+      end
+      return true
+    end, SECONDS)
+    assert.equal(#expected, select(2, output:gsub("\n", "")), output)
+    for _, lock in ipairs(held) do
+      assert.is_truthy(output:find(('"ticket":"%s","connection":"127.0.0.1:'):format(lock.ticket), 1, true), output)
+    end
+    for since in output:gmatch '"since":(%d+)' do assert.is_true(stage.is_since(before - 1, tonumber(since))) end
+
+    local lists = ("curl -sf %s/queues %s/consumers %s/channels"):format(the_node().api, the_node().api, the_node().api)
+    local rows = process.shell("sh", "-c", lists .. ' | "$1" ls --json -', "sh", ADMIN)
+    assert.equal(rows, (once(0, the_node().api)))
+    assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", rows)
+    assert.equal(0, select(2, once(0, the_node().api, "--lock", fenced):gsub(name .. " ", "")))
+    assert.matches('"kind":"mutex"', (once(0, the_node().api, "--json", "--lock", fenced)))
+  end)
+
+  managed_it("prints one table below the other where there is no terminal, until a signal", function()
+    local name = client.unique "lock"
+    local conn = stage.connect(the_node().url, { name = "holder" })
+    local lock = stage.take(conn:mutex(name))
+    local one = start({}, "--interval", "0.2", "--lock", name, "--api", address "guest:guest")
+    local heading = "%d+%-%d+%-%d+T%d+:%d+:%d+Z  " .. the_node().api:gsub("//.-@", "//"):gsub("%p", "%%%0")
+    local table_of = heading .. "  %d hold, 0 wait\n\nNAME[^\n]+\n"
+    one:await("^" .. table_of .. name:gsub("%p", "%%%0") .. "  mutex  holder [^\n]+\n\n" .. table_of)
+    local words = process.contents(("/proc/%d/cmdline"):format(one.pid))
+    assert.is_truthy(words:find("--api", 1, true))
+    assert.is_nil(words:find("guest", 1, true), words)
+    assert(lock:release())
+    one:await(table_of .. "\n")
+    assert.is_nil(one:output():find("\27", 1, true))
+    one:signal "TERM"
+    assert.same({ "signal", 15 }, { one:wait() })
+  end)
+
+  managed_it("draws on a terminal in place, cut to its size, and ends at ^C", function()
+    local name = client.unique "lock"
+    local conn = stage.connect(the_node().url, { name = ("☃"):rep(30) })
+    for i = 1, 8 do stage.take(conn:mutex(name .. i)) end
+    local one = command.start({ program = "/bin/sh", pty = true, env = { TERM = "xterm" } }, "-c",
+      'stty rows 8 cols 60; exec "$@"', "sh", ADMIN, "top", "--interval", "0.2", "--api", the_node().api)
+    one:await "more lines%)"
+    until_true(function() return select(2, one:output():gsub(CLEAR:gsub("%p", "%%%0"), "")) > 3 end, SECONDS)
+    local drawn = one:output():match "\27%[H(.-)\27%[J"
+    local lines = {}
+    for line in drawn:gmatch "(.-)\27%[K\r?\n" do table.insert(lines, line) end
+    assert.equal(7, #lines, drawn)
+    assert.matches("^%d+%-%d+%-%d+T%d+:%d+:%d+Z  http://127", lines[1])
+    assert.is_true(tonumber(lines[7]:match "^%((%d+) more lines%)$") >= 5) -- there may be semaphores of other tests
+    for _, line in ipairs(lines) do assert.is_true(#line:gsub("[\128-\191]", "") <= 60, line) end
+    assert.is_truthy(lines[6]:find("☃", 1, true), drawn)
+    assert.is_nil(one:output():find("guest", 1, true))
+    one:write "\3"
+    assert.same({ "signal", 2 }, { one:wait() })
+  end)
+
+  managed_it("draws again at once when the terminal gets another size", function()
+    local one = start({ pty = true, env = { TERM = "xterm" } }, "--interval", "600", "--api", the_node().api)
+    one:await "\27%[J"
+    one:signal "WINCH"
+    one:await "\27%[J.*\27%[J"
+    one:signal "INT"
+    assert.same({ "signal", 2 }, { one:wait() })
+  end)
+
+  managed_it("says what a user is not shown who has only the tag management", function()
+    the_node():tell([[
+      ok = rabbit_auth_backend_internal:add_user($1, <<"secret">>, <<"o">>),
+      rabbit_auth_backend_internal:set_tags($1, [management], <<"o">>),
+      rabbit_auth_backend_internal:set_permissions($1, <<"/">>, <<"^$">>, <<"^$">>, <<"^$">>, <<"o">>).]], "manager")
+    local name = client.unique "lock"
+    local conn = stage.connect(the_node().url, { name = "holder" })
+    stage.take(conn:mutex(name))
+    local output, told = once(0, address "manager:secret", "--lock", name)
+    assert.matches("holder", output)
+    assert.equal('amqp-lock-admin: the user manager does not have the tag "monitoring": waiters, and holders of '
+      .. "permits and fast mutexes, are not shown\n", told)
+    the_node():tell('rabbit_auth_backend_internal:set_tags($1, [monitoring], <<"o">>).', "manager")
+    output, told = once(0, address "manager:secret", "--lock", name)
+    assert.matches("holder", output)
+    assert.equal("", told)
+  end)
+
+  managed_it("takes user and password from the URL or from .netrc, and tells a wrong one", function()
+    local bare = the_node().api:gsub("//.-@", "//")
+    for api, told in pairs {
+      [address "guest:secret"] = ": status 401: Login failed\n",
+      [bare] = ": status 401: a user and a password are needed, in the URL or in ~/.netrc\n",
+    } do
+      local _, errors = once(77, api)
+      assert.equal(("amqp-lock-admin: auth: %s%s"):format(bare, told), errors)
+    end
+    process.shell("sh", "-c", 'echo "machine 127.0.0.1 login guest password guest" >"$1"/.netrc', "sh", command.place())
+    assert.matches("^NAME", command.ends({ program = ADMIN, env = { HOME = command.place() } }, 0, "top", "--once",
+      "--api", (bare:gsub("/api$", ""))))
+  end)
+end)
+
+describe("amqp-lock-admin top, of an API that", function()
+  local port, secure_port, wrong_port, services = nil, nil, nil, {}
+
+  local function serve(...)
+    local free, words = server.free_port(), { ... }
+    local here = process.shell("pwd"):match "[^\n]+"
+    table.insert(services, server.start(function()
+      return { "python3", here .. "/spec/support/programs/api.py", ("%d"):format(free),
+        (table.unpack or unpack)(words) }, function() return server.listens(free) end
+    end))
+    return ("%d"):format(free)
+  end
+
+  setup(function()
+    port = serve()
+    if broker.suite then
+      local tls = broker.suite.directory .. "/tls/"
+      secure_port = serve(tls .. "server.pem", tls .. "server.key")
+      wrong_port = serve(tls .. "wrong-name.pem", tls .. "wrong-name.key")
+    end
+  end)
+
+  teardown(function()
+    for _, one in ipairs(services) do one:stop() end
+  end)
+
+  for _, case in ipairs {
+    { "has no listener", 69, "unreachable: http://127.0.0.1:1/x: Failed to connect", "http://u:secret@127.0.0.1:1/x" },
+    { "has no host", 69, "unreachable: http://none.invalid/api: Could not resolve", "http://u:secret@none.invalid" },
+    { "does not answer", 69, "unreachable: URL/silent: .*timed out", "silent" },
+    { "closes the connection", 69, "unreachable: URL/closed: Empty reply", "closed" },
+    { "cannot serve", 69, "unavailable: URL/503: status 503: because %?%[31m\n", "503" },
+    { "lets the user not in", 77, "auth: URL/401: status 401: because", "401" },
+    { "forbids", 77, "refused: URL/403: status 403: because", "403" },
+    { "is at another path", 66, "not_found: URL/404: status 404: there is no management API; the plugin", "404" },
+    { "is somewhere else", 70, "protocol: URL/301: status 301: it points to https://elsewhere.invalid/api\n", "301" },
+    { "is a page", 70, "protocol: URL/page: no JSON at byte 1: ", "page" },
+    { "is another JSON", 70, "protocol: URL/object: it lists neither queues nor consumers nor channels\n", "object" },
+    { "says nothing", 70, "protocol: URL/none: an empty answer\n", "none" },
+    { "speaks no TLS", 78, "tls: https://127.0.0.1:%d+/api: ", "https://u:secret@127.0.0.1:PORT" },
+    { "has another scheme", 64, "option %-%-api takes an address such as http://", "ftp://u:secret@127.0.0.1:PORT/" },
+    { "has no scheme", 64, "option %-%-api takes an address such as http://", "u:secret@127.0.0.1:PORT" },
+    { "has no host in its URL", 64, "option %-%-api takes an address such as http://", "http://u:secret@:1/" },
+  } do
+    it(("%s, tells it with --once, and not the password, and ends with status %d"):format(case[1], case[2]), function()
+      local api = case[4]:find(":", 1, true) and case[4]:gsub("PORT", port)
+        or ("http://u:secret@127.0.0.1:%s/%s/"):format(port, case[4])
+      local output, told = once(case[2], api, "-w", case[4] == "silent" and "0.3" or "10")
+      assert.equal("", output)
+      assert.matches("^amqp%-lock%-admin: " .. case[3]:gsub("URL", "http://127.0.0.1:" .. port), told)
+      assert.is_nil(told:find("secret", 1, true), told)
+    end)
+  end
+
+  -- Starts it on turns of the API; returns it and a function that waits for `tables` tables.
+  local function start_on(turns)
+    local one = start({}, "--interval", "0.1", "--api", ("http://u:secret@127.0.0.1:%s/turns,%s"):format(port, turns))
+    return one, function(tables)
+      until_true(function() return select(2, one:output():gsub("\nNAME ", "")) >= tables, one:output() end, SECONDS)
+    end
+  end
+
+  -- A request on a kept connection that is closed meanwhile is sent again on a new one: a failure takes two of these.
+  it("fails for a while, is asked again, and each failure is told once", function()
+    local one, await_tables = start_on "closed,closed,fine,503,503,closed,closed,page,404,fine"
+    await_tables(3)
+    local told = {}
+    for code, rest in one:output():gmatch "amqp%-lock%-admin: ([%l_]+): ([^\n]+)\n" do
+      table.insert(told, code)
+      assert.matches("; asking again$", rest)
+    end
+    assert.same({ "unreachable", "unavailable", "unreachable", "protocol", "not_found" }, told)
+    one:signal "INT"
+    assert.same({ "signal", 2 }, { one:wait() })
+  end)
+
+  it("does not let the user in any more ends it", function()
+    local one = start_on "fine,fine,401"
+    assert.same({ "exit", 77 }, { one:wait() })
+    assert.matches("NAME.+NAME.+\namqp%-lock%-admin: auth: [^\n]+: because %?%[31m\n$", one:output())
+  end)
+
+  it("is none from the beginning ends it", function()
+    local one = start_on "page,fine"
+    assert.same({ "exit", 70 }, { one:wait() })
+    assert.matches("^amqp%-lock%-admin: protocol: [^\n]+\n$", one:output())
+  end)
+
+  it("fails is told on a terminal above the last table, in as many lines as it takes", function()
+    local one = command.start({ program = "/bin/sh", pty = true, env = { TERM = "xterm" } }, "-c",
+      'stty rows 20 cols 30; exec "$@"', "sh", ADMIN, "top", "--interval", "0.1", "--api",
+      ("http://127.0.0.1:%s/turns,fine,502"):format(port))
+    one:await "unavailable"
+    one:await "unavailable.-\27%[J"
+    local drawn = one:output():match("\27%[H(unavailable.-)\27%[J"):gsub("\27%[K\r?\n", "\n")
+    local lines = {}
+    for line in drawn:gmatch "[^\n]+" do
+      assert.is_true(#line <= 30, line)
+      table.insert(lines, line)
+    end
+    assert.matches("^unavailable: http://127.0.0.1:" .. port .. "/turns,fine,502: status 502: because %?%[31m; "
+      .. "asking again%d+%-%d+%-%d+T", table.concat(lines))
+    assert.matches("^NAME ", lines[#lines])
+  end)
+
+  it("has a certificate of the authority in SSL_CERT_FILE is asked by TLS, and no other one is", function()
+    if not secure_port then return pending("no certificate") end
+    local function ask(status, to, authority)
+      return command.ends({ program = ADMIN, env = { SSL_CERT_FILE = authority
+        and ("%s/tls/%s.pem"):format(broker.suite.directory, authority) } }, status, "top", "--once", "--api",
+        ("https://localhost:%s/fine"):format(to))
+    end
+    assert.matches("^NAME ", ask(0, secure_port, "ca"))
+    assert.matches("tls: https://localhost:%d+/fine: SSL certificate problem", ask(78, secure_port, "unknown-ca"))
+    assert.matches("tls: https://localhost:%d+/fine: SSL certificate problem", ask(78, secure_port, false))
+    assert.matches("tls: https://localhost:%d+/fine: SSL: no alternative", ask(78, wrong_port, "ca"))
+  end)
+end)
+
+describe("amqp-lock-admin top refuses", function()
+  for _, case in ipairs {
+    { "operands", { "db" }, "\"top\" takes no operands; --lock NAME shows one lock" },
+    { "JSON without --once", { "--json-output" }, "\"top\" prints JSON with option --once" },
+    { "an interval that would load the broker", { "--interval", "0.05" },
+      "option --interval takes at least 0.1 seconds" },
+    { "options of other verbs", { "--quorum" }, "option --quorum is not for \"top\"" },
+  } do
+    it(case[1], function()
+      local output = command.ends({ program = ADMIN }, 64, "top", (table.unpack or unpack)(case[2]))
+      assert.equal(("amqp-lock-admin: %s\namqp-lock-admin: see \"amqp-lock-admin --help\"\n"):format(case[3]), output)
+    end)
+  end
+
+  it("to run where it was built without libcurl, and says so", function()
+    local program = command.place() .. "/without"
+    local objects = process.objects "src/cli/admin_[!h]*.c src/cli/arguments.c src/cli/broker.c src/cli/exits.c \z
+      src/cli/report.c src/cli/descriptors.c src/core/*/*.c src/transport/*.c"
+    process.shell("sh", "-c", ("${CC:-cc} -D_GNU_SOURCE -Isrc -pthread -o '%s' src/cli/admin_http_none.c %s -ljansson "
+      .. "$(pkg-config --libs librabbitmq libssl libcrypto)"):format(program, objects))
+    assert.matches("built without libcurl", command.ends({ program = program }, 70, "top"))
+  end)
+end)
