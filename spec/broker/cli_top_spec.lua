@@ -175,19 +175,50 @@ describe("amqp-lock-admin top", function()
   managed_it("says what a user is not shown who has only the tag management", function()
     the_node():tell([[
       ok = rabbit_auth_backend_internal:add_user($1, <<"secret">>, <<"o">>),
-      rabbit_auth_backend_internal:set_tags($1, [management], <<"o">>),
+      rabbit_auth_backend_internal:set_tags($1, [monitoring], <<"o">>),
       rabbit_auth_backend_internal:set_permissions($1, <<"/">>, <<"^$">>, <<"^$">>, <<"^$">>, <<"o">>).]], "manager")
-    local name = client.unique "lock"
+    local name, output, told = client.unique "lock", nil, nil
     local conn = stage.connect(the_node().url, { name = "holder" })
     stage.take(conn:mutex(name))
-    local output, told = once(0, address "manager:secret", "--lock", name)
-    assert.matches("holder", output)
-    assert.equal('amqp-lock-admin: the user manager does not have the tag "monitoring": waiters, and holders of '
-      .. "permits and fast mutexes, are not shown\n", told)
-    the_node():tell('rabbit_auth_backend_internal:set_tags($1, [monitoring], <<"o">>).', "manager")
+    start_all { ("--name waiter %s true"):format(name) }
+    until_true(function()
+      output, told = once(0, address "manager:secret", "--lock", name)
+      return output:find("waiter", 1, true), output
+    end, SECONDS)
+    assert.equal("", told)
+    the_node():tell('rabbit_auth_backend_internal:set_tags($1, [management], <<"o">>).', "manager")
     output, told = once(0, address "manager:secret", "--lock", name)
     assert.matches("holder", output)
-    assert.equal("", told)
+    assert.not_matches("waiter", output)
+    assert.equal('amqp-lock-admin: the user manager does not have the tag "monitoring": waiters, and holders of '
+      .. "permits and fast mutexes, are not shown\n", told)
+  end)
+
+  managed_it("runs as docs/operators.md says, for the user that it says", function()
+    local lines, place = {}, command.place()
+    for block in process.contents("docs/operators.md"):gmatch "\n```console\n(.-)\n```\n" do
+      for line in block:gmatch "%f[^\n\0]%$ ([^\n]+)" do table.insert(lines, line) end
+    end
+    local asking = {}
+    for _, line in ipairs(lines) do
+      if line:find("^rabbitmqctl") then
+        local words = line:gsub("^rabbitmqctl", "spec/support/broker ctl '" .. the_node().directory .. "' --quiet")
+        process.shell("sh", "-c", words .. (line:find "add_user" and " secret" or ""))
+      else
+        table.insert(asking, (line:gsub("http://rabbit.example.org:15672", (the_node().api:gsub("//.-@", "//")))))
+      end
+    end
+    assert.equal(2, #asking)
+    process.shell("sh", "-c", 'echo "machine 127.0.0.1 login watcher password secret" >"$1"/.netrc', "sh", place)
+    local conn = stage.connect(the_node().url, { name = "holder" })
+    stage.take(conn:mutex "nightly-report")
+    local how = { program = "/bin/sh", env = { HOME = place, PATH = command.DIRECTORY .. ":/usr/bin:/bin" } }
+    local one = command.start(how, "-c", "exec " .. asking[1])
+    one:await "Z  http://127[^\n]+ 1 hold, 0 wait\n\nNAME.+nightly%-report +mutex +holder "
+    one:signal "INT"
+    assert.same({ "signal", 2 }, { one:wait() })
+    local output = command.ends(how, 0, "-c", asking[2])
+    assert.matches('^{"vhost":"/","name":"nightly%-report","kind":"mutex","state":"holds"', output)
   end)
 
   managed_it("takes user and password from the URL or from .netrc, and tells a wrong one", function()
