@@ -55,13 +55,13 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% soak prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter test test-% metrics-rock soak prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter demo-db,$(GOALS)),db-demo) $(if $(filter test-db torture-db break-db figures-db,$(GOALS)),db) \
 	$(if $(filter test-db,$(GOALS)),$(if $(or $(filter 0,$(CASSANDRA)),$(and $(SPEC),$(filter-out %dblocks %dblocks/ %cassandra_spec.lua,$(SPEC)))),,db-cassandra))
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo demo-db torture-db break-db figures-db picture test test-% soak bench prove prove-% check check-% format fuzz fuzz-% deb
+INSTALLING := deps demo demo-db torture-db break-db figures-db picture test test-% metrics-rock soak bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -553,6 +553,11 @@ check-annotations: ## the types in the annotations of the Lua module, by emmylua
 
 annotations-checker:
 	cargo install emmylua_check --version 0.25.1 --locked --root $(CHECKER_PLACE)
+
+# nginx-lua-prometheus is in no Debian package. spec/broker/openresty_metrics_spec.lua finds it there.
+.PHONY: metrics-rock
+metrics-rock: prepare ## nginx-lua-prometheus from LuaRocks, in build/rocks: the specs of metrics in nginx need it
+	@luarocks --lua-version=5.1 --tree=build/rocks install nginx-lua-prometheus 0.20240525
 
 format: prepare ## clang-format C files in place
 	@echo "formatting C files"

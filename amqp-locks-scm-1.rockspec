@@ -176,6 +176,7 @@ build = {
     ["amqplocks.nginx.endings"] = "lua/amqplocks/nginx/endings.lua",
     ["amqplocks.nginx.events"] = "lua/amqplocks/nginx/events.lua",
     ["amqplocks.nginx.kept"] = "lua/amqplocks/nginx/kept.lua",
+    ["amqplocks.nginx.links"] = "lua/amqplocks/nginx/links.lua",
     ["amqplocks.nginx.request"] = "lua/amqplocks/nginx/request.lua",
     ["amqplocks.nginx.worker"] = "lua/amqplocks/nginx/worker.lua",
     ["amqplocks.testing.acquire"] = "lua/amqplocks/testing/acquire.lua",

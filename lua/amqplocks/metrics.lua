@@ -44,9 +44,12 @@ local schema = {
 ---@field label? fun(name: string): string the label for the name of a lock (the name). Names that contain numbers of
 ---  jobs or customers should become one label
 
-local KIND_AND_NAME = { "kind", "name" }
+local KIND_AND_NAME, LINK = { "kind", "name" }, { "link" }
+local LINKS = { "holder", "prober" }
 
-local function define(to, buckets)
+-- `by`: one more label, for numbers that each process has of its own.
+local function define(to, buckets, by)
+  local link = { "link", by }
   local all = {
     acquire = to:histogram("amqplocks_acquire_seconds", "Time that acquires took, by result.",
       { "kind", "name", "result" }, buckets),
@@ -56,9 +59,11 @@ local function define(to, buckets)
     lost = to:counter("amqplocks_lost_total", "Locks that were lost before their release.", { "kind", "name", "code" }),
     revoked = to:counter("amqplocks_revoked_total", "Locks that an administrator has asked for.", KIND_AND_NAME),
     contended = to:counter("amqplocks_contended_total", "Claims that another client was faster with.", KIND_AND_NAME),
-    up = to:gauge("amqplocks_connection_up", "Connections to the broker that are open.", { "link" }),
-    opened = to:counter("amqplocks_opened_total", "Connections to the broker that were opened.", { "link" }),
-    blocked = to:gauge("amqplocks_blocked", "Connections to a broker that has an alarm.", { "link" }),
+    up = to:gauge("amqplocks_connection_up", "Connections to the broker that are open.", link),
+    opened = to:counter("amqplocks_opened_total", "Connections to the broker that were opened.", LINK),
+    blocked = to:gauge("amqplocks_blocked", "Connections to a broker that has an alarm.", link),
+    silence = to:gauge("amqplocks_broker_silence_seconds",
+      "Time since the broker was last heard, while a lock is held; the longest of all connections.", { by }),
     info = to:gauge("amqplocks_info", "The version of amqp-locks.", { "version" }),
   }
   all.info:set(1, { amqplocks._VERSION:match "%S+$" })
@@ -74,11 +79,11 @@ function metrics.new(opts)
   opts = options.check(opts or {}, schema, "metrics.new")
   local buckets, label = opts.buckets or BUCKETS, opts.label
   local own = registry.new()
-  local silence = own:gauge("amqplocks_broker_silence_seconds",
-    "Time since the broker was last heard, while a lock is held; the longest of all connections.")
   local all = define(own, buckets)
+  local silence = all.silence
   local names, count = {}, 0
-  local heard = setmetatable({}, { __mode = "k" }) -- connection -> its `contended` so far
+  local heard = setmetatable({}, { __mode = "k" }) -- the connections that are listened to
+  local contended = setmetatable({}, { __mode = "k" }) -- session -> its `contended` so far
 
   local function name_of(event)
     local name = tostring(label and label(event.name) or event.name)
@@ -144,15 +149,17 @@ function metrics.new(opts)
   --- Counts the events of a connection, and asks it for its silence and its lost claims. Returns a function that ends
   -- this.
   function self.listen(conn)
-    heard[conn] = conn:stats().contended
+    local session = conn._session -- in nginx that of several connections, with `shared`
+    if not (contended[session] and conn._driver.is_shared) then contended[session] = conn:stats().contended end
+    heard[conn] = true
     local weak = setmetatable({ conn }, { __mode = "v" })
     return conn:on_event(function(event)
       self.observe(event)
       local one = weak[1]
       if not one or event.what ~= "acquired" and event.what ~= "failed" then return end
-      local contended = one:stats().contended
-      if contended > heard[one] then all.contended:inc(contended - heard[one], { event.kind, name_of(event) }) end
-      heard[one] = contended
+      local now, before = one:stats().contended, contended[session]
+      if now > before then all.contended:inc(now - before, { event.kind, name_of(event) }) end
+      contended[session] = now
     end)
   end
 
@@ -164,9 +171,25 @@ function metrics.new(opts)
     return own:text()
   end
 
+  -- In nginx an event of one request tells nothing of connections that requests share, or leave to later ones.
+  local function observe_links()
+    local told = { holder = 0, prober = 0 }
+    for _, what in ipairs { "up", "down", "blocked", "unblocked" } do changes[what] = function() end end
+    require("amqplocks.nginx.links").watch(function(seen)
+      for _, link in ipairs(LINKS) do
+        all.up:set(seen.up[link], { link, seen.worker })
+        all.opened:inc(seen.opened[link] - told[link], { link })
+        told[link] = seen.opened[link]
+      end
+      all.blocked:set(seen.blocked, { "prober", seen.worker })
+      all.silence:set(seen.silence, { seen.worker })
+    end)
+  end
+
   --- From now on counts by an object of nginx-lua-prometheus. To be called in init_worker_by_lua_block.
   function self.nginx(prometheus)
-    all, known = define(prometheus, buckets), {}
+    all, known = define(prometheus, buckets, "worker"), {}
+    observe_links()
   end
 
   return self

@@ -8,16 +8,9 @@ local prometheus = require "spec.support.servers.prometheus"
 local server = require "spec.support.servers.server"
 local socket = require "socket"
 local stage = require "spec.support.stage"
-local until_true = require "spec.support.until"
 
 local operated_it = broker.operated_it(it, pending)
 local HERE = process.shell("pwd"):match "[^\n]+"
-local EXPRESSIONS = [[
-import json
-for panel in json.load(open("examples/metrics/dashboard.json"))["panels"]:
-    for target in panel["targets"]:
-        print(target["expr"])
-]]
 
 local service, scraper, port
 
@@ -38,11 +31,6 @@ teardown(function()
   stage.check()
 end)
 
--- Evaluates until the answer fulfils a condition.
-local function until_answer(expression, is_fine)
-  until_true(function() return is_fine(scraper:query(expression)), expression end, 60)
-end
-
 describe("examples/metrics", function()
   it("has alert rules that pass their tests", function()
     assert.matches("SUCCESS", prometheus.tool("check", "rules", "examples/metrics/alerts.yml"), 1, true)
@@ -51,8 +39,8 @@ describe("examples/metrics", function()
   end)
 
   it("is asked by Prometheus, which counts what the workers do", function()
-    until_answer("up", function(values) return values[""] == 1 end)
-    until_answer('amqplocks_acquire_seconds_count{result="acquired"}', function(values)
+    scraper:await("up", function(values) return values[""] == 1 end)
+    scraper:await('amqplocks_acquire_seconds_count{result="acquired"}', function(values)
       return (values["kind=mutex,name=metrics-import,result=acquired"] or 0) > 20
         and (values["kind=read,name=metrics-catalogue,result=acquired"] or 0) > 20
         and (values["kind=write,name=metrics-catalogue,result=acquired"] or 0) > 1
@@ -63,25 +51,23 @@ describe("examples/metrics", function()
   end)
 
   operated_it("tells of a loss, which fires an alert", function()
-    until_answer("amqplocks_lost_total", function(values) -- at that moment perhaps no worker had the mutex
+    scraper:await("amqplocks_lost_total", function(values) -- at that moment perhaps no worker had the mutex
       if (values["code=lost,kind=mutex,name=metrics-import"] or 0) > 0 then return true end
       pcall(broker.suite.close_connection, broker.suite, "importer holder") -- it may be connecting anew
       socket.sleep(1) -- until Prometheus has asked
       return false
     end)
-    until_answer('ALERTS{alertstate="firing"}', function(values)
+    scraper:await('ALERTS{alertstate="firing"}', function(values)
       return values["alertname=AmqplocksLost,alertstate=firing,kind=mutex,name=metrics-import,severity=page"] == 1
     end)
     assert.is_true(scraper:query('amqplocks_opened_total{link="holder"}')["link=holder"] > 3)
   end)
 
   it("has a dashboard of which each query has an answer", function()
-    local count = 0
-    for expression in process.shell("python3", "-c", EXPRESSIONS):gmatch "[^\n]+" do
-      count = count + 1
-      local query = expression:gsub("%$__rate_interval", "10s"):gsub("%$job", ".*")
-      until_answer(query, function(_, answers) return answers > 0 end)
+    local queries = prometheus.queries("examples/metrics/dashboard.json", "10s")
+    assert.is_true(#queries >= 10)
+    for _, query in ipairs(queries) do
+      scraper:await(query.expression, function(_, answers) return answers > 0 end)
     end
-    assert.is_true(count >= 10)
   end)
 end)

@@ -1,18 +1,27 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Metrics of requests in nginx. nginx-lua-prometheus is in no Debian package: AMQPLOCKS_PROMETHEUS names the directory
--- of its files.
+-- Metrics of requests in nginx, which a real Prometheus asks. Its answers are compared with the numbers of requests,
+-- and with the broker's connections. nginx-lua-prometheus is in no Debian package: `make metrics-rock` installs it in
+-- build/rocks, or AMQPLOCKS_PROMETHEUS names the directory of its files.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local nginx = require "spec.support.nginx"
+local process = require "spec.support.process"
+local prometheus = require "spec.support.servers.prometheus"
 local scene = require "spec.broker.openresty_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
-local directory = os.getenv "AMQPLOCKS_PROMETHEUS"
+local HERE = process.shell("pwd"):match "[^\n]+"
+local directory = os.getenv "AMQPLOCKS_PROMETHEUS" or HERE .. "/build/rocks/share/lua/5.1"
+local has_rock = io.open(directory .. "/prometheus.lua") ~= nil
 
-after_each(scene.clear)
 teardown(stage.check)
 
 describe("nginx", function()
+  after_each(scene.clear)
+
   it("tells the events of a request's connection, also of a lock that ends with the request", function()
     local name = stage.semaphore(1)
     local server = scene.start(false, { locations = {
@@ -32,31 +41,201 @@ describe("nginx", function()
         return body == ("%d %d\n"):format(i, i), body
       end, 20)
     end
-  end);
+  end)
+end)
 
-  (directory and it or pending)("has metrics by nginx-lua-prometheus (AMQPLOCKS_PROMETHEUS: its directory)", function()
-    local name = stage.semaphore(1)
-    local server = scene.start(false, { workers = 2, http = ([[
-      lua_shared_dict prometheus_metrics 1m;
-      init_by_lua_block { package.path = "%s/?.lua;" .. package.path }
-      init_worker_by_lua_block {
-        prometheus = require("prometheus").init("prometheus_metrics", { sync_interval = 0.1 })
-        metrics = require("amqplocks.metrics").new()
-        metrics.nginx(prometheus)
-      }]]):format(directory), locations = {
-      ["= /counted"] = [[
-        local conn = connect()
-        metrics.listen(conn)
-        ngx.say(conn:semaphore(var.arg_name):acquire{ timeout = 5 }.slot)]],
-      ["= /metrics"] = "prometheus:collect()",
-    } })
-    for _ = 1, 4 do assert.equal("1\n", (select(2, server:get("/counted?name=" .. name)))) end
-    local labels = ('{kind="slot",name="%s"'):format(name)
+-- ---- with nginx-lua-prometheus --------------------------------------------------------------------------------------
+
+local HTTP = [[
+  lua_shared_dict prometheus_metrics 1m;
+  init_by_lua_block { package.path = "%s/?.lua;" .. package.path }
+  init_worker_by_lua_block {
+    prometheus = require("prometheus").init("prometheus_metrics", { sync_interval = 0.1 })
+    metrics = require("amqplocks.metrics").new()
+    metrics.nginx(prometheus)
+  }
+]]
+
+-- A worker has its own name at the broker. So it is known whose connection is closed.
+local CONNECT = [[
+  local name = ("%s%s%s-%d"):format(var.arg_label, var.arg_shared, var.arg_heartbeat or "", ngx.worker.id())
+  local conn = assert(amqplocks.connect(nil, {
+    shared = var.arg_shared == "true", name = name, heartbeat = tonumber(var.arg_heartbeat) or 18,
+  }))
+  metrics.listen(conn)
+  local lock, _, code = conn:semaphore(var.arg_name):acquire{ timeout = tonumber(var.arg_timeout) or 20 }
+]]
+
+local LOCATIONS = {
+  ["= /once"] = CONNECT .. "ngx.say(lock and lock.slot or code)",
+  ["= /closed"] = CONNECT .. "conn:close() ngx.say(lock and 'closed' or code)",
+  -- waits at a gate, and looks then whether its lock was lost
+  ["= /inside"] = CONNECT .. [[
+    gates:set("in-" .. var.arg_gate, name)
+    await_gate(var.arg_gate)
+    ngx.say(select(3, lock:verify()) or "held")]],
+  -- waits at a gate, and does not look
+  ["= /careless"] = CONNECT .. 'gates:set("in-" .. var.arg_gate, name) await_gate(var.arg_gate) ngx.say("over")',
+  ["= /metrics"] = "prometheus:collect()",
+}
+
+-- Has each worker in turn serve alone, while the other ones are stopped.
+local function by_each_worker(server, fn)
+  local workers = server:workers()
+  for i in ipairs(workers) do
+    for j, pid in ipairs(workers) do server:signal(i == j and "CONT" or "STOP", pid) end
+    local fine, problem = pcall(fn)
+    for _, pid in ipairs(workers) do server:signal("CONT", pid) end
+    if not fine then error(problem, 0) end
+  end
+end
+
+local function ends_with(number)
+  return function(values, count)
+    local _, value = next(values)
+    return count == 1 and value == number
+  end
+end
+
+describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function()
+  local it = has_rock and it or pending
+  local operated_it = has_rock and broker.operated_it(it, pending) or pending
+  local label = client.unique "metered"
+  local server, scraper, own, shared
+
+  local function path_of(path, name, more)
+    return ("%s?name=%s&shared=%s&label=%s%s"):format(path, name, tostring(name == shared), label, more or "")
+  end
+
+  local function get(path, name, more) return (select(2, server:get(path_of(path, name, more))):gsub("\n$", "")) end
+
+  -- Begins a request that has the slot; returns it, its gate, and the name of its worker at the broker.
+  local function inside(name, path, more)
+    local gate, worker = scene.gate(), nil
+    local request = server:begin(path_of(path or "/inside", name, "&gate=" .. gate .. (more or "")))
     until_true(function()
-      local _, body = server:get "/metrics"
-      return body:find("amqplocks_held" .. labels .. "} 0", 1, true)
-        and body:find("amqplocks_acquire_seconds_count" .. labels .. ',result="acquired"} 4', 1, true)
-        and body:find("amqplocks_hold_seconds_count" .. labels .. "} 4", 1, true), body
+      worker = select(2, server:get("/seen?gate=in-" .. gate)):match "%S+"
+      return worker ~= "nil", server:errors()
     end, 20)
+    return request, gate, worker
+  end
+
+  local function opened()
+    return scraper:query 'sum(amqplocks_opened_total{link="holder"})'[""]
+  end
+
+  -- How many connections of this role the broker has.
+  local function connected(role)
+    return tonumber(broker.suite:ask([[
+      length([Name || [{client_properties, P}] <- rabbit_networking:connection_info_all([client_properties]),
+        {<<"connection_name">>, longstr, Name} <- P, string:prefix(Name, $1) =/= nomatch,
+        string:find(Name, $2) =/= nomatch]).]], label, role))
+  end
+
+  setup(function()
+    if not has_rock then return end
+    own, shared = stage.semaphore(1), stage.semaphore(1)
+    server = scene.start(false, {
+      workers = 2, http = HTTP:format(directory), locations = LOCATIONS, sleeper = "/metrics",
+    })
+    scraper = prometheus.start({ server.port }, HERE .. "/examples/metrics/alerts.yml")
+  end)
+
+  teardown(function()
+    if not has_rock then return end
+    scraper:stop()
+    nginx.clear()
+    stage.clear()
+  end)
+
+  it("counts what the requests of both workers do, on connections of their own and shared ones", function()
+    for _, name in ipairs{ own, shared } do
+      by_each_worker(server, function() assert.equal("1", get("/once", name)) end)
+      local holder, gate = inside(name)
+      for _ = 1, 2 do assert.equal("timeout", get("/once", name, "&timeout=0.1")) end
+      local waiter = server:begin(path_of("/once", name))
+      scraper:await(('amqplocks_waiting{name="%s"}'):format(name), ends_with(1))
+      assert.same({ ["kind=slot,name=" .. name] = 1 }, (scraper:query(('amqplocks_held{name="%s"}'):format(name))))
+      scene.open(server, gate)
+      assert.equal("200 held\n", scene.answer(holder))
+      assert.equal("200 1\n", scene.answer(waiter))
+      for query, number in pairs{
+        ['amqplocks_acquire_seconds_count{name="%s",result="acquired"}'] = 4,
+        ['amqplocks_acquire_seconds_count{name="%s",result="timeout"}'] = 2,
+        ['amqplocks_hold_seconds_count{name="%s"}'] = 4,
+        ['amqplocks_held{name="%s"}'] = 0, ['amqplocks_waiting{name="%s"}'] = 0,
+        ['amqplocks_lost_total{name="%s"}'] = 0,
+      } do scraper:await(query:format(name), ends_with(number)) end
+    end
+  end)
+
+  operated_it("counts the connections of all requests and workers", function()
+    scraper:await('sum(amqplocks_connection_up{link="prober"})', ends_with(connected "prober"))
+    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(connected "holder"))
+    assert.equal(4, connected "prober", "one for each worker and each name")
+    assert.equal(2, connected "holder", "those that are shared; those of requests have ended with them")
+    local before = opened()
+    by_each_worker(server, function()
+      for _ = 1, 3 do assert.equal("1", get("/once", own)) end
+    end)
+    scraper:await('sum(amqplocks_opened_total{link="holder"})', ends_with(before + 6))
+    by_each_worker(server, function()
+      for _ = 1, 3 do assert.equal("closed", get("/closed", own)) end
+    end)
+    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(4)) -- one more of each worker is kept
+    assert.equal(4, connected "holder")
+    scraper:await('sum(amqplocks_opened_total{link="holder"})', ends_with(before + 8))
+    scraper:await('sum(amqplocks_connection_up{link="holder"})', ends_with(2)) -- they are kept for a third heartbeat
+  end)
+
+  operated_it("tells for how long a holder has not heard its broker", function()
+    local silence = "max(amqplocks_broker_silence_seconds)"
+    local request, gate = inside(own)
+    scraper:await(silence, function(values) return values[""] > 1 end) -- nobody reads the request's connection
+    scene.open(server, gate)
+    assert.equal("200 held\n", scene.answer(request))
+    scraper:await(silence, ends_with(0))
+    request, gate = inside(shared, nil, "&heartbeat=4")
+    broker.suite:freeze()
+    local fine, problem = pcall(scraper.await, scraper, silence, function(values) return values[""] > 3 end)
+    broker.suite:thaw()
+    assert(fine, problem)
+    scraper:await(silence, function(values) return values[""] < 3 end) -- the worker reads its connection
+    scene.open(server, gate)
+    assert.equal("200 held\n", scene.answer(request))
+    scraper:await(silence, ends_with(0))
+  end)
+
+  operated_it("tells of losses, which fire an alert", function()
+    for _, name in ipairs{ own, shared } do
+      local request, gate, worker = inside(name)
+      broker.suite:close_connection(worker .. " holder")
+      scene.open(server, gate)
+      assert.equal("200 lost\n", scene.answer(request))
+      scraper:await(('amqplocks_lost_total{name="%s"}'):format(name), ends_with(1))
+      scraper:await(('ALERTS{alertname="AmqplocksLost",alertstate="firing",name="%s"}'):format(name), ends_with(1))
+    end
+    local request, gate, worker = inside(shared, "/careless")
+    broker.suite:close_connection(worker .. " holder")
+    stage.until_free(shared, 1)
+    scene.open(server, gate)
+    assert.equal("200 over\n", scene.answer(request))
+    scraper:await(('amqplocks_lost_total{name="%s"}'):format(shared), ends_with(2))
+  end)
+
+  it("has answers to all queries of the dashboard, and no alert of another kind", function()
+    for _, query in ipairs(prometheus.queries("examples/metrics/dashboard.json", "10s")) do
+      scraper:await(query.expression, function(_, answers) return answers > 0 end)
+    end
+    assert.same({}, (scraper:query 'ALERTS{alertname!="AmqplocksLost"}'))
+  end)
+
+  it("sees that the connections of a killed worker are gone", function()
+    local _, _, worker = inside(own)
+    scraper:await(('amqplocks_connection_up{link="holder",worker="%s"}'):format(worker:sub(-1)), function(values)
+      return (select(2, next(values)) or 0) > 0
+    end)
+    server:kill_worker()
+    scraper:await("sum(amqplocks_connection_up)", ends_with(0))
   end)
 end)

@@ -13,6 +13,7 @@ local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
 local kept = require "amqplocks.nginx.kept"
+local links = require "amqplocks.nginx.links"
 local losses = require "amqplocks.waiting.losses"
 local protected = require "amqplocks.compat.pcall"
 local stream = require "amqplocks.drivers.stream"
@@ -29,7 +30,10 @@ local function bind(worker, locks, finish)
   local state = { request = endings.request(), locks = locks }
   state.settle = worker.endings:expect(function()
     state.over = state.over or "the request that opened it is over"
-    if locks.events then locks.events:end_all() end
+    if locks.events then
+      pcall(locks.close, locks) -- a loss that the worker knows of is told as one
+      locks.events:end_all()
+    end
     finish()
     if locks.events then locks.events:tell() end
     worker.driver.mind()
@@ -117,7 +121,7 @@ local function resume(one, settings)
   local session = one.session
   local holder = holder_of(session, settings)
   if not holder:resume(one.socket) then
-    session:abort()
+    links.abort(session)
     return nil
   end
   session:resume()
@@ -174,14 +178,17 @@ local function keep(self, driver, address)
   return false
 end
 
+local OWN = { "holder" } -- the prober is the worker's
+
 -- `address`: of the requests to which the connection is left when it is closed; nil: it is closed.
 local function own(worker, session, holder, address)
   local self = {
     session = session, holder = holder, worker = worker,
     followers = waiting.new(events, function() return true end),
   }
+  links.add(session, OWN)
   local locks = losses.new(function() return session:alerts() end, true)
-  local state = bind(worker, locks, function() session:abort() end)
+  local state = bind(worker, locks, function() links.abort(session) end)
   self.state = state
   local driver = {
     opens_late = true,
@@ -192,7 +199,10 @@ local function own(worker, session, holder, address)
     end,
     close = function(driver)
       local is_kept = address and keep(self, driver, address)
-      if not is_kept then close_session(driver, session) end
+      if not is_kept then
+        close_session(driver, session)
+        links.abort(session)
+      end
       state.over, state.locks = CLOSED, nil
       state.settle()
       if is_kept then pcall(locks.tell, locks) end

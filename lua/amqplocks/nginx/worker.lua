@@ -12,11 +12,13 @@ local core = require "amqplocks.core"
 local endings = require "amqplocks.nginx.endings"
 local events = require "amqplocks.nginx.events"
 local kept = require "amqplocks.nginx.kept"
+local links = require "amqplocks.nginx.links"
 local loop = require "amqplocks.drivers.loop"
 local news = require "amqplocks.waiting.notify"
 local request = require "amqplocks.nginx.request"
 local waiting = require "amqplocks.waiting.sleepers"
 
+local LINKS = { "holder", "prober" }
 local LIFETIME = 600 -- seconds: the memory that a timer allocates is freed only at its end
 
 local worker = {}
@@ -67,7 +69,7 @@ local function close_old(self)
     local old = one
     self._closed_at = ngx.now()
     local begun = events.spawn(function() request.close_kept(self, old, self._settings) end)
-    if not begun then old.session:abort() end -- nginx closes the socket
+    if not begun then links.abort(old.session) end -- nginx closes the socket
     one = kept.take_old(self)
   end
 end
@@ -76,7 +78,7 @@ end
 local function abort_kept(self)
   local one = kept.take_old(self, true)
   while one do
-    one.session:abort()
+    links.abort(one.session)
     one = kept.take_old(self, true)
   end
 end
@@ -91,6 +93,7 @@ local function look_after(self)
   abort_kept(self)
   if current[self._key] == self then current[self._key] = nil end
   close(self.driver, self.session)
+  links.abort(self.session)
 end
 
 local function log(level, message)
@@ -121,6 +124,7 @@ local function new(key, settings)
   }, worker)
   local begun, why = events.spawn(function() look_after(self) end)
   if not begun then return nil, "unreachable: " .. why, "unreachable" end
+  links.add(session, LINKS)
   return self
 end
 

@@ -4,6 +4,7 @@
 --- A throw-away Prometheus, which asks some targets every second.
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
+local until_true = require "spec.support.until"
 
 local prometheus = {}
 
@@ -32,7 +33,7 @@ function prometheus.start(ports, rules)
     }, function() return server.listens(port) end
   end)
   self.url = ("http://127.0.0.1:%d"):format(port)
-  self.get, self.query = prometheus.get, prometheus.query
+  self.get, self.query, self.await = prometheus.get, prometheus.query, prometheus.await
   return self
 end
 
@@ -44,6 +45,26 @@ function prometheus:get(path, ...)
     table.insert(words, parameter)
   end
   return process.shell((table.unpack or unpack)(words))
+end
+
+local PANELS = [[
+import json, sys
+for panel in json.load(open(sys.argv[1]))["panels"]:
+    for target in panel["targets"]:
+        words = panel["title"], panel["fieldConfig"]["defaults"]["unit"], target["legendFormat"], target["expr"]
+        print(*words, sep="\t")
+]]
+
+--- Returns the queries of a dashboard's panels, for all jobs: a list of { title, unit, legend, expression }. `interval`
+-- stands for Grafana's $__rate_interval.
+function prometheus.queries(path, interval)
+  local list = {}
+  for title, unit, legend, expression in process.shell("python3", "-c", PANELS, path)
+    :gmatch "([^\t]*)\t([^\t]*)\t([^\t]*)\t([^\n]*)\n" do
+    expression = expression:gsub("%$__rate_interval", interval):gsub("%$job", ".*")
+    table.insert(list, { title = title, unit = unit, legend = legend, expression = expression })
+  end
+  return list
 end
 
 local VALUES = [[
@@ -64,6 +85,17 @@ function prometheus:query(expression)
     values[labels], count = tonumber(value) or 0 / 0, count + 1
   end
   return values, count
+end
+
+--- Evaluates a query again and again, until its answer fulfils a condition. `is_fine` gets what query() returns.
+function prometheus:await(expression, is_fine)
+  until_true(function()
+    local values, count = self:query(expression)
+    if is_fine(values, count) then return true end
+    local seen = {}
+    for labels, value in pairs(values) do table.insert(seen, ("{%s} %g"):format(labels, value)) end
+    return false, expression .. ": " .. table.concat(seen, ", ")
+  end, 60)
 end
 
 return prometheus

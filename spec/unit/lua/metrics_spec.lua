@@ -95,7 +95,7 @@ describe("metrics", function()
     assert.same({ [[amqplocks_revoked_total{kind="mutex",name="a\"b\\c\nd"} 1]] }, lines(m.text(), "^amqplocks_rev"))
   end)
 
-  it("may be kept by nginx-lua-prometheus", function()
+  it("may be kept by nginx-lua-prometheus, where a worker tells of its connections", function()
     local calls = {}
     local function metric(name)
       local function note(act)
@@ -105,12 +105,52 @@ describe("metrics", function()
       return { inc = note "inc", set = note "set", observe = note "observe" }
     end
     local function make(_, name) return metric(name) end
+    local watch -- of the connections of an nginx worker
+    package.loaded["amqplocks.nginx.links"] = { watch = function(fn) watch = fn end }
     local m = metrics.new()
     m.nginx{ counter = make, gauge = make, histogram = make }
+    package.loaded["amqplocks.nginx.links"] = nil
     m.observe(lock("acquired", { waited = 0.5 }))
     assert.matches("^amqplocks_info set 1 ", calls[1])
     assert.same({ "amqplocks_acquire_seconds observe 0.5 mutex/db/acquired", "amqplocks_held inc 1 mutex/db" },
       { calls[#calls - 1], calls[#calls] })
+    calls = {}
+    for _, what in ipairs{ "up", "down", "blocked", "unblocked" } do m.observe{ what = what, link = "holder" } end
+    assert.same({}, calls)
+    local seen = { worker = "3", up = { holder = 5, prober = 1 }, opened = { holder = 9, prober = 2 }, blocked = 1,
+      silence = 4 }
+    watch(seen)
+    seen.opened.holder = 11
+    watch(seen)
+    local first = {
+      "amqplocks_connection_up set 5 holder/3", "amqplocks_opened_total inc 9 holder",
+      "amqplocks_connection_up set 1 prober/3", "amqplocks_opened_total inc 2 prober",
+      "amqplocks_blocked set 1 prober/3", "amqplocks_broker_silence_seconds set 4 3",
+    }
+    assert.same(first, { (table.unpack or unpack)(calls, 1, 6) })
+    assert.equal("amqplocks_opened_total inc 2 holder", calls[8])
+    assert.equal("amqplocks_opened_total inc 0 prober", calls[10])
+  end)
+
+  it("count once what connections that share a session have in common", function()
+    local contended, tell = 0, {}
+    local function connection(session, is_shared)
+      return {
+        _session = session, _driver = { is_shared = is_shared },
+        stats = function() return { contended = contended } end,
+        on_event = function(_, fn) table.insert(tell, fn) end,
+      }
+    end
+    local m, session = metrics.new(), {}
+    m.listen(connection(session, true))
+    contended = 3
+    m.listen(connection(session, true))
+    for _, fn in ipairs(tell) do fn(lock("acquired", { waited = 0.1 })) end
+    assert.same({ 'amqplocks_contended_total{kind="mutex",name="db"} 3' }, lines(m.text(), "^amqplocks_contended"))
+    m.listen(connection(session, false)) -- kept since another request, which was not listened to
+    contended = 4
+    tell[3](lock("acquired", { waited = 0.1 }))
+    assert.same({ 'amqplocks_contended_total{kind="mutex",name="db"} 4' }, lines(m.text(), "^amqplocks_contended"))
   end)
 
   it("that are wrong raise an error that says so", function()
