@@ -23,13 +23,20 @@ function settings.seconds(text)
   return value
 end
 
---- A seed: a number that every Lua represents exactly. nil if there is no text or an empty one.
-function settings.seed(text)
+local function whole(name, text, least)
   if not text or text == "" then return nil end
   local value = text:match "^%d+$" and tonumber(text)
-  if not value or value >= 2 ^ 53 then settings.refuse("SEED must be a whole number of at least 0, not %s", text) end
+  if not value or value < least or value >= 2 ^ 53 then
+    settings.refuse("%s must be a whole number of at least %d, not %s", name, least, text)
+  end
   return value
 end
+
+--- A seed: a number that every Lua represents exactly. nil if there is no text or an empty one. `name`: the setting.
+function settings.seed(text, name) return whole(name or "SEED", text, 0) end
+
+--- A number of things, at least 1; nil if there is no text or an empty one.
+function settings.count(text, name) return whole(name, text, 1) end
 
 --- Each word of a list, which must be a key of `known`.
 function settings.check(what, words, known)

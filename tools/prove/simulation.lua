@@ -2,9 +2,10 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 -- The prover's simulation: plays the stories of spec/support/model/stories.lua in turn, each time with a new seed,
--- until the time is over or one of them fails.
+-- until the time is over, so many were played, or one of them fails.
 --
 --     make prove-sim                                   # a minute of all stories
+--     make prove-sim STORIES=500000 FROM=1000000       # so many, by seeds from that one on: another process takes others
 --     make prove-sim SECONDS=600 STORY="rw all"        # ten minutes of one
 --     make prove-sim STORY="rw all" SEED=1700000000123 # one seed of it again, with the whole trace
 --
@@ -17,6 +18,7 @@ local SHOWN = 60  -- lines of the trace of a failed story
 
 local SECONDS, STORY = settings.seconds(os.getenv "SECONDS") or 60, os.getenv "STORY" or ""
 local SEED = settings.seed(os.getenv "SEED")
+local STORIES, FROM = settings.count(os.getenv "STORIES", "STORIES"), settings.seed(os.getenv "FROM", "FROM")
 
 local function chosen()
   if STORY == "" then return stories.all end
@@ -72,22 +74,26 @@ end
 local function amount(count) return ("%d %s"):format(count, count == 1 and "story" or "stories") end
 
 local function play_on(list, first)
-  local counts, began, over_at, seed = {}, os.clock(), os.time() + SECONDS, first
+  local counts, began, over_at, seed, played = {}, os.clock(), os.time() + SECONDS, first, 0
   for _, story in ipairs(list) do counts[story] = new_count() end
   while true do
     for _, story in ipairs(list) do
       local crowd, err = stories.play(story, seed)
+      played = played + 1
       add(counts[story], count_of(crowd))
       if err then return counts, os.clock() - began, { story = story, seed = seed, err = err } end
-      if os.time() >= over_at then return counts, os.clock() - began end
+      local is_over = STORIES and played == STORIES or not STORIES and os.time() >= over_at
+      if is_over then return counts, os.clock() - began end
     end
     seed = seed + 1
   end
 end
 
 local function prove(list)
-  local first = os.time() * 1000
-  print(("%s by seeds from %d on, for %g s"):format(amount(#list), first, SECONDS))
+  local first = FROM or os.time() * 1000
+  print(("%s by seeds from %d on, %s"):format(amount(#list), first,
+    STORIES and ("%d in all"):format(STORIES) or ("for %g s"):format(SECONDS)))
+  io.stdout:flush()
   local counts, seconds, failure = play_on(list, first)
   local sum = report(list, counts, seconds)
   if failure then show_failure(failure.story, failure.seed, failure.err) end
@@ -106,5 +112,6 @@ end
 stories.hurry()
 local list = chosen()
 if SEED and #list > 1 then settings.refuse "SEED needs a STORY, too" end
+if SEED and (STORIES or FROM) then settings.refuse "SEED is one story again: it needs neither STORIES nor FROM" end
 local is_well = SEED and show(list[1], SEED) or not SEED and prove(list)
 os.exit(is_well and 0 or 1, true) -- Lua 5.1 takes a number only
