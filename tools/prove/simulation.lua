@@ -5,7 +5,7 @@
 -- until the time is over, so many were played, or one of them fails.
 --
 --     make prove-sim                                   # a minute of all stories
---     make prove-sim STORIES=500000 FROM=1000000       # so many, by seeds from that one on: another process takes others
+--     make prove-sim STORIES=500000 FROM=1000000       # so many, by seeds from that one on
 --     make prove-sim SECONDS=600 STORY="rw all"        # ten minutes of one
 --     make prove-sim STORY="rw all" SEED=1700000000123 # one seed of it again, with the whole trace
 --
