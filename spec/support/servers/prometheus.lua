@@ -30,10 +30,10 @@ function prometheus.start(ports, rules)
     return {
       assert(server.find "prometheus"), "--config.file=" .. directory .. "/prometheus.yml",
       "--storage.tsdb.path=" .. directory .. "/data", ("--web.listen-address=127.0.0.1:%d"):format(port),
-    }, function() return server.listens(port) end
+    }, function() return pcall(process.shell, "curl", "-sf", ("http://127.0.0.1:%d/-/ready"):format(port)) end
   end)
   self.url = ("http://127.0.0.1:%d"):format(port)
-  self.get, self.query, self.await = prometheus.get, prometheus.query, prometheus.await
+  for _, name in ipairs{ "get", "query", "range", "await" } do self[name] = prometheus[name] end
   return self
 end
 
@@ -85,6 +85,36 @@ function prometheus:query(expression)
     values[labels], count = tonumber(value) or 0 / 0, count + 1
   end
   return values, count
+end
+
+local SERIES = [[
+import json, sys
+answer = json.loads(sys.argv[1])
+if answer["status"] != "success":
+    sys.exit(answer["error"])
+for one in answer["data"]["result"]:
+    print("series", *("%s=%s" % item for item in one["metric"].items()), sep="\t")
+    for at, value in one["values"]:
+        print("value", at, value, sep="\t")
+]]
+
+--- Evaluates a query for each second between two times, in seconds since the epoch. Returns a list of series: { labels,
+-- values }, where a value is { at, text }.
+function prometheus:range(expression, from, to)
+  local list = {}
+  local answer = self:get("/api/v1/query_range", "query=" .. expression, ("start=%d"):format(from),
+    ("end=%d"):format(to), "step=1s")
+  for line in process.shell("python3", "-c", SERIES, answer):gmatch "[^\n]+" do
+    local at, text = line:match "^value\t(%S+)\t(%S+)"
+    if at then
+      table.insert(list[#list].values, { at = tonumber(at), text = text })
+    else
+      local labels = {}
+      for name, value in line:gmatch "\t([^=]+)=([^\t]*)" do labels[name] = value end
+      table.insert(list, { labels = labels, values = {} })
+    end
+  end
+  return list
 end
 
 --- Evaluates a query again and again, until its answer fulfils a condition. `is_fine` gets what query() returns.
