@@ -117,6 +117,7 @@ static void take_user(admin_api *api, const admin_answer *answer) {
   const json_t *tags = json_object_get(user, "tags");
   const char *name = json_string_value(json_object_get(user, "name"));
   api->knows_user = true;
+  api->hidden[0] = '\0';
   if (tags && !has_tag(tags, "monitoring") && !has_tag(tags, "administrator"))
     snprintf(
         api->hidden, sizeof api->hidden,
@@ -153,6 +154,7 @@ al_code admin_api_read(admin_api *api, admin_rows *rows, char message[AL_MESSAGE
   al_code code = api->knows_user ? AL_OK : read_user(api, until, message);
   for (size_t list = 0; code == AL_OK && list < sizeof lists / sizeof *lists; list++)
     code = read_list(api, list, until, rows, message);
+  if (code != AL_OK) api->knows_user = false; /* the next answers may be those of another node */
   return code;
 }
 
