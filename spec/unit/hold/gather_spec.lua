@@ -4,6 +4,7 @@
 -- A gather, frame by frame: the gate, slots one after the other, and what becomes of these when it fails. The gate is
 -- the queue images-many.
 local Peer = require "spec.support.peer"
+local scene = require "spec.unit.locks.semaphore_scene"
 
 local LATE = "its queue was deleted, but not by this client"
 
@@ -71,13 +72,8 @@ for _, way in ipairs(Peer.all_ways) do
       assert.same(expected, deleted)
     end
 
-    -- Whether busy slots are held by queues that are no locks: they are locks.
     local function no_squatters(peer)
-      local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
-      while peer.holder:next() == "queue.declare" do
-        channel = peer.holder:expect("queue.declare", { passive = true }).channel
-      end
-      peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
+      scene.no_squatters(peer)
       peer:pass(0)
     end
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- The acquires of the slots of a semaphore called "images": for semaphore_spec and semaphore_race_spec.
+--- The acquires of the slots of a semaphore called "images": for semaphore_spec, semaphore_race_spec and
+-- gather_spec.
 local Peer = require "spec.support.peer"
 
 local scene = {}
@@ -12,6 +13,15 @@ function scene.searches(way, seen, ...)
   local op = peer:semaphore("images"):acquire(...)
   peer.prober:look(seen)
   return peer, op
+end
+
+--- Whether the holders of slots found busy are true ones is asked once a minute: they are.
+function scene.no_squatters(peer)
+  local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
+  while peer.holder:next() == "queue.declare" do
+    channel = peer.holder:expect("queue.declare", { passive = true }).channel
+  end
+  peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
 end
 
 return scene

@@ -62,15 +62,6 @@ local function asked_passively(peer, states)
   return names
 end
 
--- Whether the holders of slots found busy are true ones is asked once a minute: they are.
-local function no_squatters(peer)
-  local channel = peer.holder:next() == "channel.open" and peer.holder:opened()
-  while peer.holder:next() == "queue.declare" do
-    channel = peer.holder:expect("queue.declare", { passive = true }).channel
-  end
-  peer.holder:refuse(channel, 405, "RESOURCE_LOCKED", "queue.declare")
-end
-
 for _, way in ipairs(Peer.all_ways) do
   describe("an acquire, fed " .. way, function ()
     local function open(settings) return Peer.open(way, settings) end
@@ -99,7 +90,7 @@ for _, way in ipairs(Peer.all_ways) do
       local mutex = peer:semaphore("images", { most = 1 })
       local op = mutex:acquire(0)
       assert.same({ "images-1-A", "images-1-B" }, peer.prober:look(row(3, { 1 })))
-      no_squatters(peer)
+      scene.no_squatters(peer)
       peer:failed(op, "busy", "images")
       op = mutex:acquire(0)
       assert.same({ "images-1-A", "images-1-B" }, peer.prober:look(row(3)))
@@ -135,7 +126,7 @@ for _, way in ipairs(Peer.all_ways) do
       local semaphore = peer:semaphore("images")
       local op = semaphore:acquire(0)
       peer.prober:look(row(3, "all"))
-      no_squatters(peer)
+      scene.no_squatters(peer)
       peer:failed(op, "busy")
       op = semaphore:acquire(0)
       assert.same(window(1, 4), peer.prober:look(row(3, "all")))
@@ -187,7 +178,7 @@ for _, way in ipairs(Peer.all_ways) do
       local semaphore = peer:semaphore("images")
       local op = semaphore:acquire(0)
       peer.prober:look(row(2, "all"))
-      no_squatters(peer)
+      scene.no_squatters(peer)
       peer:failed(op, "busy")
       op = semaphore:acquire(0)
       assert.same(window(1, 3), peer.prober:look(row(12, "all")))
@@ -201,7 +192,7 @@ for _, way in ipairs(Peer.all_ways) do
       local semaphore = peer:semaphore("images")
       local op = semaphore:acquire(0)
       peer.prober:look(row(5, "all"))
-      no_squatters(peer)
+      scene.no_squatters(peer)
       peer:failed(op, "busy")
       for _, count in ipairs{ 3, 4 } do
         op = semaphore:acquire(0)
@@ -295,7 +286,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("takes none behind a gap, also if one of them is in it", function ()
         local peer, op = searches({ "images-1-A", "images-1-B", "images-4-A" }, 0)
         peer.holder:again({ "images-2-A", "images-3-A" }, { ["images-2-A"] = "down" })
-        no_squatters(peer)
+        scene.no_squatters(peer)
         peer:failed(op, "busy", "all 2 slots")
       end)
 
@@ -383,13 +374,13 @@ for _, way in ipairs(Peer.all_ways) do
     it("takes no slot past a gap", function ()
       local peer, op = searches({ "images-1-A", "images-1-B", "images-3-A" }, 0)
       peer.holder:again{ "images-2-A" }
-      no_squatters(peer)
+      scene.no_squatters(peer)
       peer:failed(op, "busy", "all 1 slots")
     end)
 
     it("is busy once, looking once", function ()
       local peer, op = searches(row(3, "all"), 0)
-      no_squatters(peer)
+      scene.no_squatters(peer)
       peer:failed(op, "busy", 'all 3 slots of "images" are held')
       peer.prober:silent()
     end)
@@ -412,7 +403,7 @@ for _, way in ipairs(Peer.all_ways) do
 
       it("is busy when the others are held", function ()
         local peer, op = searches({ ["images-1-A"] = "nack", "images-2-A", "images-2-B" }, 0)
-        no_squatters(peer)
+        scene.no_squatters(peer)
         peer:failed(op, "busy")
       end)
     end)
@@ -495,7 +486,7 @@ for _, way in ipairs(Peer.all_ways) do
         local peer, op = asks_again(5, 3)
         peer.prober:look(row(5, "all"))
         peer.prober:look(row(5, "all"))
-        no_squatters(peer)
+        scene.no_squatters(peer)
         peer:failed(op, "busy", "all 5 slots")
       end)
 
@@ -593,7 +584,7 @@ for _, way in ipairs(Peer.all_ways) do
           local op = semaphore:acquire(0)
           local first = peer.prober:look(row(2, "all"))[1]
           if peer.prober:next() ~= "nothing" then peer.prober:look(row(2, "all")) end
-          if not asked_for_squatters then no_squatters(peer) end
+          if not asked_for_squatters then scene.no_squatters(peer) end
           asked_for_squatters = true
           peer:failed(op, "busy", "all 2 slots")
           return tonumber(first:match("%-(%d+)%-A$"))
@@ -620,7 +611,7 @@ for _, way in ipairs(Peer.all_ways) do
             local op = semaphore:acquire(0)
             list[i] = tonumber(peer.prober:look(row(5, "all"))[1]:match("%-(%d+)%-A$"))
             if list[i] > 1 then peer.prober:look(row(5, "all")) end
-            if i == 1 then no_squatters(peer) end
+            if i == 1 then scene.no_squatters(peer) end
             peer:failed(op, "busy", "all 5 slots")
           end
           return list
