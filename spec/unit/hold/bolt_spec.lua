@@ -92,6 +92,17 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:send{ channel = claim.channel, method = "basic.cancel-ok", consumer_tag = tag }
     end
 
+    -- The holder asks for its queue, on another channel: a refusal would open the bolt with the lock's own. Returns that
+    -- channel.
+    local function asks_beside(claim)
+      if peer.holder:next() == "channel.open" then peer.holder:opened() end
+      local look = peer.holder:expect("queue.declare", { queue = claim.queue, passive = true, no_wait = false })
+      assert.are_not.equal(claim.channel, look.channel)
+      return look.channel
+    end
+
+    local function not_found(queue) return ("NOT_FOUND - no queue '%s' in vhost '/'"):format(queue) end
+
     local function rings(kind) if kind.bell then scene.rings(peer, kind.bell) end end
 
     -- Deleted, and then the bolt is opened, if it was shut.
@@ -227,10 +238,9 @@ for _, way in ipairs(Peer.all_ways) do
         it("is held though its bolt ends, as long as its queue is there", function ()
           local lock, claim = acquire(kind)
           ends(claim)
-          local look = { queue = claim.queue, channel = claim.channel, passive = true, no_wait = false }
-          peer.holder:expect("queue.declare", look)
+          local channel = asks_beside(claim)
           assert.is_true(lock:held())
-          peer.holder:declared(claim.channel, claim.queue)
+          peer.holder:declared(channel, claim.queue)
           assert.is_true(lock:held())
           silent()
           lock:drop()
@@ -240,8 +250,7 @@ for _, way in ipairs(Peer.all_ways) do
         it("keeps its channel, whose bolt has ended, until the end of its queue's consumer is told", function ()
           local lock, claim = acquire(kind)
           ends(claim)
-          peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
-          peer.holder:declared(claim.channel, claim.queue)
+          peer.holder:declared(asks_beside(claim), claim.queue)
           lock:drop()
           checks(claim)
           peer.holder:expect("queue.delete", { queue = claim.queue, channel = claim.channel })
@@ -258,11 +267,67 @@ for _, way in ipairs(Peer.all_ways) do
         it("is lost when its bolt ends, if it was robbed of its queue", function ()
           local lock, claim = acquire(kind)
           ends(claim)
-          peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
-          peer.holder:refuse(claim.channel, 404, ("NOT_FOUND - no queue '%s' in vhost '/'"):format(claim.queue),
-            "queue.declare")
+          peer.holder:refuse(asks_beside(claim), 404, not_found(claim.queue), "queue.declare")
           assert.is_false((lock:held()))
-          is_undone(claim)
+          peer.holder:closes(claim.channel)
+          rings(kind)
+          silent()
+          scene.all_channels_are_back(peer)
+        end)
+
+        it("is lost to its holder before its bolt opens, if the holder asks and was robbed of its queue", function ()
+          local lock, claim = acquire(kind)
+          local op = peer:keep(lock:verify())
+          local channel = asks_beside(claim)
+          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          assert.is_true(lock:held())
+          peer.holder:refuse(channel, 404, not_found(claim.queue), "queue.declare")
+          assert.is_false((lock:held()))
+          peer:failed(op, "lost", "NOT_FOUND")
+          peer.holder:closes(claim.channel) -- and with it the bolt opens
+          rings(kind)
+          silent()
+          scene.all_channels_are_back(peer)
+        end)
+
+        it("is lost if the holder asks, and another client has its queue", function ()
+          local lock, claim = acquire(kind)
+          local op = peer:keep(lock:verify())
+          local channel = asks_beside(claim)
+          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          peer.holder:refuse(channel, 405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s'")
+            :format(claim.queue), "queue.declare")
+          peer:failed(op, "lost", "RESOURCE_LOCKED")
+          peer.holder:closes(claim.channel)
+          rings(kind)
+          silent()
+          scene.all_channels_are_back(peer)
+        end)
+
+        it("is still held if the holder asks, and the broker refuses to say it", function ()
+          local lock, claim = acquire(kind)
+          local op = peer:keep(lock:verify())
+          local channel = asks_beside(claim)
+          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          peer.holder:refuse(channel, 403, denied(claim.queue), "queue.declare")
+          assert.is_true(peer:result(op))
+          assert.is_true(lock:held())
+          lock:drop()
+          goes(kind, claim)
+          scene.all_channels_are_back(peer)
+        end)
+
+        it("may be let go while the holder asks", function ()
+          local lock, claim = acquire(kind)
+          local op = peer:keep(lock:verify())
+          local channel = asks_beside(claim)
+          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          lock:drop()
+          checks(claim)
+          peer.holder:delete(claim.queue, claim.channel)
+          opens(claim)
+          assert.is_true(op:done())
+          peer.holder:closes(channel) -- the question is not answered yet
           rings(kind)
           silent()
           scene.all_channels_are_back(peer)
@@ -835,9 +900,9 @@ for _, way in ipairs(Peer.all_ways) do
         local op = peer:keep(lock:downgrade())
         local claim = scene.reader(peer, true)
         scene.replies(peer, claim)
-        peer.holder:expect("queue.declare", { queue = DOOR, passive = true, channel = door.channel })
+        local channel = asks_beside(door)
         silent()
-        peer.holder:declared(door.channel, DOOR)
+        peer.holder:declared(channel, DOOR)
         checks(door)
         peer.holder:delete(DOOR, door.channel)
         opens(door)

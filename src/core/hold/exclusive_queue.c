@@ -87,14 +87,19 @@ static void settle(al_exclusive *own) {
   if (own->claim.state == AL_CLAIM_CLAIMING && !awaits(own, AL_REPLY_CLAIM)) al_claim_got(&own->claim);
 }
 
-static void cancelled(al_exclusive *own) {
+/* Its queue is not ours any more. What is left of it, and its bolt, ends with the channel. */
+static void taken_away(al_exclusive *own, const char *why) {
   al_channel *channel = own->channel;
-  came(own, AL_REPLY_CANCEL);
-  if (own->claim.state == AL_CLAIM_RELEASING) return; /* our own deletion: delete-ok follows */
   own->channel = NULL;
   al_channel_close(channel);
-  al_claim_lose(&own->claim, "its queue was deleted, but not by this client");
+  al_claim_lose(&own->claim, why);
   al_claim_enter(&own->claim, AL_CLAIM_GONE);
+}
+
+static void cancelled(al_exclusive *own) {
+  came(own, AL_REPLY_CANCEL);
+  if (own->claim.state == AL_CLAIM_RELEASING) return; /* our own deletion: delete-ok follows */
+  taken_away(own, "its queue was deleted, but not by this client");
 }
 
 /* This basic.cancel may be about an earlier bolt that has expired. From 4.0 to 4.2 a channel that has consumed from
@@ -286,6 +291,54 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
   al_claim_notify(&own->claim);
 }
 
+/* ---- asking on another channel ---------------------------------------------------------------------------------- */
+
+/* A refusal other than 404 and 405 says nothing about the queue: the broker has answered on this connection, on which
+ * the claim is held. */
+static void check_refused(al_exclusive *own, const al_event *event) {
+  bool is_lost = al_event_is_absent(event) || event->reply_code == AMQP_RESOURCE_LOCKED;
+  own->check = NULL;
+  own->claim.confirmed = own->claim.asked;
+  if (is_lost && own->claim.state == AL_CLAIM_HELD) taken_away(own, event->text);
+}
+
+static void checked(al_exclusive *own) {
+  own->claim.confirmed++;
+  if (own->check->unanswered > 0) return;
+  al_channel_give(own->check);
+  own->check = NULL;
+}
+
+static void check_event(void *owner, al_channel *channel, const al_event *event) {
+  al_exclusive *own = owner;
+  (void)channel;
+  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
+    checked(own);
+  else if (event->kind == AL_EVENT_CLOSED)
+    check_refused(own, event);
+  else if (event->kind == AL_EVENT_DOWN)
+    own->check = NULL;
+  else
+    return;
+  al_claim_notify(&own->claim);
+}
+
+static bool check_beside(al_exclusive *own) {
+  if (!own->check) own->check = al_channel_take(&own->claim.session->holder, check_event, own);
+  if (own->check) al_channel_declare_passive(own->check, own->claim.queue);
+  return own->check != NULL;
+}
+
+/* Whoever has been told that the lock is its own keeps the bolt shut until it is told that the lock is lost. So the
+ * question goes to another channel: a refusal closes the channel, and with the channel of the claim the bolt would
+ * open. Without a bolt, or before anybody was told, a refusal may end the claim at once. */
+static bool exclusive_confirm(al_claim *claim) {
+  al_exclusive *own = (al_exclusive *)claim;
+  if (is_bolted(own) && claim->is_counted) return check_beside(own);
+  al_channel_declare_passive(own->channel, claim->queue);
+  return true;
+}
+
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
 /* Written behind whatever is still under way on this channel: the broker takes requests in order. If our queue was
@@ -299,11 +352,6 @@ static void exclusive_release(al_claim *claim) {
   al_claim_enter(claim, AL_CLAIM_RELEASING);
 }
 
-static bool exclusive_confirm(al_claim *claim) {
-  al_channel_declare_passive(((al_exclusive *)claim)->channel, claim->queue);
-  return true;
-}
-
 static int64_t exclusive_sweep(al_claim *claim) { return al_undo_sweep(&((al_exclusive *)claim)->undo); }
 
 static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)claim)->undo); }
@@ -311,6 +359,8 @@ static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)cla
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   al_names_remove(&own->name);
+  if (own->check) al_channel_give(own->check);
+  own->check = NULL;
   if (was_declared(own)) memcpy(claim->session->last_released, claim->queue, sizeof claim->queue);
   al_bell_leave(own->bell, was_declared(own));
   own->bell = NULL;

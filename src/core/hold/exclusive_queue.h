@@ -84,6 +84,7 @@ struct al_exclusive {
   al_claim claim;      /* first */
   al_name_entry name;  /* in the table of names, while not GONE */
   al_channel *channel; /* NULL: UNDOING, GONE */
+  al_channel *check; /* on which the broker is asked whether the queue is still ours; NULL: it is not asked */
 
   unsigned awaits; /* replies that have not come, AL_REPLY_… */
   /* it was refused because the door's bolt is denied; that is remembered by now, so a new search may succeed */
