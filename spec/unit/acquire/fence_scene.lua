@@ -68,8 +68,8 @@ function fences.of(peer, FENCE)
   --- Declares the fence, and publishes its message, which is not confirmed yet. Returns the channel, and the base.
   function fence.publishes()
     if peer.maker:next() == "channel.open" then peer.maker:opened() end
-    local declare = peer.maker:expect("queue.declare", { queue = UNFINISHED, durable = true, exclusive = false })
-    local channel = declare.channel
+    local channel = peer.maker:expect("queue.declare", { queue = MAKER, exclusive = true }).channel
+    peer.maker:expect("queue.declare", { channel = channel, queue = UNFINISHED, durable = true, exclusive = false })
     peer.maker:expect("queue.declare", { channel = channel, queue = FENCE, durable = true, arguments = SHAPE })
     peer.maker:expect("confirm.select", { channel = channel })
     peer.maker:expect("basic.publish", { channel = channel, routing_key = FENCE, exchange = "", mandatory = true })
@@ -80,6 +80,7 @@ function fences.of(peer, FENCE)
   end
 
   function fence.confirm(channel)
+    peer.maker:declared(channel, MAKER)
     peer.maker:declared(channel, UNFINISHED)
     peer.maker:declared(channel, FENCE)
     peer.maker:send{ channel = channel, method = "confirm.select-ok" }

@@ -22,6 +22,7 @@ static void looking(al_fence_maker *maker, const al_event *event);
 static void peeking(al_fence_maker *maker, const al_event *event);
 static void asking(al_fence_maker *maker, const al_event *event);
 static void removing(al_fence_maker *maker, const al_event *event);
+static void still_alone(al_fence_maker *maker, const al_event *event);
 static void making(al_fence_maker *maker, const al_event *event);
 static void trying(al_fence_maker *maker, const al_event *event);
 static void finishing(al_fence_maker *maker, const al_event *event);
@@ -147,14 +148,19 @@ static void publish(al_fence_maker *maker, al_channel *channel) {
   al_link_send(channel->link, &header);
 }
 
+/* The maker's queue is declared once more, in the same write. Before 4.3 the end of another client's queue may have
+ * removed it (see bolt.h), and another client may be at it by now: that client's queue closes the channel, so nothing
+ * behind it is done. */
 static void make(al_fence_maker *maker) {
-  char queue[AL_NAME_SIZE];
+  char queue[AL_NAME_SIZE], unfinished[AL_NAME_SIZE];
   amqp_confirm_select_t select = {0};
-  al_channel *channel = begin(maker, making);
+  al_channel *channel = begin(maker, still_alone);
   if (!channel) return;
-  al_name_fence_unfinished(queue, maker->fence);
+  al_name_fence_maker(queue, maker->fence);
+  al_name_fence_unfinished(unfinished, maker->fence);
   maker->has_published = true;
-  al_declare_unfinished(channel, queue);
+  al_declare_scratch(channel, queue);
+  al_declare_unfinished(channel, unfinished);
   al_declare_fence(channel, maker->fence);
   al_channel_call(channel, AMQP_CONFIRM_SELECT_METHOD, &select);
   publish(maker, channel);
@@ -278,6 +284,15 @@ static void removing(al_fence_maker *maker, const al_event *event) {
     refused(maker, event);
 }
 
+static void still_alone(al_fence_maker *maker, const al_event *event) {
+  if (is_method(event, AMQP_QUEUE_DECLARE_OK_METHOD))
+    maker->next = making;
+  else if (event->kind == AL_EVENT_CLOSED && event->reply_code == AMQP_RESOURCE_LOCKED)
+    again_after_pause(maker, enter, "another client is making it");
+  else if (event->kind == AL_EVENT_CLOSED)
+    refused(maker, event);
+}
+
 static void making(al_fence_maker *maker, const al_event *event) {
   if (is_method(event, AMQP_BASIC_ACK_METHOD)) {
     maker->empty_since = AL_NEVER;
@@ -326,6 +341,11 @@ void al_fence_maker_begin(al_fence_maker *maker, al_op *op, const char *fence, i
   op->asks++;
 }
 
+/* The broker has not confirmed the message yet. */
+static bool is_publishing(const al_fence_maker *maker) {
+  return maker->next == still_alone || maker->next == making;
+}
+
 /* True if this maker has the connection, and it is open. One maker at a time has it, and each has a new one. */
 static bool has_link(al_fence_maker *maker) {
   al_fencer *fencer = maker->op->session->fencer;
@@ -360,7 +380,7 @@ bool al_fence_maker_poll(al_fence_maker *maker) {
                2 * (double)op->session->settings.timeout / (double)AL_SECOND, maker->why);
     return false;
   }
-  if (maker->next == making && link_of(maker)->blocked) {
+  if (is_publishing(maker) && link_of(maker)->blocked) {
     al_op_fail(op, AL_BLOCKED, "making \"%s\": %s", maker->fence, AL_NO_PUBLISHERS);
     return false;
   }
