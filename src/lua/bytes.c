@@ -325,8 +325,21 @@ static int session_down(lua_State *L) {
   return 0;
 }
 
-/* session:tick(now [, wall [, later]]) -> when the next tick is needed. Sets the time, in seconds, and runs the
- * session. `later`: the time after the next read, as if the process was stopped before that read. */
+/* What the program has to do for a link: the sum of these. */
+enum { LINK_WRITES = 1, LINK_IS_OVER = 2, LINK_IS_WANTED = 4 };
+
+static int needs_of(const al_link *link) {
+  size_t length = 0;
+  al_port *port = link->port ? link->port : link->parted;
+  bool is_over = link->state == AL_LINK_DOWN || link->state == AL_LINK_IDLE;
+  if (port) al_bytes_output(port, &length);
+  return (length > 0 ? LINK_WRITES : 0) + (is_over ? LINK_IS_OVER : 0) + (link->wanted ? LINK_IS_WANTED : 0);
+}
+
+/* session:tick(now [, wall [, later]]) -> when the next tick is needed; and for the holder, the prober and the two
+ * links of the fence: 1 if there is output, + 2 if its state is "idle" or "down", + 4 if it is wanted. Sets the time,
+ * in seconds, and runs the session. `later`: the time after the next read, as if the process was stopped before that
+ * read. */
 static int session_tick(lua_State *L) {
   al_session *session = check_bytes(L);
   int64_t now = al_lua_time(L, 2, 0);
@@ -334,7 +347,10 @@ static int session_tick(lua_State *L) {
   al_session_set_time(session, now, luaL_optnumber(L, 3, 0));
   al_session_pump(session, now);
   lua_pushnumber(L, (double)al_session_wake(session) / (double)AL_SECOND);
-  return 1;
+  al_link *links[AL_LINKS];
+  al_session_links(session, links);
+  for (int i = 0; i < AL_LINKS; i++) lua_pushinteger(L, needs_of(links[i]));
+  return 1 + AL_LINKS;
 }
 
 static const luaL_Reg methods[] = {{"attach", session_attach},

@@ -28,7 +28,7 @@ local LENT = { prober = true, fence = true, maker = true }
 function Process.new(broker, name, settings)
   local world, lender = broker.world, settings.lender
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
-    connecting = {}, programs = {}, woke = 0, spins = 0, lender = lender, borrowers = {} }, Process)
+    connecting = {}, is_over = {}, programs = {}, woke = 0, spins = 0, lender = lender, borrowers = {} }, Process)
   self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
     timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
   self.session, self.core = self.peer.session, self.peer.core_session
@@ -53,7 +53,7 @@ end
 local function arrived(self, role, bytes)
   if self.is_stopped then
     table.insert(self.unread, { role, bytes })
-  elseif listens(self, role) then
+  elseif not self.is_over[role] then
     self.core:feed(role, bytes)
     self:turn()
   end
@@ -85,21 +85,30 @@ local function connect(self, role)
   self:turn()
 end
 
+local function send(self, role, socket)
+  local bytes = self.core:output(role)
+  if self.on_send then bytes = self.on_send(bytes, role) end
+  socket:send(bytes)
+  if self.on_sent then self.on_sent(bytes) end
+end
+
+-- What a session needs for a link (src/lua/bytes.c), as a sum. A link that is up, and has nothing to send, needs nothing.
+local WRITES, IS_OVER, IS_WANTED = 1, 2, 4
+
 -- Sends what the session wrote; opens connections that it wants, and closes those that are over.
-local function move(self, role)
-  local socket, core = self.sockets[role], self.core
-  local state, wanted = core:state(role)
-  if socket then
-    local bytes = core:output(role)
-    if self.on_send then bytes = self.on_send(bytes, role) end
-    socket:send(bytes)
-    if self.on_sent then self.on_sent(bytes) end
-    if state == "down" or state == "idle" then
+local function move(self, role, needs)
+  local is_wanted = needs >= IS_WANTED
+  if is_wanted then needs = needs - IS_WANTED end
+  local is_over, socket = needs >= IS_OVER, self.sockets[role]
+  self.is_over[role] = is_over
+  if socket and needs > 0 then
+    if needs % 2 == WRITES then send(self, role, socket) end
+    if is_over then
       socket:close()
       self.sockets[role] = nil
     end
   end
-  if wanted and not self.sockets[role] and not self.connecting[role] then
+  if is_wanted and not self.sockets[role] and not self.connecting[role] then
     self.connecting[role] = true
     self.world:after(2 * (self.pace or self.broker.laws.pace).most, connect, self, role)
   end
@@ -161,15 +170,17 @@ end
 local function tick(self, began)
   local now, peer = self.world.now, self.peer
   peer.now = began or now
-  local seconds = self.core:tick(peer.now, peer:wall(), now) - now
+  local next_at, holder, prober, fence, maker = self.core:tick(peer.now, peer:wall(), now)
   peer.now = now
   if self.is_stopped then return end
   local lender = self.lender or self
-  move(self, "holder")
+  move(self, "holder", holder)
   if not lender.is_stopped then
-    for i = 2, #ROLES do move(lender, ROLES[i]) end
+    move(lender, "prober", prober)
+    move(lender, "fence", fence)
+    move(lender, "maker", maker)
   end
-  wake_in(self, seconds)
+  wake_in(self, next_at - now)
 end
 
 -- Data for one session may have completed operations of others that ask by the same prober.
