@@ -443,10 +443,11 @@ function stories.play(story, seed, traced)
 end
 
 --- For a program that only plays stories: LuaJIT may compile more than by default, and does so later, and garbage is
--- collected seldom. (What a story leaves is small.) LuaJIT compiles no loop in which a function is made, so the model
+-- collected seldom, and then quickly. (What a story leaves is small.) LuaJIT compiles no loop in which a function is made, so the model
 -- makes none where it is busy.
 function stories.hurry()
   collectgarbage("setpause", 1000)
+  collectgarbage("setstepmul", 2000)
   local has_options, options = pcall(require, "jit.opt")
   if has_options then options.start("maxtrace=60000", "maxmcode=262144", "hotloop=120", "hotexit=100") end
 end
