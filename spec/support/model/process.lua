@@ -339,6 +339,16 @@ function Process:holds(lock)
   return is_there and held
 end
 
+--- Whether its session took the bell for missing, for a minute. It does so also when the broker answers late.
+function Process:has_missed_bell()
+  while not self.is_dead and not self.missed_bell do
+    local level, text = self.core:news()
+    if not level then break end
+    self.missed_bell = text:find "^the bell .* does not exist, may not be read, or does not answer" ~= nil
+  end
+  return self.missed_bell
+end
+
 local function leave_lender(self)
   local borrowers = self.lender.borrowers
   for i = #borrowers, 1, -1 do
@@ -348,6 +358,7 @@ end
 
 --- Frees its memory. It cannot be used after that.
 function Process:bury()
+  self:has_missed_bell()
   self.is_dead = true
   if self.lender then leave_lender(self) end
   self.session:abort()
