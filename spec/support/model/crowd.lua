@@ -916,12 +916,12 @@ local function mend(self)
   self.world:run(self.broker.laws.settled) -- requeued messages have arrived
 end
 
--- Returns for how long the network still delays bytes, or the end of a dead process's connection, a queue does not
--- answer, or the broker is down.
+-- Returns for how long the network still delays bytes, or the end of a connection that its process has lost or left, a
+-- queue does not answer, or the broker is down.
 local function still_stalled(self)
   local time = math.max(0, self.silent_until - self.world.now, self.restarted_by - self.world.now)
   for _, process in ipairs(self.processes) do
-    time = math.max(time, process:stalled_until() - self.world.now)
+    time = math.max(time, process:stalled_until() - self.world.now, process.hung_until - self.world.now)
   end
   return time
 end

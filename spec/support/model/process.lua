@@ -28,7 +28,8 @@ local LENT = { prober = true, fence = true, maker = true }
 function Process.new(broker, name, settings)
   local world, lender = broker.world, settings.lender
   local self = setmetatable({ broker = broker, world = world, name = name, pace = settings.pace, sockets = {},
-    connecting = {}, is_over = {}, programs = {}, woke = 0, spins = 0, lender = lender, borrowers = {} }, Process)
+    connecting = {}, is_over = {}, hung_until = 0, programs = {}, woke = 0, spins = 0, lender = lender,
+    borrowers = {} }, Process)
   self.peer = Peer.new("whole", { name = name, seed = settings.seed, heartbeat = settings.heartbeat,
     timeout = settings.timeout or 5, shared = settings.shared, lender = lender and lender.peer.core_session })
   self.session, self.core = self.peer.session, self.peer.core_session
@@ -285,6 +286,7 @@ function Process:lose(role)
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   self:note("loses its %s connection", role)
+  self.hung_until = math.max(self.hung_until, socket.stalled_until or 0)
   socket:reset()
   hangs_up(self, role, "connection reset by peer")
 end

@@ -112,6 +112,38 @@ for _, way in ipairs(Peer.all_ways) do
         scene.all_channels_are_back(peer)
       end)
 
+      -- It is asked for on a channel, whose answer comes when these locks of other callers have come and gone.
+      local function is_asked_for_while(names)
+        local op = mutex:acquire(0)
+        sees("held")
+        local channel = peer.holder:opened()
+        peer.holder:expect("queue.declare", { queue = MUTEX, passive = true, channel = channel })
+        for _, name in ipairs(names) do
+          local other = peer:mutex(name):acquire(0)
+          scene.looks(peer, name .. "-mutex", "free")
+          local claim = scene.is_granted(peer, name .. "-mutex")
+          peer:result(other):release()
+          scene.goes(peer, claim, name .. "-mutexbell")
+        end
+        peer.holder:declared(channel, MUTEX)
+        return op
+      end
+
+      it("by another caller of this session, which lets it go before the answer comes, is not squatted", function ()
+        peer:failed(is_asked_for_while{ "db", "other" }, "busy", 'mutex "db" is held')
+        silent()
+      end)
+
+      it("by other callers of this session, who let go more than is remembered, is not squatted", function ()
+        local names = {}
+        for i = 1, 17 do names[i] = "n" .. i end
+        peer:failed(is_asked_for_while(names), "busy")
+      end)
+
+      it("by a queue that is no lock, while other callers come and go: squatted", function ()
+        peer:failed(is_asked_for_while{ "n1", "n2" }, "squatted")
+      end)
+
       it("by this very session is a deadlock for who waits, and busy for who does not", function ()
         local lock = acquire()
         local op = mutex:acquire(60)

@@ -10,8 +10,8 @@
 
 /* Counts a queue that has gone since, too: answers on different channels may overtake one another. */
 static bool is_or_was_ours(const al_squatter *squatter, const char *queue) {
-  al_session *session = squatter->op->session;
-  return strcmp(session->last_released, queue) == 0 || al_exclusive_find(session, queue);
+  const al_session *session = squatter->op->session;
+  return al_session_has_released(session, queue, squatter->asked_at) || al_exclusive_find(session, queue);
 }
 
 /* If another caller on this very connection has got the queue meanwhile, the broker lets us declare it: it is no
@@ -52,7 +52,7 @@ bool al_squatter_begin(al_squatter *squatter, al_op *op, size_t count, al_probe_
   *squatter = (al_squatter){.op = op, .count = count};
   squatter->channel = al_channel_take(&op->session->holder, squat_event, squatter);
   if (!squatter->channel) return false;
-  op->session->last_released[0] = '\0';
+  squatter->asked_at = op->session->released_count;
   name(context, 0, squatter->first);
   al_op_ask(op);
   for (size_t i = 0; i < count; i++) {

@@ -18,6 +18,7 @@ typedef struct al_squatter {
   al_op *op;
   al_channel *channel; /* NULL: nothing is being asked */
   size_t count, found; /* suspects; how many of them, in order, are squatters */
+  uint64_t asked_at;   /* how many queues of the session had gone by then */
   bool is_ours;        /* one of them is, or was meanwhile, this session's own */
   char first[AL_NAME_SIZE];
 } al_squatter;

@@ -361,7 +361,7 @@ static void exclusive_gone(al_claim *claim) {
   al_names_remove(&own->name);
   if (own->check) al_channel_give(own->check);
   own->check = NULL;
-  if (was_declared(own)) memcpy(claim->session->last_released, claim->queue, sizeof claim->queue);
+  if (was_declared(own)) al_session_note_released(claim->session, claim->queue);
   al_bell_leave(own->bell, was_declared(own));
   own->bell = NULL;
   if (own->wakes[0] && was_declared(own)) al_prober_ring(claim->session, own->wakes);

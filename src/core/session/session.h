@@ -21,6 +21,7 @@ struct al_transport; /* the transport's own data in a session */
 
 #define AL_NAME_BUCKETS 64
 #define AL_CODES 32 /* more than there are */
+#define AL_RELEASED 16
 
 /* What al_session_stats() tells and nothing else remembers. */
 typedef struct al_counts {
@@ -41,8 +42,9 @@ struct al_session {
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
   al_counts counts;
   int nests; /* operations that begin now are parts of others */
-  /* The last of its own queues that went away since squatters were last searched for (squatter.h). */
-  char last_released[AL_NAME_SIZE];
+  /* Its own queues that went away, the i-th at i % AL_RELEASED, and their number so far; for squatter.h. */
+  char released[AL_RELEASED][AL_NAME_SIZE];
+  uint64_t released_count;
   struct al_name_entry *names[AL_NAME_BUCKETS]; /* what the holder holds or may hold, by queue; names.h */
   struct al_denied_bolts *denied_bolts;         /* made with the first denial; NULL; bolt.h */
   struct al_origin *origins;                    /* of the queues of its quorum permits; NULL; origin.h */
@@ -110,6 +112,11 @@ bool al_session_is_quiet(const al_session *session, uint64_t alerts);
  * the session's alarm is woken. Call with the turn held. After the owner has closed the session nothing is
  * notified. */
 void al_session_alert(al_session *session);
+
+/* A queue of the session went away. */
+void al_session_note_released(al_session *session, const char *queue);
+/* True if this queue has gone since `count` queues had, or if so many have gone that it is not known. */
+bool al_session_has_released(const al_session *session, const char *queue, uint64_t count);
 
 /* Microseconds since the epoch, by this machine's wall clock. */
 int64_t al_session_microseconds(const al_session *session);
