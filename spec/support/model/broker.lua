@@ -171,6 +171,7 @@ end
 
 --- For queues.
 function Broker:delivered(queue, consumer, message)
+  consumer.served_at = self.world.now
   if self.delivery_watcher then self.delivery_watcher(queue, consumer, message) end
 end
 

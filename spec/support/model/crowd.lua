@@ -39,6 +39,8 @@ end
 -- limit: once for each of its exchanges with the broker. There is one of these, unless a number is given.
 local TIMEOUT = 5
 local ADMIN = 30
+-- A waiter returns to a queue that was deleted after at most so long (AL_BACKOFF_QUEUE).
+local RETURN = 1
 
 -- How long things take ----------------------------------------------------------------------------------------------
 
@@ -60,6 +62,9 @@ function Crowd:patience()
   local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
+  for _, trouble in ipairs(self.options.troubles or {}) do
+    if trouble == "destroy" then pause = pause + RETURN end
+  end
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
   if self.options.fenced and self.kind.fence then
     pause = pause + 3 * TIMEOUT -- it may have one, and draw its number, or make the fence
@@ -268,7 +273,8 @@ local function round(self, process)
   end
   process:note("got nothing: %s", message)
   if code == "limit" then look_at_limit(self, process, count, resizes) end
-  if code == "timeout" or count then process.looks_away = true end -- away from what it may just have got
+  -- Away from what it may just have got, or from what it could declare, and not consume from.
+  if code == "timeout" or code == "refused" or count then process.looks_away = true end
   if code == "timeout" then
     self.watch:was_told_over(process, timeout and began + timeout)
   end

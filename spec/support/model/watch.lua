@@ -211,6 +211,13 @@ function Watch:look_at_beliefs(group)
   if clash then breach("%s", clash) end
 end
 
+-- Whether a waiter that threw its token away had not lined up again when this process was served: before that it could
+-- not be served, as it had a token.
+local function was_away(other, process)
+  local served_at = other.is_anew and process.caller.served_at
+  return served_at and other.lined_up_at >= served_at
+end
+
 -- A waiter was overtaken if it was in line when this process asked for the line, and has not even been rung since. Of
 -- two processes that come together both may be told that nobody waits. Of two that each threw a token away and lined up
 -- again, either may be the first.
@@ -219,7 +226,7 @@ local function look_at_line(self, process)
     local other = wait.process
     local is_before = other.place and process.place and other.place <= process.before
     local are_anew = process.is_anew and other.is_anew
-    if is_before and other.caller.unacked == 0 and not are_anew then
+    if is_before and other.caller.unacked == 0 and not are_anew and not was_away(other, process) then
       breach("%s overtook %s", process.name, other.name)
     end
   end
@@ -288,7 +295,7 @@ function Watch:minds_line(bell)
         local place = not wait.count and process.place -- whoever wants several comes anew for each
         process.before = place and process.before or asked[consumer.channel] or places - 1
         process.is_anew = place ~= nil and place ~= false
-        process.place, process.caller = place or places, consumer
+        process.place, process.caller, process.lined_up_at = place or places, consumer, self.world.now
       end
     end
   end, function (queue, connection)
