@@ -508,8 +508,8 @@ fuzz-keep: prepare $(FUZZ_TARGETS:%=build/fuzz/%) ## reduce the corpus to the sm
 PROVE_LUA := $(if $(filter file,$(origin LUA)),luajit,$(LUA))
 
 ifeq ($(LUA),$(PROVE_LUA))
-prove-sim: prepare build ## stories (simulated runs) against a model broker: [SECONDS=60|STORIES=n] [FROM=seed] [STORY=name] [SEED=number]
-	@$(WITH_ENV) SECONDS=$(SECONDS) STORIES=$(STORIES) FROM=$(FROM) STORY="$(STORY)" SEED=$(SEED) $(RUN_LUA) tools/prove/simulation.lua
+prove-sim: prepare build ## stories (simulated runs) against a model broker: [SECONDS=60|STORIES=n] [FROM=seed] [STORY=name] [SEED=number] [JOBS=cores]
+	@$(WITH_ENV) SECONDS=$(SECONDS) STORIES=$(STORIES) FROM=$(FROM) STORY="$(STORY)" SEED=$(SEED) JOBS=$(or $(JOBS),$$(nproc)) $(RUN_LUA) tools/prove/simulation.lua
 
 prove-breakages: prepare build ## break the library on purpose; a story must catch it: [BREAKAGE=name] [SECONDS=60] [SEED=number]
 	@$(WITH_ENV) LUA=$(LUA) SECONDS_EACH=$(SECONDS) SEED=$(SEED) tools/prove/breakages/run $(BREAKAGE)

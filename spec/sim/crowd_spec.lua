@@ -74,6 +74,22 @@ local function exists(path)
   return file and file:close()
 end
 
+describe("stories that several processes share", function ()
+  -- What a run of so many stories says of them in all.
+  local function sum_of(jobs)
+    local told = process.shell("env", "STORY=mutex", "STORIES=5", "FROM=7", "JOBS=" .. jobs, os.getenv "LUA" or "lua",
+      "tools/prove/simulation.lua")
+    return told:match "\nall +(%d+ +%d+ +%d+ +%d+)\n", told:match "[^\n]+$"
+  end
+
+  it("are the same as those of one process", function ()
+    local sum, verdict = sum_of(1)
+    assert.matches("^5 ", sum)
+    assert.equal("5 stories ended well", verdict)
+    for jobs = 2, 3 do assert.same({ sum, verdict }, { sum_of(jobs) }) end
+  end)
+end)
+
 -- Whatever could decide besides the seed (the order of a table, an address, a clock) is different then.
 describe("a story that is played again is the same to the last letter", function ()
   local SEEDS, BUSY = { 3, 1700000000123 }, { "callers all", "requests all", "mutex all", "tokens all", "rw requests",
