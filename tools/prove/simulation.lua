@@ -22,7 +22,8 @@ local SECONDS, STORY = settings.seconds(os.getenv "SECONDS") or 60, os.getenv "S
 local SEED = settings.seed(os.getenv "SEED")
 local STORIES, FROM = settings.count(os.getenv "STORIES", "STORIES"), settings.seed(os.getenv "FROM", "FROM")
 local JOBS = settings.count(os.getenv "JOBS", "JOBS") or 1
--- For a process that the first one has started: the how manieth it is, and a file that ends all of them once it is gone.
+-- For a process that the first one has started: the how manieth it is, and a file that ends all of them once it is
+-- gone.
 local JOB, GOES_ON = settings.count(os.getenv "PROVE_JOB", "PROVE_JOB"), os.getenv "PROVE_GOES_ON"
 
 local function chosen()
@@ -121,12 +122,12 @@ end
 
 -- This program again, with other settings.
 local function start_job(number, first, goes_on)
-  local settings_of = ("PROVE_JOB=%d PROVE_GOES_ON='%s' FROM=%d"):format(number, goes_on, first)
-  return assert(io.popen(("%s '%s' '%s'"):format(settings_of, os.getenv "LUA" or "lua", arg[0])))
+  local its_settings = ("PROVE_JOB=%d PROVE_GOES_ON='%s' FROM=%d"):format(number, goes_on, first)
+  return assert(io.popen(("%s '%s' '%s'"):format(its_settings, os.getenv "LUA" or "lua", arg[0])))
 end
 
--- Adds to the counts what a job says. Returns its processor time, and its failure. A job that ends before its end, as by
--- a signal, ends this program.
+-- Adds to the counts what a job says. Returns its processor time, and its failure. A job that ends too early, as by a
+-- signal, ends this program.
 local function read_job(job, list, counts)
   local text = job:read "*a"
   job:close()
@@ -138,7 +139,8 @@ local function read_job(job, list, counts)
   end
   local i, seed, err = text:match '\nfailure (%d+) (%d+) (".-[^\\]")\n'
   if not i then return busy end
-  return busy, { story = list[tonumber(i)], seed = tonumber(seed), err = assert((loadstring or load)("return " .. err))() }
+  local words = assert((loadstring or load)("return " .. err))()
+  return busy, { story = list[tonumber(i)], seed = tonumber(seed), err = words }
 end
 
 local function prove(list)

@@ -93,7 +93,8 @@ local function send(self, role, socket)
   if self.on_sent then self.on_sent(bytes) end
 end
 
--- What a session needs for a link (src/lua/bytes.c), as a sum. A link that is up, and has nothing to send, needs nothing.
+-- What a session needs for a link (src/lua/bytes.c), as a sum. A link that is up, and has nothing to send, needs
+-- nothing.
 local WRITES, IS_OVER, IS_WANTED = 1, 2, 4
 
 -- Sends what the session wrote; opens connections that it wants, and closes those that are over.

@@ -92,8 +92,8 @@ for _, way in ipairs(Peer.all_ways) do
       peer.holder:send{ channel = claim.channel, method = "basic.cancel-ok", consumer_tag = tag }
     end
 
-    -- The holder asks for its queue, on another channel: a refusal would open the bolt with the lock's own. Returns that
-    -- channel.
+    -- The holder asks for its queue, on another channel: a refusal would open the bolt with the lock's own. Returns
+    -- that channel.
     local function asks_beside(claim)
       if peer.holder:next() == "channel.open" then peer.holder:opened() end
       local look = peer.holder:expect("queue.declare", { queue = claim.queue, passive = true, no_wait = false })

@@ -152,8 +152,8 @@ function Semaphore:stays(queue)
   return is_permanent or is_of_fence or self.many and self.many:stays(queue)
 end
 
--- A client that has not been told within `poll` that it consumes from the bell takes the bell for missing, for a minute.
--- It then rings for none of the slots that it holds. Waiters find these slots when they look again.
+-- A client that has not been told within `poll` that it consumes from the bell takes the bell for missing, for a
+-- minute. It then rings for none of the slots that it holds. Waiters find these slots when they look again.
 local function has_missed_bell(self)
   for _, process in ipairs(self.crowd.processes) do
     if process:has_missed_bell() then return true end
