@@ -52,6 +52,12 @@ local function round_trip(self)
   return 2 * Wire.longest(self.pace) + inner + laws.stale + settled
 end
 
+-- The process gives up a claim that may be on its way, or lets go without waiting. Until the broker knows of that, and
+-- the process knows that it does, what it claimed is not free for the process.
+local function look_away(self, process)
+  process.looks_away = self.world.now + 2 * round_trip(self)
+end
+
 --- How long a waiter may sleep beside a free lock, in the worst case: until its next recheck, or, if the prober
 -- connection was lost, until it has another; four searches, while it leaves the slot to others; a ring (the publishing
 -- of a token), and the search of the woken waiter; and up to eight lost races, after a search for squatters. Without
@@ -150,7 +156,7 @@ local function let_go(self, process, lock)
   process:note("lets go (%s)", how)
   self.watch:gives(process, lock)
   if how == "drop" then
-    process.looks_away = true
+    look_away(self, process)
     return lock:drop()
   end
   local own, connection = self.broker.queues[queue], process.sockets.holder and process.sockets.holder.connection
@@ -261,7 +267,7 @@ local function round(self, process)
     if not op:done() then
       process:note("gives up")
       self.watch:gives_up(op)
-      process.looks_away = true
+      look_away(self, process)
       op:drop()
       return
     end
@@ -274,7 +280,7 @@ local function round(self, process)
   process:note("got nothing: %s", message)
   if code == "limit" then look_at_limit(self, process, count, resizes) end
   -- Away from what it may just have got, or from what it could declare, and not consume from.
-  if code == "timeout" or code == "refused" or count then process.looks_away = true end
+  if code == "timeout" or code == "refused" or count then look_away(self, process) end
   if code == "timeout" then
     self.watch:was_told_over(process, timeout and began + timeout)
   end

@@ -111,10 +111,12 @@ function Watch:gives_up(op)
   end
 end
 
--- A lock that a connection released without waiting is not free for that connection before it has been notified.
-local function may_think_it_has(process, seat)
+-- A lock that a connection released without waiting is not free for that connection before it has been notified. Nor is
+-- one that it claimed and gave up, until that time (looks_away), also if the broker has not heard of the claim yet.
+local function may_think_it_has(process, seat, since)
   local socket = process.sockets.holder
-  return process.looks_away and socket and seat.left_by == socket.connection
+  if not process.looks_away or not socket then return false end
+  return seat.left_by == socket.connection or since < process.looks_away
 end
 
 -- Whether the gate was open and so many seats were free all the time.
@@ -135,7 +137,7 @@ function Watch:was_told_busy(process, wish, since, count)
   end
   each_free(self, function (_, seat)
     local is_told = not seat.tells or seat.tells(wish, since)
-    if seat.free_since < since and is_told and not may_think_it_has(process, seat) then
+    if seat.free_since < since and is_told and not may_think_it_has(process, seat, since) then
       breach("%s was told that nothing is free, and %s was all the time", process.name, seat.name)
     end
   end)
