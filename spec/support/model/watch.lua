@@ -190,7 +190,7 @@ end
 
 local function believes(belief) return belief.process:holds(belief.lock) end
 
-local function is_of_group(belief, group, now) return belief.group == group and belief.from <= now end
+local function is_of_group(belief, group) return belief.group == group and belief.is_due end
 
 local function is_of(belief, process) return belief.process == process end
 
@@ -207,7 +207,7 @@ end
 
 --- Two processes believe to hold it: both are asked, now and whenever one of them has received something.
 function Watch:look_at_beliefs(group)
-  local beliefs = chosen(self.beliefs, is_of_group, group, self.world.now)
+  local beliefs = chosen(self.beliefs, is_of_group, group)
   if not self.kind:clash(beliefs) then return end
   local clash = self.kind:clash(chosen(beliefs, believes))
   if clash then breach("%s", clash) end
@@ -371,6 +371,7 @@ local function look_at_doubted(self, belief)
     belief.from = process.goes_on_at + A_TURN
     return self.world:at(belief.from, look_at_doubted, self, belief)
   end
+  belief.is_due = true
   if is_unheard(self, process) then self:gives(process, belief.lock) end
   self:look_at_beliefs(belief.group)
 end
