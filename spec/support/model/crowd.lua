@@ -69,7 +69,7 @@ function Crowd:patience()
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
   for _, trouble in ipairs(self.options.troubles or {}) do
-    if trouble == "destroy" then pause = pause + RETURN end
+    if trouble == "destroy" or trouble == "queue deleted" then pause = pause + RETURN end
   end
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
   if self.options.fenced and self.kind.fence then
