@@ -54,9 +54,9 @@ static al_code code_of(long status) {
   }
 }
 
-/* What to say of a status where the answer itself gives no reason. */
+/* What to say of a status where the answer itself gives no reason, or none that helps. */
 static const char *hint_of(long status) {
-  return status == 401   ? "a user and a password are needed, in the URL or in ~/.netrc"
+  return status == 401   ? "a valid user and password are needed, in the URL or in ~/.netrc"
          : status == 404 ? "there is no management API; the plugin rabbitmq_management serves it, at /api "
                            "unless set otherwise"
                          : "this is no answer of a management API";
@@ -66,7 +66,8 @@ static al_code fail_by_status(const admin_api *api, const admin_answer *answer,
                               char message[AL_MESSAGE_SIZE]) {
   char why[AL_MESSAGE_SIZE];
   json_t *body = json_loadb(answer->text ? answer->text : "", answer->length, 0, NULL);
-  const char *reason = answer->status == 404 ? NULL : json_string_value(json_object_get(body, "reason"));
+  bool helps = answer->status != 401 && answer->status != 404; /* "Login failed", "Not_Authorized", "Not Found" */
+  const char *reason = helps ? json_string_value(json_object_get(body, "reason")) : NULL;
   if (answer->location)
     snprintf(why, sizeof why, "status %ld: it points to %s", answer->status, answer->location);
   else
