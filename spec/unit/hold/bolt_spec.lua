@@ -317,6 +317,18 @@ for _, way in ipairs(Peer.all_ways) do
           scene.all_channels_are_back(peer)
         end)
 
+        it("is asked for on its own channel where the connection has no other one", function ()
+          peer = Peer.new(way)
+          peer.holder:handshake{ version = "3.10.8", channel_max = 1 }
+          peer.prober:handshake{ version = "3.10.8" }
+          local lock, claim = acquire(kind)
+          local op = peer:keep(lock:verify())
+          peer.holder:expect("queue.declare", { queue = claim.queue, channel = claim.channel, passive = true })
+          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          peer.holder:declared(claim.channel, claim.queue)
+          assert.is_true(peer:result(op))
+        end)
+
         it("may be let go while the holder asks", function ()
           local lock, claim = acquire(kind)
           local op = peer:keep(lock:verify())

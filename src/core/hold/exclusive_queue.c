@@ -331,10 +331,11 @@ static bool check_beside(al_exclusive *own) {
 
 /* Whoever has been told that the lock is its own keeps the bolt shut until it is told that the lock is lost. So the
  * question goes to another channel: a refusal closes the channel, and with the channel of the claim the bolt would
- * open. Without a bolt, or before anybody was told, a refusal may end the claim at once. */
+ * open. It goes to the claim's own where there is no bolt, or nobody was told yet; and where no other channel is left,
+ * since a lock whose holder may not ask is worse than one whose loss is told a round trip late. */
 static bool exclusive_confirm(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  if (is_bolted(own) && claim->is_counted) return check_beside(own);
+  if (is_bolted(own) && claim->is_counted && check_beside(own)) return true;
   al_channel_declare_passive(own->channel, claim->queue);
   return true;
 }
