@@ -128,6 +128,15 @@ for _, way in ipairs(Peer.all_ways) do
       news()
     end
 
+    -- Had, and asked for. Returns lock, claim, the operation that asks, and the channel on which the answer is awaited.
+    local function verifies(kind)
+      local lock, claim = acquire(kind)
+      local op = peer:keep(lock:verify())
+      local channel = asks_beside(claim)
+      if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+      return lock, claim, op, channel
+    end
+
     -- The broker closes the channel, and has made nothing.
     local function refuse(claim, text, method, code)
       peer.holder:refuse(claim.channel, code or 403, text, method)
@@ -276,10 +285,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("is lost to its holder before its bolt opens, if the holder asks and was robbed of its queue", function ()
-          local lock, claim = acquire(kind)
-          local op = peer:keep(lock:verify())
-          local channel = asks_beside(claim)
-          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          local lock, claim, op, channel = verifies(kind)
           assert.is_true(lock:held())
           peer.holder:refuse(channel, 404, not_found(claim.queue), "queue.declare")
           assert.is_false((lock:held()))
@@ -291,10 +297,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("is lost if the holder asks, and another client has its queue", function ()
-          local lock, claim = acquire(kind)
-          local op = peer:keep(lock:verify())
-          local channel = asks_beside(claim)
-          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          local _, claim, op, channel = verifies(kind)
           peer.holder:refuse(channel, 405, ("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '%s'")
             :format(claim.queue), "queue.declare")
           peer:failed(op, "lost", "RESOURCE_LOCKED")
@@ -305,10 +308,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("is still held if the holder asks, and the broker refuses to say it", function ()
-          local lock, claim = acquire(kind)
-          local op = peer:keep(lock:verify())
-          local channel = asks_beside(claim)
-          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          local lock, claim, op, channel = verifies(kind)
           peer.holder:refuse(channel, 403, denied(claim.queue), "queue.declare")
           assert.is_true(peer:result(op))
           assert.is_true(lock:held())
@@ -330,10 +330,7 @@ for _, way in ipairs(Peer.all_ways) do
         end)
 
         it("may be let go while the holder asks", function ()
-          local lock, claim = acquire(kind)
-          local op = peer:keep(lock:verify())
-          local channel = asks_beside(claim)
-          if kind.queue == SLOT then peer.prober:look{ "images-1-A" } end
+          local lock, claim, op, channel = verifies(kind)
           lock:drop()
           checks(claim)
           peer.holder:delete(claim.queue, claim.channel)
