@@ -66,7 +66,8 @@ static al_code fail_by_status(const admin_api *api, const admin_answer *answer,
                               char message[AL_MESSAGE_SIZE]) {
   char why[AL_MESSAGE_SIZE];
   json_t *body = json_loadb(answer->text ? answer->text : "", answer->length, 0, NULL);
-  bool helps = answer->status != 401 && answer->status != 404; /* "Login failed", "Not_Authorized", "Not Found" */
+  /* These say "Login failed", "Not_Authorized" or "Not Found". */
+  bool helps = answer->status != 401 && answer->status != 404;
   const char *reason = helps ? json_string_value(json_object_get(body, "reason")) : NULL;
   if (answer->location)
     snprintf(why, sizeof why, "status %ld: it points to %s", answer->status, answer->location);
