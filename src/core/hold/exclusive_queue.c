@@ -295,47 +295,20 @@ static void exclusive_event(void *owner, al_channel *channel, const al_event *ev
 
 /* A refusal other than 404 and 405 says nothing about the queue: the broker has answered on this connection, on which
  * the claim is held. */
-static void check_refused(al_exclusive *own, const al_event *event) {
-  bool is_lost = al_event_is_absent(event) || event->reply_code == AMQP_RESOURCE_LOCKED;
-  own->check = NULL;
-  own->claim.confirmed = own->claim.asked;
-  if (is_lost && own->claim.state == AL_CLAIM_HELD) taken_away(own, event->text);
+static void check_answered(al_claim *claim, const al_event *event) {
+  bool is_refused = event->kind == AL_EVENT_CLOSED;
+  bool is_lost = is_refused && (al_event_is_absent(event) || event->reply_code == AMQP_RESOURCE_LOCKED);
+  claim->confirmed = is_refused ? claim->asked : claim->confirmed + 1;
+  if (is_lost && claim->state == AL_CLAIM_HELD) taken_away((al_exclusive *)claim, event->text);
 }
 
-static void checked(al_exclusive *own) {
-  own->claim.confirmed++;
-  if (own->check->unanswered > 0) return;
-  al_channel_give(own->check);
-  own->check = NULL;
-}
-
-static void check_event(void *owner, al_channel *channel, const al_event *event) {
-  al_exclusive *own = owner;
-  (void)channel;
-  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
-    checked(own);
-  else if (event->kind == AL_EVENT_CLOSED)
-    check_refused(own, event);
-  else if (event->kind == AL_EVENT_DOWN)
-    own->check = NULL;
-  else
-    return;
-  al_claim_notify(&own->claim);
-}
-
-static bool check_beside(al_exclusive *own) {
-  if (!own->check) own->check = al_channel_take(&own->claim.session->holder, check_event, own);
-  if (own->check) al_channel_declare_passive(own->check, own->claim.queue);
-  return own->check != NULL;
-}
-
-/* Whoever has been told that the lock is its own keeps the bolt shut until it is told that the lock is lost. So the
- * question goes to another channel: a refusal closes the channel, and with the channel of the claim the bolt would
- * open. It goes to the claim's own where there is no bolt, or nobody was told yet; and where no other channel is left,
- * since a lock whose holder may not ask is worse than one whose loss is told a round trip late. */
+/* A holder that has been told that the lock is its own keeps the bolt shut until it is told that the lock is lost. So
+ * the question goes to another channel: a refusal closes the channel, and with the channel of the claim the bolt would
+ * open. The question goes to the claim's own channel where there is no bolt, or nobody was told yet; and where no other
+ * channel is left, because a lock whose holder may not ask is worse than one whose loss is told a round trip late. */
 static bool exclusive_confirm(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
-  if (is_bolted(own) && claim->is_counted && check_beside(own)) return true;
+  if (is_bolted(own) && claim->is_counted && al_check_ask(&own->check)) return true;
   al_channel_declare_passive(own->channel, claim->queue);
   return true;
 }
@@ -360,8 +333,7 @@ static void exclusive_down(al_claim *claim) { al_undo_down(&((al_exclusive *)cla
 static void exclusive_gone(al_claim *claim) {
   al_exclusive *own = (al_exclusive *)claim;
   al_names_remove(&own->name);
-  if (own->check) al_channel_give(own->check);
-  own->check = NULL;
+  al_check_drop(&own->check);
   if (was_declared(own)) al_session_note_released(claim->session, claim->queue);
   al_bell_leave(own->bell, was_declared(own));
   own->bell = NULL;
@@ -394,6 +366,7 @@ static al_exclusive *exclusive_new(al_session *session, const al_exclusive_plan 
   al_exclusive *own = calloc(1, sizeof *own);
   if (!own) return NULL;
   al_claim_init(&own->claim, &exclusive_kind, session, plan->queue);
+  al_check_init(&own->check, &own->claim, check_answered);
   if (plan->ticket) memcpy(own->claim.ticket, plan->ticket, sizeof own->claim.ticket);
   if (plan->beside) snprintf(own->beside, sizeof own->beside, "%s", plan->beside);
   if (plan->key) snprintf(own->key, sizeof own->key, "%s", plan->key);

@@ -60,6 +60,7 @@
 #include "core/hold/bell.h"
 #include "core/hold/names.h"
 #include "core/hold/undo.h"
+#include "core/session/check.h"
 #include "core/session/claim.h"
 #include "core/wire/channel.h"
 
@@ -84,7 +85,7 @@ struct al_exclusive {
   al_claim claim;      /* first */
   al_name_entry name;  /* in the table of names, while not GONE */
   al_channel *channel; /* NULL: UNDOING, GONE */
-  al_channel *check; /* on which the broker is asked whether the queue is still ours; NULL: it is not asked */
+  al_check check;      /* asks on another channel whether the queue is still ours */
 
   unsigned awaits; /* replies that have not come, AL_REPLY_… */
   /* it was refused because the door's bolt is denied; that is remembered by now, so a new search may succeed */

@@ -20,8 +20,8 @@ typedef struct al_fencer al_fencer;
 struct al_transport; /* the transport's own data in a session */
 
 #define AL_NAME_BUCKETS 64
-#define AL_CODES 32 /* more than there are */
-#define AL_RELEASED 16
+#define AL_CODES 32    /* more than there are */
+#define AL_RELEASED 16 /* so many names of queues are kept after they went */
 
 /* What al_session_stats() tells and nothing else remembers. */
 typedef struct al_counts {

@@ -152,10 +152,6 @@ static bool has_forgotten(const al_permit *permit, const amqp_queue_declare_ok_t
 }
 
 static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
-  if (permit->check->unanswered == 0) {
-    al_channel_give(permit->check);
-    permit->check = NULL;
-  }
   if (permit->is_deciding) {
     permit->was_deserted = is_deserted(permit, found, 1);
     decide(permit);
@@ -169,7 +165,6 @@ static void checked(al_permit *permit, const amqp_queue_declare_ok_t *found) {
 /* Any refusal but 404 counts as a confirmation of the permit: the broker has answered on this connection, and has
  * not said that the permit is lost. */
 static void check_refused(al_permit *permit, const al_event *event) {
-  permit->check = NULL;
   permit->claim.confirmed = permit->claim.asked;
   permit->is_blind = event->reply_code == AMQP_ACCESS_REFUSED;
   if (permit->is_deciding) decide(permit);
@@ -177,28 +172,14 @@ static void check_refused(al_permit *permit, const al_event *event) {
   check_lost(permit, event->text);
 }
 
-static void check_event(void *owner, al_channel *channel, const al_event *event) {
-  al_permit *permit = owner;
-  (void)channel;
-  if (event->kind == AL_EVENT_METHOD && event->method == AMQP_QUEUE_DECLARE_OK_METHOD)
-    checked(permit, event->decoded);
-  else if (event->kind == AL_EVENT_CLOSED)
-    check_refused(permit, event);
-  else if (event->kind == AL_EVENT_DOWN)
-    permit->check = NULL;
+static void check_answered(al_claim *claim, const al_event *event) {
+  if (event->kind == AL_EVENT_CLOSED)
+    check_refused((al_permit *)claim, event);
   else
-    return;
-  al_claim_notify(&permit->claim);
+    checked((al_permit *)claim, event->decoded);
 }
 
-/* Asks on another channel than the permit's own, which a refusal would close. False: no other channel is free. */
-static bool check(al_permit *permit) {
-  if (!permit->check) permit->check = al_channel_take(&permit->claim.session->holder, check_event, permit);
-  if (permit->check) al_channel_declare_passive(permit->check, permit->claim.queue);
-  return permit->check != NULL;
-}
-
-static bool permit_confirm(al_claim *claim) { return check((al_permit *)claim); }
+static bool permit_confirm(al_claim *claim) { return al_check_ask(&((al_permit *)claim)->check); }
 
 /* ---- beginning and ending --------------------------------------------------------------------------------------- */
 
@@ -208,11 +189,7 @@ static void permit_release(al_claim *claim) {
   al_claim_enter(claim, permit->consumer.state == AL_CONSUMER_OUT ? AL_CLAIM_GONE : AL_CLAIM_RELEASING);
 }
 
-static void permit_gone(al_claim *claim) {
-  al_permit *permit = (al_permit *)claim;
-  if (permit->check) al_channel_give(permit->check);
-  permit->check = NULL;
-}
+static void permit_gone(al_claim *claim) { al_check_drop(&((al_permit *)claim)->check); }
 
 static void permit_free(al_claim *claim) { free(claim); }
 
@@ -228,6 +205,7 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
     return NULL;
   }
   al_claim_init(&permit->claim, &kind, session, queue);
+  al_check_init(&permit->check, &permit->claim, check_answered);
   al_consumer_init(&permit->consumer, &permit_kind, session, permit, permit->claim.queue, priority);
   permit->source = source;
   permit->counts_first = counts_first;
@@ -247,6 +225,6 @@ al_permit *al_permit_begin(al_op *op, const char *queue, int priority, al_source
 bool al_permit_waits(const al_permit *permit) { return permit->consumer.state == AL_CONSUMER_WAITING; }
 
 void al_permit_ask(al_permit *permit, bool checks_first) {
-  permit->is_deciding = checks_first && check(permit);
+  permit->is_deciding = checks_first && al_check_ask(&permit->check);
   if (!permit->is_deciding) al_consumer_ask(&permit->consumer);
 }

@@ -49,6 +49,7 @@
 #define AL_CORE_TOKENS_PERMIT_H
 
 #include "core/queue/consumer.h"
+#include "core/session/check.h"
 #include "core/session/claim.h"
 
 /* What the permit is taken from. */
@@ -65,7 +66,7 @@ typedef struct al_permit {
   int64_t number;          /* HELD: its fencing token (al_permit_number()); 0: it has none */
   char id[AL_TICKET_SIZE]; /* of the permit that has this number; "" */
   bool is_none;            /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
-  al_channel *check;       /* asks whether the queue exists; NULL: no question is under way */
+  al_check check;          /* asks whether the queue exists */
   bool is_deciding;        /* al_permit_ask() waits for the answer on `check` */
   bool is_blind;           /* the broker denies that question */
   bool counts_first; /* a fast mutex: its declare is answered, by the numbers before this consumer came */
