@@ -109,23 +109,25 @@ help: ## this list
 
 # ---- building ----
 
+PREPARE = LUA=$(LUA) CURL=$(CURL) spec/support/prepare
+
 prepare:
-	@LUA=$(LUA) CURL=$(CURL) spec/support/prepare $(NEEDS)
+	@$(PREPARE) $(NEEDS)
 
 # The check for missing packages runs before the first build, and after a failed compile. It does not run each time: a
 # finished build can be installed without a compiler.
 $(LOOKED):
-	@LUA=$(LUA) CURL=$(CURL) spec/support/prepare --look $(NEEDS)
+	@$(PREPARE) --look $(NEEDS)
 	@mkdir -p $(@D) && touch $@
 
-LOOK = { LUA=$(LUA) CURL=$(CURL) spec/support/prepare --look $(NEEDS); exit 1; }
+LOOK = { $(PREPARE) --look $(NEEDS); exit 1; }
 
 DEPS_FOR := all lib install-lib cli install-cli demo test test-unit test-sim soak bench check format fuzz prove prove-sim prove-memory \
 	prove-cluster prove-fenced prove-fast prove-breakages deb demo-db test-db torture-db break-db figures-db
 
 deps: ## install the packages for building, or FOR=lib (the C library alone), test, demo, bench, check ...
 	$(if $(filter-out $(DEPS_FOR),$(FOR)),$(error FOR=$(FOR): what are these packages for? One or more of: $(DEPS_FOR)))
-	@LUA=$(LUA) CURL=$(CURL) spec/support/prepare $(NEEDS)
+	@$(PREPARE) $(NEEDS)
 	@echo "everything that $(strip make $(FOR)) needs is installed"
 
 build: $(CORE) $(if $(SANITIZE),$(SANITIZED_LUA)) ## the default: build the C module in build/; names missing packages

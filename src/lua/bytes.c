@@ -308,11 +308,13 @@ static int session_feed(lua_State *L) {
   return 0;
 }
 
+/* The port that has the link's output; NULL if there is none. */
+static al_port *output_port(const al_link *link) { return link->port ? link->port : link->parted; }
+
 /* session:output("holder") -> the bytes to send, which count as sent from now on */
 static int session_output(lua_State *L) {
   size_t length = 0;
-  al_link *link = al_lua_check_link(L, check_bytes(L), 2);
-  al_port *port = link->port ? link->port : link->parted;
+  al_port *port = output_port(al_lua_check_link(L, check_bytes(L), 2));
   const char *bytes = port ? al_bytes_output(port, &length) : "";
   lua_pushlstring(L, bytes, length);
   if (port) al_bytes_sent(port, length);
@@ -325,12 +327,12 @@ static int session_down(lua_State *L) {
   return 0;
 }
 
-/* What the program has to do for a link: the sum of these. */
+/* The needs of a link: the sum of these. */
 enum { LINK_WRITES = 1, LINK_IS_OVER = 2, LINK_IS_WANTED = 4 };
 
 static int needs_of(const al_link *link) {
   size_t length = 0;
-  al_port *port = link->port ? link->port : link->parted;
+  al_port *port = output_port(link);
   bool is_over = link->state == AL_LINK_DOWN || link->state == AL_LINK_IDLE;
   if (port) al_bytes_output(port, &length);
   return (length > 0 ? LINK_WRITES : 0) + (is_over ? LINK_IS_OVER : 0) + (link->wanted ? LINK_IS_WANTED : 0);
