@@ -58,6 +58,13 @@ local function look_away(self, process)
   process.looks_away = self.world.now + 2 * round_trip(self)
 end
 
+-- The story's troubles, as a set.
+local function troubles_of(options)
+  local set = {}
+  for _, trouble in ipairs(options.troubles or {}) do set[trouble] = true end
+  return set
+end
+
 --- How long a waiter may sleep beside a free lock, in the worst case: until its next recheck, or, if the prober
 -- connection was lost, until it has another; four searches, while it leaves the slot to others; a ring (the publishing
 -- of a token), and the search of the woken waiter; and up to eight lost races, after a search for squatters. Without
@@ -68,9 +75,8 @@ function Crowd:patience()
   local reconnecting, grace, ring = 0.5 + 5 * trip, 0.1, trip
   if self.options.is_silenced then look = look + TIMEOUT end
   local pause = self.options.is_rung and trip + 0.1 or self.poll + reconnecting
-  for _, trouble in ipairs(self.options.troubles or {}) do
-    if trouble == "destroy" or trouble == "queue deleted" then pause = pause + RETURN end
-  end
+  local happens = troubles_of(self.options)
+  if happens.destroy or happens["queue deleted"] then pause = pause + RETURN end
   if self.options.is_dead then pause = pause + math.min(self.poll, TIMEOUT) end -- a bell asked for just then
   if self.options.fenced and self.kind.fence then
     pause = pause + 3 * TIMEOUT -- it may have one, and draw its number, or make the fence
@@ -107,8 +113,8 @@ local CODES = {
 
 -- The codes that are possible with the story's troubles, stale nodes, requests, and gathers of more than there are.
 local function codes_of(options)
-  local happens, codes = { nodes = options.nodes, requests = options.requests, ["too many"] = options.most }, {}
-  for _, trouble in ipairs(options.troubles or {}) do happens[trouble] = true end
+  local happens, codes = troubles_of(options), {}
+  happens.nodes, happens.requests, happens["too many"] = options.nodes, options.requests, options.most
   for code, causes in pairs(CODES) do
     codes[code] = causes == true
     for _, cause in ipairs(causes ~= true and causes or {}) do codes[code] = codes[code] or happens[cause] end
@@ -933,7 +939,7 @@ end
 local function still_stalled(self)
   local time = math.max(0, self.silent_until - self.world.now, self.restarted_by - self.world.now)
   for _, process in ipairs(self.processes) do
-    time = math.max(time, process:stalled_until() - self.world.now, process.hung_until - self.world.now)
+    time = math.max(time, process.hung_until - self.world.now)
   end
   return time
 end

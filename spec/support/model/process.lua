@@ -93,8 +93,7 @@ local function send(self, role, socket)
   if self.on_sent then self.on_sent(bytes) end
 end
 
--- What a session needs for a link (src/lua/bytes.c), as a sum. A link that is up, and has nothing to send, needs
--- nothing.
+-- The needs of a link (src/lua/bytes.c), as a sum: output waits, the link is over, a connection is wanted.
 local WRITES, IS_OVER, IS_WANTED = 1, 2, 4
 
 -- Sends what the session wrote; opens connections that it wants, and closes those that are over.
@@ -287,7 +286,6 @@ function Process:lose(role)
   local socket = self.sockets[role]
   if not socket or self.is_dead then return end
   self:note("loses its %s connection", role)
-  self.hung_until = math.max(self.hung_until, socket.stalled_until or 0)
   socket:reset()
   hangs_up(self, role, "connection reset by peer")
 end
@@ -301,6 +299,9 @@ function Process:cut(role, direction)
   self.sockets[role]:cut(direction)
 end
 
+-- Delayed bytes arrive at most so long after the end of a stall.
+local AFTERWARDS = 1
+
 --- The network delays everything for so many seconds, "up" to the broker, "down" from it, or "both".
 function Process:stall(role, direction, seconds)
   if LENT[role] and self.lender then return self.lender:stall(role, direction, seconds) end
@@ -308,6 +309,8 @@ function Process:stall(role, direction, seconds)
   if not socket or self.is_dead then return end
   self:note("is kept waiting for %g s: %s, %s", seconds, role, direction)
   socket.stalled_until = math.max(socket.stalled_until or 0, self.world.now + seconds)
+  -- So long also after the process has lost or left this connection: the broker sees its end no earlier.
+  self.hung_until = math.max(self.hung_until, socket.stalled_until + AFTERWARDS)
   socket:stall(direction, seconds)
 end
 
@@ -315,9 +318,6 @@ end
 function Process:both_sockets()
   return self.sockets.holder, (self.lender or self).sockets.prober
 end
-
--- Delayed bytes arrive at most so long after the end of a stall.
-local AFTERWARDS = 1
 
 --- The time at which the network's delay ends; 0 if there is none.
 function Process:stalled_until()

@@ -111,8 +111,9 @@ function Watch:gives_up(op)
   end
 end
 
--- A lock that a connection released without waiting is not free for that connection before it has been notified. Nor is
--- one that it claimed and gave up, until that time (looks_away), also if the broker has not heard of the claim yet.
+-- A lock that a connection released without waiting is not free for that connection before it has been notified. A lock
+-- that the process has claimed and given up is not free for it until the time `looks_away`: the broker may not have
+-- heard of the claim yet.
 local function may_think_it_has(process, seat, since)
   local socket = process.sockets.holder
   if not process.looks_away or not socket then return false end
@@ -213,8 +214,8 @@ function Watch:look_at_beliefs(group)
   if clash then breach("%s", clash) end
 end
 
--- Whether a waiter that threw its token away had not lined up again when this process was served: before that it could
--- not be served, as it had a token.
+-- Whether the other process threw its token away, and lined up again only after this one was served. As long as it had
+-- that token it could not be served.
 local function was_away(other, process)
   local served_at = other.is_anew and process.caller.served_at
   return served_at and other.lined_up_at >= served_at

@@ -163,8 +163,8 @@ end
 --- What is wrong in the end, if anything.
 function Semaphore:flaw()
   local tokens, slots, options = self.broker:count(self.bell), self.crowd.slots, self.crowd.options
-  local may_be_less = tokens >= slots or options.loses_tokens or has_missed_bell(self)
-  if not may_be_less or options.spare and tokens > slots + options.spare then
+  local is_one_lost = tokens < slots and not options.loses_tokens and not has_missed_bell(self)
+  if is_one_lost or options.spare and tokens > slots + options.spare then
     return ("%d tokens are left of %d"):format(tokens, slots)
   end
 end
