@@ -48,9 +48,9 @@ function fences.of(peer, FENCE)
       { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = returns })
   end
 
-  --- The maker declares its queue, which it gets.
-  function fence.enters()
-    fence.connects(peer.maker)
+  --- The maker declares its queue, which it gets; on a connection that it has, or on a new one.
+  function fence.enters(again)
+    if not again then fence.connects(peer.maker) end
     local channel = peer.maker:opened()
     peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, exclusive = true, auto_delete = true })
     peer.maker:silent()

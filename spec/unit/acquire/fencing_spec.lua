@@ -178,6 +178,15 @@ for _, way in ipairs(Peer.all_ways) do
         has(op, claim, BASE + 5)
       end)
 
+      -- After a pause the maker tries again, and finds the fence that another client has made.
+      local function enters_later()
+        peer.maker:silent()
+        peer:pass(0.1)
+        fence.enters(true)
+        fence.looks(true)
+        fence.draws(3, peer.maker)
+      end
+
       it("waits while another client makes it", function ()
         local op, claim = begins()
         fence.is_absent()
@@ -188,13 +197,7 @@ for _, way in ipairs(Peer.all_ways) do
         channel = peer.maker:opened()
         peer.maker:expect("queue.declare", { channel = channel, queue = MAKER, passive = true })
         peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        peer.maker:silent()
-        peer:pass(0.1)
-        channel = peer.maker:opened()
-        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
-        peer.maker:declared(channel, MAKER)
-        fence.looks(true)
-        fence.draws(3, peer.maker)
+        enters_later()
         fence.draws(4)
         has(op, claim, BASE + 5)
       end)
@@ -206,13 +209,7 @@ for _, way in ipairs(Peer.all_ways) do
         fence.looks(false)
         local channel = fence.publishes()
         peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        peer.maker:silent()
-        peer:pass(0.1)
-        channel = peer.maker:opened()
-        peer.maker:expect("queue.declare", { channel = channel, queue = MAKER })
-        peer.maker:declared(channel, MAKER)
-        fence.looks(true)
-        fence.draws(3, peer.maker) -- the other one's message, which is tried like an own one
+        enters_later() -- the other one's message, which is tried like an own one
         fence.finishes()
         fence.draws(4)
         has(op, claim, BASE + 5)
