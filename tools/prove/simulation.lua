@@ -22,7 +22,7 @@ local SECONDS, STORY = settings.seconds(os.getenv "SECONDS") or 60, os.getenv "S
 local SEED = settings.seed(os.getenv "SEED")
 local STORIES, FROM = settings.count(os.getenv "STORIES", "STORIES"), settings.seed(os.getenv "FROM", "FROM")
 local JOBS = settings.count(os.getenv "JOBS", "JOBS") or 1
--- For a process that the first one has started: the how manieth it is, and a file that ends all of them once it is
+-- For a process that the first one has started: its number, and a file that all of them look for. They end when it is
 -- gone.
 local JOB, GOES_ON = settings.count(os.getenv "PROVE_JOB", "PROVE_JOB"), os.getenv "PROVE_GOES_ON"
 
@@ -86,7 +86,7 @@ local function exists(path)
   return file ~= nil and file:close()
 end
 
--- What one job does: every JOBS-th seed of each story, and its share of STORIES. Returns the counts, and a failure.
+-- Plays the share of one job: every JOBS-th seed of each story. Returns the counts, and a failure.
 local function play_on(list, first)
   local counts, over_at, seed, played = {}, os.time() + SECONDS, first + JOB - 1, 0
   local share = STORIES and math.floor((STORIES + JOBS - JOB) / JOBS)
@@ -150,12 +150,15 @@ local function prove(list)
   io.stdout:flush()
   for _, story in ipairs(list) do counts[story] = new_count() end
   local goes_on = os.tmpname()
-  for number = 1, JOBS do jobs[number] = start_job(number, first, goes_on) end
-  for _, job in ipairs(jobs) do
-    local its_busy, its_failure = read_job(job, list, counts)
-    busy, failure = busy + its_busy, failure or its_failure
-  end
-  os.remove(goes_on)
+  local fine, problem = pcall(function ()
+    for number = 1, JOBS do jobs[number] = start_job(number, first, goes_on) end
+    for _, job in ipairs(jobs) do
+      local its_busy, its_failure = read_job(job, list, counts)
+      busy, failure = busy + its_busy, failure or its_failure
+    end
+  end)
+  os.remove(goes_on) -- the other jobs end, too, if one has ended too early
+  if not fine then error(problem, 0) end
   local sum = report(list, counts, math.max(os.time() - began, 1), math.max(busy, 0.01))
   if failure then show_failure(failure.story, failure.seed, failure.err) end
   print(failure and "FAILED" or amount(sum.stories, "story", "stories") .. " ended well")
