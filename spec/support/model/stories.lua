@@ -443,7 +443,7 @@ function stories.play(story, seed, traced)
 end
 
 --- For a program that only plays stories: LuaJIT may compile more than by default, and does so later, and garbage is
--- collected seldom, and then quickly. (What a story leaves is small.) LuaJIT compiles no loop in which a function is
+-- collected seldom, and then quickly. (A story leaves little.) LuaJIT compiles no loop in which a function is
 -- made, so the model makes none where it is busy.
 function stories.hurry()
   collectgarbage("setpause", 1000)

@@ -134,7 +134,7 @@ for _, way in ipairs(Peer.all_ways) do
         silent()
       end)
 
-      it("by other callers of this session, who let go more than is remembered, is not squatted", function ()
+      it("by other callers of this session, which let go more than is remembered, is not squatted", function ()
         local names = {}
         for i = 1, 17 do names[i] = "n" .. i end
         peer:failed(is_asked_for_while(names), "busy")

@@ -87,7 +87,7 @@ static void settle(al_exclusive *own) {
   if (own->claim.state == AL_CLAIM_CLAIMING && !awaits(own, AL_REPLY_CLAIM)) al_claim_got(&own->claim);
 }
 
-/* Its queue is not ours any more. What is left of it, and its bolt, ends with the channel. */
+/* Its queue is not ours any more. The rest of the queue, and the bolt, end with the channel. */
 static void taken_away(al_exclusive *own, const char *why) {
   al_channel *channel = own->channel;
   own->channel = NULL;
