@@ -81,7 +81,7 @@ export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: demo-db test-db torture-db break-db figures-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo picture picture-rivals picture-dashboard test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many bench install clean \
-	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-warnings check-rockspec format rockspec
+	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-man check-warnings check-rockspec format rockspec
 
 all: build
 
@@ -265,6 +265,7 @@ install-lib: lib ## install the C library
 	$(Q)$(PLACE) link $(SONAME) "$(LIBDIR)/libamqplocks.so"
 	$(Q)$(PLACE) file 644 docs/man/amqplocks.3 "$(MANDIR)/man3/amqplocks.3"
 	$(Q)$(call PC,$(LIBDIR),$(INCLUDEDIR)) src/amqplocks.pc.in | $(PLACE) text 644 "$(LIBDIR)/pkgconfig/amqplocks.pc"
+	@$(if $(DESTDIR),,echo "programs find $(SONAME) after ldconfig, or with LD_LIBRARY_PATH=$(LIBDIR)")
 
 install-lib-lua: lib-lua ## install the archive for programs that host $(LUA)
 	@echo "installing to $(DESTDIR)$(LIBDIR)"
@@ -527,7 +528,7 @@ C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tool
 LUACHECKED := $(wildcard lua db-locks spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
-check: check-rockspec check-includes check-lua check-format check-warnings check-fuzz ## luacheck, clang-format, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
+check: check-rockspec check-includes check-lua check-format check-man check-warnings check-fuzz ## luacheck, clang-format, manual pages, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
 
 check-includes:
 	@echo "checking which files of src include which"
@@ -540,6 +541,13 @@ check-lua: prepare
 check-format: prepare
 	@echo "checking C files with clang-format"
 	$(Q)clang-format --dry-run -Werror $(C_FILES)
+
+# mandoc has no warning for a quotation that another one begins inside, as .Dq does that ends with its line.
+check-man: prepare
+	@echo "checking docs/man with mandoc and groff"
+	$(Q)mandoc -T lint -W warning docs/man/*
+	$(Q)for page in docs/man/*; do groff -ww -K utf8 -mandoc -T utf8 $$page 2>&1 >/dev/null | { ! grep .; } || exit; \
+	  ! mandoc -T utf8 $$page | tr '\n' ' ' | grep -o '“[^”]*“[^”]*' || exit; done
 
 check-warnings: prepare
 	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua cli replays CC=$$cc WERROR=1 || exit; done

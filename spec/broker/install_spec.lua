@@ -178,12 +178,16 @@ describe("the module", function ()
     "install-lib DESTDIR=../none", "install-cli DESTDIR=../none", "install-lib-lua DESTDIR=../none",
     "-j4 install install-lib DESTDIR=../none", "-s env" } do
     it(("names what make %s lacks and the line that installs it, and installs nothing"):format(goal), function ()
-      local said = make_fails(goal, bare_system())
+      local environment = bare_system()
+      local said = make_fails(goal, environment)
       assert.matches("\n  rabbitmq%-c %(", said)
-      assert.matches("\n`make deps[^\n]*` installs it, by: apt%-get install [^\n]*librabbitmq%-dev", said)
+      local line, packages = said:match "\n`(make deps[^\n]*)` installs it, by: apt%-get install ([^\n]*librabbitmq%-dev[^\n]*)"
       assert.is_nil(process.contents(place .. "/called"))
       assert.is_nil(process.contents(place .. "/none"))
       assert.not_matches("export", said)
+      run("/bare", line, environment)
+      local called = process.contents(place .. "/called")
+      for package in packages:gmatch "%S+" do assert.is_truthy(called:find(" " .. package, 1, true), package) end
     end)
   end
 
@@ -264,7 +268,7 @@ describe("the module", function ()
 
   it("goes away by make uninstall, all of it, with the directories that were made for it", function ()
     local where = "PREFIX=/usr LIBDIR=/usr/lib/multi DESTDIR='../to go/away'"
-    make("-j4 " .. ALL .. " " .. where)
+    assert.not_matches("ldconfig", make("-j4 " .. ALL .. " " .. where))
     local listed = list(place .. "/to go")
     for _, file in ipairs { "/multi/libamqplocks.a", "/usr/bin/amqp-lock", "/usr/share/man/man1/amqp-lock.1",
       "/usr/share/bash-completion/completions/amqp-lock-admin" } do
@@ -289,7 +293,7 @@ describe("the module", function ()
       process.shell("mkdir", "-p", prefix .. "/" .. directory)
     end
     local before = list(prefix)
-    make(ALL .. " PREFIX=" .. quote(prefix))
+    assert.matches("find libamqplocks%.so%S+ after ldconfig", make(ALL .. " PREFIX=" .. quote(prefix)))
     process.shell("touch", prefix .. "/share/lua/" .. VERSION .. "/amqplocks/foreign.lua")
     make("uninstall PREFIX=" .. quote(prefix))
     assert.equal(("./share/lua/%s/amqplocks\n./share/lua/%s/amqplocks/foreign.lua\n"):format(VERSION, VERSION),
