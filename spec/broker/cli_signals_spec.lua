@@ -169,7 +169,7 @@ end)
 describe("amqp-lock in a terminal", function()
   it("dies of ^C, as its command does", function()
     local name = gate.name()
-    local one = command.start({ pty = true }, name, "-c", "echo job $$; sleep 600")
+    local one = command.start({ pty = true }, name, "-c", "echo job $$; exec sleep 600")
     local job = command.process((one:await "job (%d+)"))
     assert.equal(group(one.pid), group(job.pid))
     one:write "\3"

@@ -54,7 +54,7 @@ local function complete(loop)
 
   --- As spec/support/until.lua; other coroutines run meanwhile.
   function loop.until_true(fn, seconds)
-    local deadline = socket.gettime() + (seconds or 10)
+    local deadline = socket.gettime() + (seconds or SECONDS)
     while true do
       local result, why = fn()
       if result then return result, why end

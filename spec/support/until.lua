@@ -9,10 +9,10 @@ local socket = require "socket"
 --     until_true(function () return not client:exists(queue) end)
 --
 -- @tparam function fn returns whether the condition holds; a second result describes the state when it does not
--- @tparam[opt=5] number seconds the deadline
+-- @tparam[opt=60] number seconds the deadline
 -- @return the last result of fn
 return function (fn, seconds)
-  seconds = seconds or 5
+  seconds = seconds or 60 -- beside other work a machine may be slow
   local deadline, pause = socket.gettime() + seconds, 0.001
   while true do
     local result, why = fn()
