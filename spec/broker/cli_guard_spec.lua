@@ -12,6 +12,7 @@ local process = require "spec.support.process"
 local proxy = require "spec.support.proxy"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
+local values = require "spec.support.programs.values"
 
 local operated_it = broker.operated_it(it, pending)
 local SECONDS = 60
@@ -35,14 +36,22 @@ local function start(how, jobs, ...)
   return one, all
 end
 
+-- The guard of a running amqp-lock: the child of that name.
+local function guard_of(one)
+  for pid in process.shell("pgrep", "-P", tostring(one.pid)):gmatch "%d+" do
+    if process.contents("/proc/" .. pid .. "/comm") == "amqp-lock-guard\n" then return command.process(pid) end
+  end
+  error "it has no guard"
+end
+
 local function none_lives(jobs)
   for i, job in ipairs(jobs) do
     assert.is_false(job:alive(), "job " .. i .. " lives, and another client has the lock")
   end
 end
 
--- Waits until another client can have the mutex, and checks, while that one has it, that no job is left.
-local function next_is_alone(name, jobs)
+-- Waits until another client can have the mutex; returns that client, which has it.
+local function next_holder(name)
   local other = stage.client()
   until_true(function()
     local channel = other:channel()
@@ -50,6 +59,12 @@ local function next_is_alone(name, jobs)
       arguments = { ["x-queue-type"] = "classic", ["x-max-length"] = 0, ["x-overflow"] = "drop-head" } }
     return had ~= nil
   end, SECONDS)
+  return other
+end
+
+-- Likewise, and checks, while that one has it, that no job is left.
+local function next_is_alone(name, jobs)
+  local other = next_holder(name)
   none_lives(jobs)
   other:close()
 end
@@ -170,6 +185,34 @@ describe("the command of an amqp-lock that is stopped", function()
   end)
 end)
 
+-- As `docker pause` does, or a suspended machine. The next holder is in when they go on, and no grace is left to give.
+describe("the command of an amqp-lock that is stopped together with its guard and its command", function()
+  local TELLS = "trap 'echo got TERM' TERM; echo job $$; while :; do sleep 0.1; done"
+
+  for what, case in pairs {
+    ["the command first"] = { order = { "job", "guard", "tool" } },
+    ["the command last"] = { order = { "tool", "guard", "job" } },
+    ["the guard and the command alone"] = { order = { "guard", "job" } },
+    ["the tool and the command alone"] = { order = { "tool", "job" } },
+    ["without a guard"] = { order = { "job", "tool" }, options = { "--no-guard", "--grace=0.04" } },
+  } do
+    it("gets KILL at once when they go on: " .. what, function()
+      local name = gate.name()
+      local words = case.options or { "--grace=2" }
+      for _, word in ipairs { "--heartbeat=2", name, "sh", "-c", TELLS } do table.insert(words, word) end
+      local one, jobs = start({}, 1, values.unpack(words))
+      local all = { job = jobs[1], tool = one.process, guard = not case.options and guard_of(one) or nil }
+      for _, each in pairs(all) do each:signal "STOP" end
+      for _, each in pairs(all) do each:await_state "T" end
+      local other = next_holder(name)
+      for _, who in ipairs(case.order) do all[who]:signal "CONT" end
+      jobs[1]:await_end(SECONDS)
+      assert.is_nil(one:output():find("got TERM", 1, true), one:output())
+      other:close()
+    end)
+  end
+end)
+
 describe("the command of an amqp-lock whose network is silent", function()
   for _, way in ipairs { "up", "down" } do
     it("ends before the broker lets the next holder in: " .. way, function()
@@ -190,14 +233,6 @@ describe("the command of an amqp-lock whose network is silent", function()
     assert.same({ "exit", 76 }, { one:wait(SECONDS) })
   end)
 end)
-
--- The guard of a running amqp-lock: the child of that name.
-local function guard_of(one)
-  for pid in process.shell("pgrep", "-P", tostring(one.pid)):gmatch "%d+" do
-    if process.contents("/proc/" .. pid .. "/comm") == "amqp-lock-guard\n" then return command.process(pid) end
-  end
-  error "it has no guard"
-end
 
 describe("the command of an amqp-lock whose guard alone is killed", function()
   it("goes on", function()

@@ -9,6 +9,10 @@
 #define PAUSE_LEAST (2 * AL_MILLISECOND)
 #define PAUSE_MOST (50 * AL_MILLISECOND)
 
+int64_t cli_ending_kill_at(int64_t now, int64_t grace, int64_t latest) {
+  return latest < now + grace ? latest : now + grace;
+}
+
 void cli_ending_take_over(cli_ending *ending, int64_t now, int64_t kill_at) {
   *ending = (cli_ending){.kill_at = kill_at, .pause = PAUSE_LEAST, .look_at = now};
 }

@@ -33,16 +33,14 @@ typedef struct watch {
 
 /* When the guard has to act, if nothing is renewed. */
 static int64_t due_at(const watch *self) {
-  int64_t kill_at = self->page->kill_at, certain_until = self->page->certain_until;
+  int64_t kill_at = self->page->kill_at;
   if (kill_at) return kill_at + BEHIND_PROGRAM;
-  if (!certain_until) return AL_NEVER; /* the program is about to act on it, or to end */
-  return certain_until - self->grace - BEHIND_PROGRAM;
+  return self->page->certain_until - self->grace - BEHIND_PROGRAM;
 }
 
 static void set_timer(const watch *self, int64_t at) {
   if (at < 1) at = 1;
   struct itimerspec when = {.it_value = {.tv_sec = at / AL_SECOND, .tv_nsec = at % AL_SECOND}};
-  if (at == AL_NEVER) when.it_value = (struct timespec){0};
   timerfd_settime(self->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
@@ -66,22 +64,14 @@ static bool watch_program(const watch *self) {
   }
 }
 
-/* KILL is due before the certainty ends. If that has passed already, as after a suspension of the system, another
- * client may be in, and the command gets its grace. */
-static int64_t kill_time(const watch *self, int64_t now) {
-  int64_t certain_until = self->page->certain_until;
-  int64_t late = now + self->grace;
-  if (certain_until <= now) return late;
-  return certain_until - BEHIND_PROGRAM < late ? certain_until - BEHIND_PROGRAM : late;
-}
-
 static void begin_ending(const watch *self, cli_ending *ending) {
   int64_t now = al_system_now(), told = self->page->kill_at;
   self->page->has_acted = true;
   if (told)
     cli_ending_take_over(ending, now, told);
   else
-    cli_ending_begin(ending, &self->family, now, kill_time(self, now));
+    cli_ending_begin(ending, &self->family, now,
+                     cli_ending_kill_at(now, self->grace, self->page->certain_until - BEHIND_PROGRAM));
 }
 
 /* Once the program has ended, its number may become another process's. */
@@ -157,7 +147,7 @@ bool cli_guard_begin(cli_guard *guard, al_session *session, int64_t certain_unti
 }
 
 void cli_guard_renew(cli_guard *guard, int64_t certain_until) {
-  if (guard->pid && certain_until) guard->page->certain_until = certain_until;
+  if (guard->pid) guard->page->certain_until = certain_until;
 }
 
 void cli_guard_tell_ending(cli_guard *guard, int64_t kill_at) {

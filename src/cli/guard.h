@@ -10,7 +10,7 @@
  * nobody while the guard ends the command: until it has ended, or until the broker misses the heartbeats of a program
  * that is no more. That is what the times are for.
  *
- *   watching   TERM is due a grace before the certainty ends.
+ *   watching   TERM is due a grace before the certainty ends. If that has passed already, KILL is due at once.
  *   ending     TERM was sent, by the guard or by the program, which then tells when KILL is due.
  *   done       the command had ended by itself, or nothing of its family is left: the guard ends.
  *
@@ -30,7 +30,7 @@
 #define CLI_GUARD_SPARE (AL_SECOND / 10)
 
 typedef struct cli_guard_page {
-  _Atomic int64_t certain_until; /* 0: unknown, as in the moment of a loss */
+  _Atomic int64_t certain_until; /* as it was last known */
   _Atomic int64_t kill_at;       /* the program has sent TERM, and sends KILL then; 0: not yet */
   _Atomic bool has_acted;        /* the guard has sent a signal */
 } cli_guard_page;

@@ -35,7 +35,8 @@ typedef struct run {
   cli_family family;
   cli_guard guard;
   cli_ending ending;
-  bool has_ended; /* the command; `status` is that of waitid() */
+  int64_t certain_until; /* as it was last known, also when the lock is lost */
+  bool has_ended;        /* the command; `status` is that of waitid() */
   int status;
   bool is_ending, was_lost, is_over, was_revoked, gave_up;
   bool wants_terminal; /* the command is stopped, because it was in the background */
@@ -46,7 +47,7 @@ typedef struct run {
 /* With a guard the command must have ended before the certainty ends, so the broker's silence counts as a loss a grace
  * earlier; also when somebody has killed the guard. */
 static int64_t doubt_at(const run *self) {
-  return cli_held_certain_until(self->held) - self->options->grace - CLI_GUARD_SPARE;
+  return self->certain_until - self->options->grace - CLI_GUARD_SPARE;
 }
 
 /* Returns AL_OK, or what has become of a lock, of which one, and why. */
@@ -68,30 +69,24 @@ static al_code look_at_locks(const run *self, int64_t now, const al_lock **which
   return AL_SUSPECT;
 }
 
-static const char *consequence(const run *self) {
-  switch (self->options->on_lost) {
-    case CLI_LOST_IGNORE:
-      return "the command goes on";
-    case CLI_LOST_KILL:
-      return "the command is killed";
-    default:
-      return "the command is asked to end";
-  }
+static const char *consequence(const run *self, int64_t now) {
+  if (!self->is_ending) return "the command goes on";
+  return self->ending.kill_at <= now ? "the command is killed" : "the command is asked to end";
 }
 
-static void tell_loss(run *self, const al_lock *which, al_code code, const char *why) {
+static void tell_loss(run *self, int64_t now, const al_lock *which, al_code code, const char *why) {
   char text[AL_MESSAGE_SIZE + 64];
   bool is_told = cli_guard_has_acted(&self->guard);
   snprintf(text, sizeof text, "%s%s%s", *why ? why : "the lock is gone", is_told ? "" : "; ",
-           is_told ? "" : consequence(self));
+           is_told ? "" : consequence(self, now));
   self->was_lost = true;
   cli_news_lost(self->news, which, code, text);
 }
 
 static void begin_ending(run *self, int64_t now) {
-  int64_t kill_at = now + self->options->grace;
-  int64_t certain_until = cli_held_certain_until(self->held), last = certain_until - CLI_GUARD_SPARE;
-  if (self->options->has_guard && certain_until > now && kill_at > last) kill_at = last;
+  int64_t grace = self->options->grace;
+  int64_t latest = self->certain_until + (self->options->has_guard ? -CLI_GUARD_SPARE : grace);
+  int64_t kill_at = cli_ending_kill_at(now, grace, latest);
   cli_guard_tell_ending(&self->guard, kill_at);
   self->is_ending = true;
   if (cli_guard_has_acted(&self->guard))
@@ -100,17 +95,24 @@ static void begin_ending(run *self, int64_t now) {
     cli_ending_begin(&self->ending, &self->family, now, kill_at);
 }
 
+static void note_certainty(run *self) {
+  int64_t certain_until = cli_held_certain_until(self->held);
+  if (certain_until == 0) return;
+  self->certain_until = certain_until;
+  cli_guard_renew(&self->guard, certain_until);
+}
+
 static void mind_locks(run *self, int64_t now) {
   const al_lock *which;
   const char *why;
   al_session_alerts(self->session); /* makes the descriptor silent */
-  cli_guard_renew(&self->guard, cli_held_certain_until(self->held));
+  note_certainty(self);
   if (self->was_lost) return;
   al_code code = look_at_locks(self, now, &which, &why);
   if (code == AL_OK) return;
   bool goes_on = self->options->on_lost == CLI_LOST_IGNORE;
   if (!goes_on) begin_ending(self, now);
-  tell_loss(self, which, code, why);
+  tell_loss(self, now, which, code, why);
 }
 
 /* One that ends goes to the whole family. Others are messages to the command, and end processes that do not expect
@@ -256,21 +258,23 @@ static cli_outcome outcome(const run *self) {
 
 /* A permit is granted at any time of the certainty, also near its end, and a guard would end the command at once: so the
  * broker is asked. Returns false if the lock is lost. */
-static bool ascertain(const run *self) {
+static bool ascertain(run *self) {
   char why[AL_MESSAGE_SIZE];
   int64_t least = al_system_now() + (int64_t)(FRESH_BEATS * (double)self->options->heartbeat);
-  if (!self->options->has_guard || cli_held_certain_until(self->held) >= least) return true;
+  note_certainty(self);
+  if (!self->options->has_guard || self->certain_until >= least) return true;
   al_code code;
   const al_lock *which = cli_held_verify(self->session, self->held, &code, why);
   if (which) cli_news_lost(self->news, which, code, why);
+  note_certainty(self);
   return !which;
 }
 
 /* The command waits behind its gate. A command that was not let through ends when this process does. */
 static bool begin_guard(run *self) {
   if (!self->options->has_guard) return true;
-  return cli_guard_begin(&self->guard, self->session, cli_held_certain_until(self->held), &self->command,
-                         &self->family, self->options->grace);
+  return cli_guard_begin(&self->guard, self->session, self->certain_until, &self->command, &self->family,
+                         self->options->grace);
 }
 
 static bool execute(run *self, cli_outcome *how) {
@@ -304,7 +308,12 @@ static bool begin(run *self, cli_outcome *how) {
 
 cli_outcome cli_run(al_session *session, const cli_held *held, const cli_options *options,
                     const cli_signals *signals, cli_news *news) {
-  run self = {.session = session, .held = held, .options = options, .signals = signals, .news = news};
+  run self = {.session = session,
+              .held = held,
+              .options = options,
+              .signals = signals,
+              .news = news,
+              .certain_until = al_system_now()};
   cli_outcome how;
   if (!begin(&self, &how)) return how;
   while (!self.is_over) step(&self);
