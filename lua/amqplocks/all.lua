@@ -55,7 +55,7 @@ end
 
 local function compare(a, b)
   for i = 1, 3 do
-    if a[i] ~= b[i] then return a[i] < b[i] and -1 or 1 end
+    if a[i] ~= b[i] then return core.compare(a[i], b[i]) end
   end
   return 0
 end

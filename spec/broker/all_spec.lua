@@ -5,6 +5,7 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
+local locale = require "spec.support.locale"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -24,6 +25,7 @@ end
 
 after_each(stage.clear)
 teardown(stage.check)
+teardown(locale.remove)
 
 describe("several locks at once", function()
   it("are held together, whatever their kinds, and released together", function()
@@ -67,23 +69,27 @@ describe("several locks at once", function()
     assert(conn:all{ conn:mutex(b), conn:mutex(a) }:try_acquire()):release()
   end)
 
-  it("are acquired in one order, so that clients that name them differently do not wait for each other", function()
-    local a, b = names()
-    local code = [[
-      local a, b, rounds = ...
-      local conn = assert(require("amqplocks").connect())
-      local all, done = conn:all{ conn:mutex(a), conn:mutex(b) }, 0
-      for _ = 1, rounds do
-        local had, why = all:with({ timeout = 30 }, function(locks) done = done + (locks:held() and 1 or 0) end)
-        if not had then error(why, 0) end
-      end
-      return done]]
-    local one, other = process.start(), process.start()
-    one:begin(code, a, b, 40)
-    other:begin(code, b, a, 40)
-    assert.equal(40, one:finish(60))
-    assert.equal(40, other:finish(60))
-  end)
+  it("are acquired in one order, so that clients of other locales that name them otherwise do not wait for each other",
+    function()
+      local name = client.unique "order"
+      local a, b = "a" .. name, "B" .. name
+      local code = [[
+        local locale, a, b, rounds = ...
+        assert(os.setlocale(locale))
+        local conn = assert(require("amqplocks").connect())
+        local all, done = conn:all{ conn:mutex(a), conn:mutex(b) }, 0
+        for _ = 1, rounds do
+          local had, why = all:with({ timeout = 30 }, function(locks) done = done + (locks:held() and 1 or 0) end)
+          if not had then error(why, 0) end
+        end
+        return done]]
+      local one, other = process.start(), process.start(locale.environment())
+      one:begin(code, "C", a, b, 40)
+      other:begin(code, "de_DE.UTF-8", b, a, 40)
+      assert.equal(40, one:finish(60))
+      assert.equal(40, other:finish(60))
+      assert.is_false(held(a) or held(b))
+    end)
 
   it("take the first one first: it is held while the second one is awaited", function()
     local conn, a, b = stage.connect(), names()

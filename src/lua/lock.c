@@ -2,6 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Locks that were acquired. */
+#include <string.h>
+
 #include "core/hold/lock.h"
 #include "core/session/session.h"
 #include "lua/binding.h"
@@ -133,6 +135,12 @@ static int lock_order(lua_State *L) {
   return 1;
 }
 
+/* core.compare(a, b) -> below, at or above 0, by the bytes of two texts. Lua's `<` asks the locale. */
+static int compare(lua_State *L) {
+  lua_pushinteger(L, strcmp(luaL_checkstring(L, 1), luaL_checkstring(L, 2)));
+  return 1;
+}
+
 /* lock:info() -> slot or nil, name, ticket, acquired_at, kind, fence, permit */
 static int lock_info(lua_State *L) {
   al_lock *lock = check_box(L)->lock;
@@ -222,4 +230,6 @@ void al_lua_open_lock(lua_State *L) {
   al_lua_make_by(L, AL_LUA_LOCK, make_box);
   lua_pushcfunction(L, lock_order);
   lua_setfield(L, -2, "lock_order");
+  lua_pushcfunction(L, compare);
+  lua_setfield(L, -2, "compare");
 }
