@@ -18,9 +18,9 @@
 #include "core/acquire/boldness.h"
 #include "core/acquire/patience.h"
 #include "core/admin/slot_plan.h"
+#include "core/base/ids.h"
 #include "core/base/name.h"
 #include "core/base/random.h"
-#include "core/tokens/ids.h"
 #include "core/tokens/token_plan.h"
 #include "core/wire/nodes.h"
 
@@ -436,7 +436,8 @@ static int queue_parse(lua_State *L) {
   };
   char name[AL_NAME_SIZE];
   int slot = -1;
-  al_queue_part part = al_queue_parse(luaL_checkstring(L, 1), name, &slot), without = al_queue_parse(lua_tostring(L, 1), name, NULL);
+  al_queue_part part = al_queue_parse(luaL_checkstring(L, 1), name, &slot),
+                without = al_queue_parse(lua_tostring(L, 1), name, NULL);
   if (part != without) return luaL_error(L, "without a place for the slot it is another part");
   lua_pushstring(L, parts[part]);
   lua_pushstring(L, name);
@@ -495,37 +496,27 @@ static void set_functions(lua_State *L, const luaL_Reg *functions) {
 }
 
 int luaopen_deciders(lua_State *L) {
-  static const luaL_Reg functions[] = {{"random", random_new},
-                                       {"drawing", random_drawing},
-                                       {"next_random", random_next},
-                                       {"patience", patience_new},
-                                       {"boldness", boldness_new},
-                                       FUNCTION(boldness_is_enough),
-                                       FUNCTION(boldness_win),
-                                       FUNCTION(boldness_contest),
-                                       FUNCTION(boldness_loss),
-                                       {"ids", ids_new},
-                                       FUNCTION(random_below),
-                                       FUNCTION(deadline_after),
-                                       FUNCTION(backoff_next),
-                                       FUNCTION(backoff_recheck),
-                                       FUNCTION(backoffs),
-                                       FUNCTION(patience_leave),
-                                       FUNCTION(patience_next_search),
-                                       FUNCTION(patience_is_over),
-                                       FUNCTION(slot_plan_plan),
-                                       FUNCTION(token_plan_make),
-                                       FUNCTION(queue_parse),
-                                       FUNCTION(ids_add),
-                                       FUNCTION(codes_that_go_on),
-                                       {NULL, NULL}};
-  static const luaL_Reg names[] = {
-      NAMING(slot),    NAMING(holder),       NAMING(scratch),     NAMING(reader), NAMING(admin),
-      NAMING(bell),    NAMING(permits),      NAMING(marks),       NAMING(mutex),  NAMING(bolt),
-      NAMING(readers), NAMING(permit_count), NAMING(token_admin), NAMING(door),   NAMING(mutex_bell),
-      NAMING(fast_mutex),
-      NAMING(rw_bell), NAMING(fence), NAMING(mutex_fence), NAMING(rw_fence), NAMING(fence_maker),
-      NAMING(fence_unfinished), {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"random", random_new},     {"drawing", random_drawing},    {"next_random", random_next},
+      {"patience", patience_new}, {"boldness", boldness_new},     FUNCTION(boldness_is_enough),
+      FUNCTION(boldness_win),     FUNCTION(boldness_contest),     FUNCTION(boldness_loss),
+      {"ids", ids_new},           FUNCTION(random_below),         FUNCTION(deadline_after),
+      FUNCTION(backoff_next),     FUNCTION(backoff_recheck),      FUNCTION(backoffs),
+      FUNCTION(patience_leave),   FUNCTION(patience_next_search), FUNCTION(patience_is_over),
+      FUNCTION(slot_plan_plan),   FUNCTION(token_plan_make),      FUNCTION(queue_parse),
+      FUNCTION(ids_add),          FUNCTION(codes_that_go_on),     {NULL, NULL}};
+  static const luaL_Reg names[] = {NAMING(slot),        NAMING(holder),
+                                   NAMING(scratch),     NAMING(reader),
+                                   NAMING(admin),       NAMING(bell),
+                                   NAMING(permits),     NAMING(marks),
+                                   NAMING(mutex),       NAMING(bolt),
+                                   NAMING(readers),     NAMING(permit_count),
+                                   NAMING(token_admin), NAMING(door),
+                                   NAMING(mutex_bell),  NAMING(fast_mutex),
+                                   NAMING(rw_bell),     NAMING(fence),
+                                   NAMING(mutex_fence), NAMING(rw_fence),
+                                   NAMING(fence_maker), NAMING(fence_unfinished),
+                                   {NULL, NULL}};
   lua_newtable(L);
   set_functions(L, functions);
   lua_newtable(L);

@@ -36,8 +36,8 @@
 #define AL_CORE_TOKENS_DRAIN_H
 
 #include "core/base/backoff.h"
+#include "core/base/ids.h"
 #include "core/session/op.h"
-#include "core/tokens/ids.h"
 
 #define AL_DRAIN_MOST 65535 /* the largest prefetch count */
 

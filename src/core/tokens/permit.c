@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/field.h"
+#include "core/base/ids.h"
 #include "core/hold/exclusive_queue.h"
 #include "core/hold/origin.h"
 #include "core/queue/declare.h"
@@ -14,7 +15,6 @@
 #include "core/session/message.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
-#include "core/tokens/ids.h"
 #include "core/wire/link.h"
 
 /* Milliseconds: ten years. Some brokers cannot handle a much larger number. */

@@ -3,8 +3,8 @@
  *
  * A set of message ids, to see a permit that exists twice. The message id of a permit that this library published
  * has 16 lower-case hexadecimal digits. Message ids of other software are ignored. */
-#ifndef AL_CORE_TOKENS_IDS_H
-#define AL_CORE_TOKENS_IDS_H
+#ifndef AL_CORE_BASE_IDS_H
+#define AL_CORE_BASE_IDS_H
 
 #include "amqplocks.h"
 

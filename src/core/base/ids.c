@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors */
-#include "core/tokens/ids.h"
+#include "core/base/ids.h"
 
 #include <stdlib.h>
 #include <string.h>
