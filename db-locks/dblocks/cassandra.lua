@@ -286,8 +286,13 @@ local function durable(one, keyspace)
     .. "last locks"):format(keyspace))
 end
 
+-- As Cassandra does it with a name, whatever the locale.
+local function lower(name)
+  return (name:gsub("[A-Z]", function(letter) return string.char(letter:byte() + 32) end))
+end
+
 local function setup(self, one)
-  local keyspace, name = self._table:lower():match "^(.*)%.(.*)$"
+  local keyspace, name = lower(self._table):match "^(.*)%.(.*)$"
   local made, message, code = make(self, one, keyspace, name)
   if not made then return nil, message, code end
   local looked, why, kind = ask(one, QUORUM, ("SELECT %s FROM %s LIMIT 1"):format(COLUMNS, self._table))

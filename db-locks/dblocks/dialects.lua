@@ -169,16 +169,16 @@ end
 -- The database of the table: that in its name, or the first that has one of this name; "temp" precedes "main".
 local function schema_of(ask, name)
   local schema, short = name:match "^(.*)%.([^.]*)$"
-  if schema then return schema:lower() end
-  local own = first(ask(("SELECT 1 FROM sqlite_temp_master WHERE lower(name) = '%s'"):format((short or name):lower())))
+  if schema then return schema end
+  local own = first(ask(("SELECT 1 FROM sqlite_temp_master WHERE lower(name) = lower('%s')"):format(short or name)))
   return own[1] and "temp" or "main"
 end
 
 function dialects.sqlite.unsafe(ask, name)
   local schema = schema_of(ask, name)
-  if schema == "temp" then return "the table is TEMPORARY: only this connection sees it" end
+  if schema:find "^[Tt][Ee][Mm][Pp]$" then return "the table is TEMPORARY: only this connection sees it" end
   local found = first(ask(("SELECT (SELECT synchronous FROM pragma_synchronous WHERE schema = '%s'),"
-    .. " (SELECT file FROM pragma_database_list WHERE lower(name) = '%s')"):format(schema, schema)))
+    .. " (SELECT file FROM pragma_database_list WHERE lower(name) = lower('%s'))"):format(schema, schema)))
   local mode = first(ask(("PRAGMA %s.journal_mode"):format(schema)))[1]
   if found[2] == "" or found[2] == nil then return "the database is in memory: only this connection sees it" end
   if mode == "off" or mode == "memory" then return ("journal_mode is %s: a crash breaks the database"):format(mode) end

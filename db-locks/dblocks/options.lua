@@ -52,12 +52,17 @@ local function text(pattern, characters)
   end
 end
 
-checks.word = text("[%w_.:@+-]", "A-Z a-z 0-9 _ . : @ + -")
-checks.table_name = text("[%w_.]", "A-Z a-z 0-9 _ .")
+-- Not %w: the program's locale decides what that is.
+options.WORD = "[A-Za-z0-9_.:@+-]"
+
+checks.word = text(options.WORD, "A-Z a-z 0-9 _ . : @ + -")
+checks.table_name = text("[A-Za-z0-9_.]", "A-Z a-z 0-9 _ .")
+
+local CQL_NAME = "[A-Za-z][A-Za-z0-9_]*"
 
 --- A table of Cassandra, in its keyspace. Without quotes, so letters may be of either case.
 function checks.keyspace_table(value)
-  if type(value) ~= "string" or #value > 97 or not value:find "^%a[%w_]*%.%a[%w_]*$" then
+  if type(value) ~= "string" or #value > 97 or not value:find("^" .. CQL_NAME .. "%." .. CQL_NAME .. "$") then
     return '"keyspace.table", each of letters, digits and _'
   end
 end

@@ -137,7 +137,7 @@ end
 local function is_elsewhere(message)
   for _, word in ipairs{ "READONLY", "LOADING", "MASTERDOWN" } do
     -- Redis 5 and 6 put words of their own before an error in a script.
-    if message:find("%f[%u]" .. word .. " ") then return true end
+    if message:find("%f[A-Z]" .. word .. " ") then return true end
   end
   return false
 end

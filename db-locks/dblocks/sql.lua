@@ -56,7 +56,7 @@ local function asked_of(self, ask, columns, join)
     :format(columns, dialect.now, dialect.free, dialect.dual, self._table, join))
   if not rows then return nil, message, code end
   if tonumber(rows[1][2]) ~= 1 then return in_transaction() end
-  return rows, tonumber(rows[1][1])
+  return rows, sql_rows.time(rows[1][1])
 end
 
 local function foreign(type, id)
@@ -103,7 +103,7 @@ local function insert(self, ask, resource, columns, written)
   local answer, message, code = change(self, ask, resource, false, text)
   if not answer then return answer, message, code end
   if not dialect.returns then return answer > 0 end
-  return answer[1] ~= nil, answer[1] and tonumber(answer[1][1])
+  return answer[1] ~= nil, answer[1] and sql_rows.time(answer[1][1])
 end
 
 function sql:claim(ask, resource, mine)

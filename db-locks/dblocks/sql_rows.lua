@@ -2,7 +2,11 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Rows of swapping.lua as the columns of a table, and back. Columns are texts that a person can read.
+local options = require "dblocks.options"
+
 local sql_rows = {}
+
+local STAMPED = "(" .. options.WORD .. "+),(%d+)"
 
 --- A literal.
 function sql_rows.quoted(text) return text and "'" .. text .. "'" or "NULL" end
@@ -24,7 +28,7 @@ end
 
 local function readers_of(text)
   local readers = {}
-  local rest = (text or ""):gsub("([%w_.:@+-]+),(%d+)", function(mine, since)
+  local rest = (text or ""):gsub(STAMPED, function(mine, since)
     readers[mine] = tonumber(since)
     return ""
   end)
@@ -37,18 +41,21 @@ function sql_rows.values(row)
     sql_rows.quoted(row.pending and stamped(row.pending, row.pending_at)), sql_rows.quoted(row.revision)
 end
 
+--- The milliseconds of a column. A text of a DECIMAL has a point, which tonumber() takes for one in some locales only.
+function sql_rows.time(value) return tonumber(type(value) == "string" and value:match "^(%d+)%.%d*$" or value) end
+
 --- A row of swapping.lua; nil: others have written something else there. Its readers, pending and revision may be parts
 -- of literals. Its ticket may be any text.
 function sql_rows.parsed(mine, at, readers, pending, revision)
-  local row = { ticket = tostring(mine), acquired_at = tonumber(at) }
+  local row = { ticket = tostring(mine), acquired_at = sql_rows.time(at) }
   if row.ticket == "readers" then
     row.readers, row.revision = readers_of(readers), revision
     if pending then
-      row.pending, at = tostring(pending):match "^([%w_.:@+-]+),(%d+)$"
+      row.pending, at = tostring(pending):match("^" .. STAMPED .. "$")
       row.pending_at = tonumber(at)
       if not row.pending then return nil end
     end
-    if not row.readers or revision and not tostring(revision):find "^%w+$" then return nil end
+    if not row.readers or revision and options.checks.word(tostring(revision)) then return nil end
   end
   return row.acquired_at and row
 end

@@ -5,6 +5,7 @@
 local ticket = {}
 
 local NAME_MOST = 47 -- bytes; with a dot and 16 digits 64
+local STRANGE = "[^A-Za-z0-9_.+-]"
 
 local function line_of(path)
   local file = io.open(path)
@@ -36,9 +37,9 @@ function ticket.name()
   local pid = ticket.process_id()
   if pid == named_process then return process_name end
   local room = NAME_MOST - #pid - 2
-  local front = program():gsub("[^%w_.+-]", "-"):sub(1, 24)
+  local front = program():gsub(STRANGE, "-"):sub(1, 24)
   named_process = pid
-  process_name = ("%s@%s:%s"):format(front, host_name():gsub("[^%w_.+-]", "-"):sub(1, room - #front), pid)
+  process_name = ("%s@%s:%s"):format(front, host_name():gsub(STRANGE, "-"):sub(1, room - #front), pid)
   return process_name
 end
 

@@ -8,6 +8,7 @@ local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
 local lines = require "spec.support.line"
+local locale = require "spec.support.locale"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -19,6 +20,7 @@ after_each(function()
   stage.clear()
 end)
 teardown(stage.check)
+teardown(locale.remove)
 
 -- Runs amqp-lock, which must end with this status; returns its output.
 local function ends(status, ...) return command.ends({}, status, ...) end
@@ -200,9 +202,10 @@ describe("amqp-lock", function()
   describe("gives its command", function()
     local PRINT = [[env | grep '^AMQP_LOCK_' | sort]]
 
-    it("the lock's name, kind, ticket and time", function()
-      local name, before = gate.name(), os.time()
-      local output = ends_with({ env = { AMQP_LOCK_SLOT = "7", AMQP_LOCK_FENCE = "8" } }, 0, name, "-c", PRINT)
+    it("the lock's name, kind, ticket and time, the time with a point under every locale", function()
+      local name, before, env = gate.name(), os.time(), locale.environment()
+      env.LC_ALL, env.AMQP_LOCK_SLOT, env.AMQP_LOCK_FENCE = "de_DE.UTF-8", "7", "8"
+      local output = ends_with({ env = env }, 0, "-w", "20.5", name, "-c", PRINT)
       local time, kind, named, ticket = output:match(
         "^AMQP_LOCK_ACQUIRED_AT=([%d.]+)\nAMQP_LOCK_KIND=(%l+)\nAMQP_LOCK_NAME=(%S+)\nAMQP_LOCK_TICKET=(%x+)\n$")
       assert.same({ "mutex", name }, { kind, named }, output)
@@ -443,10 +446,11 @@ describe("amqp-lock", function()
       end
     end)
 
-    it("programs of a failure, by a line of JSON", function()
-      local name = gate.name()
+    it("programs of a failure, by a line of JSON, with a point in numbers under every locale", function()
+      local name, env = gate.name(), locale.environment()
       holder(name)
-      local one = command.start({ fd = 7 }, "--status-fd", "7", "-n", name, "true")
+      env.LC_ALL = "de_DE.UTF-8"
+      local one = command.start({ fd = 7, env = env }, "--status-fd", "7", "-n", name, "true")
       assert.same({ "exit", 75 }, { one:wait() })
       assert.matches(('{"event":"failed","code":"busy","message":"busy: mutex [^\n]* is held","name":"%s",'
         .. '"waited":[%%d.]+,"at":[%%d.]+}\n$'):format(name:gsub("%p", "%%%0")), one:told())

@@ -15,10 +15,11 @@ local ESCAPES = { ["\\"] = "\\\\", ['"'] = '\\"', ["\n"] = "\\n" }
 
 local function escaped(value) return (tostring(value):gsub('[\\"\n]', ESCAPES)) end
 
+-- With a point, whatever the program's locale has in its place.
 local function number(value)
   if value == math.huge then return "+Inf" end
   if value % 1 == 0 and math.abs(value) < 2 ^ 53 then return ("%.0f"):format(value) end
-  return ("%.10g"):format(value)
+  return (("%.10g"):format(value):gsub("[^0-9a-z+-]+", "."))
 end
 
 -- `le`: the bound of a bucket, or nil.
