@@ -214,12 +214,11 @@ function cassandra:clear(one, resource, mine)
 end
 
 local function use(self, fn, ...)
-  local arguments, count = { ... }, select("#", ...)
-  return self._client:use(function(given)
+  return self._client:use(function(given, ...)
     local one = { client = given }
-    local first, second, third = fn(self, one, (unpack or table.unpack)(arguments, 1, count))
+    local first, second, third = fn(self, one, ...)
     return first, second, third, not one.is_broken
-  end)
+  end, ...)
 end
 
 function cassandra:step(...) return use(self, swapping.step, ...) end

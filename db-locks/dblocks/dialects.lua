@@ -104,7 +104,8 @@ function dialects.mariadb.unsafe(ask, name)
   local columns = ask(COLUMNS:format(schema, short, schema, short))
   if type(columns) == "table" and not columns[1] then return "the table is TEMPORARY: only this connection sees it" end
   for _, found in ipairs(type(columns) == "table" and columns or {}) do
-    local engine, column, collation, length, position, others, flush, kind = (table.unpack or unpack)(found, 1, 8)
+    local engine, column, collation, length = found[1], found[2], found[3], found[4]
+    local position, others, flush, kind = found[5], found[6], found[7], found[8]
     local least = WORDS[column]
     local in_key = column == "resource_type" or column == "resource_id"
     if flush ~= "1" then return "innodb_flush_log_at_trx_commit is not 1: a crash loses the last locks" end

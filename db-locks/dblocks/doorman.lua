@@ -72,6 +72,6 @@ local function decide(row, verb, ticket, now)
 end
 ]]
 
-doorman.decide = (loadstring or load)(doorman.source .. "return decide", "=dblocks.doorman")()
+doorman.decide = (rawget(_G, "loadstring") or load)(doorman.source .. "return decide", "=dblocks.doorman")()
 
 return doorman

@@ -115,20 +115,24 @@ local function new_mark()
   return ("%x"):format(asked)
 end
 
--- The reply of a script, with the mark in front.
-local function ask(one, script, count, ...)
+-- Returns the reply of a script, with the mark in front, or nil, message, code. `resource`: whose keys the script gets,
+-- or nil.
+local function ask(one, script, resource, ...)
   local mark = new_mark()
-  local arguments = { ... }
-  table.insert(arguments, count + 1, mark)
-  local reply, message, code = eval(one, script, count, (unpack or table.unpack)(arguments))
+  local reply, message, code
+  if resource then
+    local key, door = keys(resource)
+    reply, message, code = eval(one, script, 2, key, door, mark, ...)
+  else
+    reply, message, code = eval(one, script, 0, mark, ...)
+  end
   if not reply then return nil, message, code end
   if reply[1] ~= mark then return silent "the reply is that of an earlier question" end
   return reply
 end
 
 local function step(one, resource, verb, mine)
-  local key, door = keys(resource)
-  local reply, message, code = ask(one, STEP, 2, key, door, verb, mine)
+  local reply, message, code = ask(one, STEP, resource, verb, mine)
   if not reply then return nil, message, code end
   return reply[2], reply[2] == "held" and tonumber(reply[3]) or reply[3]
 end
@@ -156,8 +160,7 @@ function redis:step(resource, verb, mine) return use(self, step, resource, verb,
 -- The operator --------------------------------------------------------------------------------------------------------
 
 local function look(one, resource)
-  local key, door = keys(resource)
-  local reply, message, code = ask(one, LOOK, 2, key, door)
+  local reply, message, code = ask(one, LOOK, resource)
   if not reply then return nil, message, code end
   local holder, at = reply[3]:match "^([^,]+),(%d+)$"
   local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {} }
@@ -177,7 +180,7 @@ end
 local function scan(one, match, pattern, found)
   local cursor = "0"
   repeat
-    local reply, message, code = ask(one, SCAN, 0, cursor, match)
+    local reply, message, code = ask(one, SCAN, nil, cursor, match)
     if not reply then return nil, message, code end
     cursor = reply[2]
     for _, key in ipairs(reply[3]) do
@@ -211,7 +214,7 @@ function redis:list() return use(self, list, self._log) end
 
 -- A policy that evicts keys without a time to live may evict locks. The volatile ones evict only keys that have one.
 local function setup(one)
-  local reply, message, code = ask(one, MEMORY, 0)
+  local reply, message, code = ask(one, MEMORY)
   if not reply then return nil, message, code end
   local policy = reply[2]:match "maxmemory_policy:([%w-]+)"
   if policy and policy:find "^allkeys" then

@@ -220,7 +220,8 @@ local TABLE = [[CREATE TABLE %s (
 
 --- The statement that makes the table, for a person to execute.
 function sql.statement(dialect, name)
-  local word, time, readers, writer = (table.unpack or unpack)(dialects[dialect].types)
+  local types = dialects[dialect].types
+  local word, time, readers, writer = types[1], types[2], types[3], types[4]
   return TABLE:format(name, word, word, word, time, readers, writer, word, dialects[dialect].options)
 end
 

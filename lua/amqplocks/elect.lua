@@ -23,7 +23,7 @@ local schema = {
 ---@field on_wait? fun(seconds: number, reason: string) as for acquire
 ---@field stop? fun(): boolean? called before each wait, and about every second of it; after true the election is over
 
-local unpack = table.unpack or unpack
+local unpack = table.unpack or rawget(_G, "unpack")
 
 -- The ends of a term, or of a lock that was lost before its term began, after which a client stands again.
 local AGAIN = { lost = true, suspect = true, contended = true }

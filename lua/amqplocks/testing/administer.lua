@@ -7,6 +7,8 @@ local operation = require "amqplocks.testing.operation"
 
 local administer = {}
 
+local unpack = table.unpack or rawget(_G, "unpack")
+
 local function begin(session, what, resource, act)
   local entry = { what = what, kind = resource.kind, name = resource.name, words = resource:words() }
   local op
@@ -31,7 +33,7 @@ local function await(op, opts, locks, ...)
     local list = locks()
     for _, state in ipairs(opts.revoke and list or {}) do state:revoke() end
     op.reason = #list .. " are still held"
-    if #list == 0 then op:finish((table.unpack or unpack)(results, 1, results.n)) end
+    if #list == 0 then op:finish(unpack(results, 1, results.n)) end
   end)
 end
 

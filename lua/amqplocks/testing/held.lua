@@ -73,7 +73,9 @@ local box = {}
 local metatable = { __index = box }
 
 -- In Lua 5.1 and LuaJIT only userdata have finalizers.
-if newproxy then -- luacheck: std max
+local newproxy = rawget(_G, "newproxy")
+
+if newproxy then
   function box:_collect()
     local state = self.state
     self._proxy = newproxy(true)

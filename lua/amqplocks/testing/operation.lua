@@ -6,6 +6,8 @@ local operation = {}
 operation.__index = operation
 operation.priority = 0
 
+local unpack = table.unpack or rawget(_G, "unpack")
+
 --- `entry`: what the world's log has of it. `step` is called with the operation to look whether it can end.
 function operation.new(session, entry, step)
   local broker = session.broker
@@ -67,7 +69,7 @@ end
 
 function operation:done() return self.is_done or false end
 
-function operation:result() return (table.unpack or unpack)(self._result, 1, self._result.n) end
+function operation:result() return unpack(self._result, 1, self._result.n) end
 
 --- Seconds and the reason, while it waits for others.
 function operation:waiting()

@@ -53,7 +53,8 @@ end
 
 --- Something has changed: each operation that waits looks whether it can end.
 function timeline:settle()
-  local pending = { (table.unpack or unpack)(self._pending) }
+  local pending = {}
+  for i, operation in ipairs(self._pending) do pending[i] = operation end
   for _, operation in ipairs(pending) do operation:look() end
 end
 

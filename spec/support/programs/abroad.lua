@@ -1,12 +1,17 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Prints what both rocks make of texts and numbers for other programs, brokers and databases:
---   lua abroad.lua LOCALE
--- The output is to be the same under every locale.
+-- Prints what both rocks make of texts and numbers for other programs, brokers and databases, under strict globals:
+--   lua abroad.lua LOCALE MODULE...
+-- The output is to be the same under every locale. The modules are loaded first; what they need may be missing.
 assert(os.setlocale(arg[1]))
 -- Letters of ISO-8859-1.
 arg[0] = "/tmp/na\239ve-\228\214.lua" -- luacheck: ignore 122
+require "spec.support.programs.strict"
+for i = 2, #arg do
+  local fine, why = pcall(require, arg[i])
+  assert(fine or why:find("module '[^']*' not found"), why)
+end
 
 local dblocks = require "dblocks"
 local dialects = require "dblocks.dialects"
@@ -40,6 +45,14 @@ function client:execute(statement)
   return { { now = 1700000000123, ["[applied]"] = true } }
 end
 
+function client:eval(_, ...)
+  self.asked = table.concat({ ... }, " ")
+  print(self.asked)
+  return { (select(4, ...)), "held", "1700000000123" }
+end
+
+assert(dblocks.redis(client):mutex("type", 7):try_acquire { ticket = "mine" })
+
 local cassandra = dblocks.cassandra(client, { table = "KEYS_I.MUTEXES" })
 assert(cassandra:setup())
 assert(cassandra:mutex("type", 7):try_acquire { ticket = "mine" })
@@ -50,6 +63,7 @@ accepted(function(byte) dblocks.cassandra(client, { table = byte .. "x.x" }) end
 accepted(function(byte) dblocks.cassandra(client, { table = "x.x" .. byte }) end)
 accepted(function(byte) dblocks.sql(client, { dialect = "sqlite", table = "x" .. byte }) end)
 
+print(require("dblocks.sql").statement("mariadb", "mutexes"))
 for _, time in ipairs { 1700000000123, "1700000000123", "1700000000123.456" } do
   print(sql_rows.values(sql_rows.parsed("readers", time, "one,124 two,125", "three,126", "9")))
 end

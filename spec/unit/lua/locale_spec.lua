@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- The locale of a program changes nothing of what other programs, brokers and databases read, in either rock.
+-- The locale of a program changes nothing of what other programs, brokers and databases read, in either rock; and both
+-- rocks work under strict globals.
 local locale = require "spec.support.locale"
 local process = require "spec.support.process"
 
@@ -19,10 +20,17 @@ local LUAS = {
   },
 }
 
+-- All modules, but those that need nginx.
+local MODULES = {}
+for path in process.shell("find", "lua", "db-locks", "-name", "*.lua"):gmatch "/(%S+)%.lua" do
+  if not path:find "/nginx/" then table.insert(MODULES, (path:gsub("/init$", ""):gsub("/", "."))) end
+end
+
 local function told(lua, name)
   local words = { "env", "LOCPATH=" .. locale.environment().LOCPATH }
   for _, setting in ipairs(LUAS[lua]) do table.insert(words, setting) end
   for _, word in ipairs { lua, "spec/support/programs/abroad.lua", name } do table.insert(words, word) end
+  for _, module in ipairs(MODULES) do table.insert(words, module) end
   return process.shell((table.unpack or unpack)(words))
 end
 
