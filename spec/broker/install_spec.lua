@@ -181,7 +181,8 @@ describe("the module", function ()
       local environment = bare_system()
       local said = make_fails(goal, environment)
       assert.matches("\n  rabbitmq%-c %(", said)
-      local line, packages = said:match "\n`(make deps[^\n]*)` installs it, by: apt%-get install ([^\n]*librabbitmq%-dev[^\n]*)"
+      local line, packages = said:match "\n`(make deps[^\n]*)` installs it, by: apt%-get install ([^\n]*)"
+      assert.matches("librabbitmq%-dev", packages)
       assert.is_nil(process.contents(place .. "/called"))
       assert.is_nil(process.contents(place .. "/none"))
       assert.not_matches("export", said)

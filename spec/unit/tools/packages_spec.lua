@@ -48,5 +48,7 @@ describe("the version of amqplocks.h", function()
 end)
 
 describe("the manual pages", function()
-  it("pass make check-man", function() process.shell("env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-s", "check-man") end)
+  it("pass make check-man", function()
+    process.shell("env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "-s", "check-man")
+  end)
 end)
