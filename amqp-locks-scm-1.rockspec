@@ -196,6 +196,7 @@ build = {
     ["amqplocks.waiting.events"] = "lua/amqplocks/waiting/events.lua",
     ["amqplocks.waiting.guard"] = "lua/amqplocks/waiting/guard.lua",
     ["amqplocks.waiting.losses"] = "lua/amqplocks/waiting/losses.lua",
+    ["amqplocks.waiting.may_wait"] = "lua/amqplocks/waiting/may_wait.lua",
     ["amqplocks.waiting.notify"] = "lua/amqplocks/waiting/notify.lua",
     ["amqplocks.waiting.sleepers"] = "lua/amqplocks/waiting/sleepers.lua",
     -- end: modules

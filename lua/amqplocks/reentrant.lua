@@ -69,7 +69,13 @@ function Entry:release()
   hold.entries[self] = nil
   if is_last(hold) then
     hold.forget()
-    return hold.lock:release()
+    local is_done, message, code = hold.lock:release()
+    if code == "phase" then -- it has not begun
+      self._is_over = false
+      hold.entries[self] = true
+      hold.keep()
+    end
+    return is_done, message, code
   end
   local is_held, message, code = hold.lock:held()
   if is_held or code == "suspect" then return true end
@@ -94,8 +100,14 @@ end
 
 function metatable.__close(self)
   if self._is_over then return end
+  local hold = self._hold
   pcall(self.release, self)
-  if is_last(self._hold) then lock.close(self._hold.lock) end
+  self._is_over = true -- also where it could not wait
+  hold.entries[self] = nil
+  if is_last(hold) then
+    hold.forget()
+    lock.close(hold.lock)
+  end
 end
 
 methods.check(Entry, "lock")
@@ -115,6 +127,7 @@ local function begin(holds, key, fresh, owner)
   function hold.forget()
     if holds[key] == hold then holds[key] = nil end
   end
+  function hold.keep() holds[key] = holds[key] or hold end
   local entry = enter(hold)
   holds[key] = hold
   return entry

@@ -58,11 +58,14 @@ function urls.settings(url, origin)
 end
 
 --- Calls the function, if there is one and it was not called yet. The session is made with the URL that it returns, and
--- connects to that first.
+-- connects to that first. The function may wait. So the driver of an event loop gives `check`, which tells whether
+-- anything can wait here.
 ---@return true|nil, string? message, amqplocks.Code? code
-function urls.begin(settings)
+function urls.begin(settings, check)
   if not settings.ask or settings.url then return true end
-  local url, why, code = urls.ask(settings.ask)
+  local url, why, code
+  if check then why, code = check() end
+  if not why then url, why, code = urls.ask(settings.ask) end
   if not url then return nil, ("%s: %s"):format(code, why), code end
   settings.url, settings.addressed = url, true
   return true

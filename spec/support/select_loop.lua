@@ -78,12 +78,9 @@ function loop.sleep(seconds) wait({}, seconds) end
 
 function loop.spawn(fn) table.insert(ready, coroutine.create(fn)) end
 
-local can_yield = coroutine.isyieldable or function() return true end -- older Luas cannot tell
-
 function loop.check()
   local thread, is_main = running()
   if not thread or is_main then return "only a coroutine of the loop can wait (loop.spawn(…), loop.run())", "phase" end
-  if not can_yield() then return "a coroutine cannot wait while it is being closed", "phase" end
 end
 
 -- ---- conditions ----------------------------------------------------------------------------------------------------

@@ -23,6 +23,24 @@ static int name_error(lua_State *L) {
   return 1;
 }
 
+#if LUA_VERSION_NUM == 501
+int lua_isyieldable(lua_State *L) __attribute__((weak)); /* LuaJIT has it, Lua 5.1 has not */
+#endif
+
+/* core.can_yield() -> can its caller yield? Not in the main program, and not inside a C function that cannot be left. */
+static int can_yield(lua_State *L) {
+  lua_pushboolean(L, lua_isyieldable(L));
+  return 1;
+}
+
+static void set_can_yield(lua_State *L) {
+#if LUA_VERSION_NUM == 501
+  if (!lua_isyieldable) return;
+#endif
+  lua_pushcfunction(L, can_yield);
+  lua_setfield(L, -2, "can_yield");
+}
+
 /* core.on_collect(fn) -> an object. fn() is called when the object is collected. It must not wait, and its errors
  * are dropped. */
 static int on_collect(lua_State *L) {
@@ -48,6 +66,7 @@ int luaopen_amqplocks_core(lua_State *L) {
   lua_setfield(L, -2, "name_error");
   lua_pushcfunction(L, on_collect);
   lua_setfield(L, -2, "on_collect");
+  set_can_yield(L);
   lua_pushstring(L, al_version());
   lua_setfield(L, -2, "version");
   lua_pushinteger(L, AL_SLOTS_MAX);

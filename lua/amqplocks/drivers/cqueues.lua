@@ -119,9 +119,6 @@ function Condition:signal() self._raw:signal() end
 
 function loop.condition() return setmetatable({ _raw = condition.new() }, Condition) end
 
--- Older Luas cannot tell; there coroutine.yield raises an error.
-local can_yield = coroutine.isyieldable or function() return true end
-
 local OUTSIDE = "no cqueues controller runs here (cq:wrap(…), cq:loop())"
 
 local function spawn(controller, fn)
@@ -140,7 +137,6 @@ end
 
 function loop.check()
   if not cqueues.running() then return OUTSIDE, "phase" end
-  if not can_yield() then return "a coroutine that is being closed, or is in a C function, cannot wait", "phase" end
 end
 
 return loop

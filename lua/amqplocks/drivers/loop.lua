@@ -5,6 +5,7 @@
 -- read and write. A coroutine that waits for an operation sleeps until it has ended, and the others run.
 local core = require "amqplocks.core"
 local losses = require "amqplocks.waiting.losses"
+local may_wait = require "amqplocks.waiting.may_wait"
 local news = require "amqplocks.waiting.notify"
 local stream = require "amqplocks.drivers.stream"
 local urls = require "amqplocks.urls"
@@ -30,7 +31,8 @@ local function is_called(operation, begins) return operation:done() or begins an
 --- Returns a session over `settings`, and the driver that waits for its operations; or nil, message, code. `moved`, if
 -- given, is called when the broker may have answered operations of other sessions.
 function loop.session(events, settings, moved)
-  local begun, problem, kind = urls.begin(settings)
+  local function check() return may_wait(events) end
+  local begun, problem, kind = urls.begin(settings, check)
   if not begun then return nil, problem, kind end
   if events.here then events = events.here() end
   local session, message, code = core.loop(settings)
@@ -63,7 +65,7 @@ function loop.session(events, settings, moved)
   end
 
   local driver = {
-    check = events.check,
+    check = check,
     wait = function(operation, seconds)
       local left = session:pump(operation)
       mind()

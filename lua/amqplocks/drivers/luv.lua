@@ -300,15 +300,11 @@ function loop.spawn(fn)
   soon(coroutine.create(fn))
 end
 
--- Older Luas cannot tell; there coroutine.yield raises an error.
-local can_yield = coroutine.isyieldable or function() return true end
-
 function loop.check()
   local thread, is_main = running()
   if not thread or is_main then
     return "only a coroutine can wait, which luv's loop resumes (uv.run())", "phase"
   end
-  if not can_yield() then return "a coroutine that is being closed, or is in a C function, cannot wait", "phase" end
 end
 
 return loop

@@ -3,6 +3,7 @@
 
 --- The driver for nginx, with its Lua module or as OpenResty. A connection is opened at its first use, and does not
 -- outlive the request.
+local may_wait = require "amqplocks.waiting.may_wait"
 local urls = require "amqplocks.urls"
 
 local resty = {}
@@ -22,7 +23,7 @@ function resty.session(settings, shared)
   local events = require "amqplocks.nginx.events"
   local wrong, code = events.check()
   if wrong then return nil, ("%s: %s"):format(code, wrong), code end
-  local begun, message, kind = urls.begin(settings)
+  local begun, message, kind = urls.begin(settings, function() return may_wait(events) end)
   if not begun then return nil, message, kind end
   settings.usual_heartbeat = USUAL_HEARTBEAT
   local worker, why, problem = require("amqplocks.nginx.worker").of(settings)

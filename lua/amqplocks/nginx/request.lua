@@ -15,6 +15,7 @@ local events = require "amqplocks.nginx.events"
 local kept = require "amqplocks.nginx.kept"
 local links = require "amqplocks.nginx.links"
 local losses = require "amqplocks.waiting.losses"
+local may_wait = require "amqplocks.waiting.may_wait"
 local protected = require "amqplocks.compat.pcall"
 local stream = require "amqplocks.drivers.stream"
 local waiting = require "amqplocks.waiting.sleepers"
@@ -46,7 +47,7 @@ local CLOSED = "the connection was closed; open another"
 -- Returns nil if the current request may wait here, otherwise why not, and the code.
 local function check(state)
   if state.over then return state.over, "closed" end
-  local wrong, code = events.check()
+  local wrong, code = may_wait(events)
   if wrong then return wrong, code end
   if endings.request() ~= state.request then return "it was opened by another request", "closed" end
 end
@@ -68,12 +69,18 @@ local function lead(self, left, most)
   self.leader = nil
 end
 
+-- Closes the socket of a connection that has ended, unless another thread uses it, which then does that. Does not wait.
+local function close_socket(self)
+  local is_used = may_return(self.leader) or may_return(self.writer)
+  if not is_used and not self.holder:is_up() then self.holder:close() end
+end
+
 local function write(self)
   if may_return(self.writer) then return end
   self.writer = coroutine.running()
   self.holder:write()
   self.writer = nil
-  if not self.holder:is_up() and not may_return(self.leader) then self.holder:close() end
+  close_socket(self)
 end
 
 local function move(self, operation)
@@ -131,9 +138,10 @@ local function resume(one, settings)
 end
 
 -- Returns a session and its stream: of a connection that was kept, or new ones. If the one that was kept is closed, no
--- other is tried: all may be closed, and each try takes nginx a connection that nobody waits for.
+-- other is tried: all may be closed, and each try takes nginx a connection that nobody waits for. Where nothing can
+-- wait, none is tried.
 local function begin(worker, settings, address)
-  local one = kept.take(worker, address)
+  local one = not may_wait(events) and kept.take(worker, address)
   if one then
     local session, holder = resume(one, settings)
     if session then return session, holder end
@@ -202,6 +210,7 @@ local function own(worker, session, holder, address)
       if not is_kept then
         close_session(driver, session)
         links.abort(session)
+        if endings.request() == state.request then close_socket(self) end
       end
       state.over, state.locks = CLOSED, nil
       state.settle()
@@ -249,6 +258,8 @@ local function share(worker)
       for operation in pairs(begun) do operation:end_closed() end
       common.mind()
       for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
+      for _, lock in ipairs(locks:watched()) do lock:_let_go() end -- where nothing can wait
+      common.mind()
       pcall(locks.close, locks)
       pcall(locks.tell, locks)
       state.over = CLOSED -- a lock that another thread got meanwhile is released with the request
