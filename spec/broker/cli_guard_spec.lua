@@ -335,6 +335,78 @@ describe("a command that ends by itself", function()
   end)
 end)
 
+-- Profiles of containers deny calls with EPERM, old kernels with ENOSYS.
+describe("with a system call that is denied,", function()
+  local deny
+
+  setup(function()
+    deny = process.directory() .. "/deny"
+    process.shell("sh", "-c", '${CC:-cc} -D_GNU_SOURCE -o "$1" spec/support/programs/deny.c', "cc", deny)
+  end)
+  teardown(function() process.shell("rm", "-r", deny:match ".*/") end)
+
+  local ROWS = {}
+  for _, calls in ipairs { "pidfd_open", "pidfd_send_signal", "pidfd_open pidfd_send_signal", "prctl", "clone3",
+    "eventfd2", "timerfd_create", "timerfd_settime", "getrandom", "setpgid", "setsid", "getsid", "madvise", "dup3",
+  } do
+    for _, name in ipairs { "EPERM", "ENOSYS" } do table.insert(ROWS, name .. " " .. calls) end
+  end
+
+  local JOBS = "trap 'echo got USR1' USR1; echo job $$; setsid sh -c 'echo job $$; exec sleep 600' &"
+    .. " while :; do sleep 600 & wait $!; done"
+
+  local function words_of(row, ...)
+    local words = {}
+    for word in row:gmatch "%S+" do table.insert(words, word) end
+    for _, word in ipairs { "--", command.DIRECTORY .. "/amqp-lock", ... } do table.insert(words, word) end
+    return values.unpack(words)
+  end
+
+  local function start_denied(row, heartbeat)
+    local name = gate.name()
+    local count = row:find "setsid" and 1 or 2 -- without it there is no job in another session
+    local one, jobs = start({ program = deny }, count, words_of(row, "--heartbeat=" .. heartbeat, "--grace=1", name, "sh",
+      "-c", JOBS))
+    return { row = row, name = name, one = one, jobs = jobs }
+  end
+
+  for _, row in ipairs(ROWS) do
+    operated_it(row .. ", it passes signals on, and ends its command when it is killed, or loses its lock", function()
+      local one, killed, lost = start_denied(row, 10), start_denied(row, 10), start_denied(row, 10)
+      one.one:signal "USR1"
+      one.one:await "got USR1\n"
+      one.one:signal "TERM"
+      assert.same({ "exit", 143 }, { one.one:wait() }, one.one:output())
+      none_lives(one.jobs)
+      killed.one:signal "KILL"
+      next_is_alone(killed.name, killed.jobs)
+      broker.suite:delete_queue(lost.name .. "-mutex")
+      assert.same({ "exit", 76 }, { lost.one:wait() }, lost.one:output())
+      none_lives(lost.jobs)
+    end)
+  end
+
+  it("it keeps its lock for longer than the broker waits, and ends its command when it is stopped", function()
+    local stopped, kept = {}, {}
+    for _, row in ipairs(ROWS) do
+      table.insert(stopped, start_denied(row, 4))
+      if row:find "clone3" or row:find "eventfd2" then table.insert(kept, start_denied(row, 2)) end
+    end
+    for _, its in ipairs(stopped) do its.one:signal "STOP" end
+    for _, its in ipairs(stopped) do next_is_alone(its.name, its.jobs) end
+    for _, its in ipairs(kept) do assert.is_true(its.jobs[1]:alive() and gate.held("mutex", its.name), its.row) end
+  end)
+
+  for call, why in pairs { waitid = "cannot start a process", pipe2 = "cannot start a process",
+    signalfd4 = "cannot wait for signals" } do
+    it(call .. ", it does not run its command, and says so", function()
+      local output = command.ends({ program = deny }, 70, words_of("EPERM " .. call, gate.name(), "echo", "in"))
+      assert.matches("^amqp%-lock: " .. why, output)
+      assert.is_nil(output:find("\nin\n", 1, true))
+    end)
+  end
+end)
+
 -- The time since the broker's last answer is what the certainty of a permit is made of, and in a wait there is none.
 describe("the command of a permit that is had late in a wait", function()
   it("is not ended at its start", function()

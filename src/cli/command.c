@@ -136,7 +136,8 @@ bool cli_command_fork(cli_command *command, const cli_options *options, const cl
   command->pid = fork();
   if (command->pid == 0) run(&pipes, command, options->command, signals);
   int reason = errno;
-  if (command->pid > 0 && !command->shares_group) setpgid(command->pid, command->pid);
+  if (command->pid > 0 && !command->shares_group)
+    command->shares_group = setpgid(command->pid, command->pid) < 0;
   close(pipes.gate[0]);
   close(pipes.trouble[1]);
   command->gate = pipes.gate[1];

@@ -28,7 +28,7 @@ typedef struct watch {
   cli_family family;
   int64_t grace;
   int alive; /* the guard's end of the pipe */
-  int timer;
+  int timer; /* -1: denied */
 } watch;
 
 /* When the guard has to act, if nothing is renewed. */
@@ -38,17 +38,19 @@ static int64_t due_at(const watch *self) {
   return self->page->certain_until - self->grace - BEHIND_PROGRAM;
 }
 
-static void set_timer(const watch *self, int64_t at) {
-  if (at < 1) at = 1;
-  struct itimerspec when = {.it_value = {.tv_sec = at / AL_SECOND, .tv_nsec = at % AL_SECOND}};
-  timerfd_settime(self->timer, TFD_TIMER_ABSTIME, &when, NULL);
+static struct timespec timespec_of(int64_t time) {
+  if (time < 1) time = 1; /* 0 would disarm a timer */
+  return (struct timespec){.tv_sec = time / AL_SECOND, .tv_nsec = time % AL_SECOND};
 }
 
-/* Waits until the program has ended, or `until` has come. Returns true if the program has ended. */
-static bool wait_until(const watch *self, int64_t until) {
-  struct pollfd all[] = {{.fd = self->alive, .events = POLLIN}, {.fd = self->timer, .events = POLLIN}};
-  set_timer(self, until);
-  poll(all, 2, -1);
+/* Waits until `until` has come, or `alive` is closed; -1: for `until` only. Returns true if it is closed. The timer
+ * counts the time of a suspended system, which the time of a poll does not. It may be denied. */
+static bool wait_until(const watch *self, int alive, int64_t until) {
+  struct pollfd all[] = {{.fd = alive, .events = POLLIN}, {.fd = self->timer, .events = POLLIN}};
+  struct itimerspec when = {.it_value = timespec_of(until)};
+  struct timespec left = timespec_of(until - al_system_now());
+  timerfd_settime(self->timer, TFD_TIMER_ABSTIME, &when, NULL);
+  ppoll(all, 2, &left, NULL);
   return all[0].revents != 0;
 }
 
@@ -58,7 +60,7 @@ static bool watch_program(const watch *self) {
   for (;;) {
     int64_t due = due_at(self);
     int64_t at_most = al_system_now() + AL_SECOND; /* the page does not wake anybody */
-    bool is_over = wait_until(self, due < at_most ? due : at_most);
+    bool is_over = wait_until(self, self->alive, due < at_most ? due : at_most);
     if (is_over) return true;
     if (al_system_now() >= due_at(self)) return false;
   }
@@ -84,8 +86,7 @@ static void end_command(watch *self) {
   notice_parent(self);
   begin_ending(self, &ending);
   while (!cli_ending_step(&ending, &self->family, al_system_now())) {
-    set_timer(self, ending.look_at);
-    poll(&(struct pollfd){.fd = self->timer, .events = POLLIN}, 1, -1);
+    wait_until(self, -1, ending.look_at);
     notice_parent(self);
   }
 }
@@ -122,7 +123,7 @@ static bool fork_guard(cli_guard *guard, al_session *session, const cli_command 
   }
   int reason = errno;
   close(self->alive);
-  close(self->timer);
+  if (self->timer >= 0) close(self->timer);
   if (guard->pid > 0) return true;
   guard->pid = 0;
   errno = reason;
@@ -141,7 +142,7 @@ bool cli_guard_begin(cli_guard *guard, al_session *session, int64_t certain_unti
                 .timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)};
   guard->alive = alive[1];
   guard->page->certain_until = certain_until;
-  if (self.timer < 0 || !fork_guard(guard, session, command, &self)) return false;
+  if (!fork_guard(guard, session, command, &self)) return false;
   family->guard = guard->pid;
   return true;
 }

@@ -139,13 +139,13 @@ bool cli_process_has(pid_t pid, const char *assignment, const char *other) {
 }
 
 /* A pidfd keeps the number from being used again, so the start time is looked at once it is open. A process that cannot be
- * looked at was there a moment ago. */
+ * looked at was there a moment ago. Either call may be denied, as by the profile of a container. */
 void cli_process_signal(const cli_process *process, int signal) {
   cli_process now;
   int pidfd = cli_pidfd_open(process->pid);
   bool is_read = cli_process_read(process->pid, &now);
   bool is_same = is_read ? now.started == process->started : errno != ENOENT && errno != ESRCH;
-  if (is_same && (pidfd < 0 || (cli_pidfd_signal(pidfd, signal) < 0 && errno == ENOSYS)))
+  if (is_same && (pidfd < 0 || (cli_pidfd_signal(pidfd, signal) < 0 && errno != ESRCH)))
     kill(process->pid, signal);
   if (pidfd >= 0) close(pidfd);
 }

@@ -286,13 +286,20 @@ static bool execute(run *self, cli_outcome *how) {
   return false;
 }
 
+/* The profile of a container may deny it. */
+static bool can_wait_for_children(void) {
+  siginfo_t info;
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno == ECHILD;
+}
+
 /* The command is forked, then guarded, then executed. Returns false if it does not run; `how` says why. */
 static bool begin(run *self, cli_outcome *how) {
   *how = (cli_outcome){.status = self->options->lost_status, .was_lost = true};
   if (!ascertain(self)) return false;
   prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of the command become children of this process */
-  if (!cli_command_fork(&self->command, self->options, self->held, self->signals)) {
-    *how = cannot(CLI_EXIT_SOFTWARE, "cannot start a process", errno);
+  if (!can_wait_for_children() ||
+      !cli_command_fork(&self->command, self->options, self->held, self->signals)) {
+    *how = cannot(CLI_EXIT_SOFTWARE, "cannot start a process and wait for it", errno);
     return false;
   }
   cli_family_begin(&self->family, self->command.pid, !self->command.shares_group,
