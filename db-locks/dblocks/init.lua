@@ -106,8 +106,15 @@ local function finish(held, fine, ...)
   return nil, message, code
 end
 
+-- A table after fn is an argument for fn, unless it is the only one and could be options.
 local function with(self, kind, where, opts, fn, ...)
-  if type(opts) == "function" then return with(self, kind, where, nil, opts, fn, ...) end
+  if type(opts) == "function" then
+    if select("#", ...) == 0 and options.could_be(fn, schema) then
+      error(where .. ": options come before the function: { … }, fn (to pass such a table to the function: "
+        .. "{}, fn, { … })", 0)
+    end
+    return with(self, kind, where, nil, opts, fn, ...)
+  end
   options.argument(fn, checks.callable, "the function", where)
   local held, message, code = acquire(self, kind, where, options.check(opts, schema, where))
   if not held then return nil, message, code end
@@ -124,6 +131,17 @@ for kind, class in pairs { mutex = Mutex, read = RWLock, write = RWLock } do
 
   class[scoped] = function(self, ...) return with(self, kind, scoped, ...) end
 end
+
+local OF_LOCK = "release of the lock that was acquired"
+
+options.elsewhere(Mutex, "mutex", {
+  release = OF_LOCK, unlock = OF_LOCK, lock = "acquire", read = "acquire", try_read = "try_acquire", with_read = "with",
+  write = "acquire", try_write = "try_acquire", with_write = "with",
+})
+options.elsewhere(RWLock, "rwlock", {
+  release = OF_LOCK, unlock = OF_LOCK, lock = "read or write", acquire = "read or write",
+  try_acquire = "try_read or try_write", with = "with_read or with_write",
+})
 
 -- The operator --------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 --- A lock that was acquired. It stays in the database until it is released, whatever becomes of this object and
 -- process.
 local acquiring = require "dblocks.acquiring"
+local options = require "dblocks.options"
 
 ---@class dblocks.Lock
 ---@field kind "mutex"|"read"|"write"
@@ -93,6 +94,8 @@ function metatable.__close(self)
   local fine, released, message = pcall(self.release, self)
   if not (fine and released) then self._locks._log("warning", tostring(fine and message or released)) end
 end
+
+options.elsewhere(Lock, "lock", { unlock = "release", close = "release" })
 
 local lock = {}
 

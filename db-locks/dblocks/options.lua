@@ -102,6 +102,24 @@ function options.method(self, metatable, what, name)
   error(("%s: must be called with a colon, %s:%s(…), not with a dot"):format(name, what, name), 0)
 end
 
+--- Has methods that an object of this class does not have raise an error, which says what to call instead.
+function options.elsewhere(class, what, instead)
+  local all = {}
+  for name, words in pairs(instead) do
+    all[name] = function() error(("%s: there is no %s:%s(); call %s"):format(name, what, name, words), 0) end
+  end
+  setmetatable(class, { __index = all })
+end
+
+--- Returns whether a value could be options: a table that has some, and nothing else.
+function options.could_be(value, schema)
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
+  for key in pairs(value) do
+    if not schema[key] then return false end
+  end
+  return next(value) ~= nil
+end
+
 --- Raises an error unless every option is known and valid. Returns a table of the options to use.
 function options.check(given, schema, where)
   if given == nil then return {} end

@@ -41,6 +41,8 @@ local slots_schema = options.merge(schema, { count = checks.whole(1, core.slots_
 ---@class amqplocks.SlotsOptions: amqplocks.AcquireOptions
 ---@field count? integer acquire so many slots or permits, or none of them; above 1 the result is amqplocks.Locks (1)
 
+local function schema_of(self) return self._counts and slots_schema or schema end
+
 local NONE = {}
 local ONCE = { timeout = 0 }
 
@@ -170,7 +172,7 @@ end
 ---@param where? string
 ---@return amqplocks.Lock|nil, string? message, amqplocks.Code? code
 function acquiring.acquire(self, method, opts, where)
-  if opts ~= nil then opts = options.check(opts, self._counts and slots_schema or schema, where or method) end
+  if opts ~= nil then opts = options.check(opts, schema_of(self), where or method) end
   return acquire(self, method, opts or NONE)
 end
 
@@ -181,7 +183,7 @@ end
 ---@param ... any an optional table of options, the function, and further arguments for it
 ---@return true|nil had, any ... as scope.with
 function acquiring.with(self, method, where, ...)
-  return scope.with(where, acquiring.acquire, self, method, ...)
+  return scope.with(where, schema_of(self), acquiring.acquire, self, method, ...)
 end
 
 return acquiring

@@ -147,7 +147,7 @@ function All:acquire(opts) return acquire_with(self, nil, opts, "acquire") end
 ---@param ... any an optional table of acquire's options, the function, and further arguments for it
 ---@return true|nil had, any ... after true the results of fn; after nil a message and an amqplocks.Code: "lost", or one
 ---  of acquire
-function All:with(...) return scope.with("with", acquire_with, self, nil, ...) end
+function All:with(...) return scope.with("with", acquiring.schema, acquire_with, self, nil, ...) end
 
 methods.check(All, "all")
 

@@ -61,6 +61,6 @@ end
 local elect = {}
 
 --- Stands for election until it is over; see conn:elect.
-function elect.run(connection, name, ...) return run(connection, name, scope.split("elect", ...)) end
+function elect.run(connection, name, ...) return run(connection, name, scope.split("elect", schema, ...)) end
 
 return elect

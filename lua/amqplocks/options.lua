@@ -131,6 +131,15 @@ function options.check(given, schema, where)
   return taken
 end
 
+--- Returns whether a value could be options: a table that has some, and nothing else.
+function options.could_be(value, schema)
+  if type(value) ~= "table" or getmetatable(value) ~= nil then return false end
+  for key in next, value do
+    if not schema[key] then return false end
+  end
+  return next(value) ~= nil
+end
+
 --- Raises an error unless `value` passes `check`. Returns the value to use. `argument` names it.
 function options.argument(value, check, argument, where)
   local wanted, instead = check(value)

@@ -3,15 +3,23 @@
 
 --- The function `with` of every kind of lock. It returns true and then fn's results: so no result of fn is taken for a
 -- failure of the lock.
+local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
 
 local scope = {}
 
---- Splits `with`'s arguments: ([opts,] fn, …) into opts, fn and the rest.
-function scope.split(where, ...)
-  local first = ...
-  if type(first) == "function" then return nil, first, select(2, ...) end
-  local second = select(2, ...)
+--- Splits `with`'s arguments: ([opts,] fn, …) into opts, fn and the rest. A table after fn is an argument for fn. But
+-- if it is the only one, and could be options of `schema`, it is taken for options in the wrong place: they would be
+-- dropped, and a call that should end after its timeout would wait for ever.
+function scope.split(where, schema, ...)
+  local first, second = ...
+  if type(first) == "function" then
+    if select("#", ...) == 2 and options.could_be(second, schema) then
+      error(where .. ": options come before the function: { … }, fn (to pass such a table to the function: "
+        .. "{}, fn, { … })", 0)
+    end
+    return nil, first, select(2, ...)
+  end
   if type(second) ~= "function" then
     error(("%s: a function must be given, not %s"):format(where, type(second)), 0)
   end
@@ -66,8 +74,8 @@ local function run(where, acquire, self, method, opts, fn, ...)
 end
 
 --- Acquires by acquire(self, method, opts), calls fn(lock, …) and releases. See semaphore:with.
-function scope.with(where, acquire, self, method, ...)
-  return run(where, acquire, self, method, scope.split(where, ...))
+function scope.with(where, schema, acquire, self, method, ...)
+  return run(where, acquire, self, method, scope.split(where, schema, ...))
 end
 
 return scope

@@ -113,6 +113,62 @@ describe("public methods", function()
     end
   end)
 
+  local OF_LOCK = "release of the lock that was acquired"
+  for class, calls in pairs {
+    RWLock = { acquire = "read or write", try_acquire = "try_read or try_write", with = "with_read or with_write",
+      revoke = "revoke_readers or revoke_writer", release = OF_LOCK, unlock = OF_LOCK, lock = "read or write" },
+    Semaphore = { resize = "that of conn:admin(name)", read = "acquire", release = OF_LOCK },
+    TokenSemaphore = { with_write = "with", unlock = OF_LOCK },
+    Mutex = { read = "acquire", write = "acquire", try_read = "try_acquire", try_write = "try_acquire",
+      lock = "acquire", with_read = "with", with_write = "with", release = OF_LOCK, unlock = OF_LOCK },
+    FastMutex = { write = "acquire", unlock = OF_LOCK },
+    Side = { read = "acquire", unlock = OF_LOCK },
+    All = { write = "acquire", release = OF_LOCK },
+    Admin = { acquire = "that of conn:semaphore(name)" },
+    Lock = { unlock = "release", close = "release" },
+    Entry = { unlock = "release" },
+    Locks = { unlock = "release" },
+  } do
+    for name, instead in pairs(calls) do
+      it(("that only other kinds have say what to call: %s.%s"):format(class, name), function()
+        local object = objects()[class]
+        local fine, problem = pcall(object[name], object, { timeout = 1 })
+        assert.is_false(fine)
+        assert.matches("^" .. name .. ": there is no [%l_]+:" .. name .. "%(%); call ", problem)
+        assert.equal(instead, problem:match "call (.*)$")
+      end)
+    end
+  end
+
+  it("that nobody has are nil", function() assert.is_nil(objects().RWLock.aquire) end)
+
+  for _, call in ipairs {
+    { "Semaphore", "with", { count = 2, timeout = 1 } }, { "TokenSemaphore", "with", { count = 2 } },
+    { "Mutex", "with", { timeout = 5 } }, { "FastMutex", "with", { timeout = "5" } }, { "All", "with", { poll = 5 } },
+    { "Side", "with", { fair = true } }, { "RWLock", "with_read", { timeout = 5 } },
+    { "RWLock", "with_write", { patient = true, timeout = 5 } }, { "Connection", "elect", { fenced = true }, "office" },
+  } do
+    local class, method, opts, name = call[1], call[2], call[3], call[4]
+
+    it(("say that options come before the function: %s.%s"):format(class, method), function()
+      local object = objects()[class]
+      local function problem_of(...)
+        local fine, problem
+        if name then fine, problem = pcall(object[method], object, name, ...) end
+        if not name then fine, problem = pcall(object[method], object, ...) end
+        assert.is_false(fine)
+        return problem
+      end
+      assert.matches("^" .. method .. ": options come before the function", problem_of(print, opts))
+      -- arguments of the function
+      for _, arguments in ipairs { {}, { {} }, { { timeout = 5, path = "a" } }, { { 5 } }, { opts, 1 }, { 1, opts },
+        { setmetatable({ timeout = 5 }, {}) } } do
+        assert.equal("waits", problem_of(print, (table.unpack or unpack)(arguments)))
+      end
+      assert.equal("waits", problem_of({}, print, opts))
+    end)
+  end
+
   it("take for an object what passes calls on to one", function()
     local own = setmetatable({}, { __index = objects().Lock })
     assert.is_true(own:held())
