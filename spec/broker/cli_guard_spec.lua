@@ -365,8 +365,8 @@ describe("with a system call that is denied,", function()
   local function start_denied(row, heartbeat)
     local name = gate.name()
     local count = row:find "setsid" and 1 or 2 -- without it there is no job in another session
-    local one, jobs = start({ program = deny }, count, words_of(row, "--heartbeat=" .. heartbeat, "--grace=1", name, "sh",
-      "-c", JOBS))
+    local one, jobs = start({ program = deny }, count,
+      words_of(row, "--heartbeat=" .. heartbeat, "--grace=1", name, "sh", "-c", JOBS))
     return { row = row, name = name, one = one, jobs = jobs }
   end
 

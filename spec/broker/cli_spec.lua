@@ -138,6 +138,41 @@ describe("amqp-lock", function()
       assert.is_nil(one:output():find("lost", 1, true))
     end)
 
+    for what, redirection in pairs { ["/dev/null"] = "</dev/null", ["closed"] = "<&-", ["a file"] = "</etc/passwd",
+      ["an empty file"] = '<"$3"', ["a directory"] = "</", ["a background job's"] = "& wait" } do
+      it("until a signal comes, with --hold, if its input cannot tell its end: " .. what, function()
+        local name, empty = gate.name(), command.place() .. "/empty"
+        assert(io.open(empty, "w")):close()
+        local one = command.start({ program = "sh" }, "-c", '"$1" --hold -v --status-fd 3 "$2" 3>"$3.told" '
+          .. redirection, "sh", command.DIRECTORY .. "/amqp-lock", name, empty)
+        one:await "held (%x+)\n"
+        ends(75, "-n", name, "true") -- it has had the time to look at its input
+        assert.is_nil(one:status())
+        for _ = 1, 3 do assert.is_true(gate.held("mutex", name)) end
+        assert.is_nil(process.contents(empty .. ".told"):find('"released"', 1, true))
+      end)
+    end
+
+    it("nothing with --hold, if its input has ended before", function()
+      local name = gate.name()
+      for _, make in ipairs { "os.pipe()", "[s.detach() for s in __import__('socket').socketpair()]" } do
+        local kind, status, output = command.run({ program = "python3" }, "-c", "import os, sys\n"
+          .. "ours, other = " .. make .. "\nos.write(other, b'text'), os.close(other), os.dup2(ours, 0)\n"
+          .. "os.execv(sys.argv[1], [sys.argv[1], '--hold', sys.argv[2]])",
+          command.DIRECTORY .. "/amqp-lock", name)
+        assert.same({ "exit", 64 }, { kind, status }, output)
+        assert.matches("^amqp%-lock: option %-%-hold: [^\n]*/dev/null", output)
+      end
+      local held = gate.occupy("mutex", name)
+      local one = command.start({ input = true }, "-v", "--poll=0.2", "--hold", name)
+      one:await "waiting: "
+      one:close_input()
+      held:release()
+      assert.same({ "exit", 64 }, { one:wait() }, one:output())
+      assert.is_nil(one:output():find("\nheld", 1, true))
+      assert.is_false(gate.held("mutex", name))
+    end)
+
     it("until a signal comes, with --hold, and dies of that", function()
       local name = gate.name()
       local one = holder(name)

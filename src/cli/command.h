@@ -13,10 +13,9 @@
 
 typedef struct cli_command {
   pid_t pid;
-  bool
-      shares_group; /* with this program: in the foreground of a terminal, with --foreground, if setpgid() is denied */
-  int gate;    /* a byte in it lets the command begin */
-  int trouble; /* gets errno, if it cannot be executed */
+  bool shares_group; /* with this program: in a terminal's foreground, by --foreground, without setpgid() */
+  int gate;          /* a byte in it lets the command begin */
+  int trouble;       /* gets errno, if it cannot be executed */
 } cli_command;
 
 /* Puts the ticket of an amqp-lock around this one into the list of outer tickets, once, before the first command. */

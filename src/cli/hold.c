@@ -5,9 +5,15 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/exits.h"
 #include "cli/report.h"
+
+#define ENDED                                                                                                \
+  "its input has ended, which would release the lock at once: leave a pipe open, or use </dev/null, which "  \
+  "holds it until a signal"
 
 typedef struct hold {
   al_session *session;
@@ -37,6 +43,22 @@ static void read_input(hold *self) {
     self->reads_input = false;
   else
     self->is_over = true;
+}
+
+/* Somebody writes at the other side of a pipe, a socket or a terminal. */
+static bool has_input(const cli_options *options) {
+  struct stat what;
+  if (options->notify || fstat(STDIN_FILENO, &what) < 0) return false;
+  return S_ISFIFO(what.st_mode) || S_ISSOCK(what.st_mode) || isatty(STDIN_FILENO);
+}
+
+static bool input_has_ended(const cli_options *options) {
+  struct pollfd input = {.fd = STDIN_FILENO, .events = POLLRDHUP};
+  return has_input(options) && poll(&input, 1, 0) == 1;
+}
+
+void cli_hold_check_input(const cli_options *options) {
+  if (options->hold && input_has_ended(options)) cli_usage_error("option --hold: %s", ENDED);
 }
 
 static void take_signals(hold *self) {
@@ -90,7 +112,11 @@ cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_option
                .options = options,
                .signals = signals,
                .news = news,
-               .reads_input = !options->notify};
+               .reads_input = has_input(options)};
+  if (input_has_ended(options)) { /* while it waited */
+    cli_error("option --hold: %s", ENDED);
+    return (cli_outcome){.status = CLI_EXIT_USAGE};
+  }
   print("held", al_lock_ticket(cli_held_first(held)));
   cli_news_started(news, 0);
   while (!self.is_over) {

@@ -98,6 +98,7 @@ int main(int argc, char **argv) {
   cli_descriptors_begin();
   cli_report_begin("amqp-lock");
   cli_options_read(&options, argc, argv);
+  cli_hold_check_input(&options);
   cli_descriptors_keep_back(options.status_fd);
   cli_signals_begin(&signals, options.status_fd);
   cli_command_keep_outer_tickets();
