@@ -75,9 +75,15 @@ local function hand_over_all(connection, core_locks)
   return locks.new(list, list, slots[1] and slots)
 end
 
-local function drop(result, count)
-  if not count then return result:drop() end
-  for _, core_lock in ipairs(result) do core_lock:drop() end
+-- Of several, one may be lost, and the others be held.
+local function drop_one(driver, core_lock)
+  if core_lock:held() then pcall(await, driver, nil, core_lock.give_back, core_lock) end
+  core_lock:drop()
+end
+
+local function drop(driver, result, count)
+  if not count then return drop_one(driver, result) end
+  for _, core_lock in ipairs(result) do drop_one(driver, core_lock) end
 end
 
 local function acquire_anew(self, method, opts)
@@ -90,7 +96,7 @@ local function acquire_anew(self, method, opts)
   local fine, held
   fine, held, message, code = pcall(count and hand_over_all or hand_over, connection, core_lock)
   if fine and held then return held end
-  drop(core_lock, count) -- otherwise it would be held until it is collected
+  drop(driver, core_lock, count) -- otherwise it would be held until it is collected
   if driver.mind then pcall(driver.mind) end
   if fine then return nil, message, code end
   if held == memory.ERROR then return memory.none() end

@@ -90,7 +90,8 @@ function Lock:release()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "release") end
   local driver = self._connection._driver
   if driver.catch_up then driver.catch_up() end
-  local released, message, code = ask(self, "release", news.settled(driver) or nil)
+  local how = self._is_withheld and "give_back" or "release"
+  local released, message, code = ask(self, how, news.settled(driver) or nil)
   if code ~= "phase" then driver.losses:forget(self) end -- the release has begun
   if released then self._is_released = true end
   if driver.listened and code ~= "phase" then
@@ -149,7 +150,10 @@ function metatable.__close(self)
 end
 
 --- The library has acquired it, and will give it to its caller by _hand_over(). Until then its loss is not reported.
-function Lock:_withhold() self._connection._driver.losses:expect(self) end
+function Lock:_withhold()
+  self._is_withheld = true
+  self._connection._driver.losses:expect(self)
+end
 
 --- Makes sure that the lock is held, and gives it to its caller; see lock.hand_over.
 ---@return true|nil, string? message, amqplocks.Code? code
@@ -176,6 +180,7 @@ function lock.new(connection, core_lock)
 end
 
 local function handed_over(self)
+  self._is_withheld = nil
   self._connection._driver.losses:watch(self)
   return true
 end

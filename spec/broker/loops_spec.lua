@@ -3,6 +3,7 @@
 
 -- Locks in event loops (cqueues, luv and the test double): while one coroutine waits, the others run.
 local amqplocks = require "amqplocks"
+local after_failure = require "spec.support.after_failure"
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
@@ -72,6 +73,20 @@ local function specs(loop)
       end)
       return function() end, function() coroutine.close(thread) thread = nil end
     end
+  end
+
+  for _, case in ipairs(after_failure) do
+    loop_it("have back what a failed call took when it returns: " .. case.title, function()
+      local name, admin = stage.name(), stage.connect()
+      local s = { conn = connect(), rival = connect(), connect = connect, name = name,
+        slots = function(count) assert(admin:admin(name):resize(count)) end,
+        permits = function(count) assert(admin:token_semaphore(name):resize(count)) end }
+      assert.same({ case.code, 0 }, { case.run(s) })
+      for _, conn in ipairs{ s.conn, s.rival, s.third } do conn:close() end
+      admin:admin(name):destroy()
+      admin:token_semaphore(name):destroy()
+      for _, queue in ipairs{ "rwbell", "manybell", "tokenmanybell", "fastmutex" } do stage.delete(name .. "-" .. queue) end
+    end)
   end
 
   -- ---- what they do -------------------------------------------------------------------------------------------------

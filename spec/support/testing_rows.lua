@@ -6,6 +6,8 @@
 --
 -- A row gets a stage: conn and rival (two connections), connect(opts), name (unique), slots(n), permits(n, queue_type)
 -- of that name, lose(lock), and say(...), which adds a line.
+local after_failure = require "spec.support.after_failure"
+
 local rows = {}
 
 local function row(title, expected, run) table.insert(rows, { title = title, expected = expected, run = run }) end
@@ -459,6 +461,16 @@ row("permits: none are left", { "not_found", "true", "permit" }, function(s)
   s.say(told(lock))
   lock:release()
 end)
+
+-- ---- what a failed call took is free when it has returned ------------------------------------------------------------
+
+for _, case in ipairs(after_failure) do
+  row(case.title .. ": a call that failed, and another client's first", { case.code, "busy 0" }, function(s)
+    local code, busy = case.run(s)
+    s.say(code)
+    s.say("busy " .. busy)
+  end)
+end
 
 -- ---- events and counts ----------------------------------------------------------------------------------------------
 

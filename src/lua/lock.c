@@ -187,6 +187,14 @@ static int lock_release(lua_State *L) {
   return al_lua_begun(L, op);
 }
 
+/* lock:give_back() -> operation: see al_lock_give_back() */
+static int lock_give_back(lua_State *L) {
+  al_lock *lock = check_fresh(L)->lock;
+  al_op **op = al_lua_new_op(L, AL_LUA_TRUE, 1);
+  if (op) *op = al_lock_give_back(lock);
+  return al_lua_begun(L, op);
+}
+
 /* lock:let_go(): releases the lock without waiting. */
 static int lock_let_go(lua_State *L) {
   al_lock_let_go(check_fresh(L)->lock);
@@ -212,19 +220,13 @@ static int lock_gc(lua_State *L) {
 
 void al_lua_open_lock(lua_State *L) {
   static const luaL_Reg methods[] = {
-      {"held", lock_held},
-      {"loss", lock_loss},
-      {"revoked", lock_revoked},
-      {"certain_for", lock_certain_for},
-      {"info", lock_info},
-      {"fence", lock_fence},
-      {"permit", lock_permit},
-      {"verify", lock_verify},
-      {"release", lock_release},
-      {"let_go", lock_let_go},
-      {"downgrade", lock_downgrade},
-      {"drop", lock_gc},
-      {NULL, NULL},
+      {"held", lock_held},       {"loss", lock_loss},
+      {"revoked", lock_revoked}, {"certain_for", lock_certain_for},
+      {"info", lock_info},       {"fence", lock_fence},
+      {"permit", lock_permit},   {"verify", lock_verify},
+      {"release", lock_release}, {"give_back", lock_give_back},
+      {"let_go", lock_let_go},   {"downgrade", lock_downgrade},
+      {"drop", lock_gc},         {NULL, NULL},
   };
   al_lua_new_type(L, AL_LUA_LOCK, methods, lock_gc);
   al_lua_make_by(L, AL_LUA_LOCK, make_box);

@@ -192,10 +192,11 @@ static int push_locks(lua_State *L, al_op *op) {
   return 1;
 }
 
-/* operation:result() -> its result | nil, message, code. To be called once, when the operation is done. */
+/* operation:result() -> its result | nil, message, code. To be called once, when the operation is done. Specs call it
+ * also for an operation that has failed and is not over. */
 static int op_result(lua_State *L) {
   op_box *box = check_box(L, 1);
-  luaL_argcheck(L, al_op_done(box->op), 1, "the operation is not done");
+  luaL_argcheck(L, box->op->done, 1, "the operation is not done");
   if (al_op_code(box->op) != AL_OK) {
     lua_pushnil(L);
     lua_pushstring(L, al_op_message(box->op));

@@ -312,7 +312,7 @@ static bool has_news(al_session *session) {
  * caller may want to report that first. */
 static bool is_over(al_session *session, const al_op *op, bool has_waited) {
   if (is_any_due(session)) return true;
-  return op ? op->done || (!has_waited && waits(op)) : has_news(session);
+  return op ? op->over || (!has_waited && waits(op)) : has_news(session);
 }
 
 static void wait_a_while(al_session *session, const al_op *op, also *also) {

@@ -199,7 +199,10 @@ static void check_session(world *w, al_session *session) {
   for (const al_claim *c = session->claims; c; c = c->next) held += c->state == AL_CLAIM_HELD;
   CHECK(held == session->holder.pulses, "%d claims held, counted %d", held, session->holder.pulses);
   for (const al_op *op = session->ops; op; op = op->next) {
-    CHECK(!op->done, "an operation is done, and listed");
+    int owed = 0;
+    for (const al_claim *c = session->claims; c; c = c->next) owed += c->owed_by == op->number;
+    CHECK(!op->over, "an operation is over, and listed");
+    CHECK(owed == op->owes, "an operation waits for %d claims, and %d are to go", op->owes, owed);
     CHECK(op->deadline > w->now && op->reply_by > w->now, "an operation is past its deadline");
   }
 }
@@ -439,7 +442,7 @@ static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
   al_session_set_time(session, w->now, 1700000000);
   if (kind < 5) {
     al_acquire_options o = acquire_options(c);
-    if (o.timeout > 0 && o.timeout < AL_NEVER - w->now) ends_by = w->now + o.timeout;
+    if (o.timeout > 0 && o.timeout < AL_NEVER - w->now) ends_by = w->now + o.timeout + AL_SECOND;
     op = acquire(w, s, n, kind, &o);
   } else if (kind < 15) {
     op = administer(session, names[n], kind - 5, c);

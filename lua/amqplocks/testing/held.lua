@@ -148,6 +148,8 @@ function box:release()
   end)
 end
 
+box.give_back = box.release
+
 function box:let_go() self.state:release() end
 
 function box:drop() self.state:release() end

@@ -39,6 +39,8 @@ end
 -- limit: once for each of its exchanges with the broker. There is one of these, unless a number is given.
 local TIMEOUT = 5
 local ADMIN = 30
+-- How much later than its time an acquire ends, at most, to learn that what it has taken is back.
+local LATE = 1
 -- A waiter returns to a queue that was deleted after at most so long (AL_BACKOFF_QUEUE).
 local RETURN = 1
 
@@ -222,10 +224,10 @@ local function promise_answer(self, process, op)
   end)
 end
 
--- A gather makes as many exchanges as it takes locks, and one more for the gate.
+-- A gather makes as many exchanges as it takes locks, and one more for the gate. A call that fails makes one more.
 local function promise(self, process, op, timeout, count)
   if not timeout then return promise_answer(self, process, op) end
-  local seconds = timeout > 0 and timeout or 6 * TIMEOUT * (count and count + 1 or 1)
+  local seconds = timeout > 0 and timeout + LATE or 7 * TIMEOUT * (count and count + 1 or 1)
   self.watch:promises(process, op, timeout > 0 and "waits" or "tries", seconds)
 end
 
@@ -256,9 +258,37 @@ local function look_at_limit(self, process, count, resizes)
   end
 end
 
+-- What the process's connection has of the story's locks, as a set: queues, and messages.
+local function belongings(process)
+  local socket, set = process.sockets.holder, {}
+  for _, queue in ipairs(socket and socket.connection.exclusive or {}) do
+    local is_other = queue.name:find "scratch" or queue.name:find "^beside" or queue.name:find "^silent"
+    if not is_other and not queue.is_orphan then set[queue] = queue.name end
+  end
+  for _, channel in ipairs(socket and socket.connection.channels or {}) do
+    for _, entry in ipairs(channel.state == "open" and channel.unacked or {}) do
+      local name = entry.queue.name
+      if name:find "%.semaphore$" or name:find "%-fastmutex$" then set[entry] = "a message of " .. name end
+    end
+  end
+  return set
+end
+
+-- What a call has taken that fails is free again when it returns, unless the broker took too long to say so. `before`:
+-- what the process had before the call, and has let go of.
+local function look_at_rest(self, process, before, began, timeout)
+  local is_late = self.world.now + 1e-5 >= began + (timeout and timeout > 0 and timeout + LATE or TIMEOUT)
+  local may_have_more = self.options.shares or self.options.programs or (process.looks_away or 0) > began
+  if self.codes.refused or is_late or may_have_more then return end
+  for thing, name in pairs(belongings(process)) do
+    if not before[thing] then breach("%s got nothing, and still has %s", process.name, name) end
+  end
+end
+
 -- One round of a member: it waits in one of several ways, and holds the lock that it gets, or the locks.
 local function round(self, process)
   local how, began = self.random:pick(self.options.waiting or WAITING), self.world.now
+  local before = belongings(process)
   local timeout = how == "a while" and self.random:between(0, 2 * self.hold) or how == "at once" and 0 or nil
   local wish, count, resizes = self.kind:wish(), gathered(self), settled_after(self)
   process:note("wants %s %s, waits %s", count or "a", wish, how)
@@ -284,6 +314,7 @@ local function round(self, process)
     return hold(self, process, count and got or { got })
   end
   process:note("got nothing: %s", message)
+  look_at_rest(self, process, before, began, timeout)
   if code == "limit" then look_at_limit(self, process, count, resizes) end
   -- Away from what it may just have got, or from what it could declare, and not consume from.
   if code == "timeout" or code == "refused" or count then look_away(self, process) end

@@ -166,11 +166,13 @@ end
 -- Deadlines ---------------------------------------------------------------------------------------------------------
 
 local A_TURN = 1e-5
+local LATE = 1 -- an acquire whose time was over meanwhile gives back what it has, and has so long for that
 
 local function look_at_deadline(self, promise)
   local process = promise.process
   if process.is_dead or promise.op:done() or promise.only_if and not promise.only_if() then return end
-  if process.is_stopped then return self.world:at(process.goes_on_at + A_TURN, look_at_deadline, self, promise) end
+  local due = process.goes_on_at and process.goes_on_at + LATE + A_TURN or 0
+  if due > self.world.now then return self.world:at(due, look_at_deadline, self, promise) end
   breach("%s %s for more than %g s", process.name, promise.what, promise.seconds)
 end
 

@@ -347,7 +347,6 @@ for _, way in ipairs(Peer.all_ways) do
         for step = 1, 4 do
           local op = peer.session:fast_mutex("images"):acquire(60)
           local taker = asks()
-          local delivery
           if step > 1 then is_welcome(taker, 0, 0) end
           if step == 2 and peer.prober:state() ~= "open" then peer.prober:handshake() end
           if step == 2 then peer.prober:probes() end
@@ -361,10 +360,8 @@ for _, way in ipairs(Peer.all_ways) do
             peer.holder:closes(taker.channel)
           else
             scene.cancels(peer, taker)
-            delivery = scene.deliver(peer, taker)
-            scene.nacks(peer, taker, delivery)
             if step > 3 then scene.answer(peer, taker) end
-            scene.cancelled(peer, taker)
+            scene.comes_late(peer, taker)
           end
           peer.holder:silent()
         end

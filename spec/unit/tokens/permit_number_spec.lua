@@ -92,7 +92,11 @@ for _, way in ipairs(Peer.all_ways) do
         it("is required of a permit " .. what .. ": conflict, and the permit goes back", function ()
           local op, taker, delivery = takes(case[1], case[2] or false, true, true)
           scene.gives_back(peer, taker, delivery)
+          scene.asks(peer, taker)
           peer:failed(op, "conflict", "images.semaphore", "resize(0)")
+          assert.is_false(op:done())
+          scene.answer(peer, taker)
+          assert.is_true(op:done())
           peer.holder:silent()
         end)
       end

@@ -199,8 +199,13 @@ for _, way in ipairs(Peer.all_ways) do
       end)
 
       it("gives back a message that was on its way", function ()
-        for _ = 1, 2 do scene.nacks(peer, taker, scene.deliver(peer, taker)) end
+        for _ = 1, 2 do
+          scene.nacks(peer, taker, scene.deliver(peer, taker))
+          scene.asks(peer, taker)
+        end
+        scene.answer(peer, taker)
         scene.cancelled(peer, taker)
+        scene.answer(peer, taker)
         peer.holder:silent()
         assert.equal(taker.channel, another().channel)
       end)

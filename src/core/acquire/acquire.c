@@ -334,6 +334,7 @@ void al_acquire_missed(al_acquire *self) {
   note_contest(self);
   if (is_race) self->op.session->counts.contended++;
   if (is_race && !was_bold) al_race_note(&self->race, self->own);
+  al_claim_undo(&self->own->claim, op);
   if (is_down || !is_race)
     al_line_leave(&self->line, self->own, false); /* the bell is rung when the claim is undone */
   leave_claim(self);
@@ -461,7 +462,7 @@ static void acquire_stop(al_op *op) {
   al_acquire *self = (al_acquire *)op;
   self->kind->cancel(self);
   al_fencing_cancel(&self->fencing);
-  if (self->own) al_claim_release(&self->own->claim);
+  if (self->own) al_claim_undo(&self->own->claim, op);
   al_line_leave(&self->line, self->own, false);
   leave_claim(self);
   al_squatter_cancel(&self->squatter);

@@ -111,7 +111,7 @@ static void await(gather *self, al_op *inner) {
   }
   op->inner = inner;
   inner->outer = op;
-  if (self->how.timeout > 0) inner->deadline = self->until;
+  if (self->until != AL_NEVER) inner->deadline = self->until;
   if (inner->waits_since != AL_NEVER) al_op_waits(op);
   op->step = awaiting;
   awaiting(op);
@@ -219,20 +219,16 @@ static void beginning(al_op *op) {
   begin_inner(self, self->kind->enter);
 }
 
-static void abandon(al_op *inner) {
-  if (!inner) return;
-  inner->outer = NULL;
-  al_op_fail(inner, AL_CLOSED, "it was abandoned");
-  al_locks_drop(inner);
-}
-
 static void gather_stop(al_op *op) {
   gather *self = (gather *)op;
   op->step = busy;
-  abandon(op->inner);
-  abandon(self->census);
+  op->deadline = self->until;
+  if (op->inner) al_locks_drop(op->inner);
+  al_op_abandon(op, op->inner);
+  al_op_abandon(op, self->census);
   al_locks_drop(op);
-  leave_gate(self);
+  al_lock_undo(self->gate, op);
+  self->gate = NULL;
 }
 
 static void gather_free(al_op *op) {
@@ -255,7 +251,7 @@ static al_op *begin(al_session *session, const char *name, const al_gather_kind 
   self->how = *options;
   self->how.count = 1;
   self->how.patient = false;
-  self->until = al_deadline_after(session->now, options->timeout);
+  self->until = options->timeout > 0 ? al_deadline_after(session->now, options->timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);
   op->is_acquire = true;
   op->watches_claims = true;

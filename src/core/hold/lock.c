@@ -68,6 +68,11 @@ void al_lock_drop(al_lock *lock) {
   al_session_unref(session);
 }
 
+void al_lock_undo(al_lock *lock, al_op *op) {
+  if (lock) al_claim_undo(lock->claim, op);
+  al_lock_drop(lock);
+}
+
 static void count(al_lock *lock) {
   if (!lock) return;
   al_claim *claim = lock->claim;
@@ -83,7 +88,7 @@ void al_locks_count(al_op *op) {
 }
 
 void al_locks_drop(al_op *op) {
-  for (al_lock *lock; (lock = al_op_lock(op)) != NULL;) al_lock_drop(lock);
+  for (al_lock *lock; (lock = al_op_lock(op)) != NULL;) al_lock_undo(lock, op);
 }
 
 /* ---- what it says ----------------------------------------------------------------------------------------------- */
@@ -206,15 +211,26 @@ static void releasing(al_op *op) {
                claim->queue, claim->denial);
 }
 
-static void release_begin(al_op *op) {
+static bool may_release(al_op *op) {
   al_lock *lock = ((lock_op *)op)->lock;
   bool held = al_lock_is_still_held(op, lock);
   lock->released = true;
-  if (!held) return;
+  if (!held) return false;
   al_op_ask(op);
   op->step = releasing;
-  al_claim_release(lock->claim);
-  al_claim_notify(lock->claim); /* it may be gone already, while another operation verifies it */
+  return true;
+}
+
+static void release_begin(al_op *op) {
+  if (!may_release(op)) return;
+  al_claim_release(op->claim);
+  al_claim_notify(op->claim); /* it may be gone already, while another operation verifies it */
+}
+
+static void give_back_begin(al_op *op) {
+  if (!may_release(op)) return;
+  al_claim_undo(op->claim, op);
+  al_claim_notify(op->claim);
 }
 
 al_op *al_lock_release(al_lock *lock) {
@@ -222,6 +238,8 @@ al_op *al_lock_release(al_lock *lock) {
   if (!op) al_lock_let_go(lock);
   return op;
 }
+
+al_op *al_lock_give_back(al_lock *lock) { return lock_op_begin(lock, give_back_begin); }
 
 void al_lock_let_go(al_lock *lock) {
   if (al_session_forked(lock->session)) return;

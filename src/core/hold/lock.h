@@ -32,13 +32,19 @@ void al_lock_exchange(al_lock *lock, al_claim *claim, al_lock_kind kind);
 al_lock *al_lock_ref(al_lock *lock); /* returns it */
 void al_lock_unref(al_lock *lock);
 
+/* Releases it, for a caller that fails and has not told of it: as al_lock_release(), but a permit is confirmed, too. */
+al_op *al_lock_give_back(al_lock *lock);
+
 /* Releases it. No operation reports the result. */
 void al_lock_let_go(al_lock *lock);
 
 /* The operation, which acquires, is about to finish: counts its locks (al_session_stats). */
 void al_locks_count(al_op *op);
 
-/* Drops the locks of an operation that nobody has fetched. */
+/* Drops it for an operation that fails: al_claim_undo(). NULL is fine. */
+void al_lock_undo(al_lock *lock, al_op *op);
+
+/* The same for the locks of the operation that nobody has fetched. */
 void al_locks_drop(al_op *op);
 
 /* True if it is held. Otherwise the operation fails and tells why it is not. */

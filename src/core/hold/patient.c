@@ -127,10 +127,8 @@ static void pausing(al_op *op) {
 static void beginning(al_op *op) { attempt((al_patient *)op); }
 
 static void patient_stop(al_op *op) {
-  al_op *attempt = op->inner;
-  if (!attempt) return;
-  attempt->outer = NULL;
-  al_op_fail(attempt, AL_CLOSED, "it was abandoned");
+  op->deadline = ((al_patient *)op)->until;
+  al_op_abandon(op, op->inner);
 }
 
 static void patient_free(al_op *op) {

@@ -22,7 +22,7 @@ static uint64_t count_held(const al_session *session) {
 static uint64_t count_waiting(const al_session *session) {
   uint64_t waiting = 0;
   for (const al_op *op = session->ops; op; op = op->next)
-    if (op->is_acquire && !op->is_inner && op->waits_since != AL_NEVER) waiting++;
+    if (op->is_acquire && !op->done && !op->is_inner && op->waits_since != AL_NEVER) waiting++;
   return waiting;
 }
 

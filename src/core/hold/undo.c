@@ -25,10 +25,7 @@ static void closed(al_undo *undo, const al_event *event) {
     return;
   }
   /* A channel that closes for reasons of its own tells nothing of the queue: the next channel deletes it. */
-  if (event->method != 0 && !claim->is_denied) {
-    snprintf(claim->denial, sizeof claim->denial, "%.159s", event->text);
-    claim->is_denied = true;
-  }
+  if (event->method != 0 && !claim->is_denied) al_claim_deny(claim, event->text);
   later(undo);
 }
 

@@ -24,7 +24,7 @@ typedef struct downgrade {
 
 static void drop_reader(downgrade *self) {
   if (!self->reader) return;
-  al_claim_release(&self->reader->claim);
+  al_claim_undo(&self->reader->claim, &self->op);
   al_claim_leave(&self->reader->claim);
   self->reader = NULL;
 }

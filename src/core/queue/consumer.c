@@ -38,7 +38,7 @@ static void consume(al_consumer *consumer) {
   consumer->state = AL_CONSUMER_SUBSCRIBING;
   consumer->delivery = 0;
   consumer->since = consumer->session->now;
-  consumer->is_asking = consumer->had = false;
+  consumer->is_asking = consumer->had = consumer->returns = false;
   al_channel_call(consumer->channel, AMQP_BASIC_CONSUME_METHOD, &consume);
 }
 
@@ -76,7 +76,7 @@ static void leave_channel(al_consumer *consumer) {
 
 /* An unacknowledged delivery stays on its channel after its queue was deleted. So the channel is closed. */
 static void cancelled(al_consumer *consumer, const al_event *event) {
-  if (consumer->state == AL_CONSUMER_CANCELLING) return; /* cancel-ok follows all the same */
+  if (consumer->state == AL_CONSUMER_CANCELLING) return; /* an answer follows all the same */
   al_channel_close(consumer->channel);
   leave_channel(consumer);
   tell(consumer, AL_CONSUMER_CANCELLED, event);
@@ -103,6 +103,15 @@ static void qos_answered(al_consumer *consumer, const al_event *event) {
   tell(consumer, AL_CONSUMER_EMPTY, event);
 }
 
+static void answered(al_consumer *consumer, const al_event *event) {
+  if (consumer->state != AL_CONSUMER_CANCELLING) {
+    qos_answered(consumer, event);
+  } else if (consumer->channel->unanswered == 0) {
+    quit(consumer);
+    tell(consumer, AL_CONSUMER_ENDED, event);
+  }
+}
+
 static void method_arrived(al_consumer *consumer, const al_event *event) {
   switch (event->method) {
     case AMQP_QUEUE_DECLARE_OK_METHOD:
@@ -112,12 +121,8 @@ static void method_arrived(al_consumer *consumer, const al_event *event) {
       arrived(consumer, event);
       return;
     case AMQP_BASIC_QOS_OK_METHOD:
-      qos_answered(consumer, event);
-      return;
     case AMQP_BASIC_CANCEL_OK_METHOD:
-      if (consumer->state != AL_CONSUMER_CANCELLING) return;
-      quit(consumer);
-      tell(consumer, AL_CONSUMER_ENDED, event);
+      answered(consumer, event);
       return;
     case AMQP_BASIC_CANCEL_METHOD:
       if (al_field_is(((amqp_basic_cancel_t *)event->decoded)->consumer_tag, consumer->tag))
@@ -137,6 +142,7 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
     acknowledge(consumer, content->delivery_tag);
   } else if (consumer->state == AL_CONSUMER_CANCELLING || consumer->delivery != 0) {
     give_back(consumer, content->delivery_tag);
+    if (consumer->returns) al_channel_ping(consumer->channel);
   } else {
     consumer->delivery = content->delivery_tag;
     if (consumer->kind->took) consumer->kind->took(consumer, content);
@@ -208,5 +214,21 @@ void al_consumer_cancel(al_consumer *consumer) {
   } else if (consumer->state == AL_CONSUMER_WAITING) {
     cancel(consumer);
     consumer->state = AL_CONSUMER_CANCELLING;
+  }
+}
+
+/* The channel handles the question after the nack. */
+void al_consumer_return(al_consumer *consumer) {
+  consumer->returns = true;
+  if (quits_by_closing(consumer)) {
+    al_channel_leave(consumer->channel);
+    consumer->state = AL_CONSUMER_CANCELLING;
+  } else if (consumer->state == AL_CONSUMER_HAS) {
+    cancel_and_go(consumer);
+    give_back(consumer, consumer->delivery);
+    al_channel_ping(consumer->channel);
+    consumer->state = AL_CONSUMER_CANCELLING;
+  } else {
+    al_consumer_cancel(consumer);
   }
 }

@@ -24,17 +24,21 @@
  *                 al_consumer_cancel: cancel, nack                  OUT, channel back in the pool
  *                 the same, if its kind closes: closes the channel  OUT
  *   CANCELLING    a message that was under way: nack                CANCELLING
- *                 cancel-ok                                         OUT, channel back in the pool     ENDED
+ *                 the last answer, mostly cancel-ok                 OUT, channel back in the pool     ENDED
  *   all others    the broker cancels: closes the channel            OUT                               CANCELLED
  *   any           the broker closes the channel                     OUT                               CLOSED
  *                 the link goes down                                OUT                               DOWN
  *
- * ("all others" are all states but CANCELLING: there cancel-ok follows all the same.)
+ * ("all others" are all states but CANCELLING: there an answer follows all the same.)
  *
  * basic.cancel is never written before consume-ok was read, because RabbitMQ 3.10 then closes the connection. A
  * consumer that is cancelled before consume-ok closes its channel instead, and the broker requeues what was delivered
  * to it. A kind may have its consumers close the channel in other states, too, if their queue may not be there to
  * answer a cancel.
+ *
+ * al_consumer_return() writes what al_consumer_cancel() writes, and waits until the broker has the message back. Behind
+ * each nack it asks a question (basic.qos), as a nack has no answer. Where the channel is closed it waits for close-ok.
+ * The consumer is CANCELLING meanwhile.
  *
  * Each consume names the session, and says since when its owner waits (x-amqplocks-holder,
  * x-amqplocks-waiting-since): `rabbitmqctl list_consumers` shows both.
@@ -98,6 +102,7 @@ struct al_consumer {
   uint64_t delivery;        /* delivery tag of the message; 0: there is none */
   int64_t since;            /* when it last sent a consume */
   bool is_asking;           /* al_consumer_ask is not answered yet */
+  bool returns;             /* al_consumer_return was called */
   bool had;                 /* OUT: it had a message when it became OUT */
 };
 
@@ -122,5 +127,9 @@ void al_consumer_discard(al_consumer *consumer);
  * nor OUT yet, one of two things follows: it is OUT when this call returns, and nothing is notified; or it is
  * CANCELLING, and ENDED will be notified. */
 void al_consumer_cancel(al_consumer *consumer);
+
+/* The same, but the consumer is OUT only when the broker has the message back, and can give it to another consumer:
+ * ENDED, or CLOSED, will be notified. (A quorum queue may have it a moment later.) */
+void al_consumer_return(al_consumer *consumer);
 
 #endif

@@ -22,13 +22,27 @@ void al_claim_list(al_claim *claim) {
   claim->is_listed = true;
 }
 
+static void settle(al_claim *claim) {
+  uint64_t owed_by = claim->owed_by;
+  claim->owed_by = 0;
+  if (owed_by != 0) al_op_paid(claim->session, owed_by);
+}
+
+void al_claim_deny(al_claim *claim, const char *why) {
+  snprintf(claim->denial, sizeof claim->denial, "%.159s", why);
+  claim->is_denied = true;
+  settle(claim);
+}
+
 void al_claim_enter(al_claim *claim, al_claim_state state) {
   bool held = state == AL_CLAIM_HELD;
   if (held != claim->is_pulsed) claim->session->holder.pulses += held ? 1 : -1;
   claim->is_pulsed = held;
   claim->state = state;
   if (state == AL_CLAIM_GONE || state == AL_CLAIM_UNDOING) claim->session->needs_cleanup = true;
-  if (state == AL_CLAIM_GONE) claim->kind->gone(claim);
+  if (state != AL_CLAIM_GONE) return;
+  claim->kind->gone(claim);
+  settle(claim);
 }
 
 static void tell_revoked(al_claim *claim) {
@@ -82,6 +96,12 @@ void al_claim_release(al_claim *claim) {
   if (claim->state != AL_CLAIM_CLAIMING && claim->state != AL_CLAIM_HELD) return;
   claim->was_let_go = true;
   claim->kind->release(claim);
+}
+
+void al_claim_undo(al_claim *claim, al_op *op) {
+  if (claim->state == AL_CLAIM_GONE || claim->is_denied) return;
+  claim->owed_by = al_op_owe(op);
+  al_claim_release(claim);
 }
 
 int al_claim_confirm(al_claim *claim) {

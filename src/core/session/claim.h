@@ -59,12 +59,17 @@ struct al_claim {
   bool is_counted;         /* it is a lock that an acquire has got (al_session_stats) */
   _Atomic bool is_revoked; /* an administrator asked for it back; never reset */
 
+  uint64_t owed_by; /* the number of the operation that is not over before this claim is GONE; 0 */
+
   int users;            /* number of references; the claim is freed when it is GONE and has none */
   int asked, confirmed; /* al_claim_confirm: questions sent, and questions answered positively */
 };
 
 /* Releases the claim, whatever its state. May be called again, without effect. */
 void al_claim_release(al_claim *claim);
+
+/* The same, for an operation that fails: it is not over before the broker has answered, or denies the undoing. */
+void al_claim_undo(al_claim *claim, al_op *op);
 
 /* Asks the broker whether the claim still exists and is ours. The question is answered when `confirmed` has reached
  * the number returned, or the claim is no longer HELD. Returns 0 if there is no channel to ask on. */
@@ -109,6 +114,9 @@ void al_claim_init(al_claim *claim, const al_claim_kind *kind, al_session *sessi
 void al_claim_list(al_claim *claim);
 
 void al_claim_enter(al_claim *claim, al_claim_state state);
+
+/* The claim is UNDOING, and the broker denies the request that would undo it. */
+void al_claim_deny(al_claim *claim, const char *why);
 
 /* The claim is HELD from now on. */
 void al_claim_got(al_claim *claim);

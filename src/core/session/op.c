@@ -10,6 +10,8 @@
 #include "core/session/turn.h"
 #include "core/wire/connection.h"
 
+#define LATE_MOST AL_SECOND /* so long after its deadline it may still wait for what it has given back */
+
 /* ---- the session's list ----------------------------------------------------------------------------------------- */
 
 static void list(al_op *op) {
@@ -38,6 +40,7 @@ al_op *al_op_new(al_session *session, size_t size) {
   op->session = session;
   op->deadline = op->reply_by = op->wake = op->waits_since = AL_NEVER;
   op->is_inner = session->nests > 0;
+  op->number = ++session->ops_begun;
   al_session_ref(session);
   return op;
 }
@@ -46,7 +49,7 @@ static al_op *fail_forked(al_op *op) {
   snprintf(op->message, sizeof op->message,
            "%s: this process is a child of the one that connected; connect anew", al_code_name(AL_FORKED));
   op->code = AL_FORKED;
-  op->done = true;
+  op->done = op->over = true;
   return op;
 }
 
@@ -93,11 +96,28 @@ void al_op_waits(al_op *op) {
   if (op->outer) al_op_waits(op->outer);
 }
 
-static void done(al_op *op, al_code code) {
-  op->code = code;
+static void end(al_op *op) {
   unlist(op);
   op->session->op_changes++;
+  op->over = true;
+}
+
+/* It waits until the broker has back what it took. A broker that has just been silent has less time for that. */
+static void linger(al_op *op) {
+  int64_t now = op->session->now, most = op->session->settings.timeout;
+  int64_t due = op->deadline > now ? op->deadline : now, late = most < LATE_MOST ? most : LATE_MOST;
+  op->deadline = al_earlier(al_deadline_after(now, op->code == AL_UNREACHABLE ? late : most),
+                            al_deadline_after(due, late));
+  op->reply_by = op->wake = AL_NEVER;
+}
+
+static void done(al_op *op, al_code code) {
+  op->code = code;
   op->done = true;
+  if (code != AL_OK && op->owes > 0 && al_link_is_open(&op->session->holder))
+    linger(op);
+  else
+    end(op);
   if (op->is_acquire && !op->is_inner && code != AL_OK) op->session->counts.failed[code]++;
   if (op->outer)
     op->outer->step(op->outer);
@@ -111,6 +131,18 @@ void al_op_finish(al_op *op) {
   if (op->done) return;
   op->message[0] = '\0';
   done(op, AL_OK);
+}
+
+uint64_t al_op_owe(al_op *op) {
+  while (op->outer) op = op->outer;
+  op->owes++;
+  return op->number;
+}
+
+void al_op_paid(al_session *session, uint64_t number) {
+  al_op *op = session->ops;
+  while (op && op->number != number) op = op->next;
+  if (op && --op->owes == 0 && op->done) end(op);
 }
 
 /* `stop` is called once, because it may itself fail the operation. */
@@ -173,6 +205,15 @@ bool al_op_has(al_op *op, const al_link *link) {
 
 static void rest(al_op *op) { (void)op; }
 
+void al_op_abandon(al_op *op, al_op *inner) {
+  if (!inner) return;
+  void (*step)(al_op *) = op->step;
+  op->step = rest;
+  al_op_fail(inner, AL_CLOSED, "it was abandoned");
+  op->step = step;
+  inner->outer = NULL;
+}
+
 void al_op_abort_link(al_op *op, al_link *link, al_code code, const char *why) {
   void (*step)(al_op *) = op->step;
   op->step = rest;
@@ -199,8 +240,9 @@ static void expire(al_op *op) {
 }
 
 void al_op_tick(al_op *op, int64_t now) {
-  if (op->done) return; /* another operation's tick ended a connection, and with it this one */
-  if (now >= op->deadline) {
+  if (op->done) { /* also if another operation's tick ended a connection, and with it this one */
+    if (now >= op->deadline && !op->over) end(op);
+  } else if (now >= op->deadline) {
     expire(op);
   } else if (now >= op->reply_by) {
     al_op_fail(op, AL_UNREACHABLE, "the broker did not answer within %g s",
@@ -228,7 +270,7 @@ void al_op_take_locks(al_op *op, al_op *inner) {
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
-bool al_op_done(const al_op *op) { return op->done; }
+bool al_op_done(const al_op *op) { return op->over || (op->done && al_session_forked(op->session)); }
 al_code al_op_code(const al_op *op) { return op->code; }
 const char *al_op_message(const al_op *op) { return op->message; }
 size_t al_op_count(const al_op *op) { return op->count; }
@@ -259,6 +301,7 @@ static void op_free(al_op *op) {
     if (!op->done) done(op, AL_CLOSED);
     al_session_flush(op->session); /* what `stop` has queued is written now, not at the next pump */
   }
+  if (!op->over) end(op);
   if (op->free) op->free(op);
   free(op->slots);
   free(op->locks);

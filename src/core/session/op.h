@@ -4,7 +4,9 @@
  * An operation is a small state machine with a deadline. Its state is the function `step`: the next state is the next
  * function.
  *
- *   al_op_start ─> step ─> step ─> … ─> al_op_finish | al_op_fail ─> done
+ *   al_op_start ─> step ─> step ─> … ─┬─ al_op_finish ───────────> done, over
+ *                                     └─ al_op_fail ─> done ──────> over
+ *                                                       └─ owes ──────^
  *
  * A step is not told what has happened. It is called whenever something has changed that the operation may wait for:
  * a reply, a probe, a claim, a link, the time. It then checks whether the operation can go on. So a call too many
@@ -13,6 +15,10 @@
  * `stop` cancels what is under way. It is called once, when the operation fails, times out or is dropped. Claims
  * (claim.h) outlive the operation that made them: they belong to the session until nothing of them is left at the
  * broker.
+ *
+ * An operation is done when it has its result. No step is called any more. It is over when its caller may know: a failed
+ * one that has taken something is over when the broker has that back (al_claim_undo), as another client may try at once.
+ * It waits for that as for any answer, but no longer than a second after its deadline, or after a silence of the broker.
  *
  * Parts of operations (src/core/queue and others) have functions of one pattern, with one contract:
  *   al_X_begin()    begins the part. It sends, and may fail the operation. The links must be open.
@@ -53,7 +59,10 @@ struct al_op {
   int64_t wake;        /* when the step is to be called next; AL_NEVER */
   int64_t waits_since; /* since when it waits for another holder to release; AL_NEVER if it does not wait */
 
-  _Atomic bool done; /* the members below are set before, and read by the caller after */
+  uint64_t number;   /* of this operation in its session, from 1 */
+  int owes;          /* claims that it has given back, and that are not GONE yet */
+  bool done;         /* it has its result */
+  _Atomic bool over; /* the members below are set before, and read by the caller after */
   al_code code;
   char message[AL_MESSAGE_SIZE];
   unsigned told; /* the number of the note that tells the same failure (session.h); 0: none */
@@ -96,6 +105,15 @@ void al_op_nudge(const al_op *op);
 
 /* The operation waits for another holder to release, from now on, if it does not wait already. */
 void al_op_waits(al_op *op);
+
+/* Fails an operation that does the work of `op`; NULL is fine. It is no part of `op` any more, but what it has taken is
+ * for `op` to give back. */
+void al_op_abandon(al_op *op, al_op *inner);
+
+/* The operation, or the one whose part it is, has given back one more claim; the same operation, by its number, need not
+ * wait for one of them any more. */
+uint64_t al_op_owe(al_op *op);
+void al_op_paid(al_session *session, uint64_t number);
 
 /* Gives `op` the locks that `inner` has acquired. */
 void al_op_take_locks(al_op *op, al_op *inner);

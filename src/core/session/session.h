@@ -37,7 +37,8 @@ struct al_session {
   al_fencer *fencer;                  /* of `asks_by` */
   al_session *next_user;              /* in the list of sessions that use this prober */
   al_session *next_owned, **owned_at; /* for an owner of many sessions: its list of them */
-  al_op *ops;                         /* the operations that are not done */
+  al_op *ops;                         /* the operations that are not over */
+  uint64_t ops_begun;
   uint64_t op_changes; /* how often so far an operation has ended, or begun to wait for others */
   al_claim *claims;    /* the claims that are not GONE, or are to be freed */
   al_counts counts;

@@ -185,7 +185,10 @@ static bool permit_confirm(al_claim *claim) { return al_check_ask(&((al_permit *
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
-  al_consumer_cancel(&permit->consumer);
+  if (claim->owed_by != 0)
+    al_consumer_return(&permit->consumer);
+  else
+    al_consumer_cancel(&permit->consumer);
   al_claim_enter(claim, permit->consumer.state == AL_CONSUMER_OUT ? AL_CLAIM_GONE : AL_CLAIM_RELEASING);
 }
 

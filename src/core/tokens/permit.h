@@ -25,6 +25,7 @@
  *                release, as below: the channel is closed             GONE
  *   HELD         release: cancel, nack, both in one go                GONE, the channel back in the pool
  *                release, as below: the channel is closed             GONE
+ *   both         al_claim_undo: as release, and an answer awaited     RELEASING
  *                the queue or the channel ends                        GONE, lost
  *   RELEASING    cancel-ok                                            GONE, the channel back in the pool
  *   any          the link goes down                                   GONE, lost if it was HELD
@@ -43,7 +44,7 @@
  * stopped; when that client reads it, it must ask whether it still holds the permit, before it uses the number
  * (al_claim_ascertain_for()).
  *
- * The release of a permit does not wait for the broker. The broker reads it before whatever is written next. If
+ * The release of a permit does not wait for the broker, except if an acquire fails (al_claim_undo). The broker reads it before whatever is written next. If
  * the connection is lost before that, the effect is the same. */
 #ifndef AL_CORE_TOKENS_PERMIT_H
 #define AL_CORE_TOKENS_PERMIT_H

@@ -98,7 +98,7 @@ static void leave_permit(taking *self) {
 
 static void acquire_stop(al_op *op) {
   taking *self = (taking *)op;
-  if (self->permit) al_claim_release(&self->permit->claim);
+  if (self->permit) al_claim_undo(&self->permit->claim, op);
   leave_permit(self);
 }
 
@@ -202,7 +202,7 @@ static void leaving(al_op *op) {
  * not notify its holder of its loss. */
 static void leave(taking *self) {
   al_op_ask(&self->op);
-  al_claim_release(&self->permit->claim);
+  al_claim_undo(&self->permit->claim, &self->op);
   al_op_next(&self->op, leaving);
 }
 

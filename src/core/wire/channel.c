@@ -77,10 +77,14 @@ al_channel *al_channel_take(al_link *link, al_channel_fn *on, void *owner) {
   return channel;
 }
 
-void al_channel_give(al_channel *channel) {
-  al_link *link = channel->link;
+static void disown(al_channel *channel) {
   channel->on = NULL;
   channel->owner = NULL;
+}
+
+void al_channel_give(al_channel *channel) {
+  al_link *link = channel->link;
+  disown(channel);
   if (!al_link_is_open(link)) return; /* going down, and its channels with it */
   if (channel->is_spoilt || channel->unanswered > 0 || link->idle_count >= IDLE_MAX) {
     al_channel_close(channel);
@@ -92,8 +96,7 @@ void al_channel_give(al_channel *channel) {
 }
 
 void al_channel_give_after(al_channel *channel, const char *tag) {
-  channel->on = NULL;
-  channel->owner = NULL;
+  disown(channel);
   snprintf(channel->awaits_cancel_of, sizeof channel->awaits_cancel_of, "%s", tag);
   channel->awaits_since = channel->link->now;
   if (!al_link_ends_by_name(channel->link) || channel->link->overdue_at != AL_NEVER) return;
@@ -115,12 +118,15 @@ void al_channels_sweep(al_link *link) {
   }
 }
 
-void al_channel_close(al_channel *channel) {
+void al_channel_leave(al_channel *channel) {
   amqp_channel_close_t close = {.reply_code = AMQP_REPLY_SUCCESS, .reply_text = amqp_empty_bytes};
-  channel->on = NULL;
-  channel->owner = NULL;
   channel->state = AL_CHANNEL_CLOSING;
   al_channel_call(channel, AMQP_CHANNEL_CLOSE_METHOD, &close);
+}
+
+void al_channel_close(al_channel *channel) {
+  disown(channel);
+  al_channel_leave(channel);
 }
 
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded) {
@@ -179,7 +185,15 @@ al_code al_event_code(const al_event *event, al_code locked, al_code absent) {
 /* ---- what arrives ----------------------------------------------------------------------------------------------- */
 
 static void tell(al_channel *channel, const al_event *event) {
-  if (channel->on) channel->on(channel->owner, channel, event);
+  if (channel->on && channel->state == AL_CHANNEL_OPEN) channel->on(channel->owner, channel, event);
+}
+
+/* The owner no longer has the channel. */
+static void tell_last(al_channel *channel, const al_event *event) {
+  al_channel_fn *on = channel->on;
+  void *owner = channel->owner;
+  disown(channel);
+  if (on) on(owner, channel, event);
 }
 
 static bool is_answer(amqp_method_number_t method) {
@@ -211,8 +225,6 @@ static void answered(al_channel *channel) {
 static void channel_free_number(al_channel *channel) {
   idle_remove(channel->link, channel);
   channel->state = AL_CHANNEL_FREE;
-  channel->on = NULL;
-  channel->owner = NULL;
 }
 
 static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *close) {
@@ -224,15 +236,13 @@ static void closed_by_broker(al_channel *channel, const amqp_channel_close_t *cl
                     .reply_code = close->reply_code,
                     .text = text};
   amqp_channel_close_ok_t ok = {0};
-  al_channel_fn *on = channel->on;
-  void *owner = channel->owner;
   bool settled = channel->state != AL_CHANNEL_CLOSING; /* otherwise our own close is still unanswered */
   if (event.method != 0)
     answered(channel); /* a close with method 0 answers no request, so it proves nothing */
   al_link_method(channel->link, channel->number, AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
   channel->was_closed = true;
   if (settled) channel_free_number(channel);
-  if (on) on(owner, channel, &event);
+  tell_last(channel, &event);
 }
 
 /* See al_channel_give_after. */
@@ -273,6 +283,7 @@ static bool method_arrived(al_channel *channel, const amqp_method_t *method) {
       return true;
     case AMQP_CHANNEL_CLOSE_OK_METHOD:
       channel_free_number(channel);
+      tell_last(channel, &(al_event){.kind = AL_EVENT_CLOSED, .text = ""});
       return true;
     case AMQP_BASIC_RETURN_METHOD:
       content_begin(channel, method->id);
@@ -383,7 +394,7 @@ void al_channels_down(al_link *link) {
   link->pulse = NULL;
   for (int number = 1; number < size; number++) {
     al_channel *channel = channels[number];
-    if (channel && channel->state == AL_CHANNEL_OPEN) tell(channel, &(al_event){.kind = AL_EVENT_DOWN});
+    if (channel) tell_last(channel, &(al_event){.kind = AL_EVENT_DOWN});
   }
   /* Freed only now: an owner of two channels may still use the second when it is notified of the first. */
   for (int number = 1; number < size; number++) free(channels[number]);

@@ -112,6 +112,9 @@ void al_channel_give_after(al_channel *channel, const char *tag);
 /* Closes the channel without waiting. Its owner receives nothing more. */
 void al_channel_close(al_channel *channel);
 
+/* The same, but its owner receives the end of the channel as the only event: CLOSED with method 0. */
+void al_channel_leave(al_channel *channel);
+
 /* Sends a request that the broker answers. */
 void al_channel_call(al_channel *channel, amqp_method_number_t method, void *decoded);
 

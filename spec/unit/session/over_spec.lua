@@ -1,0 +1,139 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- When the caller of an operation that failed may know that: as soon as the broker has back what the operation took,
+-- and no later than a second after its time. Before that another client would find the lock busy.
+local scene = require "spec.unit.locks.rwlock_scene"
+
+local TIMEOUT, MUTEX, DOOR = 5, "db-mutex", "db-writer"
+
+describe("an operation that failed", function ()
+  local peer
+
+  -- Its claim may not consume from what it has declared, and deletes that. Returns the channel on which.
+  local function is_refused(op, claim)
+    scene.reply(peer, claim, "declared")
+    peer.holder:refuse(claim.channel, 403, scene.DENIED, "basic.consume")
+    peer:failed(op, "refused")
+    return scene.deletes(peer, claim, peer.holder:opened())
+  end
+
+  local function tries(timeout)
+    local mutex
+    peer, mutex = scene.open("whole", "mutex", { timeout = timeout })
+    local op = mutex:acquire(0)
+    return op, is_refused(op, scene.claims(peer, MUTEX))
+  end
+
+  -- Its time is over in the middle of its claim.
+  local function is_late(timeout, after)
+    local mutex
+    peer, mutex = scene.open("whole", "mutex", { timeout = timeout })
+    local op = mutex:acquire(after, nil, nil, nil, true) -- patient: by another operation
+    local claim = scene.claims(peer, MUTEX)
+    peer:pass(after)
+    peer:failed(op, "timeout")
+    return op, scene.deletes(peer, claim)
+  end
+
+  local ends = {
+    ["the queue is deleted"] = function (channel) peer.holder:deleted(channel) end,
+    ["the queue is another client's"] = function (channel)
+      peer.holder:refuse(channel, 405, scene.LOCKED, "queue.delete")
+    end,
+    ["the queue may not be deleted"] = function (channel)
+      peer.holder:refuse(channel, 403, scene.DENIED, "queue.delete")
+    end,
+    ["the connection is lost"] = function () peer.holder:down("timed out") end,
+    ["the session is ended"] = function () peer.session:abort() end,
+    ["the connection's timeout has passed"] = function () peer:pass(TIMEOUT - 0.01) end,
+  }
+
+  for what, happens in pairs(ends) do
+    it("is over when " .. what, function ()
+      local op, channel = tries()
+      peer:pass(0.01)
+      assert.is_false(op:done())
+      happens(channel)
+      assert.is_true(op:done())
+      peer:failed(op, "refused")
+    end)
+  end
+
+  it("is over a second after its time, or after the connection's timeout, if nothing is answered", function ()
+    for _, case in ipairs{ { timeout = 5, after = 3, late = 1 }, { timeout = 0.25, after = 0.125, late = 0.25 } } do
+      local op = is_late(case.timeout, case.after)
+      peer:pass(case.late - 0.01)
+      assert.is_false(op:done())
+      peer:pass(0.01)
+      assert.is_true(op:done())
+    end
+  end)
+
+  it("is over after its time as soon as the answer has come", function ()
+    local op, channel = is_late(5, 3)
+    peer.holder:deleted(channel)
+    assert.is_true(op:done())
+  end)
+
+  it("is over a second after a silence of the broker", function ()
+    local mutex
+    peer, mutex = scene.open("whole", "mutex")
+    local op = mutex:acquire(0)
+    local claim = scene.claims(peer, MUTEX)
+    peer:pass(TIMEOUT)
+    scene.deletes(peer, claim)
+    peer:failed(op, "unreachable")
+    assert.is_false(op:done())
+    peer:pass(1)
+    assert.is_true(op:done())
+  end)
+
+  it("may be dropped before it is over", function ()
+    local op, channel = tries()
+    op:drop()
+    peer.holder:deleted(channel)
+    scene.all_channels_are_back(peer)
+  end)
+
+  it("counts as one that waits no more", function ()
+    local op = is_late(5, 3)
+    assert.is_nil((op:waiting()))
+    assert.equal(0, peer.session:stats().waiting)
+  end)
+
+  it("is over at once if it has taken nothing", function ()
+    local rwlock
+    peer, rwlock = scene.open("whole", "rwlock")
+    local op = rwlock:read(0)
+    scene.finds_held(peer, DOOR)
+    assert.is_true(op:done())
+    peer:failed(op, "busy")
+  end)
+
+  it("waits also for what it gave back before its last attempt; one that has its lock does not", function ()
+    for _, gets in ipairs{ false, true } do
+      local rwlock
+      peer, rwlock = scene.open("whole", "rwlock")
+      local op = rwlock:read(60)
+      scene.looks(peer, DOOR, "free")
+      local first = scene.reader(peer)
+      scene.replies(peer, first, 1, 2)
+      peer.holder:refuse(first.channel, 405, scene.LOCKED, "queue.delete")
+      local channel = scene.deletes(peer, first, peer.holder:opened())
+      peer:pass(0.02)
+      scene.looks(peer, DOOR, "free")
+      local second = scene.reader(peer)
+      if gets then
+        scene.replies(peer, second)
+        assert.is_true(peer:result(op):held())
+      else
+        local other = is_refused(op, second)
+        peer.holder:deleted(other)
+        assert.is_false(op:done())
+      end
+      peer.holder:deleted(channel)
+      assert.is_true(op:done())
+    end
+  end)
+end)
