@@ -406,7 +406,10 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
 void al_semaphore_drop(al_semaphore *semaphore);
 
 typedef struct al_acquire_options {
-  int64_t timeout; /* how long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever */
+  /* How long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever. An acquire that fails is done
+   * when the broker has confirmed that what it took is free, or after the session's timeout; at the latest a second after
+   * this time, or after a silence of the broker. */
+  int64_t timeout;
   bool fair;    /* queue behind all clients that wait already; otherwise take any free slot that is found */
   int priority; /* waiters with a higher priority are served first */
   /* AL_UNREACHABLE, AL_UNAVAILABLE and AL_BLOCKED do not end the acquire: it begins again, after pauses that grow from

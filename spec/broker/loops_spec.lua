@@ -85,7 +85,9 @@ local function specs(loop)
       for _, conn in ipairs{ s.conn, s.rival, s.third } do conn:close() end
       admin:admin(name):destroy()
       admin:token_semaphore(name):destroy()
-      for _, queue in ipairs{ "rwbell", "manybell", "tokenmanybell", "fastmutex" } do stage.delete(name .. "-" .. queue) end
+      for _, queue in ipairs{ "rwbell", "manybell", "tokenmanybell", "fastmutex" } do
+        stage.delete(name .. "-" .. queue)
+      end
     end)
   end
 

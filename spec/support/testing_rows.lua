@@ -462,7 +462,7 @@ row("permits: none are left", { "not_found", "true", "permit" }, function(s)
   lock:release()
 end)
 
--- ---- what a failed call took is free when it has returned ------------------------------------------------------------
+-- ---- what a failed call took is free when it has returned -----------------------------------------------------------
 
 for _, case in ipairs(after_failure) do
   row(case.title .. ": a call that failed, and another client's first", { case.code, "busy 0" }, function(s)
