@@ -841,6 +841,14 @@ for _, way in ipairs(Peer.all_ways) do
     describe("that is missing", function ()
       local function misses(bell) peer.holder:refuse(bell.channel, 404, NO_BELL, "basic.consume") end
 
+      -- This connection has seen the slot before.
+      local function knows_slot()
+        gets(peer:semaphore("images"):acquire(0)):release()
+        peer.holder:delete("images-1-B")
+      end
+
+      before_each(knows_slot)
+
       it("keeps nobody from a free slot, and is not rung", function ()
         local op = sem:acquire(60)
         local bell = arrives()
@@ -875,7 +883,7 @@ for _, way in ipairs(Peer.all_ways) do
       it("is asked for at once when the semaphore was made anew", function ()
         local op = sem:acquire(0)
         misses(arrives())
-        peer.prober:look{}
+        while peer.prober:next() ~= "nothing" do peer.prober:look{} end
         peer.holder:again{ "images-1-A" }
         peer:failed(op, "not_found")
         peer:semaphore("images", { bell = true }):acquire(0)
@@ -908,6 +916,56 @@ for _, way in ipairs(Peer.all_ways) do
           peer.holder:delete("images-1-B")
           silent()
         end
+      end)
+
+      describe("to one who has not seen a slot, as the semaphore may just be being made,", function ()
+        before_each(function () open() end)
+
+        -- The bell is made before the first slot.
+        for _, order in ipairs{ "the bell's answer first", "the slots' answer first" } do
+          it("is asked for again by a waiter, at once: " .. order, function ()
+            local op = sem:acquire(60, nil, nil, 600)
+            local bell = arrives()
+            if order == "the bell's answer first" then misses(bell) end
+            finds_none()
+            if order ~= "the bell's answer first" then misses(bell) end
+            bell = arrives()
+            welcome(bell)
+            peer.prober:look(ONE_HELD)
+            silent()
+            local token = deliver(bell)
+            local lock = gets(op)
+            lock:release()
+            peer.holder:delete("images-1-B")
+            returns(bell, token)
+            silent()
+          end)
+        end
+
+        it("is rung by one who has the slot, and asked for by the next", function ()
+          local op = sem:acquire(0)
+          misses(arrives())
+          gets(op):release()
+          peer.holder:delete("images-1-B")
+          rings()
+          sem:acquire(0)
+          arrives()
+        end)
+
+        it("is missing indeed if it is missing again", function ()
+          local op = sem:acquire(60)
+          misses(arrives())
+          finds_none()
+          local again = arrives()
+          peer.prober:look(ONE_HELD)
+          misses(again)
+          peer.prober:look(ONE_HELD)
+          silent()
+          peer:pass(5)
+          gets(op):release()
+          peer.holder:delete("images-1-B")
+          silent()
+        end)
       end)
 
       it("makes a waiter look, and look again in a poll", function ()

@@ -39,7 +39,7 @@ bool al_line_has_gone(const al_line *line) { return al_bell_is_out(line->bell) &
 bool al_line_is_outdated(const al_line *line) {
   if (al_link_is_lost(&line->op->session->holder)) return false;
   bool is_rung = al_line_has_token(line) && !line->had_token;
-  return is_rung || (al_line_has_gone(line) && !line->bell->is_missing);
+  return is_rung || (al_line_has_gone(line) && (!line->bell->is_missing || line->bell->is_too_new));
 }
 
 /* ---- coming ----------------------------------------------------------------------------------------------------- */
@@ -54,7 +54,11 @@ bool al_line_make(al_line *line) {
 }
 
 static void arrive(al_line *line) {
-  if (al_resource_may_have_bell(line->resource)) al_bell_arrive(line->bell);
+  if (!al_resource_may_have_bell(line->resource)) return;
+  if (al_bell_is_out(line->bell))
+    line->bell->is_early = !line->makes_bell && !line->has_asked && line->resource->memory->known == 0;
+  line->has_asked = true;
+  al_bell_arrive(line->bell);
 }
 
 /* Others may still wait. This acquire then joins the line before it searches, and they have their chance first. */
@@ -89,7 +93,7 @@ void al_line_waste_token(al_line *line) { al_bell_waste(line->bell); }
 bool al_line_ring(al_line *line) { return al_prober_ring(line->op->session, line->bell->queue); }
 
 void al_line_note_missing(al_line *line) {
-  if (!al_bell_take_missing(line->bell)) return;
+  if (!al_bell_take_missing(line->bell) || line->bell->is_too_new) return;
   al_resource_miss_bell(line->resource);
   al_session_note(
       line->op->session, false, AL_OK, line->resource->name,

@@ -16,6 +16,9 @@
  *                           waited lately; else when nothing was free       at once
  *   missing, or mute        not for a minute; a recheck finds what is free  takes it
  *
+ * An administrator makes the bell before the first slot. So a bell that is missing proves nothing if it was asked for
+ * before a slot was seen: a semaphore that is just being made may have it since. An acquire asks once more then, at once.
+ *
  * A bell is mute that has not answered within the acquire's recheck time (the option `poll`), or within the session's
  * timeout, whichever is shorter. */
 #ifndef AL_CORE_ACQUIRE_LINE_H
@@ -36,6 +39,7 @@ typedef struct al_line {
   bool is_shared;  /* others hold the lock beside us: an acquire leaves it to nobody, and keeps no token */
 
   al_bell *bell;    /* NULL: not made yet, or the claim has it */
+  bool has_asked;   /* for a bell that administrators make */
   bool joins_first; /* joins before a search, at a bell that waiters make */
   bool was_out;     /* when the search under way began, we did not stand at the bell */
   bool was_joining; /* at that time, the bell had not answered yet */

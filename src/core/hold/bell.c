@@ -37,7 +37,8 @@ static bool is_token(const al_content *content) { return strcmp(content->type, A
 /* A bell that refuses us is missing, for us. */
 static void bell_closed(al_bell *bell, const al_event *event) {
   bell->is_missing = event->method == AMQP_BASIC_CONSUME_METHOD || event->method == AMQP_QUEUE_DECLARE_METHOD;
-  bell->owes = bell->makes || !bell->is_missing;
+  bell->is_too_new = bell->is_missing && bell->is_early && al_event_is_absent(event);
+  bell->owes = bell->makes || !bell->is_missing || bell->is_too_new;
 }
 
 /* The operation learns from the link itself that the link is down. */
@@ -102,7 +103,7 @@ al_bell *al_bell_new(al_op *op, const char *queue, int priority, bool makes) {
 
 void al_bell_arrive(al_bell *bell) {
   if (!al_bell_is_out(bell) || !al_consumer_subscribe(&bell->consumer)) return;
-  bell->is_missing = bell->is_first = false;
+  bell->is_missing = bell->is_too_new = bell->is_first = false;
   bell->owes = true;
 }
 

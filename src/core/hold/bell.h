@@ -55,6 +55,8 @@ typedef struct al_bell {
   bool is_first;
   /* no bell has this name, or we may not consume from it, or it does not answer; set by bell.c */
   bool is_missing;
+  bool is_early;   /* its caller subscribes before it has seen a slot */
+  bool is_too_new; /* missing, and its caller was early: an administrator may have made it since */
   bool owes;  /* as far as is known there is a bell: when we leave, a token must go back to it, or we ring */
   bool stays; /* its caller holds a slot: it consumes only until it is clear whether a token lay ready */
   bool keeps; /* its caller holds what others wait for: it takes a token, before them, or rings for one */
