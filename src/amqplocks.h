@@ -557,7 +557,7 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
  *
  * A permit of a token semaphore with `quorum` has a token without the option, and without a further request:
  * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by version 0.1.0 or by other
- * software, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that a failure.)
+ * software, or published again, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that a failure.)
  *
  * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with
  * AL_UNAVAILABLE (the fence, from which tokens are drawn, gives no answer within twice the session's timeout),
@@ -691,7 +691,7 @@ al_op *al_rwlock_revoke_writer(al_session *session, const char *name, const al_a
 /* ---- the token semaphore, for those who administer -------------------------------------------------------------- */
 
 typedef struct al_token_admin_options {
-  bool quorum;     /* queues are created as quorum queues; otherwise as classic queues */
+  bool quorum;     /* queues are created as quorum queues; otherwise as classic queues. A repair: they are */
   int64_t timeout; /* nanoseconds; for the action, waiting for another administrator included */
   int64_t wait;    /* nanoseconds; in addition, for holders to give permits back; 0: use what is free now */
 } al_token_admin_options;
@@ -748,7 +748,8 @@ al_op *al_token_admin_destroy(al_session *session, const char *name, const al_to
  * also one of two with the same id. It makes the missing ones as soon as it is certain that they are missing, because
  * nobody else consumes. While somebody does, they may be held: it then fails with AL_BUSY (`wait` 0), or with
  * AL_TIMEOUT if they do not come back. A permit that a client holds by basic.get is not noticed, and counts as lost.
- * Also fails with AL_NOT_FOUND. */
+ * With `quorum`, each permit's next fencing tokens are larger than all before, by this machine's clock, though other
+ * software has published its message again. Also fails with AL_NOT_FOUND. */
 al_op *al_token_admin_repair(al_session *session, const char *name, const al_token_admin_options *options);
 
 /* Reads the numbers without the mutex, in one round trip; al_op_permits() returns them. All are 0 if there is no

@@ -120,7 +120,8 @@ function TokenSemaphore:slots(opts) return administer(self, "slots", opts) end
 --- Restores the number of permits. It takes all free permits and throws away the surplus: those beyond the number, and
 -- those with an id that another one has. It makes missing permits anew, but only once no other client consumes: until
 -- then they may be held. It waits for that for `wait` seconds. A client that holds a permit by basic.get, as some other
--- software does, is not seen: stop such software while a semaphore is repaired.
+-- software does, is not seen: stop such software while a semaphore is repaired. With `queue_type = "quorum"` the
+-- next fencing tokens of each permit are larger than all before, though its message was moved away and back.
 ---@param opts? amqplocks.TokenAdminOptions
 ---@return integer|nil permits, string? message, amqplocks.Code? code "busy" (permits are missing, and others consume;
 ---  without `wait`), "timeout", "not_found", "conflict", "blocked", …

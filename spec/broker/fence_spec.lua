@@ -6,6 +6,7 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local gate = require "spec.support.gate"
+local movers = require "spec.support.movers"
 local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
@@ -113,8 +114,38 @@ for kind in pairs(FENCES) do
       local conn = stage.connect()
       assert(assert(take(kind, name, conn)):release())
       client.shared():probe(fence, { delivery_mode = 2, headers = { ["x-amqplocks-base"] = 5 } })
-      assert.matches("was drawn from", fails(kind, name, "conflict", conn))
+      local channel = client.shared():channel()
+      for _ = 1, 30 do -- as a maker does, and more often
+        until_true(function ()
+          return channel:call{ method = "basic.get", queue = fence }.method == "basic.get-ok"
+        end)
+        channel:send{ method = "basic.nack", delivery_tag = 0, multiple = true, requeue = true }
+      end
+      channel.client:flush()
+      channel:close()
+      assert.matches("was drawn from.*forget_fence", fails(kind, name, "conflict", conn))
     end)
+
+    for way, moves in pairs(movers) do
+      local moved_it = way == "retry" and operated_it or it
+      moved_it("is larger after the fence's message was published again: " .. way, function ()
+        local name, fence = named(kind)
+        local last, conn = 0, stage.connect()
+        local function takes(from)
+          local lock = assert(take(kind, name, from))
+          assert.is_true(lock.fence > last, ("%s after %s"):format(lock.fence, last))
+          last = lock.fence
+          assert(lock:release())
+        end
+        for _, next_conn in ipairs{ false, conn, false, conn } do -- a new connection has seen no number
+          takes(conn)
+          takes(next_conn or nil)
+          moves(fence)
+          takes(next_conn or nil)
+          takes(conn)
+        end
+      end)
+    end
 
     it("cannot be had where a policy, or a person, has removed the message: conflict", function ()
       local name, fence = named(kind)

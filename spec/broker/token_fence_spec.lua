@@ -3,11 +3,15 @@
 
 -- Permits of quorum token semaphores carry a fencing token: see spec/broker/facts/permit_numbers_spec.lua for what the
 -- broker counts.
+local broker = require "spec.support.broker"
 local client = require "spec.support.client"
+local movers = require "spec.support.movers"
 local process = require "spec.support.process"
 local scene = require "spec.broker.token_scene"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
+
+local operated_it = broker.operated_it(it, pending)
 
 after_each(process.clear)
 after_each(stage.clear)
@@ -142,6 +146,43 @@ describe("the fencing token of a permit", function ()
     assert.equal(id, same)
   end)
 
+  for way, moves in pairs(movers) do
+    local moved_it = way == "retry" and operated_it or it
+    moved_it("is never smaller where one was seen, nor after repair, though the permit was published again: " .. way,
+      function ()
+      local name, conn, last, id = semaphore(2), stage.connect(), 0, nil
+      assert.equal(1, tokens(name):remove(1))
+      local seen = tokens(name, FENCED, conn)
+      for _ = 1, 3 do
+        for _ = 1, 5 do last, id = next_number(name, last) end
+        local lock = take(seen)
+        last = grows(lock.fence, last)
+        assert(lock:release())
+        until_ready(name, 1)
+        moves(scene.permits(name))
+        assert.matches("published again.*repair", stage.fails("conflict", seen:acquire{ timeout = 20 }))
+        until_ready(name, 1)
+        assert.equal(1, tokens(name):repair())
+        local _, same = next_number(name, last)
+        assert.equal(id, same)
+        lock = take(seen)
+        last = grows(lock.fence, last)
+        assert(lock:release())
+      end
+    end)
+  end
+
+  operated_it("is refused to every connection, where the permit was dead-lettered and came back: conflict", function ()
+    local name = semaphore(1)
+    next_number(name, 0)
+    movers.retry(scene.permits(name))
+    for _ = 1, 2 do
+      assert.matches("published again", stage.fails("conflict", tokens(name):acquire{ timeout = 20 }))
+      until_ready(name, 1)
+    end
+    assert.is_nil(take(tokens(name, QUORUM)).fence)
+  end)
+
   it("is larger after a lost permit was made anew, which has another id", function ()
     local name = semaphore(1)
     local last, id = next_number(name, 0)
@@ -241,7 +282,7 @@ describe("a permit without a fencing token", function ()
     assert.is_true(other:finish())
   end)
 
-  it("of version 0.1.0 is replaced by resize to none and back, and not by repair", function ()
+  it("of version 0.1.0 gets one by the repair of a quorum semaphore, or by resize to none and back", function ()
     local name, raw = semaphore(2), client.shared()
     assert(raw:channel():call{ method = "queue.purge", queue = scene.permits(name) })
     for i = 1, 2 do
@@ -250,8 +291,13 @@ describe("a permit without a fencing token", function ()
     local admin, lock = tokens(name), take(tokens(name, QUORUM))
     assert.is_nil(lock.fence)
     assert(lock:release())
-    assert.equal(2, admin:repair())
+    assert.equal(2, tokens(name, {}):repair()) -- not told that the queue is a quorum queue
     stage.fails("conflict", tokens(name):acquire{ timeout = 20 })
+    until_ready(name, 2)
+    assert.equal(2, admin:repair())
+    local one, other = take(tokens(name)), take(tokens(name))
+    assert.is_true(one.fence > 0 and other.fence > 0)
+    assert(one:release() and other:release())
     until_ready(name, 2)
     assert.equal(0, admin:resize(0))
     assert.equal(2, admin:resize(2))

@@ -51,11 +51,23 @@ static bool is_integer(uint8_t type) {
          type == AMQP_FIELD_KIND_I64;
 }
 
-static bool is_read(const uint8_t *key, size_t length) {
-  static const char *const keys[] = {AL_HEADER_BASE, "x-acquired-count", "x-delivery-count"};
-  for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+static bool is_one_of(const char *const *keys, size_t count, const uint8_t *key, size_t length) {
+  for (size_t i = 0; i < count; i++)
     if (strlen(keys[i]) == length && memcmp(keys[i], key, length) == 0) return true;
   return false;
+}
+
+/* Shortens the entry to what is read of it, and returns its length; 0: nothing is. */
+static size_t shorten(uint8_t *entry, size_t length) {
+  static const char *const numbers[] = {AL_HEADER_BASE, "x-acquired-count", "x-delivery-count"};
+  static const char *const moves[] = AL_HEADERS_OF_MOVES;
+  const uint8_t *key = entry + 1;
+  uint8_t *type = entry + 1 + entry[0];
+  if (is_one_of(numbers, sizeof numbers / sizeof *numbers, key, entry[0]))
+    return is_integer(*type) ? length : 0;
+  if (!is_one_of(moves, sizeof moves / sizeof *moves, key, entry[0])) return 0;
+  *type = AMQP_FIELD_KIND_VOID; /* that it is there is all that matters */
+  return 2 + (size_t)entry[0];
 }
 
 /* The length of the entry that begins here; 0: it is malformed. */
@@ -77,10 +89,9 @@ size_t al_headers_keep(uint8_t *table, size_t length) {
   for (size_t at = 0, entry; at < length; at += entry) {
     entry = entry_length(table + at, length - at);
     if (entry == 0) break;
-    size_t key = table[at];
-    if (!is_read(table + at + 1, key) || !is_integer(table[at + 1 + key])) continue;
-    memmove(table + kept, table + at, entry);
-    kept += entry;
+    size_t length_left = shorten(table + at, entry);
+    memmove(table + kept, table + at, length_left);
+    kept += length_left;
   }
   return kept;
 }

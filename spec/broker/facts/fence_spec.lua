@@ -20,8 +20,9 @@ describe("a message of a quorum queue that is got and given back", function ()
     local queue, channel = fences.make(), scene.channel()
     local is_new = channel.client:since(4, 3)
     for i = 1, 30 do
-      local number, headers = fences.draw(channel, queue)
+      local number, headers, is_redelivered = fences.draw(channel, queue)
       assert.equal(fences.BASE + i, number)
+      assert.equal(i > 1, is_redelivered)
       if is_new and i > 1 then
         assert.equal(i - 1, headers["x-acquired-count"])
         assert.is_true((headers["x-delivery-count"] or 0) == 0)

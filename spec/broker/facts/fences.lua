@@ -50,12 +50,12 @@ function fences.number(message)
   return headers["x-amqplocks-base"] + (headers["x-acquired-count"] or headers["x-delivery-count"] or 0) + 1
 end
 
---- Gets the message and gives it back. Returns its number, and its headers.
+--- Gets the message and gives it back. Returns its number, its headers, and whether it is marked as delivered before.
 function fences.draw(channel, queue)
   local message = fences.get_now(channel, queue)
   assert.equal(0, message.message_count)
   fences.give_back(channel)
-  return fences.number(message), message.properties.headers
+  return fences.number(message), message.properties.headers, message.redelivered
 end
 
 return fences

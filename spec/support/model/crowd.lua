@@ -104,7 +104,7 @@ local CODES = {
   not_found = { "destroy", "nodes" },
   exists = { "inquiry" },
   removed = { "resize" },
-  conflict = { "resize", "surplus", "rubbish", "no fence" },
+  conflict = { "resize", "surplus", "rubbish", "no fence", "moved fence" },
   unavailable = { "slot down", "resize", "destroy", "restart", "stopping", "lost fence", "cut fence",
     "no fence", "stopped", "stopped making" },
   refused = { "denied" },
@@ -494,7 +494,8 @@ troubles["lost prober"] = function (self)
 end
 
 -- Troubles of fences: a connection that draws numbers, or makes the fence, is lost, cut off or delayed; the maker dies
--- directly after it has written what makes the fence; an operator deletes the fence.
+-- directly after it has written what makes the fence; an operator deletes the fence; other software moves its message
+-- away and back.
 troubles["lost fence"] = function (self)
   somebody(self):lose(self.random:pick{ "fence", "maker" })
 end
@@ -558,6 +559,11 @@ end
 
 troubles["no fence"] = function (self)
   if self.broker.queues[self.kind.fence] then self.broker:delete(self.kind.fence) end
+end
+
+troubles["moved fence"] = function (self)
+  local fence = self.broker.queues[self.kind.fence]
+  if fence then fence:move() end
 end
 
 -- The connection is cut off without notice. The holder must stop reporting the lock as held before the broker frees it.

@@ -201,6 +201,22 @@ function Queue:publish(message)
   return true
 end
 
+--- Other software takes what lies ready, and publishes it again: the count of its returns begins anew.
+function Queue:move()
+  handle_requeues(self)
+  local moved = self.messages
+  self.messages = {}
+  for _, message in ipairs(moved) do
+    local properties, headers = {}, {}
+    for name, value in pairs(properties_of(message)) do properties[name] = value end
+    for name, value in pairs(properties.headers or {}) do headers[name] = value end
+    headers[self.counts_in or ""] = nil
+    properties.headers = headers
+    message.properties, message.header = properties, nil
+    self:publish(message)
+  end
+end
+
 --- Removes the first message, for basic.get.
 function Queue:take(no_ack)
   handle_requeues(self)

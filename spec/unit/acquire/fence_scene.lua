@@ -34,18 +34,24 @@ function fences.of(peer, FENCE)
     return get.channel
   end
 
-  function fence.message(link, channel, headers, others)
+  -- `is_new`: not delivered before, whatever the headers count.
+  function fence.message(link, channel, headers, others, is_new)
+    local returns = (headers["x-delivery-count"] or 0) + (headers["x-acquired-count"] or 0)
     link:send(frames.encode_content({ channel = channel, method = "basic.get-ok", delivery_tag = 1,
-      redelivered = false, exchange = "", routing_key = FENCE, message_count = others or 0 },
+      redelivered = returns ~= 0 and not is_new, exchange = "", routing_key = FENCE, message_count = others or 0 },
       { delivery_mode = 2, headers = headers }, ""))
   end
 
   function fence.empty(link, channel) link:send{ channel = channel, method = "basic.get-empty" } end
 
+  --- The headers of a message that has come back so many times, of which its maker saw to the first ones.
+  function fence.headers(returns)
+    return { ["x-amqplocks-base"] = BASE - TRIES, ["x-delivery-count"] = returns + TRIES }
+  end
+
   --- The message is there, and has come back so many times.
   function fence.draws(returns, link)
-    fence.message(link or peer.fence, fence.peeks(link or peer.fence),
-      { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = returns })
+    fence.message(link or peer.fence, fence.peeks(link or peer.fence), fence.headers(returns))
   end
 
   --- The maker declares its queue, which it gets; on a connection that it has, or on a new one.
@@ -92,7 +98,7 @@ function fences.of(peer, FENCE)
     local get = peer.maker:expect("basic.get", { queue = FENCE })
     peer.maker:expect("basic.nack", { channel = get.channel, delivery_tag = 0, multiple = true, requeue = true })
     if returns then
-      fence.message(peer.maker, get.channel, { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = returns })
+      fence.message(peer.maker, get.channel, fence.headers(returns - TRIES))
     else
       fence.empty(peer.maker, get.channel)
     end

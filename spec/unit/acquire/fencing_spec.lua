@@ -81,7 +81,8 @@ for _, way in ipairs(Peer.all_ways) do
       op = mutex:acquire(0)
       claim = scene.shuts(peer, MUTEX)
       assert.equal(1, fence.peeks(peer.fence))
-      fence.message(peer.fence, 1, { ["x-amqplocks-base"] = BASE, ["x-acquired-count"] = 1, ["x-delivery-count"] = 0 })
+      fence.message(peer.fence, 1, { ["x-amqplocks-base"] = BASE - TRIES, ["x-acquired-count"] = TRIES + 1,
+        ["x-delivery-count"] = 0 })
       has(op, claim, BASE + 2)
     end)
 
@@ -102,16 +103,25 @@ for _, way in ipairs(Peer.all_ways) do
     local UNUSABLE = {
       ["with a base of 0"] = { { ["x-amqplocks-base"] = 0 } },
       ["that has returned a negative number of times"] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = -2 } },
-      ["beside another"] = { { ["x-amqplocks-base"] = BASE }, 1 },
+      ["beside another"] = { { ["x-amqplocks-base"] = BASE - TRIES, ["x-delivery-count"] = TRIES }, 1 },
+      ["whose count began anew, or whose maker did not come to its end"] = { { ["x-amqplocks-base"] = BASE } },
+      ["that came back once too few times for its maker"] = {
+        { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES - 1 } },
+      ["that has a count and was not delivered before"] = {
+        { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES }, 0, true },
     }
+    for _, header in ipairs{ "x-death", "x-shovelled", "x-received-from" } do
+      UNUSABLE["with the header " .. header] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES,
+        [header] = header == "x-death" and { queue = "retry" } or "1" } }
+    end
 
     for what, how in pairs(UNUSABLE) do
       it("is not read from a message " .. what .. ": the fence is made anew", function ()
         local op, claim = begins()
-        fence.message(peer.fence, fence.peeks(peer.fence), how[1], how[2])
+        fence.message(peer.fence, fence.peeks(peer.fence), how[1], how[2], how[3])
         fence.enters()
         fence.looks(true)
-        fence.message(peer.maker, fence.peeks(peer.maker), how[1], how[2])
+        fence.message(peer.maker, fence.peeks(peer.maker), how[1], how[2], how[3])
         peer.maker:delete(FENCE)
         local channel, base = fence.publishes()
         assert.equal(peer:wall() * 1e6, base)
@@ -134,11 +144,12 @@ for _, way in ipairs(Peer.all_ways) do
     end
 
     local MOST = 9007199254740992 -- 2^53
-    local USED_UP = { ["x-amqplocks-base"] = MOST - 10, ["x-delivery-count"] = 9 }
+    local USED_UP = { ["x-amqplocks-base"] = MOST - 40, ["x-delivery-count"] = 39 }
 
     it("is less than 2^53, and there is none after the last: conflict, and no smaller one instead", function ()
       local op, claim = begins()
-      fence.message(peer.fence, fence.peeks(peer.fence), { ["x-amqplocks-base"] = MOST - 10, ["x-delivery-count"] = 8 })
+      fence.message(peer.fence, fence.peeks(peer.fence), { ["x-amqplocks-base"] = MOST - 40,
+        ["x-delivery-count"] = 38 })
       has(op, claim, MOST - 1):release()
       scene.goes(peer, claim, "db-mutexbell")
       op = mutex:acquire(0)
@@ -185,6 +196,7 @@ for _, way in ipairs(Peer.all_ways) do
         fence.enters(true)
         fence.looks(true)
         fence.draws(3, peer.maker)
+        peer.maker:expect("connection.close")
       end
 
       it("waits while another client makes it", function ()
@@ -209,8 +221,7 @@ for _, way in ipairs(Peer.all_ways) do
         fence.looks(false)
         local channel = fence.publishes()
         peer.maker:refuse(channel, 405, "RESOURCE_LOCKED - cannot obtain exclusive access to it", "queue.declare")
-        enters_later() -- the other one's message, which is tried like an own one
-        fence.finishes()
+        enters_later()
         fence.draws(4)
         has(op, claim, BASE + 5)
       end)
@@ -238,7 +249,9 @@ for _, way in ipairs(Peer.all_ways) do
         peer:pass(0.2)
         fence.enters()
         fence.looks(true)
-        fence.draws(0, peer.maker) -- it was published: the rest of the work follows
+        fence.draws(0 - TRIES, peer.maker) -- it was published, and not tried
+        peer.maker:delete(FENCE)
+        fence.confirm((fence.publishes()))
         fence.finishes()
         fence.draws(TRIES)
         has(op, claim, BASE + TRIES + 1)

@@ -42,10 +42,10 @@ for _, way in ipairs(Peer.all_ways) do
 
     it("is its base, its count, and one; both counts are added", function ()
       has(BASE + 1, ID, permit(), false)
-      has(BASE + 1, ID, permit{ ["x-delivery-count"] = 0 }, false)
-      has(BASE + 8, ID, permit{ ["x-delivery-count"] = 7 }, true)
+      has(BASE + 2, ID, permit{ ["x-delivery-count"] = 1 }, true)
       has(BASE + 8, ID, permit{ ["x-acquired-count"] = 7 }, true)
       has(BASE + 11, ID, permit{ ["x-acquired-count"] = 7, ["x-delivery-count"] = 3 }, true)
+      has(BASE + 1, ("f"):rep(16), permit({ ["x-delivery-count"] = 0 }, { message_id = ("f"):rep(16) }), false)
     end)
 
     it("is there also for a permit that a waiter gets later", function ()
@@ -57,7 +57,7 @@ for _, way in ipairs(Peer.all_ways) do
         consumer_count = 1 }
       scene.asks(peer, taker)
       scene.answer(peer, taker)
-      scene.deliver(peer, taker, permit{ ["x-delivery-count"] = 2 })
+      scene.deliver(peer, taker, permit{ ["x-delivery-count"] = 2 }, true)
       local lock = peer:result(op)
       assert.same({ BASE + 3, ID }, { lock:fence(), lock:permit() })
     end)
@@ -81,6 +81,9 @@ for _, way in ipairs(Peer.all_ways) do
       ["with nothing"] = { {} },
       ["of a queue that does not count"] = { permit(), true },
       ["of a semaphore that is said to be classic"] = { permit(), quorum = false },
+      ["that was dead-lettered and came back"] = { permit{ ["x-death"] = { queue = "retry" } } },
+      ["that a shovel has moved"] = { permit({ ["x-shovelled"] = "1", ["x-delivery-count"] = 7 }), true },
+      ["that has a count and was not delivered before"] = { permit{ ["x-acquired-count"] = 7 } },
     }
 
     for what, case in pairs(NONE) do
@@ -101,6 +104,17 @@ for _, way in ipairs(Peer.all_ways) do
         end)
       end
     end
+
+    it("is not had where it is not larger than one that this session has seen of this permit: conflict", function ()
+      has(BASE + 8, ID, permit{ ["x-delivery-count"] = 7 }, true)
+      for count = 0, 7 do
+        local op, taker, delivery = takes(permit{ ["x-delivery-count"] = count }, count > 0, true, true)
+        scene.gives_back(peer, taker, delivery)
+        peer:failed(op, "conflict", "images.semaphore", "published again", "repair()")
+      end
+      has(BASE + 1, ("f"):rep(16), permit(nil, { message_id = ("f"):rep(16) }), false)
+      has(BASE + 9, ID, permit{ ["x-delivery-count"] = 8 }, true)
+    end)
 
     it("is given to a caller who requires it", function ()
       local lock = peer:result((takes(permit(), false, true, true)))

@@ -52,8 +52,8 @@ function scene.message(taker, properties, redelivered)
 end
 
 --- A message comes. Returns its delivery tag.
-function scene.deliver(peer, taker, properties)
-  local message, delivery = scene.message(taker, properties)
+function scene.deliver(peer, taker, properties, redelivered)
+  local message, delivery = scene.message(taker, properties, redelivered)
   peer.holder:send(message)
   return delivery
 end

@@ -568,6 +568,37 @@ for _, way in ipairs(Peer.all_ways) do
         ends(peer, op, mutex, permits, 3)
       end)
 
+      it("gives all permits of a quorum queue another base, and leaves each its id", function ()
+        local peer, op, mutex, permits = repair({ permits = 3, marks = 4 }, { queue_type = "quorum" })
+        local base = 2251799813685248 -- in the year 2041
+        permits:deliver(scene.permit(7, { ["x-amqplocks-base"] = base, ["x-death"] = "1" })) -- published again
+        permits:deliver(scene.permit(8))
+        permits:deliver{ message_id = "foreign" }
+        permits:looks(0, 0)
+        permits:keeps_looking(3, 0, 0)
+        scene.tries(peer)
+        peer.prober:barrier()
+        permits:acknowledges(3)()
+        peer.prober:silent()
+        permits:lingers()
+        local confirm, made = scene.publishes_permits(peer, 4, base + 1)
+        local ids = {}
+        for _, permit in ipairs(made) do ids[permit.id] = true end
+        assert.is_true(ids[("%016x"):format(7)] and ids[("%016x"):format(8)])
+        confirm()
+        leaves(peer, mutex)
+        assert.equal(4, peer:result(op))
+      end)
+
+      it("changes nothing at a quorum queue, either, while others hold permits", function ()
+        local peer, op, mutex, permits = repair({ permits = 1, marks = 2, consumers = 1 }, { queue_type = "quorum" })
+        permits:deliver_some(1)
+        permits:looks(0, 1)
+        permits:returns()()
+        leaves(peer, mutex)
+        peer:failed(op, "busy", "1 of 2 permits")
+      end)
+
       it("makes none as long as others consume, and waits for them if told to", function ()
         local peer, op, mutex, permits = repair({ permits = 1, marks = 2, consumers = 1 }, { wait = 10 })
         permits:deliver_some(1)

@@ -202,6 +202,22 @@ function stories.repair(peer)
   leaves(peer, s, DONE)
 end
 
+function stories.renew(peer)
+  local s = begin(peer, "repair", nil, { queue_type = "quorum" }, { permits = 1, marks = 2 })
+  local one = collects(peer, s, PERMITS, 3, 1, false)
+  looked(peer, one, 0, 0)
+  one:keeps_looking(2, 0, 0)
+  tries(peer, s, false, gives_back(one))
+  barrier(peer, s, false, gives_back(one))
+  one:ends("basic.ack", { delivery_tag = 1, multiple = true })
+  peer.holder:expect("basic.qos")
+  stop(s, { at = "acknowledging", finish = REPAIR, waits = "holder", undo = closes(one), collector = one })
+  one:say{ method = "basic.qos-ok" }
+  one:lingers()
+  permits(peer, s, 2)
+  leaves(peer, s, DONE)
+end
+
 function stories.adopt(peer)
   local s = begin(peer, "resize", 2, {}, { permits = 1 })
   tries(peer, s, false)
@@ -235,7 +251,7 @@ local function tell(way, story, n)
   return peer, s, at
 end
 
-local ALL = { "create", "add", "remove", "remove_too_many", "empty", "repair", "adopt" }
+local ALL = { "create", "add", "remove", "remove_too_many", "empty", "repair", "renew", "adopt" }
 
 -- A test for each stop at which `matters` says so.
 local function at_every_stop(way, what, matters, test)

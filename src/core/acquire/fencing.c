@@ -30,8 +30,11 @@ void al_fencing_begin(al_fencing *fencing, al_op *op, const char *fence) {
 
 static void make(al_fencing *fencing) {
   if (fencing->made++ == MADE_MOST) {
-    al_op_fail(fencing->op, AL_CONFLICT,
-               "\"%s\" was made, and is gone again: a policy may delete it (expires)", fencing->fence);
+    al_op_fail(
+        fencing->op, AL_CONFLICT,
+        "\"%s\" was made, and is gone again: a policy may delete it (expires), or other software moves "
+        "its message",
+        fencing->fence);
     return;
   }
   fencing->is_making = true;
@@ -49,7 +52,8 @@ static int64_t drawn(al_fencing *fencing) {
   if (has_fallen(fencing)) {
     al_op_fail(fencing->op, AL_CONFLICT,
                "the number %" PRId64 " was drawn from \"%s\" after %" PRId64
-               ": the fence was made anew by a machine whose clock is behind",
+               ": the fence was made anew by a machine whose clock is behind; once that is right, "
+               "forget_fence() makes another",
                number, fencing->fence, fencing->before);
     return 0;
   }

@@ -57,8 +57,15 @@ static int64_t integer(const amqp_field_value_t *value, int64_t otherwise) {
   }
 }
 
-int64_t al_field_integer(const amqp_table_t *table, const char *key, int64_t otherwise) {
+static const amqp_table_entry_t *find(const amqp_table_t *table, const char *key) {
   for (int i = 0; i < table->num_entries; i++)
-    if (al_field_is(table->entries[i].key, key)) return integer(&table->entries[i].value, otherwise);
-  return otherwise;
+    if (al_field_is(table->entries[i].key, key)) return &table->entries[i];
+  return NULL;
 }
+
+int64_t al_field_integer(const amqp_table_t *table, const char *key, int64_t otherwise) {
+  const amqp_table_entry_t *entry = find(table, key);
+  return entry ? integer(&entry->value, otherwise) : otherwise;
+}
+
+bool al_field_is_there(const amqp_table_t *table, const char *key) { return find(table, key) != NULL; }

@@ -21,4 +21,7 @@ bool al_field_is(amqp_bytes_t bytes, const char *text);
 /* The integer with this key in a received table, of any of AMQP's widths; `otherwise` if there is none. */
 int64_t al_field_integer(const amqp_table_t *table, const char *key, int64_t otherwise);
 
+/* True if a received table has this key. */
+bool al_field_is_there(const amqp_table_t *table, const char *key);
+
 #endif

@@ -2,6 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/base/ids.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +34,13 @@ bool al_ids_add(al_ids *ids, const char *id) {
     *slot = number;
     return true;
   }
+}
+
+bool al_ids_take(al_ids *ids, char id[AL_TICKET_SIZE]) {
+  while (ids->at < ids->size && ids->slots[ids->at] == 0) ids->at++;
+  if (ids->at == ids->size) return false;
+  snprintf(id, AL_TICKET_SIZE, "%016" PRIx64, ids->slots[ids->at++]);
+  return true;
 }
 
 void al_ids_free(al_ids *ids) {

@@ -13,7 +13,7 @@ bool al_id_is_ours(const char *id);
 
 typedef struct al_ids {
   uint64_t *slots; /* 0: free */
-  size_t size;
+  size_t size, at;
 } al_ids;
 
 /* Makes an empty set with room for `most` ids. False: no memory. */
@@ -21,6 +21,9 @@ bool al_ids_init(al_ids *ids, size_t most);
 
 /* Adds an id. False: it is in the set already. An id of another form is not added, and the result is true. */
 bool al_ids_add(al_ids *ids, const char *id);
+
+/* Takes an id out. False: none is left. */
+bool al_ids_take(al_ids *ids, char id[AL_TICKET_SIZE]);
 
 void al_ids_free(al_ids *ids);
 

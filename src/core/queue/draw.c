@@ -16,8 +16,13 @@ static bool is_used_up(const al_content *content) {
   return is_sane(content) && content->base >= AL_FENCE_MOST - 1 - content->returns;
 }
 
-int64_t al_fence_number(const al_content *content) {
+int64_t al_fence_reading(const al_content *content) {
   return is_sane(content) && !is_used_up(content) ? content->base + content->returns + 1 : 0;
+}
+
+int64_t al_fence_number(const al_content *content) {
+  bool is_served = content->returns >= AL_FENCE_TRIES && !content->is_moved;
+  return is_served ? al_fence_reading(content) : 0;
 }
 
 bool al_fence_fail_used_up(al_op *op, const char *fence, const al_content *content) {

@@ -8,7 +8,8 @@
  *
  *   state      what the broker does                                           next
  *   --------   ------------------------------------------------------------   --------------------------------
- *   PENDING    sends the message                                              DRAWN; DAMAGED if it is no fence's
+ *   PENDING    sends the message                                              DRAWN; DAMAGED if it is no fence's, or
+ *                                                                             was published again
  *              the queue is empty: another client's draw is under way, or     PENDING, after a pause; MISSING if
  *              the message is gone                                            that lasts
  *              closes the channel: there is no such queue                     ABSENT
@@ -54,7 +55,14 @@ void al_draw_cancel(al_draw *draw);
 /* Numbers stay below 2^53, so that a double has them exactly. */
 #define AL_FENCE_MOST (INT64_C(1) << 53)
 
-/* The number that this message stands for, as the only one in its queue; 0: it is not a fence's message. */
+/* So many numbers are drawn when a fence is made, and nobody gets them: the default limit of deliveries, 20, and two
+ * more. A message that came back less often was published after that, or its maker did not come to its end. */
+#define AL_FENCE_TRIES 22
+
+/* The message's base and count, as the only one in its queue, whoever published it; 0: it has none. */
+int64_t al_fence_reading(const al_content *content);
+
+/* The number that this message of a fence stands for; 0: it is not a fence's message, or was published again. */
 int64_t al_fence_number(const al_content *content);
 
 /* True if the message is a fence's, and has no number left below 2^53. The operation has then failed with CONFLICT: a

@@ -13,8 +13,6 @@
 #include "core/session/session.h"
 #include "core/wire/connection.h"
 
-#define TRIES 22 /* the default limit of deliveries, 20, and two more */
-
 /* The states, in the order of their first answer. */
 static void entering(al_fence_maker *maker, const al_event *event);
 static void doubting(al_fence_maker *maker, const al_event *event);
@@ -158,7 +156,6 @@ static void make(al_fence_maker *maker) {
   if (!channel) return;
   al_name_fence_maker(queue, maker->fence);
   al_name_fence_unfinished(unfinished, maker->fence);
-  maker->has_published = true;
   al_declare_scratch(channel, queue);
   al_declare_unfinished(channel, unfinished);
   al_declare_fence(channel, maker->fence);
@@ -169,7 +166,7 @@ static void make(al_fence_maker *maker) {
 static void try_out(al_fence_maker *maker) {
   al_channel *channel = begin(maker, trying);
   if (!channel) return;
-  for (maker->asked = 0; maker->tries + maker->asked < TRIES; maker->asked++)
+  for (maker->asked = 0; maker->tries + maker->asked < AL_FENCE_TRIES; maker->asked++)
     al_channel_peek(channel, maker->fence);
 }
 
@@ -237,14 +234,10 @@ static void is_empty(al_fence_maker *maker, void (*again)(al_fence_maker *),
     again_after_pause(maker, again, "its message is in the hand of another client");
 }
 
-/* The fence has a message. It may be our own, from a connection that was lost before the fence was tried. A message
- * without a base is of other software, and so may the queue be. */
+/* The fence has a message. Without a base it is of other software, and so may the queue be. */
 static void found(al_fence_maker *maker, const al_content *content) {
   if (al_fence_fail_used_up(maker->op, maker->fence, content)) return;
-  bool is_good = al_fence_number(content) > maker->least;
-  if (is_good && maker->has_published)
-    try_out(maker);
-  else if (is_good)
+  if (al_fence_number(content) > maker->least)
     done(maker);
   else if (content->base < 0 && !maker->mends)
     al_op_fail(maker->op, AL_SQUATTED, "\"%s\" has a message that is no fence's", maker->fence);
@@ -313,7 +306,7 @@ static void trying(al_fence_maker *maker, const al_event *event) {
     maker->empty_since = AL_NEVER;
   }
   if (--maker->asked > 0) return;
-  if (maker->tries >= TRIES)
+  if (maker->tries >= AL_FENCE_TRIES)
     finish(maker);
   else
     is_empty(maker, try_out, fail_lost);

@@ -13,8 +13,9 @@
  *   doubting    is F-maker a queue that is not exclusive? SQUATTED. Otherwise another client has it: entering, after a
  *               pause
  *   looking     does the fence exist? If not: making
- *   peeking     is its message there, and the only one? If so: done. If there are others: removing; but a message
- *               without a base is of other software: SQUATTED. If there is none for long: asking
+ *   peeking     is its message there, and the only one? If so: done. If there are others, or it was published again,
+ *               or was not tried: removing; but a message without a base is of other software: SQUATTED. If there is
+ *               none for long: asking
  *   asking      (not if it `mends`) does F-unfinished exist? If so, an earlier maker did not come to its end: removing.
  *               If not, a policy of the broker removes the message: CONFLICT
  *   removing    deletes the fence
@@ -39,8 +40,7 @@ struct al_fence_maker {
   int64_t until;     /* when it fails */
   bool is_made;
   bool mends; /* set by the caller: any other message is replaced, and one that is gone, also by a policy */
-  bool is_asking;     /* it counts in op->asks */
-  bool has_published; /* on this connection, or one that was lost */
+  bool is_asking; /* it counts in op->asks */
 
   al_channel *channel;                              /* NULL: nothing is under way */
   void (*next)(al_fence_maker *, const al_event *); /* handles the answer that is awaited; NULL: it rests */

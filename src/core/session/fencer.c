@@ -26,40 +26,52 @@ void al_fencer_init(al_fencer *fencer, const al_link *like) {
 void al_fencer_free(al_fencer *fencer) {
   al_connection_free(&fencer->fence);
   al_connection_free(&fencer->maker);
-  free(fencer->seen);
+  free(fencer->fences.ring);
+  free(fencer->permits.ring);
 }
 
 /* ---- numbers seen ------------------------------------------------------------------------------------------------ */
 
 #define SEEN_MOST 64
 
-struct al_fence_seen {
-  char fence[AL_NAME_SIZE]; /* "": unused */
+struct al_seen_number {
+  char of[AL_NAME_SIZE]; /* "": unused */
   int64_t number;
 };
 
-static struct al_fence_seen *find(const al_fencer *fencer, const char *fence) {
-  for (int i = 0; fencer->seen && i < SEEN_MOST; i++)
-    if (strcmp(fencer->seen[i].fence, fence) == 0) return &fencer->seen[i];
+static struct al_seen_number *find(const struct al_seen *seen, const char *of) {
+  for (int i = 0; seen->ring && i < SEEN_MOST; i++)
+    if (strcmp(seen->ring[i].of, of) == 0) return &seen->ring[i];
   return NULL;
 }
 
+/* Returns the number seen last; 0: none. */
+static int64_t see(struct al_seen *seen, const char *of, int64_t number) {
+  struct al_seen_number *it = find(seen, of);
+  if (!seen->ring) seen->ring = calloc(SEEN_MOST, sizeof *seen->ring);
+  if (!seen->ring) return 0; /* without memory it is not remembered: it only finds what should never be */
+  if (!it) {
+    it = &seen->ring[seen->next];
+    seen->next = (seen->next + 1) % SEEN_MOST;
+    snprintf(it->of, sizeof it->of, "%s", of);
+    it->number = 0;
+  }
+  int64_t last = it->number;
+  if (number > last) it->number = number;
+  return last;
+}
+
 int64_t al_fencer_seen(const al_fencer *fencer, const char *fence) {
-  const struct al_fence_seen *seen = find(fencer, fence);
-  return seen ? seen->number : 0;
+  const struct al_seen_number *it = find(&fencer->fences, fence);
+  return it ? it->number : 0;
 }
 
 void al_fencer_see(al_fencer *fencer, const char *fence, int64_t number) {
-  struct al_fence_seen *seen = find(fencer, fence);
-  if (!fencer->seen) fencer->seen = calloc(SEEN_MOST, sizeof *fencer->seen);
-  if (!fencer->seen) return; /* without memory it is not remembered: it only finds what should never be */
-  if (!seen) {
-    seen = &fencer->seen[fencer->seen_next];
-    fencer->seen_next = (fencer->seen_next + 1) % SEEN_MOST;
-    snprintf(seen->fence, sizeof seen->fence, "%s", fence);
-    seen->number = 0;
-  }
-  if (number > seen->number) seen->number = number;
+  see(&fencer->fences, fence, number);
+}
+
+bool al_fencer_see_permit(al_fencer *fencer, const char *id, int64_t number) {
+  return see(&fencer->permits, id, number) < number;
 }
 
 /* ---- the connections --------------------------------------------------------------------------------------------- */

@@ -18,10 +18,12 @@
 
 typedef struct al_fencer {
   al_link fence, maker;
-  int64_t used_at;            /* when a draw last used `fence` */
-  const void *making;         /* the part of an operation that has the maker connection; NULL: it is free */
-  struct al_fence_seen *seen; /* a ring of the fences seen last; NULL: none */
-  int seen_next;
+  int64_t used_at;    /* when a draw last used `fence` */
+  const void *making; /* the part of an operation that has the maker connection; NULL: it is free */
+  struct al_seen {
+    struct al_seen_number *ring; /* of the fences, or permits, seen last; NULL: none */
+    int next;
+  } fences, permits;
 } al_fencer;
 
 /* Makes both links. `like` has the settings, the cluster, and the watcher. */
@@ -43,6 +45,8 @@ void al_fencer_renew(al_link *link);
 int64_t al_fencer_seen(const al_fencer *fencer, const char *fence);
 /* A number was drawn. */
 void al_fencer_see(al_fencer *fencer, const char *fence, int64_t number);
+/* A permit came with this number. False: it is not larger than one that it came with before. */
+bool al_fencer_see_permit(al_fencer *fencer, const char *id, int64_t number);
 
 /* Both go down, and stay down. */
 void al_fencer_orphan(al_fencer *fencer);

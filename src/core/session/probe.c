@@ -146,10 +146,10 @@ static void passive_done(al_probes *batch) {
 /* The numbers of a permit are counted from the time in microseconds. So those of a new permit are larger than all that
  * others had before, unless a clock went back. No administrator sees the type of a queue that exists: so all permits
  * have a base, though only a quorum queue counts. */
-static al_life new_life(al_session *session, const char *queue) {
+static al_life new_life(al_session *session, const char *queue, al_ids *ids) {
   int64_t now = al_session_microseconds(session), seen = al_fencer_seen(session->fencer, queue);
   al_life life = {.base = al_field_number(AL_HEADER_BASE, now > seen ? now : seen)};
-  al_session_ticket(session, life.id);
+  if (!ids || !al_ids_take(ids, life.id)) al_session_ticket(session, life.id);
   return life;
 }
 
@@ -159,7 +159,7 @@ static void publish(al_probes *batch, size_t index, int64_t asked_at) {
   al_life life;
   bool is_permit = batch->message == AL_MESSAGE_PERMIT;
   batch->name(batch->context, index, queue);
-  if (is_permit) life = new_life(session, queue);
+  if (is_permit) life = new_life(session, queue, batch->ids);
   al_prober_publish(session->asks_by, batch->message, queue, is_permit ? &life : NULL,
                     (al_question){.asker = &batch->asker, .index = index, .asked_at = asked_at});
 }

@@ -19,6 +19,7 @@
 #ifndef AL_CORE_SESSION_PROBE_H
 #define AL_CORE_SESSION_PROBE_H
 
+#include "core/base/ids.h"
 #include "core/session/prober.h"
 
 typedef struct al_probes al_probes;
@@ -36,6 +37,7 @@ struct al_probes {
   al_probing probing;
   al_probe_name *name;
   const void *context;
+  al_ids *ids; /* of the permits to be published, as many as it has; NULL: each has a new one */
   al_answer *answers;
   size_t count, size, pending;
   char text[160]; /* the reason of the last answer that was DENIED or UNKNOWN */

@@ -75,7 +75,6 @@ static void look(al_drain *drain) {
 static void out(al_drain *drain) {
   drain->channel = NULL;
   drain->state = AL_DRAIN_OUT;
-  al_ids_free(&drain->ids);
 }
 
 static void fail(al_drain *drain, al_code code, const char *queue, const char *text) {
@@ -173,7 +172,7 @@ static void late_arrived(al_drain *drain) {
 
 static void message_arrived(al_drain *drain, const al_content *content) {
   bool is_ours = strcmp(content->consumer_tag, drain->tag) == 0; /* or for the channel's last owner */
-  int64_t number = al_permit_number(content);
+  int64_t number = al_permit_reading(content);
   if (!is_ours) return;
   if (drain->state >= AL_DRAIN_LEAVING) {
     late_arrived(drain);

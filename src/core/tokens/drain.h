@@ -54,7 +54,7 @@ typedef struct al_drain {
 
   bool sifts; /* see al_drain_sift(); `thrown` messages were surplus */
   int nominal, thrown;
-  al_ids ids;
+  al_ids ids; /* of the permits that it has; the owner frees them */
 
   /* The check: none is under way; declare-ok is awaited; qos-ok behind it is awaited; its result is here. */
   enum { AL_DRAIN_RESTS, AL_DRAIN_LOOKS, AL_DRAIN_SETTLES, AL_DRAIN_LOOKED } look;

@@ -12,6 +12,7 @@
 #include "core/hold/origin.h"
 #include "core/queue/declare.h"
 #include "core/queue/draw.h"
+#include "core/session/fencer.h"
 #include "core/session/message.h"
 #include "core/session/op.h"
 #include "core/session/session.h"
@@ -37,15 +38,24 @@ static void refused(al_permit *permit, const al_event *event) {
   al_claim_enter(&permit->claim, AL_CLAIM_GONE);
 }
 
-int64_t al_permit_number(const al_content *content) {
+int64_t al_permit_reading(const al_content *content) {
   bool is_ours = strcmp(content->type, AL_TYPE_PERMIT) == 0 && al_id_is_ours(content->message_id);
   bool is_counted = content->returns > 0 || !content->redelivered;
-  return is_ours && is_counted ? al_fence_number(content) : 0;
+  return is_ours && is_counted ? al_fence_reading(content) : 0;
+}
+
+/* The queue is seen, too: a repair on this session makes permits with larger numbers. */
+static int64_t number_of(const al_permit *permit, const al_content *content) {
+  al_fencer *fencer = permit->claim.session->fencer;
+  int64_t number = is_of(permit, AL_FROM_QUORUM) ? al_permit_reading(content) : 0;
+  if (number == 0) return 0;
+  al_fencer_see(fencer, permit->claim.queue, number);
+  return al_fencer_see_permit(fencer, content->message_id, number) && !content->is_moved ? number : 0;
 }
 
 static void took(al_consumer *consumer, const al_content *content) {
   al_permit *permit = consumer->owner;
-  permit->number = is_of(permit, AL_FROM_QUORUM) ? al_permit_number(content) : 0;
+  permit->number = number_of(permit, content);
   if (permit->number > 0) snprintf(permit->id, sizeof permit->id, "%.16s", content->message_id);
 }
 

@@ -42,7 +42,8 @@
  * with each delivery how often the message was delivered before. Base and count make a number that grows from one
  * holder of this permit to the next. No frame is sent for it. The message may be on its way to a client that is
  * stopped; when that client reads it, it must ask whether it still holds the permit, before it uses the number
- * (al_claim_ascertain_for()).
+ * (al_claim_ascertain_for()). A permit that was published again has no number, where that can be told: by its headers,
+ * or because this session has seen a number that is not smaller.
  *
  * The release of a permit does not wait for the broker, except if an acquire fails (al_claim_undo). The broker reads it before whatever is written next. If
  * the connection is lost before that, the effect is the same. */
@@ -64,7 +65,7 @@ typedef struct al_permit {
   al_claim claim; /* first */
   al_consumer consumer;
   al_source source;
-  int64_t number;          /* HELD: its fencing token (al_permit_number()); 0: it has none */
+  int64_t number;          /* HELD: its fencing token; 0: it has none */
   char id[AL_TICKET_SIZE]; /* of the permit that has this number; "" */
   bool is_none;            /* CLAIMING: no permit lay ready when al_permit_ask() was answered */
   al_check check;          /* asks whether the queue exists */
@@ -86,8 +87,8 @@ bool al_permit_waits(const al_permit *permit);
  * before: the queue answers it after those deliveries. The answer also tells whether a fast mutex is deserted. */
 void al_permit_ask(al_permit *permit, bool checks_first);
 
-/* The number of this delivery of a permit; 0: it has none. It has none if the message is not of this library or of
- * version 0.1.0, or if its queue does not count: it was delivered before, and no count says so. */
-int64_t al_permit_number(const al_content *content);
+/* The base and count of this delivery of a permit; 0: it has none. It has none if the message is not of this library
+ * or of version 0.1.0, or if its queue does not count: it was delivered before, and no count says so. */
+int64_t al_permit_reading(const al_content *content);
 
 #endif

@@ -115,8 +115,10 @@ static void got(taking *self) {
   if (from->is_fenced && permit->number == 0) {
     al_op_fail(
         &self->op, AL_CONFLICT,
-        "the permit that came from \"%s\" has no number: version 0.1.0 or other software made it, or the "
-        "queue is not a quorum queue; resize(0) and then resize(n) make permits that have one",
+        "the permit that came from \"%s\" has no number: it was published again, version 0.1.0 or other "
+        "software made it, or the queue is not a quorum queue; repair(), or resize(0) and then resize(n), "
+        "make "
+        "permits that have one",
         from->queue);
     return;
   }

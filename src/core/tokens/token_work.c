@@ -52,12 +52,25 @@ static void give_back(al_token_work *work) {
   work->op.step = settling;
 }
 
+static bool renews(const al_token_work *work) {
+  return work->plan.way == AL_TOKEN_MENDS && work->options.quorum;
+}
+
 /* In a cluster, if the connection ends now, one of the two queues may take its messages back. */
 static void acknowledge(al_token_work *work) {
   work->begun = work->plan.way == AL_TOKEN_TAKES ? AL_REPAIR_AND_RESIZE_DO : AL_RESIZE_FINISHES;
+  if (renews(work)) work->begun = AL_REPAIR_DOES;
   al_drain_acknowledge(&work->drain_goal.drain);
   work->op.step = settling;
 }
+
+static void outstaying(al_op *op) {
+  al_token_work *work = (al_token_work *)op;
+  if (al_admin_mutex_held(&work->mutex) && al_drain_poll_end(&work->drain_goal.drain)) proceed(work);
+}
+
+/* No permit that was acknowledged can come back any more. */
+static void outstay(al_token_work *work) { al_op_next(&work->op, outstaying); }
 
 /* Nothing was changed. */
 static void give_up(al_token_work *work, al_code code) {
@@ -187,6 +200,7 @@ static void publish_marks(al_token_work *work) {
 
 static void publish_permits(al_token_work *work) {
   if (work->plan.permits > 0) work->begun = AL_REPAIR_DOES;
+  work->fill.probes.ids = renews(work) ? &work->drain_goal.drain.ids : NULL;
   publish(work, work->queues.permits.queue, AL_MESSAGE_PERMIT, work->plan.permits);
 }
 
@@ -201,7 +215,7 @@ static void collecting(al_op *op) {
     give_up(work, work->options.wait > 0 ? AL_TIMEOUT : AL_BUSY);
   } else if (state == AL_DRAIN_GOAL_ENOUGH) {
     if (work->plan.way == AL_TOKEN_MENDS)
-      work->plan.permits = work->plan.count - work->drain_goal.drain.count;
+      work->plan.permits = work->plan.count - (renews(work) ? 0 : work->drain_goal.drain.count);
     proceed(work);
   }
 }
@@ -262,12 +276,15 @@ static al_token_task *const empties[] = {collect_all, delete_permits, end_collec
 static al_token_task *const deletes[] = {delete_permits, delete_marks, leave};
 static al_token_task *const mends[] = {collect_whole,   try_to_publish, pass_barrier,
                                        publish_permits, give_back,      leave};
+/* A permit may have been published again, and count from its first base. Each gets another base, and keeps its id. */
+static al_token_task *const mends_numbers[] = {collect_whole, try_to_publish,  pass_barrier, acknowledge,
+                                               outstay,       publish_permits, leave};
 static al_token_task *const adopts[] = {try_to_publish, collect_foreign, acknowledge,     declare_marks,
                                         pass_barrier,   publish_marks,   publish_permits, leave};
 static al_token_task *const clears[] = {collect_foreign, delete_permits, end_collecting, leave};
 
-static al_token_task *const *agenda(const al_token_plan *plan) {
-  switch (plan->way) {
+static al_token_task *const *agenda(const al_token_work *work) {
+  switch (work->plan.way) {
     case AL_TOKEN_MAKES:
       return makes;
     case AL_TOKEN_ADDS:
@@ -279,16 +296,16 @@ static al_token_task *const *agenda(const al_token_plan *plan) {
     case AL_TOKEN_DELETES:
       return deletes;
     case AL_TOKEN_MENDS:
-      return mends;
+      return renews(work) ? mends_numbers : mends;
     case AL_TOKEN_ADOPTS:
-      return plan->target > 0 ? adopts : clears;
+      return work->plan.target > 0 ? adopts : clears;
     default:
       return leaves;
   }
 }
 
 void al_token_work_begin(al_token_work *work) {
-  work->agenda = agenda(&work->plan);
+  work->agenda = agenda(work);
   proceed(work);
 }
 

@@ -268,6 +268,7 @@ static void delivery_begin(al_channel *channel, const amqp_basic_deliver_t *deli
 static void get_begin(al_channel *channel, const amqp_basic_get_ok_t *got) {
   content_begin(channel, AMQP_BASIC_GET_OK_METHOD);
   channel->content.delivery_tag = got->delivery_tag;
+  channel->content.redelivered = got->redelivered;
   channel->content.others = got->message_count;
 }
 
@@ -310,6 +311,14 @@ static void keep_short(char out[40], amqp_bytes_t text, bool there) {
   if (there && text.len < 40) memcpy(out, text.bytes, text.len);
 }
 
+/* A message keeps its headers when it is published again. So it may bear a count before its first delivery. */
+static bool is_moved(const al_content *content, const amqp_table_t *headers) {
+  static const char *const moves[] = AL_HEADERS_OF_MOVES;
+  for (size_t i = 0; i < sizeof moves / sizeof *moves; i++)
+    if (al_field_is_there(headers, moves[i])) return true;
+  return content->returns > 0 && !content->redelivered;
+}
+
 /* RabbitMQ 4.3 counts in x-acquired-count how often the message was delivered before, and earlier versions do in
  * x-delivery-count. Neither ever falls. So their sum grows also on a queue that was there before an upgrade. */
 static void keep_counts(al_content *content, const amqp_basic_properties_t *properties) {
@@ -318,6 +327,7 @@ static void keep_counts(al_content *content, const amqp_basic_properties_t *prop
   int64_t delivered = al_field_integer(headers, "x-delivery-count", 0);
   content->base = al_field_integer(headers, AL_HEADER_BASE, -1);
   content->returns = delivered + al_field_integer(headers, "x-acquired-count", 0);
+  content->is_moved = is_moved(content, headers);
 }
 
 static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {

@@ -39,13 +39,18 @@ typedef struct al_content {
   char correlation_id[40];
   char type[40];
   uint32_t others;  /* GET_OK: the number of messages that the queue has beside this one */
-  bool redelivered; /* DELIVER: the broker has delivered it before */
+  bool redelivered; /* DELIVER, GET_OK: the broker has delivered it before */
   int64_t base;     /* the header AL_HEADER_BASE; -1: there is none */
   int64_t returns;  /* how often a quorum queue has had this message back, by its headers */
+  bool is_moved;    /* its headers tell that it was published again: the count of its returns began anew */
 } al_content;
 
 /* What numbers drawn from this message are counted from. */
 #define AL_HEADER_BASE "x-amqplocks-base"
+
+/* The headers of a message that was published again: by a dead letter exchange, a shovel, a federation. */
+#define AL_HEADERS_OF_MOVES                                                                                  \
+  { "x-death", "x-shovelled", "x-received-from" }
 
 typedef struct al_event {
   al_event_kind kind;
