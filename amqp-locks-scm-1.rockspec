@@ -198,6 +198,7 @@ build = {
     ["amqplocks.waiting.losses"] = "lua/amqplocks/waiting/losses.lua",
     ["amqplocks.waiting.may_wait"] = "lua/amqplocks/waiting/may_wait.lua",
     ["amqplocks.waiting.notify"] = "lua/amqplocks/waiting/notify.lua",
+    ["amqplocks.waiting.release"] = "lua/amqplocks/waiting/release.lua",
     ["amqplocks.waiting.sleepers"] = "lua/amqplocks/waiting/sleepers.lua",
     -- end: modules
   },

@@ -13,6 +13,7 @@ local memory = require "amqplocks.compat.no_memory"
 local news = require "amqplocks.waiting.notify"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
+local release = require "amqplocks.waiting.release"
 local scope = require "amqplocks.scope"
 
 local checks = options.checks
@@ -64,15 +65,11 @@ local function hand_over_all(connection, core_locks)
     list[i] = lock.new(connection, core_lock)
     slots[i] = list[i].slot
   end
-  for _, one in ipairs(list) do
-    local fine, is_his, message, code = pcall(one._hand_over, one)
-    if not fine or not is_his then
-      for _, each in ipairs(list) do connection._driver.losses:forget(each) end
-      if not fine then error(is_his, 0) end
-      return nil, message, code
-    end
-  end
-  return locks.new(list, list, slots[1] and slots)
+  local fine, are_his, message, code = pcall(guard.unless_closed, release.leave, locks.hand_over, list)
+  if fine and are_his then return locks.new(list, list, slots[1] and slots) end
+  for _, each in ipairs(list) do connection._driver.losses:forget(each) end
+  if not fine then error(are_his, 0) end
+  return nil, message, code
 end
 
 -- Of several, one may be lost, and the others be held.
@@ -103,6 +100,13 @@ local function acquire_anew(self, method, opts)
   error(held, 0)
 end
 
+local function tell(_, driver) driver.events:tell(driver.log) end
+
+-- The coroutine is closed while a listener yields.
+local function take_back(got)
+  if got then lock.close(got) end
+end
+
 -- The same, and tells the listeners of the connection.
 local function acquire_told(self, method, opts)
   local driver = self._connection._driver
@@ -127,7 +131,7 @@ local function acquire_told(self, method, opts)
   else
     failed(fine and code or "abandoned")
   end
-  events:tell(driver.log)
+  guard.unless_closed(take_back, tell, fine and got or nil, driver)
   if not fine then error(got, 0) end
   return got, message, code
 end

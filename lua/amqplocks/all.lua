@@ -12,6 +12,7 @@ local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local options = require "amqplocks.options"
 local pcall = require("amqplocks.compat.pcall").pcall
+local release = require "amqplocks.waiting.release"
 local scope = require "amqplocks.scope"
 
 local LEAST = 0.001 -- seconds: what the last locks are given when the time is over, so that the code is "timeout"
@@ -96,10 +97,8 @@ local function acquire_each(taken, self, numbers, opts)
     taken[i] = one
     one:_withhold()
   end
-  for _, one in ipairs(taken) do -- a lock may be lost while another one was waited for
-    local is_held, message, code = one:_hand_over()
-    if not is_held then return nil, message, code end
-  end
+  local are_held, message, code = locks.hand_over(taken) -- one may be lost while another one was waited for
+  if not are_held then return nil, message, code end
   local list = {}
   for i, number in ipairs(numbers) do list[number] = taken[i] end
   return locks.new(list, taken)
@@ -111,9 +110,9 @@ local function acquire(self, opts)
   if not numbers then return nil, message, code end
   local taken = {}
   local fine, result
-  fine, result, message, code = pcall(guard.unless_closed, locks.give_back, acquire_each, taken, self, numbers, opts)
+  fine, result, message, code = pcall(guard.unless_closed, release.close, acquire_each, taken, self, numbers, opts)
   if fine and result then return result end
-  locks.give_back(taken)
+  release.close(taken)
   if fine then return nil, message, code end
   return memory.results(false, result)
 end

@@ -90,15 +90,26 @@ function Lock:release()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "release") end
   local driver = self._connection._driver
   if driver.catch_up then driver.catch_up() end
-  local how = self._is_withheld and "give_back" or "release"
-  local released, message, code = ask(self, how, news.settled(driver) or nil)
-  if code ~= "phase" then driver.losses:forget(self) end -- the release has begun
-  if released then self._is_released = true end
-  if driver.listened and code ~= "phase" then
-    driver.events:ended(self, "released", code)
-    news.tell_events(driver)
+  local released, message, code = ask(self, self:_ending(), news.settled(driver) or nil)
+  if code ~= "phase" then -- the release has begun
+    self:_ended(released, code)
+    if driver.listened then news.tell_events(driver) end
   end
   return released, message, code
+end
+
+--- The method of the core that releases it. A permit is confirmed only where its acquire fails.
+function Lock:_ending() return self._is_withheld and "give_back" or "release" end
+
+--- For release.all(): returns the lock that is released now.
+function Lock:_leaves() return self end
+
+--- Its release has begun, and may be confirmed.
+function Lock:_ended(released, code)
+  local driver = self._connection._driver
+  driver.losses:forget(self)
+  if released then self._is_released = true end
+  if driver.listened then driver.events:ended(self, "released", code) end
 end
 
 --- Counts the lock as lost. For a caller that could not prove, at its release, that it was not lost before.
@@ -112,11 +123,11 @@ end
 --- Releases the lock without waiting. For the end of its connection or request.
 function Lock:_let_go() self._core:let_go() end
 
-local function leave(self)
+--- Releases the lock without waiting, at the end of its scope.
+function Lock:_leave()
   local driver = self._connection._driver
-  driver.losses:forget(self)
   self:_let_go()
-  if driver.listened then driver.events:ended(self, "released") end
+  self:_ended()
   if driver.mind then pcall(driver.mind) end
 end
 
@@ -146,7 +157,7 @@ end
 function metatable.__close(self)
   if self._is_released then return end
   pcall(self.release, self)
-  leave(self)
+  self:_leave()
 end
 
 --- The library has acquired it, and will give it to its caller by _hand_over(). Until then its loss is not reported.
@@ -194,7 +205,7 @@ function lock.hand_over_at_once(self) return self._core:held() and handed_over(s
 -- if its slot was removed meanwhile. If the coroutine is closed during the question, the lock is released.
 ---@return true|nil, string? message, amqplocks.Code? code
 function lock.hand_over(self)
-  local held, message, code = guard.unless_closed(leave, self.verify, self)
+  local held, message, code = guard.unless_closed(self._leave, self.verify, self)
   if held or self:held() then return handed_over(self) end
   if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- by conn:close()
   return nil, message, code

@@ -3,9 +3,10 @@
 
 --- Several locks that were acquired together. They are released together. Each is an ordinary lock, which may be lost
 -- alone: the others stay held until the release.
-local lock = require "amqplocks.lock"
+local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local pcall = require("amqplocks.compat.pcall").pcall
+local release = require "amqplocks.waiting.release"
 
 ---@class amqplocks.Locks
 ---@field locks amqplocks.Lock[] in the order in which the caller named them
@@ -57,28 +58,29 @@ function Locks:verify()
   return true
 end
 
--- Releases one. Keeps in mind that it may have been lost before, if the broker did not say.
-local function release(self, one)
-  local was_held = one:held()
-  local released, message, code = one:release()
-  if not released and not was_held and code ~= "lost" and code ~= "not_held" and code ~= "forked" then
-    table.insert(self._doubtful, one)
-  end
-  return released, message, code
+-- Keeps in mind what may have been lost before its release, if the broker did not say.
+local function was_doubtful(ending, is_certain)
+  local code = ending.code
+  return not ending.released and not is_certain and code ~= "lost" and code ~= "not_held" and code ~= "forked"
 end
 
---- Releases all of them, the one that was acquired last first, also if one of the releases fails. Waits for the
--- broker's confirmations; see lock:release.
+local function release_all(self)
+  local held, first = {}, nil
+  for _, one in ipairs(self._taken) do held[one] = one:held() end
+  for _, ending in ipairs(release.all(self._taken)) do
+    if was_doubtful(ending, held[ending.of]) then table.insert(self._doubtful, ending.of) end
+    first = first or not ending.released and ending
+  end
+  if first then return nil, first.message, first.code end
+  return true
+end
+
+--- Releases all of them, also if one of the releases fails. The releases are sent together, that of the lock that was
+-- acquired last first. Then waits for the broker's confirmations; see lock:release. An error, as in on_lost's function,
+-- is raised when all of them are released.
 ---@return true|nil, string? message, amqplocks.Code? code of the first release that failed: "not_held" (the second
 ---  time), "lost", "unreachable"
-function Locks:release()
-  local released, message, code = true, nil, nil
-  for i = #self._taken, 1, -1 do
-    local was_released, why, its_code = release(self, self._taken[i])
-    if released and not was_released then released, message, code = nil, why, its_code end
-  end
-  return released, message, code
-end
+function Locks:release() return memory.results(pcall(release_all, self)) end
 
 --- For `with`: the message of the first that was lost.
 ---@return string? message
@@ -95,9 +97,7 @@ function Locks:_count_as_lost(message)
   for _, one in ipairs(self._doubtful) do one:_count_as_lost(message) end
 end
 
-function metatable.__close(self)
-  for i = #self._taken, 1, -1 do lock.close(self._taken[i]) end
-end
+function metatable.__close(self) release.close(self._taken) end
 
 methods.check(Locks, "locks")
 
@@ -108,9 +108,14 @@ function locks.new(list, taken, slots)
   return setmetatable({ locks = list, slots = slots, _taken = taken, _doubtful = {} }, metatable)
 end
 
---- Gives back locks whose caller will not get them, in the reverse order of `taken`. Raises no error.
-function locks.give_back(taken)
-  for i = #taken, 1, -1 do pcall(lock.close, taken[i]) end
+--- Gives locks to their caller, if all of them are held.
+---@return true|nil, string? message, amqplocks.Code? code of the first that is not
+function locks.hand_over(taken)
+  for _, one in ipairs(taken) do
+    local is_held, message, code = one:_hand_over()
+    if not is_held then return nil, message, code end
+  end
+  return true
 end
 
 return locks

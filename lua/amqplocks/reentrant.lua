@@ -11,6 +11,7 @@ local lock = require "amqplocks.lock"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
 local protected = require "amqplocks.compat.pcall"
+local release = require "amqplocks.waiting.release"
 
 local pcall = protected.pcall
 
@@ -60,26 +61,31 @@ end
 
 local function is_last(hold) return next(hold.entries) == nil end
 
---- Releases this entry. If it is the last one, releases the lock, as lock:release(). Otherwise nothing is asked.
----@return true|nil, string? message, amqplocks.Code? code "not_held" (the second time), "lost", "unreachable"
-function Entry:release()
-  if self._is_over then return nil, released(self), "not_held" end
+--- For release.all(): returns the lock that is released now; otherwise nil and what the release of the entry returns.
+function Entry:_leaves()
+  if self._is_over then return nil, nil, released(self), "not_held" end
   local hold = self._hold
   self._is_over = true
   hold.entries[self] = nil
   if is_last(hold) then
     hold.forget()
-    local is_done, message, code = hold.lock:release()
-    if code == "phase" then -- it has not begun
-      self._is_over = false
-      hold.entries[self] = true
-      hold.keep()
-    end
-    return is_done, message, code
+    return hold.lock
   end
   local is_held, message, code = hold.lock:held()
-  if is_held or code == "suspect" then return true end
-  return nil, message, code
+  if is_held or code == "suspect" then return nil, true end
+  return nil, nil, message, code
+end
+
+--- Releases this entry. If it is the last one, releases the lock, as lock:release(). Otherwise nothing is asked.
+---@return true|nil, string? message, amqplocks.Code? code "not_held" (the second time), "lost", "unreachable"
+function Entry:release()
+  local ending = release.all{ self }[1]
+  return ending.released, ending.message, ending.code
+end
+
+function Entry:_leave()
+  local one = self:_leaves()
+  if one then one:_leave() end
 end
 
 --- Raises an error, as for any lock that does not write.
@@ -98,17 +104,7 @@ function Entry:_hand_over()
   return nil, message, code
 end
 
-function metatable.__close(self)
-  if self._is_over then return end
-  local hold = self._hold
-  pcall(self.release, self)
-  self._is_over = true -- also where it could not wait
-  hold.entries[self] = nil
-  if is_last(hold) then
-    hold.forget()
-    lock.close(hold.lock)
-  end
-end
+function metatable.__close(self) release.close{ self } end
 
 methods.check(Entry, "lock")
 
@@ -116,7 +112,7 @@ local function enter(hold)
   local one = hold.lock
   local entry = setmetatable({
     kind = one.kind, name = one.name, slot = one.slot, ticket = one.ticket, acquired_at = one.acquired_at,
-    fence = one.fence, _hold = hold, _is_over = false,
+    fence = one.fence, _hold = hold, _is_over = false, _connection = one._connection,
   }, metatable)
   hold.entries[entry] = true
   return entry
@@ -127,7 +123,6 @@ local function begin(holds, key, fresh, owner)
   function hold.forget()
     if holds[key] == hold then holds[key] = nil end
   end
-  function hold.keep() holds[key] = holds[key] or hold end
   local entry = enter(hold)
   holds[key] = hold
   return entry

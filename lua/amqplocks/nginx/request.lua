@@ -17,6 +17,7 @@ local links = require "amqplocks.nginx.links"
 local losses = require "amqplocks.waiting.losses"
 local may_wait = require "amqplocks.waiting.may_wait"
 local protected = require "amqplocks.compat.pcall"
+local release = require "amqplocks.waiting.release"
 local stream = require "amqplocks.drivers.stream"
 local waiting = require "amqplocks.waiting.sleepers"
 
@@ -257,9 +258,7 @@ local function share(worker)
     close = function()
       for operation in pairs(begun) do operation:end_closed() end
       common.mind()
-      for _, lock in ipairs(locks:watched()) do pcall(lock.release, lock) end
-      for _, lock in ipairs(locks:watched()) do lock:_let_go() end -- where nothing can wait
-      common.mind()
+      release.close(locks:watched())
       pcall(locks.close, locks)
       pcall(locks.tell, locks)
       state.over = CLOSED -- a lock that another thread got meanwhile is released with the request

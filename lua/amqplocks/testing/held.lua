@@ -137,7 +137,7 @@ end
 
 function box:release()
   local state = self.state
-  return begin(state, "release", function(op)
+  local op = begin(state, "release", function(op)
     local code, words = state:trouble()
     if code and code ~= "suspect" then
       state.status = "released"
@@ -146,6 +146,8 @@ function box:release()
     state:release() -- the broker learns of it later if it does not answer now
     if not op:is_spoilt() then op:finish(true) end
   end)
+  op:look() -- it is released also if nobody waits for that
+  return op
 end
 
 box.give_back = box.release

@@ -1,0 +1,296 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Calls that are cut off at each of their steps: their coroutine is closed, an error is raised, or the connection or
+-- one lock is lost. A step is each wait, and each function of the program that the library calls. Whatever the call was
+-- about to acquire, held or released is free afterwards, for other connections, without the garbage collector. This is
+-- tested on native connections whose waits yield as those of an event loop do; loops_spec has the loops.
+local broker = require "spec.support.broker"
+local client = require "spec.support.client"
+local gate = require "spec.support.gate"
+local kinds = require "spec.support.kinds"
+local stage = require "spec.support.stage"
+local until_true = require "spec.support.until"
+
+local MANY = 200 -- more steps than anything has here
+local SECONDS = 60
+
+local step -- what happens at each step now
+
+local function on_step() step() end
+
+before_each(function()
+  collectgarbage "stop"
+  step = function() end
+end)
+
+after_each(function()
+  step = function() end
+  stage.clear()
+  collectgarbage "restart"
+end)
+
+teardown(stage.check)
+
+-- A connection whose waits and callbacks are steps. Its on_lost raises an error.
+local function connect(cut)
+  local label = client.unique "cut"
+  local conn = stage.connect(nil, { name = label, log = on_step, on_lost = function()
+    step()
+    error("on_lost's own error", 0)
+  end })
+  stage.wait_by(conn, function(wait, operation)
+    step()
+    wait(operation)
+  end)
+  if cut.listens then conn:on_event(on_step) end
+  return conn, label
+end
+
+-- ---- how they are cut off -------------------------------------------------------------------------------------------
+
+-- `run` runs work() and cuts it off at its n-th step. It returns whether work() has come to its end before. `listens`:
+-- there is a listener for events. `renews`: each work() gets a connection of its own. It would wait for the attempts to
+-- connect otherwise.
+local cuts = {}
+
+local function close_at(n, work)
+  function step()
+    if coroutine.isyieldable() then coroutine.yield() end
+  end
+  local thread = coroutine.create(work)
+  for _ = 1, n do
+    if coroutine.status(thread) ~= "dead" then assert(coroutine.resume(thread)) end
+  end
+  local is_over = coroutine.status(thread) == "dead"
+  assert(coroutine.close(thread))
+  return is_over
+end
+
+if coroutine.close then
+  cuts["at each step at which its coroutine is closed"] = { run = close_at }
+  cuts["at each step at which its coroutine is closed, and somebody listens"] = { run = close_at, listens = true }
+end
+
+local function act_at(n, work, act, ...)
+  local count, arguments = 0, { ... }
+  function step()
+    count = count + 1
+    if count == n then act((table.unpack or unpack)(arguments)) end
+  end
+  local fine, problem = pcall(work)
+  assert(fine or count >= n, problem)
+  return count < n
+end
+
+cuts["at each step at which an error is raised"] = {
+  run = function(n, work) return act_at(n, work, error, "cut off", 0) end,
+}
+
+if broker.suite then
+  cuts["at each step at which its connection is lost"] = {
+    renews = true, listens = true,
+    run = function(n, work, label)
+      return act_at(n, work, pcall, broker.suite.close_connection, broker.suite, label .. " holder")
+    end,
+  }
+
+  cuts["at each step at which one lock is lost"] = {
+    run = function(n, work, _, queue)
+      return act_at(n, work, pcall, broker.suite.delete_queue, broker.suite, queue)
+    end,
+  }
+end
+
+-- ---- what is cut off ------------------------------------------------------------------------------------------------
+
+-- A block whose end releases. Nothing, where Lua has none.
+local scope = coroutine.close and load [[
+  local object, opts = ...
+  local lock <close> = assert(object:acquire(opts))
+]] or function() end
+
+local function use(object, opts)
+  assert(assert(object:acquire(opts)):release())
+  assert(object:with(opts, function(lock) assert(lock:verify()) end))
+  scope(object, opts)
+end
+
+-- `names` makes what the locks are called. `work(conn, names, cut)` returns the function that is cut off. `rivals(conn,
+-- names)` returns what must be free after that. `queue(names)`: of one of the locks.
+local things = {}
+
+for kind, makes in pairs(kinds.all) do
+  things[kind] = {
+    names = function() return { makes.name() } end,
+    work = function(conn, names)
+      local object = makes.over(conn, names[1])
+      return function() use(object, { timeout = 60 }) end
+    end,
+    rivals = function(conn, names) return { kinds.all[kind == "read" and "write" or kind].over(conn, names[1]) } end,
+  }
+end
+
+things["several locks, of several connections"] = {
+  names = function() return { gate.name(), gate.name(), stage.semaphore(1) } end,
+  work = function(conn, names, cut)
+    local all = conn:all{
+      conn:mutex(names[1]), conn:rwlock(names[2]):reader(), conn:semaphore(names[3]), connect(cut):mutex(names[2]),
+    }
+    return function() use(all, { timeout = 60 }) end
+  end,
+  rivals = function(conn, names)
+    return { conn:mutex(names[1]), conn:rwlock(names[2]):writer(), conn:semaphore(names[3]), conn:mutex(names[2]) }
+  end,
+  queue = function(names) return stage.holder(names[3], 1) end,
+}
+
+things["several locks, of which the last one is not free"] = {
+  names = function()
+    local names = { gate.name(), gate.name(), gate.name() }
+    table.sort(names)
+    gate.occupy("mutex", names[3])
+    return names
+  end,
+  work = function(conn, names)
+    local all = conn:all{ conn:mutex(names[1]), conn:mutex(names[2]), conn:mutex(names[3]) }
+    return function() all:acquire{ timeout = 0.05, on_wait = on_step } end
+  end,
+  rivals = function(conn, names) return { conn:mutex(names[1]), conn:mutex(names[2]) } end,
+  queue = function(names) return gate.queue("mutex", names[1]) end,
+}
+
+local function counted(number, lockable)
+  return function(conn, names)
+    local object = lockable(conn, names[1])
+    return function() use(object, { timeout = 60, count = number }) end
+  end
+end
+
+local function rivals_for(number, lockable)
+  return function(conn, names)
+    local all = {}
+    for i = 1, number do all[i] = lockable(conn, names[1]) end
+    return all
+  end
+end
+
+local function semaphore(conn, name) return conn:semaphore(name) end
+
+things["several slots"] = {
+  names = function()
+    local name = stage.semaphore(3)
+    stage.undo(function() stage.delete(name .. "-manybell") end)
+    return { name }
+  end,
+  work = counted(3, semaphore), rivals = rivals_for(3, semaphore),
+  queue = function(names) return stage.holder(names[1], 2) end,
+}
+
+local function token_semaphore(conn, name) return conn:token_semaphore(name) end
+
+things["several permits"] = {
+  names = function()
+    local name = kinds.all.permit.name()
+    assert(stage.connect():token_semaphore(name):resize(3))
+    stage.undo(function() stage.delete(name .. "-tokenmanybell") end)
+    return { name }
+  end,
+  work = counted(3, token_semaphore), rivals = rivals_for(3, token_semaphore),
+}
+
+things["a reentrant mutex in itself, and among several locks"] = {
+  names = function() return { gate.name(), gate.name() } end,
+  work = function(conn, names)
+    local mutex = conn:mutex(names[1], { reentrant = true, owner = "me" })
+    local all = conn:all{ mutex, conn:mutex(names[2]) }
+    return function()
+      assert(mutex:with({ timeout = 60 }, function()
+        use(mutex)
+        use(all)
+      end))
+      use(all, { timeout = 60 })
+    end
+  end,
+  rivals = function(conn, names) return { conn:mutex(names[1]), conn:mutex(names[2]) } end,
+  queue = function(names) return gate.queue("mutex", names[1]) end,
+}
+
+things["a writer that becomes a reader"] = {
+  names = function() return { gate.name() } end,
+  work = function(conn, names)
+    local rwlock = conn:rwlock(names[1])
+    return function()
+      assert(rwlock:with_write({ timeout = 60 }, function(lock) assert(lock:downgrade()) end))
+    end
+  end,
+  rivals = function(conn, names) return { conn:rwlock(names[1]):writer() } end,
+  queue = function(names) return gate.queue("write", names[1]) end,
+}
+
+things["an election"] = {
+  names = function() return { gate.name() } end,
+  work = function(conn, names)
+    return function()
+      assert(conn:elect(names[1], { on_wait = on_step }, function(lock) assert(lock:verify()) end))
+    end
+  end,
+  rivals = function(conn, names) return { conn:mutex(names[1]) } end,
+  queue = function(names) return gate.queue("mutex", names[1]) end,
+}
+
+things["a connection with several locks that is closed"] = {
+  renews = true,
+  names = function() return { gate.name(), gate.name(), stage.semaphore(1) } end,
+  work = function(conn, names)
+    return function()
+      conn:all{ conn:mutex(names[1]), conn:rwlock(names[2]):writer(), conn:semaphore(names[3]) }:try_acquire()
+      conn:close()
+    end
+  end,
+  rivals = function(conn, names)
+    return { conn:mutex(names[1]), conn:rwlock(names[2]):reader(), conn:semaphore(names[3]) }
+  end,
+  queue = function(names) return stage.holder(names[3], 1) end,
+}
+
+-- ---- the walk -------------------------------------------------------------------------------------------------------
+
+local function assert_free(rivals, n)
+  local taken = {}
+  for i, rival in ipairs(rivals) do
+    taken[i] = until_true(function()
+      local lock, message = rival:try_acquire()
+      return lock, ("lock %d, after step %d: %s"):format(i, n, tostring(message))
+    end, SECONDS)
+  end
+  for _, lock in ipairs(taken) do assert(lock:release()) end
+end
+
+local function walk(thing, cut)
+  local names = thing.names()
+  local rivals, queue = thing.rivals(stage.connect(), names), thing.queue and thing.queue(names)
+  local conn, label, work
+  for n = 1, MANY do
+    if not conn or cut.renews or thing.renews then
+      conn, label = connect(cut)
+      work = thing.work(conn, names, cut)
+    end
+    local is_over = cut.run(n, work, label, queue)
+    step = function() end
+    assert.equal(0, conn:stats().held)
+    assert_free(rivals, n)
+    if is_over then return end
+  end
+  error "it never came to its end"
+end
+
+for what, thing in pairs(things) do
+  describe(what, function()
+    for how, cut in pairs(cuts) do
+      if thing.queue or how ~= "at each step at which one lock is lost" then
+        it("is free " .. how, function() walk(thing, cut) end)
+      end
+    end
+  end)
+end
