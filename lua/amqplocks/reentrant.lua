@@ -65,8 +65,8 @@ local function is_last(hold) return next(hold.entries) == nil end
 function Entry:_leaves()
   if self._is_over then return nil, nil, released(self), "not_held" end
   local hold = self._hold
+  hold.entries[self] = nil -- first: an interrupt may come after each line, and _leave() then
   self._is_over = true
-  hold.entries[self] = nil
   if is_last(hold) then
     hold.forget()
     return hold.lock
@@ -84,8 +84,8 @@ function Entry:release()
 end
 
 function Entry:_leave()
-  local one = self:_leaves()
-  if one then one:_leave() end
+  self:_leaves()
+  if is_last(self._hold) then self._hold.lock:_leave() end
 end
 
 --- Raises an error, as for any lock that does not write.

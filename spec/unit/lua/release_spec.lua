@@ -1,0 +1,152 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Several locks, cut off where a broker offers no moment for it. spec/broker/cut_off_spec.lua has the steps at which a
+-- call waits.
+local testing = require "amqplocks.testing"
+
+local NAMES = { "a", "b", "c" }
+
+local closing_it = coroutine.close and it or pending
+
+describe("several locks", function()
+  local world, conn, rival
+
+  before_each(function()
+    world = testing.new()
+    world:resize("slots", 3)
+    conn, rival = world:connect(), world:connect()
+    collectgarbage "stop"
+    if package.loaded.jit then package.loaded.jit.off() end -- compiled code calls no hooks
+  end)
+
+  after_each(function()
+    debug.sethook()
+    collectgarbage "restart"
+    if package.loaded.jit then package.loaded.jit.on() end
+  end)
+
+  local function all(of)
+    local list = {}
+    for i, name in ipairs(NAMES) do list[i] = of:mutex(name, { reentrant = i == 2, owner = i == 2 and "me" or nil }) end
+    return of:all(list)
+  end
+
+  local function free()
+    local count, locks = 0, {}
+    for i, name in ipairs(NAMES) do
+      locks[i] = rival:mutex(name):try_acquire()
+      count = count + (locks[i] and 1 or 0)
+    end
+    for _, lock in pairs(locks) do lock:release() end
+    return count
+  end
+
+  -- Whether the world runs. The core, which it stands for, is in C: there no hook is called.
+  local function is_in_core()
+    local level = 3
+    local info = debug.getinfo(level, "S")
+    while info and not info.source:find "amqplocks/testing/" do
+      level = level + 1
+      info = debug.getinfo(level, "S")
+    end
+    return info ~= nil
+  end
+
+  -- Calls fn(...); a debug hook raises an error at the n-th instruction, as that of ^C does. Returns whether it did.
+  local function interrupt(n, fn, ...)
+    local is_interrupted, hook
+    function hook()
+      if is_in_core() then return debug.sethook(hook, "", 1) end
+      debug.sethook()
+      is_interrupted = true
+      error("interrupted!", 0)
+    end
+    pcall(function(...)
+      debug.sethook(hook, "", n)
+      fn(...)
+      debug.sethook()
+    end, ...)
+    return is_interrupted
+  end
+
+  it("are all released, or none, at whatever instruction of the release an interrupt comes", function()
+    local n, count, is_interrupted = 0, nil, nil
+    repeat
+      n = n + 1
+      local locks = assert(all(conn):acquire{ timeout = 0 })
+      is_interrupted = interrupt(n, locks.release, locks)
+      count = free()
+      assert.is_true(count == 3 or count == 0, n .. ": " .. count)
+      if count == 0 then assert.is_true(locks:release()) end
+    until not is_interrupted
+    assert.equal(3, count)
+  end)
+
+  it("are all released at the end of a scope, at whatever instruction of it an interrupt comes", function()
+    local n, is_interrupted = 0, nil
+    repeat
+      n = n + 1
+      local locks = assert(all(conn):acquire{ timeout = 0 })
+      local close = getmetatable(locks).__close
+      is_interrupted = interrupt(n, close, locks)
+      if free() == 0 then close(locks) end -- before its first call
+      assert.equal(3, free(), n)
+    until not is_interrupted
+  end)
+
+  -- Each lock has to be asked for before its caller gets it, as after late answers.
+  closing_it("are released if the coroutine is closed while one of them is asked for, before its caller has them", function()
+    local driver, step = conn._driver, nil
+    local wait, expect = driver.wait, driver.losses.expect
+    function driver.wait(operation)
+      if operation.entry.what == "verify" then step() end
+      wait(operation)
+    end
+    function driver.losses.expect(self, lock)
+      lock._core.state.is_suspect = true
+      expect(self, lock)
+    end
+    for steps, acquire in pairs{
+      [3] = function() return conn:semaphore("slots"):acquire{ count = 3, timeout = 0 } end,
+      [5] = function() return all(conn):acquire{ timeout = 0 } end,
+    } do
+      for n = 1, steps do
+        step = coroutine.yield
+        local thread = coroutine.create(acquire)
+        for _ = 1, n do assert(coroutine.resume(thread)) end
+        assert.equal("suspended", coroutine.status(thread))
+        step = function() end
+        assert(coroutine.close(thread))
+        assert.equal(0, conn:stats().held, n)
+        assert.equal(3, free())
+      end
+      assert(acquire()):release()
+    end
+  end)
+
+  it("are released if on_lost raises errors: the first one is raised, when all are released", function()
+    local told = 0
+    conn:on_lost(function(lock)
+      told = told + 1
+      error(lock.name, 0)
+    end)
+    local locks = assert(all(conn):acquire{ timeout = 0 })
+    world:lose(locks.locks[1])
+    world:lose(locks.locks[3])
+    local fine, problem = pcall(locks.release, locks)
+    assert.is_false(fine)
+    assert.is_true(problem == "a" or problem == "c")
+    assert.equal(3, free())
+    assert.equal(2, told)
+    assert.equal("not_held", select(3, locks:release()))
+  end)
+
+  it("leave a single release that nobody waits for released, too", function()
+    conn:on_lost(function() error("mine", 0) end)
+    local lost, lock = assert(conn:mutex("x"):try_acquire()), assert(conn:mutex("a"):try_acquire())
+    world:lose(lost)
+    assert.same({ false, "mine" }, { pcall(lock.release, lock) })
+    assert.equal(3, free())
+  end)
+end)
