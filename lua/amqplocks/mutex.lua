@@ -14,7 +14,7 @@ local reentrant = require "amqplocks.reentrant"
 local schema = options.merge(acquiring.resource_schema, {
   persistent = options.checks.boolean,
   reentrant = options.checks.boolean,
-  owner = function() end, -- anything
+  owner = function(value) return value ~= value and "another value than NaN" or nil end,
 })
 
 ---@class amqplocks.MutexOptions

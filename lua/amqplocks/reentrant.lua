@@ -6,7 +6,7 @@
 --
 -- The owner is the coroutine that acquires, or what the option `owner` names. All reentrant mutexes of one name on one
 -- connection are one. An entry that is collected counts no longer. A lock that was lost stays lost for its owner until
--- all its entries are released: until then the owner enters no more.
+-- all its entries are released: until then the owner enters no more, also if another owner holds the lock meanwhile.
 local lock = require "amqplocks.lock"
 local memory = require "amqplocks.compat.no_memory"
 local methods = require "amqplocks.methods"
@@ -17,7 +17,9 @@ local pcall = protected.pcall
 
 local MAIN = {} -- the owner outside of coroutines, in Lua 5.1
 
--- What is held, by connection and then by kind and name: { lock =, owner =, entries = }. An entry keeps it.
+-- What each owner has entered, by connection, then by kind and name, and then by owner:
+-- { lock =, entries =, forget = }. An entry keeps it. So owners are compared as keys of tables are, and one that is
+-- collected is forgotten.
 local held = setmetatable({}, { __mode = "k" })
 
 ---@class amqplocks.Entry
@@ -118,14 +120,20 @@ local function enter(hold)
   return entry
 end
 
-local function begin(holds, key, fresh, owner)
-  local hold = { lock = fresh, owner = owner, entries = setmetatable({}, { __mode = "k" }) }
+local function begin(holds, owner, fresh)
+  local hold = { lock = fresh, entries = setmetatable({}, { __mode = "k" }) }
   function hold.forget()
-    if holds[key] == hold then holds[key] = nil end
+    if holds[owner] == hold then holds[owner] = nil end
   end
   local entry = enter(hold)
-  holds[key] = hold
+  holds[owner] = hold
   return entry
+end
+
+local function inner(outer, key, mode)
+  local found = outer[key] or setmetatable({}, { __mode = mode })
+  outer[key] = found
+  return found
 end
 
 local reentrant = {}
@@ -134,20 +142,19 @@ local reentrant = {}
 ---@return amqplocks.Entry|nil, string? message, amqplocks.Code? code of lock:held(), if the lock was lost; those of
 ---  mutex:acquire
 function reentrant.enter(mutex, acquire, ...)
-  local connection = mutex._connection
-  held[connection] = held[connection] or setmetatable({}, { __mode = "v" })
-  local holds, key = held[connection], mutex._kind .. " " .. mutex.name
+  local names = inner(held, mutex._connection, "v")
+  local holds = inner(names, mutex._kind .. " " .. mutex.name, "kv") -- each hold keeps it
   local owner = mutex._owner
   if owner == nil then owner = protected.running() or MAIN end
-  local hold = holds[key]
-  if hold and hold.owner == owner and not is_last(hold) then
+  local hold = holds[owner]
+  if hold and not is_last(hold) then
     local is_held, message, code = hold.lock:held()
     if not is_held then return nil, message, code end
     return enter(hold)
   end
   local fresh, message, code = acquire(mutex, ...)
   if not fresh then return nil, message, code end
-  local fine, entry = pcall(begin, holds, key, fresh, owner)
+  local fine, entry = pcall(begin, holds, owner, fresh)
   if fine then return entry end
   lock.close(fresh)
   return memory.results(false, entry)

@@ -63,6 +63,43 @@ describe("a reentrant mutex", function()
     assert.is_false(held(name))
   end)
 
+  it("belongs to the same owners as the keys of a table do", function()
+    local conn, name = stage.connect(), gate.name()
+    local function is_equal() return true end
+    local function equal() return setmetatable({}, { __eq = is_equal }) end
+    local function mutex(owner) return conn:mutex(name, { reentrant = true, owner = owner }) end
+    local own, thread = equal(), coroutine.create(function() end)
+    for _, row in ipairs{
+      { own, own, true }, { own, equal(), false }, { "1", 1, false }, { "1", "1", true }, { 1, 1.0, true },
+      { 0.5, 1 / 2, true }, { false, false, true }, { thread, thread, true }, { thread, own, false },
+    } do
+      local first = assert(mutex(row[1]):try_acquire())
+      local again, _, code = mutex(row[2]):acquire{ timeout = 5 }
+      assert.same(row[3] and { true } or { false, "deadlock" }, { again ~= nil, code })
+      if again then assert(again:release()) end
+      assert.is_true(held(name))
+      assert(first:release())
+      assert.is_false(held(name))
+    end
+    assert.error_matches(function() mutex(0 / 0) end, "mutex: option owner must be another value than NaN, not")
+  end)
+
+  it("is released when the coroutine that owns it is collected", function()
+    local conn, name = stage.connect(), gate.name()
+    local thread = coroutine.create(function()
+      local entry = assert(conn:mutex(name, AGAIN):acquire{ timeout = 5 })
+      coroutine.yield()
+      return entry:release()
+    end)
+    assert(coroutine.resume(thread))
+    for _ = 1, 3 do collectgarbage() end
+    assert.is_true(held(name))
+    thread = nil -- luacheck: ignore 311
+    for _ = 1, 3 do collectgarbage() end
+    assert(conn:mutex(gate.name()):try_acquire()):release() -- a call that sends the release
+    gate.until_free("mutex", name)
+  end)
+
   it("is held by `with` in `with`, and after an error of the inner one", function()
     local conn, name = stage.connect(), gate.name()
     local mutex = conn:mutex(name, AGAIN)
@@ -108,6 +145,29 @@ describe("a reentrant mutex", function()
       conn:mutex(gate.name()):try_acquire()
       assert.is_true(had or code == "lost")
     end))
+  end)
+
+  operated_it("that is lost is entered no more by its owner, whoever has held it meanwhile", function()
+    local conn, name = stage.connect(), gate.name()
+    local function mutex(owner) return conn:mutex(name, { reentrant = true, owner = owner }) end
+    local one, other = mutex "one", mutex "other"
+    local first, second = assert(one:acquire{ timeout = 5 }), assert(one:acquire{ timeout = 5 })
+    broker.suite:delete_queue(gate.queue("mutex", name))
+    stage.fails("lost", first:verify())
+    stage.fails("lost", one:acquire{ timeout = 5 })
+    assert(other:with({ timeout = 5 }, function(lock)
+      stage.fails("lost", one:acquire{ timeout = 5 })
+      stage.fails("lost", first:release())
+      assert.is_true(lock:held() and held(name))
+      assert(other:try_acquire()):release()
+    end))
+    stage.fails("lost", one:acquire{ timeout = 5 })
+    local rival = gate.take("mutex", name)
+    stage.fails("lost", one:try_acquire())
+    assert(rival:release())
+    stage.fails("lost", second:release())
+    assert(one:acquire{ timeout = 5 }):release()
+    assert.is_false(held(name))
   end)
 
   it("is a part of several locks", function()

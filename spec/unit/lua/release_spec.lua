@@ -71,7 +71,7 @@ describe("several locks", function()
   end
 
   it("are all released, or none, at whatever instruction of the release an interrupt comes", function()
-    local n, count, is_interrupted = 0, nil, nil
+    local n, count, is_interrupted = 0
     repeat
       n = n + 1
       local locks = assert(all(conn):acquire{ timeout = 0 })
@@ -84,7 +84,7 @@ describe("several locks", function()
   end)
 
   it("are all released at the end of a scope, at whatever instruction of it an interrupt comes", function()
-    local n, is_interrupted = 0, nil
+    local n, is_interrupted = 0
     repeat
       n = n + 1
       local locks = assert(all(conn):acquire{ timeout = 0 })
@@ -96,7 +96,7 @@ describe("several locks", function()
   end)
 
   -- Each lock has to be asked for before its caller gets it, as after late answers.
-  closing_it("are released if the coroutine is closed while one of them is asked for, before its caller has them", function()
+  closing_it("are released if the coroutine is closed while one is asked for, before its caller has them", function()
     local driver, step = conn._driver, nil
     local wait, expect = driver.wait, driver.losses.expect
     function driver.wait(operation)
