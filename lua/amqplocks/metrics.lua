@@ -139,11 +139,13 @@ function metrics.new(opts)
 
   local self = {}
 
-  --- A listener for conn:on_event, which counts an event.
+  --- A listener for conn:on_event, which counts an event. Ignores events that it does not know, as of a newer library.
   function self.observe(event)
+    local change = changes[event.what]
+    if not change then return end
     local place = event.name and { event.kind, name_of(event) }
     if place then begin_at_zero(place) end
-    changes[event.what](event, place)
+    change(event, place)
   end
 
   --- Counts the events of a connection, and asks it for its silence and its lost claims. Returns a function that ends

@@ -53,6 +53,19 @@ describe("metrics", function()
     assert.matches('amqplocks_info{version="%d+%.%d+%.%d+"} 1\n', text)
   end)
 
+  it("ignore events, and count codes, kinds and links, that they do not know", function()
+    local m = metrics.new()
+    local before = m.text()
+    m.observe{ what = "renewed", at = 1 }
+    m.observe{ what = "renewed", at = 1, link = "holder" }
+    m.observe(lock "renewed")
+    assert.equal(before, m.text())
+    m.observe{ what = "failed", kind = "lease", name = "db", code = "expired", waited = 1, more = {} }
+    m.observe{ what = "up", link = "relay" }
+    assert.matches('amqplocks_acquire_seconds_count{kind="lease",name="db",result="expired"} 1\n', m.text())
+    assert.matches('amqplocks_connection_up{link="relay"} 1\n', m.text())
+  end)
+
   it("begin at 0 when a lock is first heard of, as Prometheus sees only growth", function()
     local m = metrics.new()
     m.observe(lock("acquired", { waited = 0.05 }))
