@@ -652,6 +652,35 @@ local function specs(loop)
     end)
   end
 
+  for what, release in pairs{
+    ["releases several locks"] = function(locks) locks:release() end,
+    ["comes to the end of their block"] = function(locks) getmetatable(locks).__close(locks) end,
+  } do
+    closing_it("frees all of several locks when a coroutine is closed that " .. what, function()
+      local conn, a, b, name = connect(), gate.name(), gate.name(), stage.semaphore(1)
+      finally(function() collectgarbage "restart" end)
+      collectgarbage "stop"
+      local locks = assert(conn:all{ conn:mutex(a), conn:rwlock(b):writer(), conn:semaphore(name) }:acquire{
+        timeout = 60 })
+      local wait = conn._driver.wait
+      local inside, waits = loop.driver.condition(), 0
+      function conn._driver.wait()
+        waits = waits + 1
+        inside:wait()
+      end
+      local close = closable(function() release(locks) end)
+      loop.until_true(function() return waits == 1 end)
+      close()
+      inside:signal() -- who waited there is the program's
+      conn._driver.wait = wait
+      assert.equal(0, conn:stats().held)
+      loop.until_true(function()
+        return not gate.held("mutex", a) and not gate.held("write", b) and stage.free(name, 1)
+      end, 60)
+      conn:close()
+    end)
+  end
+
   closing_it("serves the others when one of many that wait on a connection is closed", function()
     local name, served = stage.semaphore(1), 0
     local conn, theirs = connect(), stage.take(stage.connect():semaphore(name))

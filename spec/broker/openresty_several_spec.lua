@@ -41,6 +41,22 @@ local LOCATIONS = {
     gates:set("in-" .. var.arg_gate, true)
     await_gate(var.arg_gate)
     ngx.say(tostring(outer:held()), " ", tostring(outer:release()))]],
+  -- A light thread that is killed in `what`; the request goes on.
+  ["= /killed"] = [[
+    local conn = connect()
+    local mutex, slot = conn:mutex(var.arg_mutex), conn:semaphore(var.arg_name)
+    local locks, message, code = conn:all{ mutex, slot, conn:rwlock(var.arg_mutex):writer() }:acquire{ timeout = 60 }
+    if not locks then return fail(message, code) end
+    ngx.ctx.locks = locks
+    local is_over
+    local thread = ngx.thread.spawn(function()
+      if var.arg_what == "release" then locks:release() else conn:close() end
+      is_over = true
+    end)
+    local killed = ngx.thread.kill(thread)
+    gates:set("in-" .. var.arg_gate, true)
+    await_gate(var.arg_gate)
+    ngx.say(tostring(killed and not is_over), " ", tostring(locks:held()))]],
   ["= /elect"] = [[
     local led, word = connect():elect(var.arg_mutex, function(lock)
       gates:set("in-" .. var.arg_gate, true)
@@ -93,6 +109,20 @@ for _, shared in ipairs{ false, true } do
       scene.assert_all_there(name, 1)
       gate.until_free("mutex", mutex)
     end)
+
+    for _, what in ipairs{ "release", "close" } do
+      it("all are free when a thread is killed in " .. what .. ", before the request is over", function()
+        local name = stage.semaphore(1)
+        local server = start(shared)
+        local one, its = begin(server, ("/killed?mutex=%s&name=%s&what=%s"):format(mutex, name, what))
+        await_in(server, its)
+        until_true(function()
+          return not gate.held("mutex", mutex) and not gate.held("write", mutex) and stage.free(name, 1)
+        end, 60)
+        scene.open(server, its)
+        assert.equal("200 true false\n", scene.answer(one))
+      end)
+    end
 
     it("requests take several slots at once, and one slot beside them", function()
       local name = stage.semaphore(3)
