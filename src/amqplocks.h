@@ -190,6 +190,16 @@ al_session *al_native_new(const al_settings *settings);
  * random order shuffles the settings itself. Returns NULL if there is no memory, or for any other `count`. */
 al_session *al_native_new_list(const al_settings *settings, size_t count);
 
+/* For credentials or nodes that change. True if the next al_native_wait() opens a connection; the program then reads
+ * its settings again and calls al_native_renew(). */
+bool al_native_connects(al_session *session);
+
+/* The nodes, as for al_native_new_list(), and so the credentials, for the connections that the next al_native_wait()
+ * opens, and later ones. Connections that are open stay open, and an attempt that has begun goes on with its nodes. The
+ * name and the timeout stay those of the session. Returns false, and changes nothing, if the virtual host is another
+ * one, if there is no memory, or for a wrong `count`. */
+bool al_native_renew(al_session *session, const al_settings *settings, size_t count);
+
 /* Moves the session along until `op`, which must be its own, is done. Returns earlier when a signal arrives or about
  * a second has passed. May wait for the broker. Opening a connection waits at most `settings.timeout`, plus the time
  * of the system's resolver. */

@@ -4,6 +4,7 @@
 -- amqp-lock --restart: the command runs again when its lock was lost, and is acquired again. Another client holds the
 -- lock in between, and sees that nothing of the command is left.
 local broker = require "spec.support.broker"
+local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
 local stage = require "spec.support.stage"
@@ -137,5 +138,81 @@ describe("amqp-lock --restart", function()
     for _, words in ipairs{ { "--hold", "db" }, { "--on-lost", "ignore", "db", "true" } } do
       assert.matches("--restart", command.ends({}, 64, "--restart", (unpack or table.unpack)(words)), 1, true)
     end
+  end)
+end)
+
+describe("the file of --url-file, when the password changes", function()
+  -- A user whose URL stands in a file. `fill` replaces its text, `rotate` changes the password and then the file, and
+  -- `close` ends the user's connections.
+  local function user()
+    local self = { name = client.unique "user", path = command.place() .. "/url" }
+    self.url = broker.suite:add_user(self.name, ".*", ".*", ".*")
+    stage.undo(function() broker.suite:delete_user(self.name) end)
+    function self.fill(text)
+      local file = assert(io.open(self.path .. ".new", "w"))
+      file:write(text)
+      file:close()
+      assert(os.rename(self.path .. ".new", self.path))
+    end
+    function self.close() broker.suite:close_connections_of(self.name, "rotated") end
+    function self.rotate()
+      broker.suite:change_password(self.name, "another")
+      self.fill((self.url:gsub(":password@", ":another@")))
+      self.close()
+    end
+    self.fill(self.url)
+    return self
+  end
+
+  operated_it("is read anew when the command begins again", function()
+    local who, name = user(), gate.name()
+    local one, job = start("--url-file", who.path, name, "-c", JOB)
+    who.rotate()
+    await_times(one, "job %d+\n", 2)
+    assert.is_false(job:alive())
+    assert.is_true(gate.held("mutex", name))
+    one:signal "TERM"
+    assert.same({ "exit", 143 }, { one:wait() }, one:output())
+  end)
+
+  operated_it("is read anew while amqp-lock waits, and its last good text is used where there is none", function()
+    local who, name = user(), gate.name()
+    local held = gate.occupy("mutex", name)
+    local one = command.start({}, "-v", "--wait-broker", "--poll=0.2", "--name", who.name, "--url-file", who.path, name,
+      "echo", "in")
+    one:await "waiting: "
+    for text, why in pairs { [""] = "the file is empty", ["amqp://:x"] = "a port [^\n]+", [who.url .. "/other"] =
+      "it names another virtual host, which has other locks", missing = "No such file or directory" } do
+      who.fill(text)
+      if text == "missing" then os.remove(who.path) end
+      until_true(function() -- it may be about to connect, with nothing to be closed yet
+        who.close()
+        local output = one:output()
+        return output:find("%-%-url%-file [^\n]*/url: " .. why .. "; the URL from before is used\n"), output
+      end, SECONDS)
+    end
+    for _, link in ipairs { " holder", " prober" } do stage.until_connected(who.name .. link, 1) end
+    who.rotate()
+    held:release()
+    assert.same({ "exit", 0 }, { one:wait(SECONDS) }, one:output())
+    assert.matches("\nin\n", one:output(), 1, true)
+  end)
+
+  operated_it("is read anew by amqp-lock-admin watch", function()
+    local who, name = user(), stage.semaphore(1)
+    local admin = command.DIRECTORY .. "/amqp-lock-admin"
+    local one = command.start({ program = admin }, "watch", "--url-file", who.path, name)
+    one:await(": 1 slot, 0 held\n")
+    who.rotate()
+    local lock = stage.take(stage.connect():semaphore(name))
+    one:await(": 1 slot, 1 held: 1\n", SECONDS)
+    assert(lock:release())
+  end)
+
+  operated_it("is read once if it is a pipe", function()
+    local who, name = user(), gate.name()
+    local output = command.ends({ program = "bash" }, 0, "-c", '"$1" --url-file <(cat "$2") "$3" echo in', "bash",
+      command.DIRECTORY .. "/amqp-lock", who.path, name)
+    assert.equal("in\n", output)
   end)
 end)

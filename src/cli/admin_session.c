@@ -17,7 +17,8 @@ static const int giving_up[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
 static volatile sig_atomic_t got;     /* the signal that came first; 0: none */
 static volatile sig_atomic_t orderly; /* the first signal does not end the program at once */
-static int told[2] = {-1, -1};        /* a pipe: readable once a signal came */
+static const cli_broker *broker;
+static int told[2] = {-1, -1}; /* a pipe: readable once a signal came */
 
 static void give_up(int signal) {
   int before = errno;
@@ -55,6 +56,7 @@ static void end_by_signal(al_session *session, al_op *op) {
 al_code admin_session_await(al_session *session, al_op *op, char message[AL_MESSAGE_SIZE]) {
   if (!op) cli_fail_no_memory();
   while (!al_op_done(op)) {
+    cli_broker_renew(broker, session);
     al_native_wait_fd(session, op, told[0], AL_NEVER);
     cli_report_notes(session);
     if (!al_op_done(op)) end_by_signal(session, op);
@@ -65,7 +67,10 @@ al_code admin_session_await(al_session *session, al_op *op, char message[AL_MESS
 
 void admin_session_pause(al_session *session) {
   int64_t until = al_system_now() + AL_SECOND;
-  while (!got && al_system_now() < until) al_native_wait_fd(session, NULL, told[0], until);
+  while (!got && al_system_now() < until) {
+    cli_broker_renew(broker, session);
+    al_native_wait_fd(session, NULL, told[0], until);
+  }
   cli_report_notes(session);
   end_by_signal(session, NULL);
 }
@@ -74,6 +79,7 @@ al_session *admin_session_open(admin_options *options) {
   char message[AL_MESSAGE_SIZE];
   mind_signals();
   cli_broker_settle(&options->broker, "amqp-lock-admin");
+  broker = &options->broker;
   al_session *session = cli_broker_session(&options->broker);
   al_op *op = al_session_open(session);
   al_code code = admin_session_await(session, op, message);

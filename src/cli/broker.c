@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/exits.h"
@@ -48,26 +49,38 @@ static _Noreturn void refuse_file(const char *path, const char *why) {
   exit(CLI_EXIT_USAGE);
 }
 
-/* Returns the first line of the file. */
-static char *read_file(const char *path) {
+/* Returns the first line of the file, or NULL and why there is none. */
+static char *read_file(const char *path, const char **why) {
+  FILE *file = fopen(path, "re");
+  *why = strerror(errno);
+  if (!file) return NULL;
   char *line = calloc(1, URL_SIZE);
   if (!line) cli_fail_no_memory();
-  FILE *file = fopen(path, "re");
-  if (!file) refuse_file(path, strerror(errno));
   setvbuf(file, NULL, _IONBF, 0); /* no second copy of the password */
   bool has_line = fgets(line, URL_SIZE, file) != NULL;
-  const char *why = ferror(file) ? strerror(errno) : "the file is empty";
+  *why = ferror(file) ? strerror(errno) : "the file is empty";
   fclose(file);
-  if (!has_line) refuse_file(path, why);
   line[strcspn(line, "\r\n")] = '\0';
-  return line;
+  if (has_line) return line;
+  free(line);
+  return NULL;
+}
+
+/* A pipe, as a shell's <(command) is, can be read once. */
+static bool is_file(const char *path) {
+  struct stat what;
+  return path && stat(path, &what) == 0 && S_ISREG(what.st_mode);
 }
 
 static char *find_url(const cli_broker *broker) {
   const char *from_environment = getenv("AMQP_URL");
   char *url = NULL;
   if (broker->url && broker->url_file) cli_usage_error("options --url and --url-file contradict each other");
-  if (broker->url_file) return read_file(broker->url_file);
+  if (broker->url_file) {
+    const char *why;
+    if (!(url = read_file(broker->url_file, &why))) refuse_file(broker->url_file, why);
+    return url;
+  }
   if (broker->url || from_environment) url = strdup(broker->url ? broker->url : from_environment);
   if ((broker->url || from_environment) && !url) cli_fail_no_memory();
   return url;
@@ -125,9 +138,50 @@ void cli_broker_settle(cli_broker *broker, const char *what) {
   forget(url);
   forget(broker->url);
   broker->url = NULL;
+  if (!is_file(broker->url_file)) broker->url_file = NULL;
   name_connection(broker, what);
-  for (size_t i = 0; broker->heartbeat && i < broker->count; i++)
-    broker->nodes[i].heartbeat = broker->heartbeat;
+  if (!broker->heartbeat) broker->heartbeat = broker->nodes[0].heartbeat;
+  for (size_t i = 0; i < broker->count; i++) broker->nodes[i].heartbeat = broker->heartbeat;
+}
+
+/* ---- a file that changes ---------------------------------------------------------------------------------------- */
+
+/* Reads the file again. Returns the number of nodes; 0, and why, if it has no good URL. */
+static size_t read_again(const cli_broker *broker, al_settings nodes[AL_HOSTS_MAX],
+                         char why[AL_MESSAGE_SIZE]) {
+  const char *reason;
+  char *url = read_file(broker->url_file, &reason);
+  snprintf(why, AL_MESSAGE_SIZE, "%s", url ? "" : reason);
+  al_settings_init(&nodes[0]);
+  size_t count = url ? al_settings_urls(nodes, AL_HOSTS_MAX, url, why) : 0;
+  forget(url);
+  for (size_t i = 0; i < count; i++) nodes[i].heartbeat = broker->heartbeat;
+  return count;
+}
+
+/* A file that is written anew may be missing, or cut off, for a moment. */
+void cli_broker_renew(const cli_broker *broker, al_session *session) {
+  if (!broker->url_file || !al_native_connects(session)) return;
+  char why[AL_MESSAGE_SIZE];
+  al_settings *nodes = calloc(AL_HOSTS_MAX, sizeof *nodes);
+  if (!nodes) cli_fail_no_memory();
+  size_t count = read_again(broker, nodes, why);
+  if (count > 0 && !al_native_renew(session, nodes, count))
+    snprintf(why, sizeof why, "it names another virtual host, which has other locks");
+  if (*why) cli_warn("--url-file %s: %s; the URL from before is used", broker->url_file, why);
+  explicit_bzero(nodes, AL_HOSTS_MAX * sizeof *nodes);
+  free(nodes);
+}
+
+void cli_broker_wait(const cli_broker *broker, al_session *session, al_op *op) {
+  cli_broker_renew(broker, session);
+  al_native_wait(session, op);
+}
+
+al_code cli_broker_await(const cli_broker *broker, al_session *session, al_op *op,
+                         char message[AL_MESSAGE_SIZE]) {
+  while (op && !al_op_done(op)) cli_broker_wait(broker, session, op);
+  return al_op_wait(session, op, message);
 }
 
 int64_t cli_broker_heartbeat(const cli_broker *broker) { return broker->nodes[0].heartbeat * AL_SECOND; }

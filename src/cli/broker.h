@@ -12,9 +12,9 @@
 
 typedef struct cli_broker {
   char *url;            /* of --url; a copy */
-  const char *url_file; /* of --url-file */
+  const char *url_file; /* of --url-file; NULL when settled: it is no file that can be read again */
   const char *name;     /* of --name */
-  int heartbeat;        /* of --heartbeat; 0: not given */
+  int heartbeat;        /* of --heartbeat, or the first URL's */
   al_settings *nodes;
   size_t count;
 } cli_broker;
@@ -28,6 +28,15 @@ void cli_broker_settle(cli_broker *broker, const char *what);
 
 /* Returns the heartbeat, in nanoseconds. */
 int64_t cli_broker_heartbeat(const cli_broker *broker);
+
+/* Before a wait: if it opens a connection, reads --url-file anew for it. A file that is missing or malformed is warned of,
+ * and the URL from before is used. */
+void cli_broker_renew(const cli_broker *broker, al_session *session);
+
+/* As al_native_wait() and al_op_wait(), with --url-file read anew before each connection. */
+void cli_broker_wait(const cli_broker *broker, al_session *session, al_op *op);
+al_code cli_broker_await(const cli_broker *broker, al_session *session, al_op *op,
+                         char message[AL_MESSAGE_SIZE]);
 
 /* Makes a session. Sends nothing to the broker. */
 al_session *cli_broker_session(const cli_broker *broker);

@@ -37,7 +37,7 @@ const al_lock *cli_held_revoked(const cli_held *held) {
 const al_lock *cli_held_verify(al_session *session, const cli_held *held, al_code *code,
                                char message[AL_MESSAGE_SIZE]) {
   for (int i = 0; i < held->count; i++) {
-    *code = al_op_wait(session, al_lock_verify(held->locks[i]), message);
+    *code = cli_broker_await(held->broker, session, al_lock_verify(held->locks[i]), message);
     if (*code != AL_OK) return held->locks[i];
   }
   return NULL;
@@ -49,7 +49,7 @@ al_code cli_held_release(al_session *session, cli_held *held, char message[AL_ME
   while (held->count > 0) {
     char words[AL_MESSAGE_SIZE];
     al_lock *lock = held->locks[--held->count];
-    al_code code = al_op_wait(session, al_lock_release(lock), words);
+    al_code code = cli_broker_await(held->broker, session, al_lock_release(lock), words);
     al_lock_drop(lock);
     if (first != AL_OK || code == AL_OK) continue;
     first = code;

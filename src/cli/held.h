@@ -7,12 +7,14 @@
 #define CLI_HELD_H
 
 #include "amqplocks.h"
+#include "cli/broker.h"
 
 #define CLI_HELD_MOST 64
 
 typedef struct cli_held {
   al_lock *locks[CLI_HELD_MOST]; /* in the order in which they were acquired */
   int count;
+  const cli_broker *broker;
 } cli_held;
 
 /* Returns the lock whose ticket the command's processes have in AMQP_LOCK_TICKET. */

@@ -72,10 +72,10 @@ static al_op *begin(al_session *session, const cli_options *options, const cli_w
 
 /* Waits until the operation is done, and tells the progress. Signals that give up end the program meanwhile
  * (signals.h). */
-static void await(al_session *session, al_op *op, cli_news *news) {
+static void await(al_session *session, const cli_options *options, al_op *op, cli_news *news) {
   char reason[AL_MESSAGE_SIZE];
   while (!al_op_done(op)) {
-    al_native_wait(session, op);
+    cli_broker_wait(&options->broker, session, op);
     cli_news_connections(news, session);
     if (al_op_done(op)) break;
     int64_t waited = al_op_waiting(op, reason);
@@ -99,7 +99,7 @@ static cli_result result_of(al_op *op) {
 static bool try(al_session *session, const cli_options *options, const cli_wish *wish, cli_news *news,
                 int64_t timeout, cli_held *held, cli_result *result) {
   al_op *op = begin(session, options, wish, timeout);
-  if (op) await(session, op, news);
+  if (op) await(session, options, op, news);
   *result = result_of(op);
   for (al_lock *lock; op && (lock = al_op_lock(op));) held->locks[held->count++] = lock;
   al_op_drop(op);
@@ -129,7 +129,7 @@ static cli_result create(al_session *session, const cli_options *options, cli_ne
   sigset_t before = cli_signals_defer();
   if (left < CREATE_LEAST) left = CREATE_LEAST;
   al_op *op = begin_creating(session, options, left == AL_NEVER ? 6 * CREATE_LEAST : left);
-  if (op) await(session, op, news);
+  if (op) await(session, options, op, news);
   cli_result result = result_of(op);
   al_op_drop(op);
   cli_signals_restore(&before);
@@ -187,7 +187,7 @@ bool cli_lock_acquire(al_session *session, const cli_options *options, cli_news 
                       cli_result *result) {
   int64_t deadline = options->timeout == AL_NEVER ? AL_NEVER : al_system_now() + options->timeout;
   bool has_all = true;
-  held->count = 0;
+  *held = (cli_held){.broker = &options->broker};
   cli_news_asked(news);
   for (int i = 0; i < options->wishes_count && has_all; i++)
     has_all = acquire_one(session, options, &options->wishes[i], news, deadline, held, result);

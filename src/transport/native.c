@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/base/backoff.h"
@@ -297,6 +298,28 @@ static bool is_any_due(al_session *session) {
   for (int i = 0; i < count; i++)
     if (al_link_is_due(links[i])) return true;
   return false;
+}
+
+bool al_native_connects(al_session *session) {
+  if (al_session_forked(session)) return false;
+  AL_TURN(session);
+  return is_any_due(session);
+}
+
+/* In the middle of an attempt the nodes are counted: it goes on with those it has. */
+static bool begins_attempt(const al_link *link) {
+  return al_link_is_due(link) && al_link_nodes_left(link) == al_link_nodes_count(link);
+}
+
+bool al_native_renew(al_session *session, const al_settings *settings, size_t count) {
+  if (al_session_forked(session) || count == 0 || count > AL_HOSTS_MAX) return false;
+  AL_TURN(session);
+  if (strcmp(session->settings.vhost, settings->vhost) != 0) return false;
+  al_link *links[AL_LINKS];
+  int links_count = al_session_served_links(session, links);
+  for (int i = 0; i < links_count; i++)
+    if (begins_attempt(links[i]) && !al_link_readdress(links[i], settings, count)) return false;
+  return true;
 }
 
 static bool waits(const al_op *op) { return op && op->waits_since != AL_NEVER; }

@@ -111,6 +111,29 @@ static void use_and_drop(al_session *session) {
   al_op_drop(done);
 }
 
+/* The password is a wrong one until the first connection is about to be opened. */
+static void renewed_settings(void) {
+  char why[AL_MESSAGE_SIZE];
+  al_settings now, then, elsewhere;
+  al_settings_init(&now);
+  CHECK(al_settings_url(&now, getenv("AMQP_URL"), why));
+  then = elsewhere = now;
+  strcpy(then.password, "wrong");
+  strcpy(elsewhere.vhost, "elsewhere");
+  al_session *session = al_native_new(&then);
+  CHECK(!al_native_connects(session)); /* nothing needs a connection yet */
+  al_op *op = al_session_open(session);
+  for (int connects = 0; !al_op_done(op); al_native_wait(session, op)) {
+    if (!al_native_connects(session)) continue;
+    CHECK(!al_native_renew(session, &now, 0) && !al_native_renew(session, &now, AL_HOSTS_MAX + 1));
+    CHECK(!al_native_renew(session, &elsewhere, 1) && connects++ < 2);
+    CHECK(al_native_renew(session, &now, 1));
+  }
+  CHECK(al_op_code(op) == AL_OK && !al_native_connects(session));
+  al_op_drop(op);
+  al_session_drop(session);
+}
+
 /* The semaphore copies its name, and a pending operation does not need its semaphore. */
 static void early_drops(al_session *session) {
   char text[AL_NAME_SIZE];
@@ -282,6 +305,7 @@ int main(int argc, char **argv) {
   nothing_to_drop();
   bad_text();
   al_session *session = connect_new();
+  renewed_settings();
   early_drops(session);
   news(session);
   descriptor(session);
