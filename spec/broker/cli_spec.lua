@@ -357,6 +357,17 @@ describe("amqp-lock", function()
       ends(0, "-w", "60", name, "true")
     end)
 
+    it("75, and nothing is left of what it had taken", function()
+      local name = stage.name()
+      local read = assert(stage.connect():rwlock(name):read())
+      local rival = stage.connect():rwlock(name)
+      for _ = 1, 5 do
+        ends(75, "-q", "-W", "-w", "0.05", name, "true")
+        assert(assert(rival:try_read()):release())
+      end
+      read:release()
+    end)
+
     it("75 if a fast mutex is not had in time", function()
       local name = fast_name()
       local one = holder("--fast", name)
