@@ -95,6 +95,17 @@ os.execv(sys.argv[1], [sys.argv[1], "-v", "--status-fd", str(writer), sys.argv[2
     end)
   end
 
+  it("drops those that are for its command, which does not run yet", function()
+    local name = gate.name()
+    local held = gate.occupy("mutex", name)
+    local one = command.start({}, "-v", "--poll", "0.2", name, "echo", "in")
+    one:await "waiting: "
+    for _, signal in ipairs { "USR1", "USR2", "ALRM", "WINCH" } do one:signal(signal) end
+    held:release()
+    assert.same({ "exit", 0 }, { one:wait() }, one:output())
+    assert.matches("in\n", one:output(), 1, true)
+  end)
+
   it("goes on at one that it was told to ignore", function()
     local name = gate.name()
     local held = gate.occupy("mutex", name)

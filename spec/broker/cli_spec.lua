@@ -295,8 +295,10 @@ describe("amqp-lock", function()
       local name = gate.name()
       -- without the signals from 29 on, some of which belong to the C library
       local report = "sed -nE 's/^Sig(Blk|Ign):.*(.{7})$/\\1 \\2/p' /proc/self/status"
-      local _, _, bare = command.run({ program = "sh", ignore = { "USR1", "HUP" } }, "-c", report)
-      assert.equal(bare, ends_with({ ignore = { "USR1", "HUP" } }, 0, name, "-c", report))
+      for _, ignored in ipairs { {}, { "USR1", "HUP" }, { "PIPE", "XFSZ", "TTIN", "TTOU" }, { "ALRM", "IO" } } do
+        local _, _, bare = command.run({ program = "sh", ignore = ignored }, "-c", report)
+        assert.equal(bare, ends_with({ ignore = ignored }, 0, name, "-c", report))
+      end
     end)
   end)
 
@@ -489,6 +491,55 @@ describe("amqp-lock", function()
       assert.matches('"event":"ended","status":3,', waiter:told(), 1, true)
       for _, link in ipairs { "holder", "prober" } do
         assert.matches(('{"event":"up","link":"%s",'):format(link), waiter:told(), 1, true)
+      end
+    end)
+
+    it("programs how many lines their pipe did not take, and people at the end", function()
+      local one = command.start({ program = "python3" }, "-c", [[
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+for size in 4096, 1:
+    try:
+        while True: os.write(writer, b"x" * size)
+    except BlockingIOError: pass
+one = subprocess.Popen(sys.argv[1:2] + ["--status-fd", str(writer), sys.argv[2], "-c", "echo in; read line; exit 3"],
+    pass_fds=[writer], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+os.close(writer)
+one.stdout.readline()
+os.set_blocking(reader, False)
+try:
+    while os.read(reader, 1 << 20): pass
+except BlockingIOError: pass
+one.communicate(b"\n")
+print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
+]], command.DIRECTORY .. "/amqp-lock", gate.name())
+      assert.same({ "exit", 0 }, { one:wait() }, one:output())
+      local output = one:output()
+      assert.matches('{"event":"ended","status":3,"dropped":4,"at":[%d.]+}\n{"event":"released",', output)
+      assert.is_nil(output:match "released[^\n]*dropped")
+      assert.matches("amqp%-lock: %-%-status%-fd: 4 lines were dropped", output)
+      assert.matches(" status 3\n", output, 1, true)
+    end)
+
+    it("people that its file for programs is full, and is not ended by that", function()
+      local output = command.ends({ program = "bash" }, 0, "-c", [[exec 3>"$3"
+        { (ulimit -f 0; exec "$1" --status-fd 3 "$2" sh -c 'exit 3'); echo "status $?"; } 2>&1 | cat]], "bash",
+        command.DIRECTORY .. "/amqp-lock", gate.name(), command.place() .. "/file")
+      assert.matches("^amqp%-lock: %-%-status%-fd: 6 lines were dropped[^\n]*\nstatus 3\n$", output)
+    end)
+
+    it("people that its output could not be written, as amqp-lock-admin does", function()
+      local status = "amqp-lock-admin status " .. stage.semaphore(1)
+      for _, words in ipairs { "amqp-lock --help", "amqp-lock-admin --help", status } do
+        for limit, reason in pairs { ["ulimit -f 0"] = "File too large",
+          ["exec >/dev/full"] = "No space left on device" } do
+          local output = command.ends({ program = "bash" }, 0, "-c", ([[
+            { (exec >"$1"; %s; exec %s/%s </dev/null); echo "status $?"; } 2>&1 | cat]]):format(limit,
+            command.DIRECTORY, words), "bash", command.place() .. "/file")
+          local program = words:match "^%S+"
+          assert.equal(("%s: cannot write the output: %s\nstatus 70\n"):format(program, reason), output)
+        end
       end
     end)
 

@@ -2,6 +2,8 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * amqp-lock-admin: administers locks, and shows who holds them. docs/man/amqp-lock-admin.1 says all of what it does. */
+#include <signal.h>
+
 #include "cli/admin_input.h"
 #include "cli/admin_listing.h"
 #include "cli/admin_options.h"
@@ -34,15 +36,16 @@ static int filter(const admin_options *options) {
 int main(int argc, char **argv) {
   admin_options options;
   cli_descriptors_begin();
+  signal(SIGXFSZ, SIG_IGN); /* a full file is an error that is told */
   cli_report_begin("amqp-lock-admin");
   admin_options_read(&options, argc, argv);
   switch (options.verb->id) {
     case ADMIN_LS:
     case ADMIN_HOLDERS:
-      admin_finish(filter(&options));
+      cli_finish(filter(&options));
     case ADMIN_TOP:
-      admin_finish(admin_top_run(&options));
+      cli_finish(admin_top_run(&options));
     default:
-      admin_finish(admin_verb_run(&options));
+      cli_finish(admin_verb_run(&options));
   }
 }

@@ -70,12 +70,6 @@ typedef struct reading {
   bool has_help, has_version;
 } reading;
 
-_Noreturn void admin_finish(int status) {
-  bool is_written = fflush(stdout) == 0 && !ferror(stdout);
-  if (!is_written) cli_error("cannot write the output");
-  exit(status == 0 && !is_written ? CLI_EXIT_SOFTWARE : status);
-}
-
 /* ---- --help ----------------------------------------------------------------------------------------------------- */
 
 static _Noreturn void print_help(void) {
@@ -98,7 +92,7 @@ static _Noreturn void print_help(void) {
         "  70 not held, protocol   75 not in time, busy      76 lost meanwhile\n"
         "  77 not allowed          78 exists, TLS, foreign or damaged queue\n",
         stdout);
-  admin_finish(0);
+  cli_finish(0);
 }
 
 static _Noreturn void print_verb_help(const admin_verb *verb) {
@@ -107,7 +101,7 @@ static _Noreturn void print_verb_help(const admin_verb *verb) {
   if (verb->text) printf("%s\n", verb->text);
   putchar('\n');
   cli_options_print(&program, verb->name, stdout);
-  admin_finish(0);
+  cli_finish(0);
 }
 
 /* ---- options ---------------------------------------------------------------------------------------------------- */
@@ -275,7 +269,7 @@ void admin_options_read(admin_options *options, int argc, char **argv) {
   int first = cli_arguments_read(&program, argc, argv, take, &read);
   if (read.has_version) {
     printf("amqp-lock-admin %s\n", al_version());
-    admin_finish(0);
+    cli_finish(0);
   }
   if (first == argc && read.has_help) print_help();
   if (first == argc) cli_usage_error("there is no verb");

@@ -67,7 +67,4 @@ typedef struct admin_options {
 /* Reads the command line. Ends the program for --help and --version, and with status 64 if something is wrong. */
 void admin_options_read(admin_options *options, int argc, char **argv);
 
-/* Ends the program with `status`, or with another one if its output could not be written. */
-_Noreturn void admin_finish(int status);
-
 #endif

@@ -18,6 +18,7 @@
 #include "cli/report.h"
 #include "cli/run.h"
 #include "cli/signals.h"
+#include "cli/status.h"
 
 /* A connection that ends without a close is a warning in the broker's log. */
 static cli_outcome failure(al_session *session, const cli_options *options, cli_news *news,
@@ -97,10 +98,11 @@ int main(int argc, char **argv) {
   cli_outcome outcome;
   cli_descriptors_begin();
   cli_report_begin("amqp-lock");
+  cli_signals_begin(&signals);
   cli_options_read(&options, argc, argv);
   cli_hold_check_input(&options);
   cli_descriptors_keep_back(options.status_fd);
-  cli_signals_begin(&signals, options.status_fd);
+  cli_signals_tell(options.status_fd);
   cli_command_keep_outer_tickets();
 
   cli_news news = cli_news_begin(&options);
@@ -112,6 +114,8 @@ int main(int argc, char **argv) {
     if (!begins_again(&options, &outcome)) break;
     cli_signals_wait(&signals);
   }
+  if (cli_status_dropped())
+    cli_warn("--status-fd: %d lines were dropped, which the descriptor did not take", cli_status_dropped());
   if (outcome.signal) cli_exit_by_signal(outcome.signal);
   return outcome.status;
 }

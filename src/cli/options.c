@@ -23,8 +23,6 @@ typedef struct reading {
 
 /* ---- --help ----------------------------------------------------------------------------------------------------- */
 
-static void finish_output(void) { exit(fflush(stdout) == 0 ? 0 : CLI_EXIT_SOFTWARE); }
-
 static void print_help(void) {
   fputs("usage: amqp-lock [OPTION...] NAME COMMAND [ARG...]\n"
         "       amqp-lock [OPTION...] NAME -c 'SHELL LINE'\n"
@@ -41,12 +39,12 @@ static void print_help(void) {
         "  70 protocol, system     75 not had in time (-E)   76 lost (--lost-exit-code)\n"
         "  77 not allowed          78 TLS, foreign queue     126, 127 COMMAND cannot be run, is not there\n",
         stdout);
-  finish_output();
+  cli_finish(0);
 }
 
 static void print_version(void) {
   printf("amqp-lock %s\n", al_version());
-  finish_output();
+  cli_finish(0);
 }
 
 /* ---- options of flock(1) that mean something else here ----------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "cli/report.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,6 +64,13 @@ void cli_usage_error(const char *format, ...) {
   SAY(CLI_LEVEL_ERRORS);
   cli_error("see \"%s --help\"", program);
   exit(CLI_EXIT_USAGE);
+}
+
+void cli_finish(int status) {
+  errno = 0;
+  bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+  if (!is_written) cli_error("cannot write the output%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+  exit(status == 0 && !is_written ? CLI_EXIT_SOFTWARE : status);
 }
 
 void cli_fail_no_memory(void) {

@@ -36,6 +36,9 @@ void cli_report_notes(al_session *session);
 /* Tells what is wrong with the command line, and ends the program with status 64. */
 _Noreturn void cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Ends the program once standard output is written. If it is not, tells why, and the status is 70 instead of 0. */
+_Noreturn void cli_finish(int status);
+
 /* Tells that there is no memory, and ends the program with its status. */
 _Noreturn void cli_fail_no_memory(void);
 

@@ -13,6 +13,14 @@ static const int giving_up[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH};
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
+/* The program waits for children, and no write ends it: to a pipe without a reader, to a terminal from its background, to a
+ * file that may not grow. */
+static const struct {
+  int signal;
+  void (*handler)(int);
+} dispositions[CLI_SIGNALS_SET] = {
+    {SIGCHLD, SIG_DFL}, {SIGPIPE, SIG_IGN}, {SIGTTIN, SIG_IGN}, {SIGTTOU, SIG_IGN}, {SIGXFSZ, SIG_IGN}};
+
 static int told_fd = -1;
 
 static const char *gave_up_line(int signal) {
@@ -39,17 +47,16 @@ static bool is_ignored(int signal) {
   return sigaction(signal, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-/* The program writes to pipes that may have no reader, waits for children, and writes to a terminal from its
- * background. */
-void cli_signals_begin(cli_signals *signals, int status_fd) {
-  const struct sigaction ignore = {.sa_handler = SIG_IGN}, usual = {.sa_handler = SIG_DFL};
+static void drop(int signal) { (void)signal; }
+
+void cli_signals_tell(int status_fd) { told_fd = status_fd; }
+
+void cli_signals_begin(cli_signals *signals) {
   signals->fd = -1;
-  told_fd = status_fd;
   sigprocmask(SIG_SETMASK, NULL, &signals->mask);
-  sigaction(SIGPIPE, &ignore, &signals->pipe);
-  sigaction(SIGTTIN, &ignore, &signals->tty_in);
-  sigaction(SIGTTOU, &ignore, &signals->tty_out);
-  sigaction(SIGCHLD, &usual, &signals->child);
+  for (int i = 0; i < CLI_SIGNALS_SET; i++)
+    sigaction(dispositions[i].signal, &(struct sigaction){.sa_handler = dispositions[i].handler},
+              &signals->found[i]);
   cli_signals_wait(signals);
 }
 
@@ -66,10 +73,11 @@ void cli_signals_wait(cli_signals *signals) {
   if (signals->fd >= 0) leave_descriptor(signals);
   sigset_t wanted;
   sigemptyset(&wanted);
-  for (size_t i = 0; i < COUNT(giving_up); i++) {
-    if (is_ignored(giving_up[i])) continue;
-    sigaction(giving_up[i], &(struct sigaction){.sa_handler = give_up}, NULL);
-    sigaddset(&wanted, giving_up[i]);
+  for (size_t i = 0; i < COUNT(passed_on); i++) {
+    bool gives_up = cli_signals_gives_up(passed_on[i]);
+    if (is_ignored(passed_on[i])) continue;
+    sigaction(passed_on[i], &(struct sigaction){.sa_handler = gives_up ? give_up : drop}, NULL);
+    if (gives_up) sigaddset(&wanted, passed_on[i]);
   }
   sigprocmask(SIG_SETMASK, &signals->mask, NULL);
   sigprocmask(SIG_UNBLOCK, &wanted, NULL);
@@ -104,9 +112,6 @@ bool cli_signals_next(const cli_signals *signals, struct signalfd_siginfo *info)
 }
 
 void cli_signals_leave(const cli_signals *signals) {
-  sigaction(SIGPIPE, &signals->pipe, NULL);
-  sigaction(SIGTTIN, &signals->tty_in, NULL);
-  sigaction(SIGTTOU, &signals->tty_out, NULL);
-  sigaction(SIGCHLD, &signals->child, NULL);
+  for (int i = 0; i < CLI_SIGNALS_SET; i++) sigaction(dispositions[i].signal, &signals->found[i], NULL);
   sigprocmask(SIG_SETMASK, &signals->mask, NULL);
 }

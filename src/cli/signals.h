@@ -5,6 +5,7 @@
  *
  *   waiting   TERM, INT, HUP and QUIT end the program at once, in the handler: the broker frees what it had claimed.
  *             (A wait inside of the library may connect, for seconds, and the program must not seem deaf meanwhile.)
+ *             USR1, USR2, ALRM and WINCH are for a command that does not run yet, and are dropped.
  *   holding   these, and those that are passed on, are blocked and read from a descriptor.
  *
  * Signals that were ignored when the program began stay ignored, as by nohup(1). A command gets the mask and the
@@ -16,15 +17,19 @@
 #include <stdbool.h>
 #include <sys/signalfd.h>
 
+#define CLI_SIGNALS_SET 5 /* so many get another disposition at the beginning */
+
 typedef struct cli_signals {
-  sigset_t mask;                /* as the program found it */
-  struct sigaction pipe, child; /* likewise */
-  struct sigaction tty_in, tty_out;
+  sigset_t mask; /* as the program found it */
+  struct sigaction found[CLI_SIGNALS_SET];
   int fd; /* of signalfd(); -1 while waiting */
 } cli_signals;
 
-/* Waiting begins. `status_fd`: gets a line about a signal that gives up; -1: none. */
-void cli_signals_begin(cli_signals *signals, int status_fd);
+/* Waiting begins. */
+void cli_signals_begin(cli_signals *signals);
+
+/* `status_fd` gets a line about a signal that gives up; -1: none. */
+void cli_signals_tell(int status_fd);
 
 /* Waiting begins again, after holding. A signal that gives up and has come by now ends the program. */
 void cli_signals_wait(cli_signals *signals);

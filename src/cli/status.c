@@ -3,13 +3,15 @@
 #include "cli/status.h"
 
 #include <poll.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define END_ROOM 8 /* for what ends the line */
+
+static int dropped, told_dropped; /* lines so far, and those that a later line has told of */
+static bool is_cut;               /* the end of a line is missing */
 
 static void put(cli_status *line, const char *text) {
   size_t length = strlen(text);
@@ -67,12 +69,24 @@ static void put_time(cli_status *line) {
 }
 
 void cli_status_end(cli_status *line, int fd) {
+  if (fd < 0) return;
+  if (dropped > told_dropped) cli_status_number(line, "dropped", dropped - told_dropped);
   put_time(line);
   memcpy(line->text + line->length, "}\n", 3);
-  cli_status_write(fd, line->text, line->length + 2);
+  if (is_cut) is_cut = !cli_status_write(fd, "\n", 1);
+  if (cli_status_write(fd, line->text, line->length + 2))
+    told_dropped = dropped;
+  else
+    dropped++;
 }
 
-void cli_status_write(int fd, const char *text, size_t length) {
+/* A file that is full may take a part. */
+bool cli_status_write(int fd, const char *text, size_t length) {
   struct pollfd out = {.fd = fd, .events = POLLOUT};
-  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) && write(fd, text, length) < 0) return;
+  if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT)) return false;
+  ssize_t written = write(fd, text, length);
+  if (written > 0 && (size_t)written < length) is_cut = true;
+  return written == (ssize_t)length;
 }
+
+int cli_status_dropped(void) { return dropped; }
