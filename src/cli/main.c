@@ -84,6 +84,7 @@ static cli_outcome hold_once(al_session *session, const cli_options *options, cl
     return failure(session, options, news, &result);
   if (!cli_signals_hold(signals)) {
     cli_error("cannot wait for signals: %s", strerror(errno));
+    cli_held_drop(&held);
     return (cli_outcome){.status = CLI_EXIT_SOFTWARE};
   }
   for (int i = 0; i < held.count; i++) cli_news_acquired(news, held.locks[i]);
@@ -114,6 +115,7 @@ int main(int argc, char **argv) {
     if (!begins_again(&options, &outcome)) break;
     cli_signals_wait(&signals);
   }
+  if (options.restarts) cli_broker_forget(&options.broker);
   if (cli_status_dropped())
     cli_warn("--status-fd: %d lines were dropped, which the descriptor did not take", cli_status_dropped());
   if (outcome.signal) cli_exit_by_signal(outcome.signal);
