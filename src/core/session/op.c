@@ -49,7 +49,8 @@ static al_op *fail_forked(al_op *op) {
   snprintf(op->message, sizeof op->message,
            "%s: this process is a child of the one that connected; connect anew", al_code_name(AL_FORKED));
   op->code = AL_FORKED;
-  op->done = op->over = true;
+  op->done = true;
+  op->over = true;
   return op;
 }
 
