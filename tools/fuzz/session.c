@@ -211,7 +211,9 @@ static void check_ops(world *w) {
   for (int i = 0; i < OPS; i++) {
     al_op *op = w->ops[i].op;
     if (!op) continue;
-    CHECK(al_op_done(op) || w->ops[i].ends_by > w->now, "operation %d did not end in its time", i);
+    CHECK(op->done || w->ops[i].ends_by > w->now, "operation %d did not end in its time", i);
+    CHECK(op->over || !op->done || op->deadline <= w->now + op->session->settings.timeout,
+          "operation %d waits for too long after its end", i);
     CHECK(!al_op_done(op) || (al_op_code(op) == AL_OK) == !al_op_message(op)[0], "operation %d: \"%s\"", i,
           al_op_message(op));
   }
@@ -442,7 +444,7 @@ static void do_begin(world *w, unsigned a, unsigned b, unsigned c) {
   al_session_set_time(session, w->now, 1700000000);
   if (kind < 5) {
     al_acquire_options o = acquire_options(c);
-    if (o.timeout > 0 && o.timeout < AL_NEVER - w->now) ends_by = w->now + o.timeout + AL_SECOND;
+    if (o.timeout > 0 && o.timeout < AL_NEVER - w->now) ends_by = w->now + o.timeout;
     op = acquire(w, s, n, kind, &o);
   } else if (kind < 15) {
     op = administer(session, names[n], kind - 5, c);
