@@ -14,7 +14,8 @@
 -- * Fencing tokens grow from holder to holder (is_fenced).
 -- * Where some want several at once, a process that waits in line is passed by each other one once, at most
 --   (minds_line).
--- * No operation takes longer than its limit, except while its own process is stopped.
+-- * No operation takes longer than its limit, except while its own process is stopped. (crowd.lua checks beside it that
+--   an acquire that failed has nothing left.)
 --
 -- A violation is an error of the story. The kind (see kinds/) defines "free" and "two". It has these fields:
 --
