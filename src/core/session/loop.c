@@ -283,6 +283,7 @@ void al_session_abort(al_session *session) {
   session->closed = true;
   session->holder.changed = NULL;
   al_connection_abort(&session->holder, AL_CLOSED, "the connection was closed");
+  al_claims_down(session);
   al_prober_disown(session->asks_by, session);
   for (al_op *op = session->ops, *next; op; op = next) {
     next = op->next;
