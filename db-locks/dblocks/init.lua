@@ -96,14 +96,38 @@ local function try(self, kind, where, opts)
   return acquire(self, kind, where, how)
 end
 
-local function finish(held, fine, ...)
+local function close(held) getmetatable(held).__close(held) end
+
+local function finish(scope, fine, ...)
+  local held = scope.held
+  scope.held = nil
   if not fine then
-    getmetatable(held).__close(held)
+    close(held)
     error((...), 0)
   end
   local released, message, code = held:release()
   if released or code == "not_held" then return true, ... end
   return nil, message, code
+end
+
+local function run(scope, fn, ...) return finish(scope, pcall(fn, scope.held, ...)) end
+
+local scopes = {
+  __close = function(scope)
+    if scope.held then close(scope.held) end
+  end,
+}
+
+-- If a coroutine is closed while fn yields, the code above does not run. A Lua that can close coroutines also has
+-- to-be-closed variables.
+if coroutine.close then
+  run = load [[
+    local run = ...
+    return function(scope, ...)
+      local open <close> = scope
+      return run(scope, ...)
+    end
+  ]](run)
 end
 
 -- A table after fn is an argument for fn, unless it is the only one and could be options.
@@ -118,7 +142,7 @@ local function with(self, kind, where, opts, fn, ...)
   options.argument(fn, checks.callable, "the function", where)
   local held, message, code = acquire(self, kind, where, options.check(opts, schema, where))
   if not held then return nil, message, code end
-  return finish(held, pcall(fn, held, ...))
+  return run(setmetatable({ held = held }, scopes), fn, ...)
 end
 
 for kind, class in pairs { mutex = Mutex, read = RWLock, write = RWLock } do

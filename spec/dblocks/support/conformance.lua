@@ -368,6 +368,23 @@ return function(store)
       end
       assert.is_true(lock:release())
     end)
+
+    if not coroutine.close then return end
+
+    it("release when the coroutine is closed in which their function yields", function()
+      local type, id = fresh()
+      local locks = connect()
+      for _, with in ipairs{
+        function(fn) return locks:mutex(type, id):with(fn) end,
+        function(fn) return locks:rwlock(type, id):with_read({ timeout = 0 }, fn) end,
+      } do
+        local thread = coroutine.create(function() return with(coroutine.yield) end)
+        assert(coroutine.resume(thread))
+        assert.not_equal("", kinds(locks, type, id))
+        assert(coroutine.close(thread))
+        assert.equal("", kinds(locks, type, id))
+      end
+    end)
   end)
 
   describe("setup and close", function()
