@@ -5,6 +5,7 @@ max_line_length = 120
 files["lua"].std = "min"
 files["db-locks"].std = "min"
 files["lua"].read_globals = { table = { fields = { "unpack" } }, coroutine = { fields = { "close", "isyieldable" } } }
+files["db-locks"].read_globals = { coroutine = { fields = { "close" } } }
 files["spec"].std = "max+busted"
 files["tools"].std = "max+busted"
 files["lua/amqplocks/nginx"].read_globals = { "ngx" }
