@@ -345,11 +345,15 @@ describe("with a system call that is denied,", function()
   end)
   teardown(function() process.shell("rm", "-r", deny:match ".*/") end)
 
-  local ROWS = {}
-  for _, calls in ipairs { "pidfd_open", "pidfd_send_signal", "pidfd_open pidfd_send_signal", "prctl", "clone3",
-    "eventfd2", "timerfd_create", "timerfd_settime", "getrandom", "setpgid", "setsid", "getsid", "madvise", "dup3",
-  } do
-    for _, name in ipairs { "EPERM", "ENOSYS" } do table.insert(ROWS, name .. " " .. calls) end
+  -- Those that have ended in a command that outlives its lock; all others in `make soak`.
+  local ROWS = { "EPERM pidfd_send_signal", "EPERM timerfd_create", "ENOSYS timerfd_settime", "EPERM setpgid" }
+  if os.getenv "AMQPLOCKS_SOAK" then
+    ROWS = {}
+    for _, calls in ipairs { "pidfd_open", "pidfd_send_signal", "pidfd_open pidfd_send_signal", "prctl", "clone3",
+      "eventfd2", "timerfd_create", "timerfd_settime", "getrandom", "setpgid", "setsid", "getsid", "madvise", "dup3",
+    } do
+      for _, name in ipairs { "EPERM", "ENOSYS" } do table.insert(ROWS, name .. " " .. calls) end
+    end
   end
 
   local JOBS = "trap 'echo got USR1' USR1; echo job $$; setsid sh -c 'echo job $$; exec sleep 600' &"
@@ -390,7 +394,7 @@ describe("with a system call that is denied,", function()
     local stopped, kept = {}, {}
     for _, row in ipairs(ROWS) do
       table.insert(stopped, start_denied(row, 4))
-      if row:find "clone3" or row:find "eventfd2" then table.insert(kept, start_denied(row, 2)) end
+      if row:find "clone3" or row:find "eventfd2" or row:find "timerfd_create" then table.insert(kept, start_denied(row, 2)) end
     end
     for _, its in ipairs(stopped) do its.one:signal "STOP" end
     for _, its in ipairs(stopped) do next_is_alone(its.name, its.jobs) end
