@@ -25,6 +25,7 @@ build = {
     ["dblocks.dialects"] = "dblocks/dialects.lua",
     ["dblocks.doorman"] = "dblocks/doorman.lua",
     ["dblocks"] = "dblocks/init.lua",
+    ["dblocks.late"] = "dblocks/late.lua",
     ["dblocks.lock"] = "dblocks/lock.lua",
     ["dblocks.options"] = "dblocks/options.lua",
     ["dblocks.redis"] = "dblocks/redis.lua",

@@ -2,8 +2,13 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- Locks in Cassandra, 3.11.10, 4.0 or later. Each change is a lightweight transaction, at QUORUM and SERIAL, and each
--- look at a resource is a SELECT at SERIAL. No statement has a TTL or a timestamp: a time of a client would compete
--- with the times of the transactions.
+-- look at a resource is a SELECT at SERIAL. No statement has a timestamp: a time of a client would compete with the
+-- times of the transactions.
+--
+-- A transaction cannot compare the clock of the server, so late.lua has no say here. Each change gives the row a new
+-- random revision, and is made only if the row still has the one that was read. The row of a resource that was released
+-- keeps its revision, without a ticket, for a day. So a change that arrives late, after its repetition, finds another
+-- revision. No row is ever put by INSERT: its marker would stay when the columns are gone.
 --
 -- A client is an object with execute(cql, args, opts) -> rows | nil, message, code, as that of lua-cassandra: `code` is
 -- the error code of the native protocol, and nil if no answer came; timestamps are numbers of milliseconds. The texts
@@ -11,9 +16,12 @@
 local client = require "dblocks.client"
 local options = require "dblocks.options"
 local swapping = require "dblocks.swapping"
+local ticket = require "dblocks.ticket"
 
-local cassandra = {}
+local cassandra = { fenced = true }
 cassandra.__index = cassandra
+
+local MARK = 86400 -- seconds, for which a row without a ticket stays
 
 -- Consistency levels of the native protocol. SERIAL must never be mixed with LOCAL_SERIAL: they do not see each other.
 local ONE, QUORUM, SERIAL = 0x0001, 0x0004, 0x0008
@@ -87,11 +95,11 @@ end
 -- A row as swapping.lua has it; nil, message, code: others have put it there.
 local function decoded(found)
   local row = { ticket = found.ticket, acquired_at = found.acquired_at }
-  local fine = is_word(row.ticket) and is_time(row.acquired_at)
+  local fine = is_word(row.ticket) and is_time(row.acquired_at) and is_word(found.revision)
   if fine and row.ticket == "readers" then
-    row.readers, row.revision = found.active_readers or {}, found.revision
+    row.readers = found.active_readers or {}
     row.pending, row.pending_at = found.pending_writer, found.pending_at
-    fine = are_readers(found.active_readers) and is_word(row.revision) and
+    fine = are_readers(found.active_readers) and
       (row.pending == nil or is_word(row.pending) and is_time(row.pending_at))
   end
   if fine then return row end
@@ -111,7 +119,7 @@ local function map(readers)
 end
 
 -- The columns of a row, but for the key: name, literal, or "null".
-local function columns(row)
+local function columns(row, revision)
   local list = {}
   local function add(name, literal, value) table.insert(list, { name, value and literal(value) or "null" }) end
   add("ticket", text, row.ticket)
@@ -119,20 +127,12 @@ local function columns(row)
   add("active_readers", map, row.readers)
   add("pending_writer", text, row.pending)
   add("pending_at", moment, row.pending_at)
-  add("revision", text, row.revision)
+  add("revision", text, revision)
   return list
 end
 
-local KEY = "resource_type, resource_id"
-
 local function where(resource)
   return ("resource_type = %s AND resource_id = %s"):format(text(resource.type), text(resource.id))
-end
-
--- Only that row; one of readers has not been changed since it was read.
-local function only(row)
-  return row.revision and ("ticket = 'readers' AND revision = %s"):format(text(row.revision)) or
-    ("ticket = %s"):format(text(row.ticket))
 end
 
 -- What swapping.lua needs --------------------------------------------------------------------------------------------
@@ -150,72 +150,43 @@ function cassandra:read(one, resource)
   local rows, message, code = ask(one, SERIAL, ("SELECT %s FROM %s WHERE %s"):format(COLUMNS, self._table,
     where(resource)))
   if not rows then return nil, message, code end
-  local found = rows[1]
-  if not found then
-    local now, why, kind = time(one)
-    if not now then return nil, why, kind end
-    return false, now
-  end
+  local found = rows[1] or {}
+  one.revision = found.revision
+  if found.ticket == nil then return false, one.time end
   local row, why, kind = decoded(found)
   if not row then return nil, why, kind end
-  return row, found.now
+  return row, one.time
 end
 
--- Without the columns that are null: each would be stored as a deletion.
-local function insert(self, one, resource, row)
-  local names, values = {}, {}
-  for _, column in ipairs(columns(row)) do
-    if column[2] ~= "null" then
-      table.insert(names, column[1])
-      table.insert(values, column[2])
-    end
-  end
-  return change(one, ("INSERT INTO %s (%s, %s) VALUES (%s, %s, %s) IF NOT EXISTS"):format(self._table, KEY,
-    table.concat(names, ", "), text(resource.type), text(resource.id), table.concat(values, ", ")))
-end
-
-local function update(self, one, resource, before, after)
-  local list = {}
-  for i, column in ipairs(columns(after)) do list[i] = column[1] .. " = " .. column[2] end
-  return change(one, ("UPDATE %s SET %s WHERE %s IF %s"):format(self._table, table.concat(list, ", "), where(resource),
-    only(before)))
-end
-
-local function delete(self, one, resource, before)
-  return change(one, ("DELETE FROM %s WHERE %s IF %s"):format(self._table, where(resource), only(before)))
-end
-
-function cassandra:swap(one, resource, before, after)
-  local applied, seen, code
-  if not before then
-    applied, seen, code = insert(self, one, resource, after)
-  elseif after then
-    applied, seen, code = update(self, one, resource, before, after)
-  else
-    applied, seen, code = delete(self, one, resource, before)
-  end
+-- Changes the row to `after` (false: nothing is held), if `condition` is true. A client may itself repeat a statement
+-- whose answer was late: the second one finds the revision of the first.
+local function update(self, one, resource, after, condition)
+  local revision, list = assert(ticket.random(8), "/dev/urandom cannot be read"), {}
+  for i, column in ipairs(columns(after or {}, revision)) do list[i] = column[1] .. " = " .. column[2] end
+  local applied, seen, code = change(one, ("UPDATE %s%s SET %s WHERE %s IF %s"):format(self._table,
+    after and "" or (" USING TTL %d"):format(MARK), table.concat(list, ", "), where(resource),
+    condition:format(text(revision))))
   if applied == nil then return nil, seen, code end
-  -- A client may itself repeat a statement whose answer was late: the second one finds what the first has done.
-  return applied or after and after.revision ~= nil and seen.revision == after.revision
+  return applied or seen.revision == revision
 end
 
--- The time is asked first, from the node alone: a transaction does not return the time that it has stored, and to read
--- the row again would cost a round trip between the nodes.
-function cassandra:claim(one, resource, mine)
-  local now, message, code = time(one)
-  if not now then return nil, message, code end
-  local applied, seen, kind = insert(self, one, resource, { ticket = mine, acquired_at = now })
-  if applied == nil then return nil, seen, kind end
-  return applied and now
+-- The row is still the one that was read.
+function cassandra:swap(one, resource, _, after)
+  local is_new = one.revision == nil
+  return update(self, one, resource, after, is_new and "ticket = null AND revision = null" or
+    "revision = " .. text(one.revision))
 end
 
-function cassandra:clear(one, resource, mine)
-  return delete(self, one, resource, { ticket = mine })
+function cassandra.claim() return false end
+
+function cassandra:clear(one, resource, mine, since)
+  return update(self, one, resource, false, ("ticket = %s AND acquired_at = %s AND revision != %%s"):format(text(mine),
+    moment(since)))
 end
 
 local function use(self, fn, ...)
-  return self._client:use(function(given, ...)
-    local one = { client = given }
+  return self._client:use(function(given, now, ...)
+    local one = { client = given, time = now }
     local first, second, third = fn(self, one, ...)
     return first, second, third, not one.is_broken
   end, ...)
@@ -232,8 +203,10 @@ local function list(self, one)
     if not rows then return nil, message, code end
     for _, found in ipairs(rows) do
       local row, why, kind = decoded(found)
-      if not row then return nil, why, kind end
-      table.insert(all, { type = found.resource_type, id = found.resource_id, row = row, now = found.now })
+      if found.ticket ~= nil and not row then return nil, why, kind end
+      if row then
+        table.insert(all, { type = found.resource_type, id = found.resource_id, row = row, now = found.now })
+      end
     end
     paging_state = rows.meta and rows.meta.has_more_pages and rows.meta.paging_state
   until not paging_state
@@ -285,13 +258,8 @@ local function durable(one, keyspace)
     .. "last locks"):format(keyspace))
 end
 
--- As Cassandra does it with a name, whatever the locale.
-local function lower(name)
-  return (name:gsub("[A-Z]", function(letter) return string.char(letter:byte() + 32) end))
-end
-
 local function setup(self, one)
-  local keyspace, name = lower(self._table):match "^(.*)%.(.*)$"
+  local keyspace, name = options.lower(self._table):match "^(.*)%.(.*)$"
   local made, message, code = make(self, one, keyspace, name)
   if not made then return nil, message, code end
   local looked, why, kind = ask(one, QUORUM, ("SELECT %s FROM %s LIMIT 1"):format(COLUMNS, self._table))
@@ -311,8 +279,8 @@ function cassandra.new(given, known)
   local function close(one)
     if one.close then one:close() end
   end
-  local function alive(one) return time { client = one } ~= nil end
-  return setmetatable({ _client = client.new(given, close, alive), _table = known.table }, cassandra)
+  local function tell(one) return time { client = one } end
+  return setmetatable({ _client = client.new(given, close, tell, known.clock), _table = known.table }, cassandra)
 end
 
 return cassandra

@@ -6,39 +6,66 @@
 -- A client that has failed in the middle of a step is given up: its next answer might be the one that was missed. Then
 -- a function is called for another client. A client that was given as it is has no successor.
 --
--- A client that was idle is asked whether it lives, if the store can ask that: servers and routers end idle
--- connections, and a step over such a one would be in doubt.
+-- A client is asked for the time of the database, when it is new and after 5 seconds: servers and routers end idle
+-- connections, and a step over such a one would be in doubt. From that time, and from what has passed since, a step
+-- knows until when it may act: see late.lua.
 --
 -- A step uses a client alone. Steps that run side by side, in coroutines, get one each from the function.
 --
 -- The child of a fork must not use a connection of its parent: each would get answers of the other, so both would take
 -- themselves for the holder. Nor may it close one: that ends the connection of its parent, too.
+local acquiring = require "dblocks.acquiring"
+local clock = require "dblocks.clock"
+local options = require "dblocks.options"
 local ticket = require "dblocks.ticket"
 
 local client = {}
 client.__index = client
 
-local IDLE = 5 -- seconds
+local FRESH = 5 -- seconds
+local TRIES = 3 -- of a step that comes too late
 
---- `close` ends a client that was made by the function; nil: it is collected. `alive` returns whether a client has an
--- answer; nil: nobody asks.
-function client.new(given, close, alive)
+--- `close` ends a client that was made by the function; nil: it is collected. tell(one) returns the time of the database
+-- in milliseconds, or nil, message, code. `now`: the caller's own clock, or nil.
+function client.new(given, close, tell, now)
   local makes = type(given) == "function"
   local self = setmetatable({
-    _make = makes and given, _close = close, _alive = alive, _idle = {}, _process = ticket.process_id(),
+    _make = makes and given, _close = close, _tell = tell, _now = now, _idle = {}, _process = ticket.process_id(),
   }, client)
-  if not makes then self._idle[1] = { one = given, since = math.huge } end
+  if not makes then self._idle[1] = { one = given } end
   return self
 end
 
 --- Whether another client can be made after a failure.
 function client:renews() return self._make and true or false end
 
+-- Words of failures to connect that pass by themselves, in lower case. An error that the function raises is one of a
+-- program without these words. What the function returns passes unless it has those of `LASTING`.
+local PASSING = {
+  "refused", "reset", "timeout", "timed out", "closed", "unreachable", "no route", "broken pipe", "too many", "max number",
+  "starting up", "shutting down", "recovery", "temporar", "try again", "loading", "busy", "locked", "gone away",
+  "can't connect", "could not connect", "lost connection",
+}
+local LASTING = {
+  "does not exist", "unknown database", "access denied", "authentication", "pg_hba", "wrongpass", "noauth", "noperm",
+  "denied", "invalid password", "attempt to ", "module '", "bad argument", "ora-01017", "ora-12154", "ora-12514", "wrong user name",
+}
+
+local function has(words, message)
+  message = options.lower(message)
+  for _, word in ipairs(words) do
+    if message:find(word, 1, true) then return true end
+  end
+  return false
+end
+
 local function made(self)
   local fine, new, message = pcall(self._make)
-  if fine and new then return new end
+  if fine and new then return { one = new } end
   local problem = tostring(fine and message or new)
-  return nil, "unreachable: no connection to the database: " .. problem, "unreachable"
+  local passes = has(PASSING, problem) or fine
+  local code = passes and not has(LASTING, problem) and "unreachable" or "refused"
+  return nil, ("%s: no connection to the database: %s"):format(code, problem), code
 end
 
 local function close(self, one)
@@ -52,22 +79,37 @@ local function part(self)
   self._process, self._of_parent, self._idle = process, { self._of_parent, self._idle }, {}
 end
 
--- Returns a client that was used before and lives; nil: there is none.
-local function reuse(self)
-  local idle = table.remove(self._idle)
-  if not idle then return nil end
-  local is_asked = self._make and self._alive and os.time() - idle.since >= IDLE
-  if not is_asked or self._alive(idle.one) then return idle.one end
-  close(self, idle.one)
-  return reuse(self)
+-- The clock that runs here depends on where this is called. So each client keeps the one by which it was told.
+local function note(self, slot, time)
+  slot.now = select(2, clock.find(nil, self._now))
+  slot.time, slot.at = time, slot.now()
 end
 
--- Returns a client for one step, or nil, message, code.
+-- The time of the database, at most: what its answer has taken has passed as well. nil: it must be asked.
+local function estimate(slot)
+  local passed = slot.time and slot.now() - slot.at
+  if passed and passed >= 0 and passed < FRESH then return slot.time + math.floor(passed * 1000) end
+end
+
+-- Returns true if the time of the database is known; or nil, message, code.
+local function knows(self, slot)
+  if estimate(slot) then return true end
+  local time, message, code = acquiring.answer(self._tell(slot.one))
+  if not time then return nil, message, code end
+  note(self, slot, time)
+  return true
+end
+
+-- Returns a client for one step, in a table; or nil, message, code.
 local function take(self)
   if self._closed then return nil, "closed: this object was closed", "closed" end
   part(self)
-  local one = reuse(self)
-  if one then return one end
+  local idle = table.remove(self._idle)
+  if idle and (not self._make or knows(self, idle)) then return idle end
+  if idle then
+    close(self, idle.one)
+    return take(self)
+  end
   if self._make then return made(self) end
   if self._given_up then
     local message = "unreachable: the client failed before; a function in its place would be called for another"
@@ -80,35 +122,41 @@ local function take(self)
   error("dblocks: another coroutine is using this client: give a function that makes one for each", 0)
 end
 
-local function give_up(self, one)
+local function give_back(self, slot)
+  if self._closed then return close(self, slot.one) end
+  table.insert(self._idle, slot)
+end
+
+local function finish(self, slot, fine, first, second, third, is_sound)
+  if fine and not (first == nil and not is_sound and (third == "unreachable" or third == "in_doubt")) then
+    give_back(self, slot)
+    return first, second, third
+  end
   self._given_up = true
-  close(self, one)
+  close(self, slot.one)
+  if not fine then error(first, 0) end
+  return nil, second, third
 end
 
-local function give_back(self, one)
-  if self._closed then return close(self, one) end
-  table.insert(self._idle, { one = one, since = os.time() })
-end
-
-local function finish(self, one, fine, first, second, third, is_sound)
-  if not fine then
-    give_up(self, one)
-    error(first, 0)
+-- fn(one, time, ...); again, if that tells that it has come too late.
+local function timely(slot, self, fn, ...)
+  for _ = 1, TRIES do
+    local known, message, code = knows(self, slot)
+    if not known then return nil, message, code end
+    local first, second, third, is_sound = fn(slot.one, estimate(slot) or slot.time, ...)
+    if first ~= "late" then return first, second, third, is_sound end
+    note(self, slot, second)
   end
-  if first == nil and not is_sound and (third == "unreachable" or third == "in_doubt") then
-    give_up(self, one)
-  else
-    give_back(self, one)
-  end
-  return first, second, third
+  return nil, "contended: each request came to the database too late", "contended"
 end
 
---- Returns fn(one, ...) for a client `one`: three results, the last of them a code if the first is nil. A fourth that
--- is true: the database itself has said that it cannot tell, or cannot be asked. That client need not be given up.
+--- Returns fn(one, time, ...) for a client `one` and the time of the database: three results, the last of them a code if
+-- the first is nil. A fourth that is true: the database itself has said that it cannot tell, or cannot be asked. That
+-- client need not be given up. "late", and the time: the request came too late, and has changed nothing.
 function client:use(fn, ...)
-  local one, message, code = take(self)
-  if not one then return nil, message, code end
-  return finish(self, one, pcall(fn, one, ...))
+  local slot, message, code = take(self)
+  if not slot then return nil, message, code end
+  return finish(self, slot, pcall(timely, slot, self, fn, ...))
 end
 
 --- Ends the clients that the function has made.

@@ -39,4 +39,7 @@ function clock.find(sleep, now)
   return sleep or sleeps, now or tells
 end
 
+--- pcall of a function that may yield. In Lua 5.1 other than LuaJIT that cannot be: an error is not caught there.
+clock.protected = (_VERSION ~= "Lua 5.1" or rawget(_G, "jit")) and pcall or function(fn, ...) return true, fn(...) end
+
 return clock

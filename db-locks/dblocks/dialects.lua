@@ -11,19 +11,34 @@
 --     late        `free` does not know of autocommit that is off before something was changed
 --     dual        of a SELECT without a table
 --     insert      how a row is put where there is none, with %s for table, columns, values, the condition and the key
---     returns     insert is answered with acquired_at of the new row, otherwise with a number of rows
+--     change(text, column, timely)  the statement that changes something; its answer is `column` of each row. `timely`
+--                 is a condition: it is not too late. nil: as it is, answered with the number of rows
+--     runs        milliseconds for which such a statement may run after it has found that it is not too late; nil: none
 --     types       of a word, a time, the readers, a writer that waits
 --     options     of the table
 --     enter(ask)        before each step; returns something for leave(ask, it), or nil, message, code ("closed": the
 --                       connection was closed by its owner)
 --     again       what precedes a statement that is repeated after an error; nil: nothing
 --     aborted(ask)  after an error: whether a transaction is open in which an error came before
---     locked(message)   whether it shows that another connection is writing
+--     locked(message)   whether an error shows that others have locked the row for too long
+--     passes(message)   whether an error passes by itself when the statement is repeated
 --     unsafe(ask, table) what would lose locks as the database is set up; nil: nothing
 --
 -- ask(text) returns the rows of a query or a number, or nil and the text of the error. Errors are text in the language
--- of the server, and are not compared. A text that is compared here comes from LuaSQL, or from SQLite.
+-- of the server. Where they are compared here, they are English; in another language an error counts as one that stays,
+-- unless it came after 2 seconds.
 local dialects = {}
+
+-- Returns a function that tells whether a message has one of these texts.
+local function any(...)
+  local texts = { ... }
+  return function(message)
+    for _, text in ipairs(texts) do
+      if message:find(text, 1, true) then return true end
+    end
+    return false
+  end
+end
 
 local function first(rows) return type(rows) == "table" and rows[1] or {} end
 
@@ -35,15 +50,21 @@ dialects.postgres = {
   now = "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)",
   free = "now() = statement_timestamp()",
   dual = "",
-  insert = "INSERT INTO %s (%s) SELECT %s WHERE %s ON CONFLICT (resource_type, resource_id) DO NOTHING"
-    .. " RETURNING acquired_at",
-  returns = true,
+  insert = "INSERT INTO %s (%s) SELECT %s WHERE %s ON CONFLICT (resource_type, resource_id) DO NOTHING",
+  locked = any("due to lock timeout", "due to statement timeout"),
+  passes = any("deadlock detected", "could not serialize", "conflict with recovery"),
   types = { "TEXT", "BIGINT", "TEXT", "TEXT" },
   options = "",
   -- SERIALIZABLE refuses statements because of those on other rows, too. The two statements are one implicit
   -- transaction. After an error there is no transaction of the caller that it could apply to, but a broken one.
   again = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ",
 }
+
+-- A statement that has waited for others looks at the clock again: it fails if it has become too late, and so changes
+-- nothing.
+function dialects.postgres.change(text, column, timely)
+  return ("%s RETURNING %s / CASE WHEN %s THEN 1 ELSE 0 END"):format(text, column or "1", timely)
+end
 
 -- After an error in a transaction everything is refused but the end of the transaction, and nothing at all, the empty
 -- statement: LuaSQL takes this for an error, too, but the server has sent no text with it.
@@ -75,14 +96,21 @@ dialects.mariadb = {
   now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) DIV 1000",
   free = "@@autocommit = 1 AND @@in_transaction = 0",
   dual = " FROM DUAL",
-  insert = "INSERT IGNORE INTO %s (%s) SELECT %s FROM DUAL WHERE %s RETURNING acquired_at",
-  returns = true,
+  insert = "INSERT INTO %s (%s) SELECT %s FROM DUAL WHERE %s",
+  runs = 2000,
+  locked = any("Lock wait timeout exceeded", "max_statement_time exceeded"),
+  passes = any("Deadlock found", "Record has changed since last read"),
   types = { "VARCHAR(64)", "BIGINT", "MEDIUMTEXT", "VARCHAR(96)" },
   options = " ENGINE = InnoDB CHARACTER SET ascii COLLATE ascii_bin",
 }
 
--- A table that others have made may lack what makes the lock exclusive. INSERT IGNORE cuts what does not fit, and says
--- nothing; so does UPDATE in some modes.
+-- UTC_TIMESTAMP is when the statement began, so it must not wait for long. What does not fit is refused in every mode.
+function dialects.mariadb.change(text, column)
+  return ("SET STATEMENT sql_mode = 'STRICT_ALL_TABLES', max_statement_time = 2 FOR %s%s"):format(text,
+    column and " RETURNING " .. column or "")
+end
+
+-- A table that others have made may lack what makes the lock exclusive.
 local COLUMNS = [[
   SELECT t.engine, c.column_name, c.collation_name, c.character_maximum_length, k.ordinal_position, k.others,
     @@innodb_flush_log_at_trx_commit, c.data_type
@@ -163,9 +191,8 @@ function dialects.sqlite.leave(ask, timeout)
 end
 
 -- The messages of SQLite are constants of its source.
-function dialects.sqlite.locked(message)
-  return message:find("database is locked", 1, true) or message:find("table is locked", 1, true)
-end
+dialects.sqlite.locked = any("database is locked", "table is locked")
+dialects.sqlite.passes = any()
 
 -- The database of the table: that in its name, or the first that has one of this name; "temp" precedes "main".
 local function schema_of(ask, name)
@@ -201,6 +228,8 @@ dialects.oracle = {
   insert = "INSERT INTO %s (%s) SELECT %s FROM DUAL WHERE %s AND NOT EXISTS (SELECT 1 FROM %s WHERE %s)",
   -- No CHAR: its trailing spaces make a ticket another one. Not more than 4000 bytes of readers: about 50.
   late = true,
+  locked = any("ORA-00054", "ORA-30006", "ORA-02049", "Timeout trying to lock table"),
+  passes = any("ORA-00060", "ORA-08177", "Deadlock detected", "Concurrent update"),
   types = { "VARCHAR2(64)", "NUMBER(16)", "VARCHAR2(4000)", "VARCHAR2(96)" },
   options = "",
 }

@@ -180,6 +180,7 @@ end
 local function entries(found, add)
   local row = found.row
   if row.ticket ~= "readers" then add(listed(found, "write", row.ticket, row.acquired_at)) end
+  if row.is_foreign then add(listed(found, "read", "readers", row.acquired_at)) end
   for mine, since in pairs(row.readers or {}) do add(listed(found, "read", mine, since)) end
   if row.pending then add(listed(found, "waiting", row.pending, row.pending_at)) end
 end
@@ -216,7 +217,7 @@ end
 function Locks:break_lock(type, id, mine)
   local which = resource(type, id, "break_lock")
   options.argument(mine, checks.ticket, "the ticket", "break_lock")
-  local outcome, message, code = self._store:step(which, "leave", mine)
+  local outcome, message, code = acquiring.clear(self._store, which, mine)
   if outcome == "released" then return true end
   if outcome then return nil, ("not_held: %s is not held under the ticket %s"):format(which.words, mine), "not_held" end
   return nil, message, code

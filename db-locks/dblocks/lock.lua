@@ -4,6 +4,8 @@
 --- A lock that was acquired. It stays in the database until it is released, whatever becomes of this object and
 -- process.
 local acquiring = require "dblocks.acquiring"
+local clock = require "dblocks.clock"
+local late = require "dblocks.late"
 local options = require "dblocks.options"
 
 ---@class dblocks.Lock
@@ -26,7 +28,8 @@ local PATIENCE = 10
 local function step(self, verb)
   local wait = self._locks._wait()
   wait.deadline = wait.now() + PATIENCE
-  return acquiring.step(self._locks._store, wait, self._resource, verb, self.ticket, self.kind == "read")
+  return acquiring.step(self._locks._store, wait, self._resource, verb, self.ticket, self._since,
+    self.kind == "read")
 end
 
 local function not_held(self)
@@ -50,12 +53,26 @@ function Lock:verify()
   return nil, message, code
 end
 
+-- An acquire that was in doubt, and may still be executed, does nothing while the lock is held: see late.lua.
+local function settle(self)
+  local store = self._locks._store
+  local left = store.fenced and 0 or late.left(store, self._resource, self.ticket)
+  if left == 0 then return true end
+  local sleep, fine, problem = self._locks._wait().sleep, nil, "nothing here can sleep"
+  if sleep then fine, problem = clock.protected(sleep, left) end
+  if fine then return settle(self) end
+  return nil, ("contended: a repeated acquire of %s may be executed for %.1f seconds: release it then (%s)")
+    :format(self._resource.words, left, tostring(problem)), "contended"
+end
+
 --- Releases the lock. After "in_doubt" it may be held, or not; release() may be called again then, as after every other
 -- failure but "not_held" and "lost".
 ---@return true|nil, string? message, dblocks.Code? code "not_held" (the second time), "lost", "in_doubt",
 ---  "unreachable", "contended", "refused"
 function Lock:release()
   if self._is_released then return not_held(self) end
+  local settled, reason, why = settle(self)
+  if not settled then return nil, reason, why end
   local outcome, message, code, doubt = step(self, "leave")
   if outcome == "released" then
     self._is_released = true
@@ -103,7 +120,7 @@ local lock = {}
 function lock.new(locks, resource, kind, ticket, since)
   return setmetatable({
     kind = kind, type = resource.type, id = resource.id, name = locks.name, ticket = ticket, acquired_at = since / 1000,
-    _locks = locks, _resource = resource, _is_released = false,
+    _since = since, _locks = locks, _resource = resource, _is_released = false,
   }, metatable)
 end
 

@@ -9,18 +9,20 @@
 -- cluster both are in one slot.
 local client = require "dblocks.client"
 local doorman = require "dblocks.doorman"
+local late = require "dblocks.late"
 
 local redis = {}
 redis.__index = redis
 
--- ARGV: a mark, which comes back with the answer; the verb; the ticket. An answer that bears another mark is that of
+-- ARGV: a mark, which comes back with the answer; the verb; the ticket; until when it may act; and since when the ticket
+-- holds the lock, or "". An answer that bears another mark is that of
 -- another question: some clients, after a timeout, take the old reply for the next one.
 --
 -- A script that fails halfway is not undone: a user may have the right to SET and not to DEL. So what decides who holds
 -- the lock is the last command of each deed. What comes before it changes nothing for anybody.
 local STEP = doorman.source .. [[
 local PENDING = " pending"
-local mark, verb, mine = ARGV[1], ARGV[2], ARGV[3]
+local mark, verb, mine, expiry, held_since = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local function stamped(text)
   if not text then return nil end
@@ -29,8 +31,11 @@ local function stamped(text)
   return ticket, tonumber(at)
 end
 
+local function text(milliseconds) return string.format("%.0f", milliseconds) end
+
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now >= expiry then return { mark, "late", text(now) } end
 local ticket, acquired_at = stamped(redis.call("GET", KEYS[1]))
 local pending, pending_at, inside, since
 if ticket == nil or ticket == "readers" then
@@ -38,28 +43,38 @@ if ticket == nil or ticket == "readers" then
   inside = redis.call("HLEN", KEYS[2]) - (pending and 1 or 0)
   since = tonumber(redis.call("HGET", KEYS[2], mine) or nil)
 end
-local row = ticket or pending
-row = row and {
-  ticket = ticket or "readers", acquired_at = acquired_at, inside = inside, since = since, pending = pending,
-  pending_at = pending_at,
-} or nil
+local row
+if ticket then
+  row = { ticket = ticket, acquired_at = acquired_at, since = since, pending = pending, pending_at = pending_at }
+  if inside ~= 0 then row.inside = inside end
+elseif pending then
+  row = { ticket = "readers", inside = 0, pending = pending, pending_at = pending_at }
+end
 
-local outcome, deed, detail = decide(row, verb, mine, now)
-
-local function text(milliseconds) return string.format("%.0f", milliseconds) end
+local outcome, deed, detail = decide(row, verb, mine, now, held_since)
 
 if deed == "alone" then
   if pending or inside > 0 then redis.call("DEL", KEYS[2]) end
   redis.call("SET", KEYS[1], mine .. "," .. text(now))
 elseif deed == "enter" then
-  if not ticket then redis.call("SET", KEYS[1], "readers," .. text(now)) end
+  if not ticket and inside > 0 then
+    redis.call("DEL", KEYS[2])
+    if pending then redis.call("HSET", KEYS[2], PENDING, pending .. "," .. text(pending_at)) end
+  end
   redis.call("HSET", KEYS[2], mine, text(now))
+  if not ticket then redis.call("SET", KEYS[1], "readers," .. text(now)) end
+elseif deed == "renew" and since then
+  redis.call("HSET", KEYS[2], mine, text(detail))
+elseif deed == "renew" then
+  redis.call("SET", KEYS[1], mine .. "," .. text(detail))
 elseif deed == "share" then
   redis.call("HSET", KEYS[2], mine, text(acquired_at))
   redis.call("SET", KEYS[1], "readers," .. text(acquired_at))
 elseif deed == "exit" then
   if inside == 1 then redis.call("DEL", KEYS[1]) end
-  redis.call("HDEL", KEYS[2], mine)
+  local done = redis.pcall("HDEL", KEYS[2], mine)
+  if type(done) == "table" and inside == 1 then redis.call("SET", KEYS[1], "readers," .. text(acquired_at)) end
+  if type(done) == "table" then return done end
 elseif deed == "free" then
   redis.call("DEL", KEYS[1], KEYS[2])
 elseif deed == "announce" then
@@ -78,8 +93,13 @@ return { ARGV[1], string.format("%.0f", now), redis.call("GET", KEYS[1]) or "", 
 ]]
 
 local SCAN = [[
-local found = redis.call("SCAN", ARGV[2], "MATCH", ARGV[3], "COUNT", 1000)
+local found = redis.call("SCAN", ARGV[2], "MATCH", "*mutexes/*", "COUNT", 1000)
 return { ARGV[1], found[1], found[2] }
+]]
+
+local TIME = [[
+local time = redis.call("TIME")
+return { ARGV[1], string.format("%.0f", time[1] * 1000 + math.floor(time[2] / 1000)) }
 ]]
 
 local MEMORY = [[ return { ARGV[1], redis.call("INFO", "memory") } ]]
@@ -131,31 +151,36 @@ local function ask(one, script, resource, ...)
   return reply
 end
 
-local function step(one, resource, verb, mine)
-  local reply, message, code = ask(one, STEP, resource, verb, mine)
+local TIMES = { held = true, mine = true, late = true }
+
+local function step(one, time, resource, verb, mine, since)
+  local reply, message, code = ask(one, STEP, resource, verb, mine, ("%.0f"):format(late.expiry(time)),
+    since and ("%.0f"):format(since) or "")
   if not reply then return nil, message, code end
-  return reply[2], reply[2] == "held" and tonumber(reply[3]) or reply[3]
+  return reply[2], TIMES[reply[2]] and tonumber(reply[3]) or reply[3]
 end
 
 -- Answers of a server that is none for locks at the moment: a master that has become a replica keeps its connections.
 local function is_elsewhere(message)
-  for _, word in ipairs{ "READONLY", "LOADING", "MASTERDOWN" } do
+  if message:find("max number of clients", 1, true) then return true end
+  for _, word in ipairs{ "READONLY", "LOADING", "MASTERDOWN", "BUSY" } do
     -- Redis 5 and 6 put words of their own before an error in a script.
     if message:find("%f[A-Z]" .. word .. " ") then return true end
   end
   return false
 end
 
--- Uses a client. One of such a server is given up, if the function can be asked for another.
-local function use(self, fn, ...)
-  return self._client:use(function(...)
-    local result, message, code = fn(...)
-    if code ~= "refused" or not self:renews() or not is_elsewhere(message) then return result, message, code end
-    return nil, (message:gsub("^refused", "unreachable")), "unreachable"
-  end, ...)
+-- A client of such a server is given up, if the function can be asked for another.
+local function answered(self, result, message, code)
+  if code ~= "refused" or not self:renews() or not is_elsewhere(message) then return result, message, code end
+  return nil, (message:gsub("^refused", "unreachable")), "unreachable"
 end
 
-function redis:step(resource, verb, mine) return use(self, step, resource, verb, mine) end
+local function use(self, fn, ...)
+  return self._client:use(function(...) return answered(self, fn(...)) end, ...)
+end
+
+function redis:step(...) return use(self, step, ...) end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 
@@ -163,44 +188,44 @@ local function look(one, resource)
   local reply, message, code = ask(one, LOOK, resource)
   if not reply then return nil, message, code end
   local holder, at = reply[3]:match "^([^,]+),(%d+)$"
-  local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {} }
+  local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {}, is_foreign = holder == "readers" }
   for i = 1, #reply[4], 2 do
     local field, value = reply[4][i], reply[4][i + 1]
     if field == " pending" then
       row.pending, row.pending_at = value:match "^([^,]+),(%d+)$"
       row.pending_at = tonumber(row.pending_at)
-    else
-      row.readers[field] = tonumber(value)
+    elseif holder then
+      row.readers[field], row.is_foreign = tonumber(value), false
     end
   end
   return { type = resource.type, id = resource.id, row = row, now = tonumber(reply[2]) }
 end
 
--- Collects the resources whose keys match, as a set "type,id" -> resource.
-local function scan(one, match, pattern, found)
-  local cursor = "0"
+local PATTERNS = { "^mutexes/([^,{}]+),([^,{}]+)$", "^{mutexes/([^,{}]+),([^,{}]+)}%.doorman$" }
+
+-- The resources whose keys there are, as a set "type,id" -> resource. Redis looks at all its keys once.
+local function scan(one)
+  local cursor, found = "0", {}
   repeat
-    local reply, message, code = ask(one, SCAN, nil, cursor, match)
+    local reply, message, code = ask(one, SCAN, nil, cursor)
     if not reply then return nil, message, code end
     cursor = reply[2]
     for _, key in ipairs(reply[3]) do
-      local type, id = key:match(pattern)
-      if type then found[type .. "," .. id] = { type = type, id = id } end
+      for _, pattern in ipairs(PATTERNS) do
+        local type, id = key:match(pattern)
+        if type then found[type .. "," .. id] = { type = type, id = id } end
+      end
     end
   until cursor == "0"
-  return true
+  return found
 end
 
 -- A key of another type is no lock: the log is told, and the list goes on. Every other refusal is that of the list.
 local function is_foreign(code, message) return code == "refused" and message:find("WRONGTYPE", 1, true) ~= nil end
 
-local function list(one, log)
-  local found, all = {}, {}
-  for match, pattern in pairs { ["mutexes/*"] = "^mutexes/([^,{}]+),([^,{}]+)$",
-                                ["{mutexes/*}.doorman"] = "^{mutexes/([^,{}]+),([^,{}]+)}%.doorman$" } do
-    local scanned, message, code = scan(one, match, pattern, found)
-    if not scanned then return nil, message, code end
-  end
+local function list(one, _, log)
+  local all, found, problem, why = {}, scan(one)
+  if not found then return nil, problem, why end
   for _, resource in pairs(found) do
     local seen, message, code = look(one, resource)
     if not seen and not is_foreign(code, message) then return nil, message, code end
@@ -236,8 +261,14 @@ function redis.new(given, known)
   local function quit(one)
     if one.close then one:close() elseif one.quit then one:quit() end
   end
-  local function alive(one) return eval(one, "return { 1 }", 0) ~= nil end
-  return setmetatable({ _client = client.new(given, quit, alive), _log = known.log }, redis)
+  local self = setmetatable({ _log = known.log }, redis)
+  local function tell(one)
+    local reply, message, code = answered(self, ask(one, TIME))
+    if not reply then return nil, message, code end
+    return tonumber(reply[2])
+  end
+  self._client = client.new(given, quit, tell, known.clock)
+  return self
 end
 
 return redis

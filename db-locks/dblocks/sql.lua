@@ -17,6 +17,7 @@
 -- does. If the row cannot be read, a trivial statement tells whether the connection is dead.
 local client = require "dblocks.client"
 local dialects = require "dblocks.dialects"
+local late = require "dblocks.late"
 local sql_connection = require "dblocks.sql_connection"
 local sql_rows = require "dblocks.sql_rows"
 local swapping = require "dblocks.swapping"
@@ -63,8 +64,8 @@ local function foreign(type, id)
   return failure("refused", ("the row of %s %s in the table was not written by dblocks"):format(type, id))
 end
 
-function sql:read(ask, resource)
-  local rows, now, code = asked_of(self, ask, "m.ticket, m.acquired_at, m.active_readers, m.pending_writer, m.revision",
+function sql:read(one, resource)
+  local rows, now, code = asked_of(self, one.ask, "m.ticket, m.acquired_at, m.active_readers, m.pending_writer, m.revision",
     KEY:format(resource.type, resource.id))
   if not rows then return nil, now, code end
   local row = rows[1]
@@ -74,72 +75,85 @@ function sql:read(ask, resource)
   return row, now
 end
 
--- Changes the row of `resource`, which is `before`. Returns the answer; false: it was another row, nothing was changed.
-local function change(self, ask, resource, before, text)
+-- A condition: it is not too late.
+local function timely(self, one) return ("%s < %.0f"):format(self._dialect.now, one.expiry) end
+
+-- Changes the row of `resource`, which is `before`. Returns the number of rows, or the time in the row that was put;
+-- false: it was another row, nothing was changed, and what read() says.
+local function change(self, one, resource, before, text, column)
   local dialect, problem = self._dialect, nil
+  if dialect.change then text = dialect.change(text, column, timely(self, one)) end
   for nth = 1, TRIES do
     local begun = os.time()
-    local answer, message, was_closed = ask(text)
+    local answer, message, was_closed = one.ask(text)
+    if type(answer) == "table" then return column and answer[1] and sql_rows.time(answer[1][1]) or #answer end
     if answer then return answer end
     local has_waited = os.time() - begun >= WAIT
     if was_closed then return failure("unreachable", message) end
-    if dialect.locked and dialect.locked(message) then return failure("contended", message) end
-    local row, why, code = self:read(ask, resource)
+    if dialect.locked(message) then return failure("contended", message) end
+    local row, why, code = self:read(one, resource)
     if row == nil and code == "unreachable" then return failure("in_doubt", message) end
     if row == nil then return nil, why, code end
-    if not sql_rows.is_same(row, before) then return false end
+    if not sql_rows.is_same(row, before) or why >= one.expiry then return false, row, why end
     if has_waited then return failure("contended", message) end
     problem = message
     if nth == 1 then text = (dialect.again or "") .. text end
   end
-  return failure("refused", problem)
+  return failure(dialect.passes(problem) and "contended" or "refused", problem)
 end
 
--- Returns whether a row was put where none was, and its acquired_at, if the database returns that.
-local function insert(self, ask, resource, columns, written)
+-- Returns whether a row was put where none was, and its acquired_at, if the database returns that; or what change() does.
+local function insert(self, one, resource, columns, written)
   local dialect, key = self._dialect, KEY:format(resource.type, resource.id)
   local text = dialect.insert:format(self._table, columns, ("'%s', '%s', %s")
-    :format(resource.type, resource.id, written), dialect.free, self._table, key)
-  local answer, message, code = change(self, ask, resource, false, text)
-  if not answer then return answer, message, code end
-  if not dialect.returns then return answer > 0 end
-  return answer[1] ~= nil, answer[1] and sql_rows.time(answer[1][1])
+    :format(resource.type, resource.id, written), dialect.free .. " AND " .. timely(self, one), self._table, key)
+  return change(self, one, resource, false, text, dialect.change and "acquired_at")
 end
 
-function sql:claim(ask, resource, mine)
-  local put, since, code = insert(self, ask, resource, NOTE, sql_rows.quoted(mine) .. ", " .. self._dialect.now)
-  if not put or since then return put and since, since, code end
+-- What change() has returned, as whether it has changed something.
+local function whether(answer, ...)
+  if answer then return answer > 0 end
+  return answer, ...
+end
+
+function sql:claim(one, resource, mine)
+  local put, seen, code = insert(self, one, resource, NOTE, sql_rows.quoted(mine) .. ", " .. self._dialect.now)
+  if not put then return put, seen, code end
+  if put == 0 then return false end
+  if self._dialect.change then return put end
   local row, now
-  row, now, code = self:read(ask, resource)
+  row, now, code = self:read(one, resource)
   if row == nil and code ~= "in_transaction" then return failure("in_doubt", (now:gsub("^" .. code .. ": ", ""))) end
   if row == nil then return nil, now, code end
   return row and row.ticket == mine and row.acquired_at
 end
 
-function sql:clear(ask, resource, mine)
-  local answer, message, code = change(self, ask, resource, { ticket = mine },
-    ("DELETE FROM %s WHERE %s AND ticket = '%s' AND %s")
-      :format(self._table, KEY:format(resource.type, resource.id), mine, self._dialect.free))
-  if not answer then return answer, message, code end
-  return answer > 0
-end
-
-function sql:swap(ask, resource, before, after)
-  if not before then return insert(self, ask, resource, ALL, table.concat({ sql_rows.values(after) }, ", ")) end
+local function only(self, one, resource, before)
   local where = ("%s AND ticket = '%s'"):format(KEY:format(resource.type, resource.id), before.ticket)
-  if before.ticket == "readers" then
+  if before.ticket ~= "readers" then
+    where = ("%s AND acquired_at = %.0f"):format(where, before.acquired_at)
+  else
     where = where .. " AND revision " .. (before.revision and "= " .. sql_rows.quoted(before.revision) or "IS NULL")
   end
-  local text
+  return where .. " AND " .. timely(self, one)
+end
+
+function sql:clear(one, resource, mine, since)
+  local before = { ticket = mine, acquired_at = since }
+  return whether(change(self, one, resource, before, ("DELETE FROM %s WHERE %s AND %s")
+    :format(self._table, only(self, one, resource, before), self._dialect.free)))
+end
+
+function sql:swap(one, resource, before, after)
+  if not before then return whether(insert(self, one, resource, ALL, table.concat({ sql_rows.values(after) }, ", "))) end
+  local where, text = only(self, one, resource, before), nil
   if after then
     text = ("UPDATE %s SET ticket = %s, acquired_at = %s, active_readers = %s, pending_writer = %s, revision = %s"
       .. " WHERE "):format(self._table, sql_rows.values(after)) .. where
   else
     text = ("DELETE FROM %s WHERE "):format(self._table) .. where
   end
-  local answer, message, code = change(self, ask, resource, before, text)
-  if not answer then return answer, message, code end
-  return answer > 0
+  return whether(change(self, one, resource, before, text))
 end
 
 -- Use of a connection -------------------------------------------------------------------------------------------------
@@ -172,27 +186,27 @@ local function settled(self, one, ask, first, second, third)
   return first, second, third
 end
 
-local function entered(one, self, fn, ...)
+local function entered(one, time, self, fn, ...)
   check_driver(one)
   local ask, dialect = sql_connection.asker(one), self._dialect
-  if not dialect.enter then return settled(self, one, ask, fn(ask, ...)) end
+  if not dialect.enter then return settled(self, one, ask, fn(ask, time, ...)) end
   local state, message, code = dialect.enter(ask)
   if state == nil and code == "in_transaction" then return in_transaction() end
   if state == nil then return sql_connection.trouble(dialect, ask, message, code == "closed") end
-  local first, second, third = fn(ask, ...)
+  local first, second, third = fn(ask, time, ...)
   dialect.leave(ask, state)
   return first, second, third
 end
 
-function sql:step(resource, verb, mine, is_reader)
-  return self._client:use(entered, self, function(ask)
-    return swapping.step(self, ask, resource, verb, mine, is_reader)
-  end)
+local function step(ask, time, self, ...)
+  return swapping.step(self, { ask = ask, expiry = late.expiry(time) - (self._dialect.runs or 0) }, ...)
 end
+
+function sql:step(...) return self._client:use(entered, self, step, self, ...) end
 
 -- The operator --------------------------------------------------------------------------------------------------------
 
-local function list(ask, self)
+local function list(ask, _, self)
   local rows, now, code = asked_of(self, ask, "m." .. ALL:gsub(", ", ", m."), "1 = 1")
   if not rows then return nil, now, code end
   local all = {}
@@ -225,7 +239,7 @@ function sql.statement(dialect, name)
   return TABLE:format(name, word, word, word, time, readers, writer, word, dialects[dialect].options)
 end
 
-local function setup(ask, self)
+local function setup(ask, _, self)
   local dialect = self._dialect
   local is_free, message, code = asked_free(self, ask)
   if is_free == nil then return nil, message, code end
@@ -255,11 +269,16 @@ function sql.new(given, known)
   if type(given) ~= "function" then check_driver(given) end
   local dialect = dialects[known.dialect]
   local function close(one) one:close() end
-  local function alive(one) return sql_connection.asker(one)("SELECT 1" .. dialect.dual) ~= nil end
-  return setmetatable({
-    _client = client.new(given, close, alive), _dialect = dialect, _name = known.dialect,
-    _table = known.table or "mutexes", _settled = setmetatable({}, { __mode = "k" }),
-  }, sql)
+  local self = setmetatable({}, sql)
+  local function tell(one)
+    check_driver(one)
+    local rows, message, code = asked(self, sql_connection.asker(one), "SELECT " .. dialect.now .. dialect.dual)
+    if not rows then return nil, message, code end
+    return sql_rows.time(rows[1][1])
+  end
+  self._client, self._dialect, self._name = client.new(given, close, tell, known.clock), dialect, known.dialect
+  self._table, self._settled = known.table or "mutexes", setmetatable({}, { __mode = "k" })
+  return self
 end
 
 return sql

@@ -47,7 +47,7 @@ end
 --- Returns nil, message, code for an error with which the database, or LuaSQL, has answered a question.
 function sql_connection.trouble(dialect, ask, message, was_closed)
   if was_closed then return sql_connection.failure("unreachable", message) end
-  if dialect.locked and dialect.locked(message) then return sql_connection.failure("contended", message) end
+  if dialect.locked(message) then return sql_connection.failure("contended", message) end
   if ask("SELECT 1" .. dialect.dual) then return sql_connection.failure("refused", message) end
   if dialect.aborted and dialect.aborted(ask) then return sql_connection.in_transaction() end
   return sql_connection.failure("unreachable", message)

@@ -55,6 +55,7 @@ function sql_rows.parsed(mine, at, readers, pending, revision)
       row.pending_at = tonumber(at)
       if not row.pending then return nil end
     end
+    row.is_foreign = not (readers or pending or revision) or nil
     if not row.readers or revision and options.checks.word(tostring(revision)) then return nil end
   end
   return row.acquired_at and row
@@ -63,7 +64,7 @@ end
 --- Whether `row` is still what it was; false: there is none.
 function sql_rows.is_same(row, before)
   if not row or not before then return not row and not before end
-  return row.ticket == before.ticket and row.revision == before.revision
+  return row.ticket == before.ticket and row.revision == before.revision and row.acquired_at == before.acquired_at
 end
 
 return sql_rows

@@ -9,10 +9,14 @@
 --     store:read(one, resource) -> row | false, now       a full row, see below; now in milliseconds
 --     store:swap(one, resource, before, after) -> boolean true: it was `before` (false: nothing), now it is `after`
 --     store:claim(one, resource, ticket) -> time | false  an acquire without a look: puts the row of a lone writer
---     store:clear(one, resource, ticket) -> boolean       a release without a look: deletes the row of that lone writer
+--     store:clear(one, resource, ticket, since) -> boolean  a release without a look: deletes that row of a lone writer
+--
+-- After false the last three may return what read() returns: they had to look. `one` may have an expiry, from which on
+-- they change nothing.
 --
 -- A full row: ticket, acquired_at, revision; with ticket "readers" also readers (a table from ticket to time), pending,
--- pending_at. Each row that is written for readers has a new random revision: `before` is found again by that.
+-- pending_at; is_foreign: others know who the readers are. Each row that is written for readers has a new random
+-- revision: `before` is found again by that.
 local doorman = require "dblocks.doorman"
 local ticket = require "dblocks.ticket"
 
@@ -27,8 +31,8 @@ local function seen(row, mine)
   local inside = 0
   for _ in pairs(row.readers) do inside = inside + 1 end
   return {
-    ticket = "readers", acquired_at = row.acquired_at, inside = inside, since = row.readers[mine],
-    pending = row.pending, pending_at = row.pending_at,
+    ticket = "readers", acquired_at = row.acquired_at, since = row.readers[mine], pending = row.pending,
+    pending_at = row.pending_at, inside = not row.is_foreign and inside or nil,
   }
 end
 
@@ -78,31 +82,43 @@ function deeds.share(row, mine)
   return after
 end
 
-local function decided(store, one, resource, verb, mine)
+function deeds.renew(row, mine, _, since)
+  if row.ticket ~= "readers" then return { ticket = mine, acquired_at = since } end
+  local after = crowd(row)
+  after.readers[mine] = since
+  return after
+end
+
+-- `row` and `now`: what was read already.
+local function decided(store, one, resource, verb, mine, held_since, row, now)
   for _ = 1, RACES do
-    local row, now, code = store:read(one, resource)
+    local code, message, why, swapped
+    if not now then row, now, code = store:read(one, resource) end
     if row == nil then return nil, now, code end
-    local outcome, deed, detail = doorman.decide(seen(row, mine), verb, mine, now)
+    if one.expiry and now >= one.expiry then return "late", now end
+    local outcome, deed, detail = doorman.decide(seen(row, mine), verb, mine, now, held_since)
     if not deed then return outcome, detail end
-    local swapped, message, why = store:swap(one, resource, row, deeds[deed](row, mine, now))
+    swapped, message, why = store:swap(one, resource, row, deeds[deed](row, mine, now, detail))
     if swapped then return outcome, detail end
     if swapped == nil then return nil, message, why end
+    row, now = message, why
   end
   return nil, ("contended: %s changed during each of %d attempts"):format(resource.words, RACES), "contended"
 end
 
---- One step. `is_reader`: the ticket is known to be a reader's.
-function swapping.step(store, one, resource, verb, mine, is_reader)
+--- One step. `since`: since when the ticket holds it; `is_reader`: the ticket is known to be a reader's.
+function swapping.step(store, one, resource, verb, mine, since, is_reader)
+  local done, row, now
   if verb == "write" or verb == "wait" then
-    local since, message, code = store:claim(one, resource, mine)
-    if since then return "held", since end
-    if since == nil then return nil, message, code end
+    done, row, now = store:claim(one, resource, mine)
+    if done then return "held", done end
+    if done == nil then return nil, row, now end
   elseif verb == "leave" and not is_reader then
-    local cleared, message, code = store:clear(one, resource, mine)
-    if cleared then return "released" end
-    if cleared == nil then return nil, message, code end
+    done, row, now = store:clear(one, resource, mine, since)
+    if done then return "released" end
+    if done == nil then return nil, row, now end
   end
-  return decided(store, one, resource, verb, mine)
+  return decided(store, one, resource, verb, mine, since, row, now)
 end
 
 return swapping

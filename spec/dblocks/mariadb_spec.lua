@@ -15,7 +15,7 @@ local connect, options = scene.connect, scene.options
 it("an open transaction of others that has the row locked is waited for as long as MariaDB waits, and told", function()
   local locks = dblocks.sql(function()
     local one = connect()
-    one:execute "SET innodb_lock_wait_timeout = 3"
+    one:execute "SET innodb_lock_wait_timeout = 1"
     return one
   end, options())
   assert(locks:setup())
@@ -31,6 +31,19 @@ it("an open transaction of others that has the row locked is waited for as long 
 end)
 
 local function plain(one, name) return dblocks.sql(one, { dialect = "mariadb", table = name }) end
+
+it("a column that is too narrow holds no row with less than was given, in every mode", function()
+  local one = connect()
+  one:execute "SET SESSION sql_mode = ''"
+  assert(one:execute("CREATE TABLE narrow (resource_type VARCHAR(64), resource_id VARCHAR(64), ticket VARCHAR(9),"
+    .. " acquired_at BIGINT, active_readers VARCHAR(9), pending_writer VARCHAR(9), revision VARCHAR(64),"
+    .. " PRIMARY KEY (resource_type, resource_id))"))
+  local locks = plain(one, "narrow")
+  fails("refused", locks:mutex("a", 1):try_acquire())
+  fails("refused", locks:rwlock("a", 1):try_read())
+  assert.same({}, sql.rows(one, "SELECT * FROM narrow"))
+  assert.is_true(assert(locks:mutex("a", 1):try_acquire { ticket = "short" }):release())
+end)
 
 describe("permissions", function()
   setup(function()

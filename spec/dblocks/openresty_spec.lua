@@ -17,6 +17,16 @@ local PRELUDE = [[
     if not connected then return nil, problem end
     return one
   end
+  local pooled = {}
+  function pooled:eval(...)
+    local one, problem = connect()
+    if not one then return nil, problem end
+    local reply, message = one:eval(...)
+    if reply == nil then one:close() else one:set_keepalive(10000, 20) end
+    return reply, message
+  end
+  package.loaded["spec.kept"] = package.loaded["spec.kept"] or dblocks.redis(function() return pooled end)
+  local function kept() return package.loaded["spec.kept"] end
   local function locks() return dblocks.redis(connect) end
   local function say(first, message, code) ngx.say(first and tostring(first) or code, " ", message or "") end
 ]]
@@ -35,6 +45,8 @@ local LOCATIONS = {
       ngx.sleep(0.005)
       return lock:verify()
     end))]],
+  ["= /kept"] = [[
+    say(kept():mutex("nginx", "kept"):with({ timeout = 60, poll = 0.01 }, function(lock) return lock:verify() end))]],
   ["= /list"] = "for _, entry in ipairs(locks():list()) do ngx.say(entry.kind, ' ', entry.ticket) end",
 }
 
@@ -88,6 +100,14 @@ describe("in nginx", function()
   it("ten requests at a time have their turns", function()
     local requests = {}
     for i = 1, 10 do requests[i] = web:begin "/with?id=3" end
+    for _, request in ipairs(requests) do assert.equal("true true\n", body(request)) end
+    assert.same({}, dblocks.redis(redis.connect(server.address)):list())
+  end)
+
+  it("an object that is kept in a module serves one request after another, and ten at a time", function()
+    for _ = 1, 10 do assert.equal("true true\n", ask "/kept") end
+    local requests = {}
+    for i = 1, 10 do requests[i] = web:begin "/kept" end
     for _, request in ipairs(requests) do assert.equal("true true\n", body(request)) end
     assert.same({}, dblocks.redis(redis.connect(server.address)):list())
   end)

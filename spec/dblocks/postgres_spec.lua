@@ -65,6 +65,30 @@ describe("a serialization failure of SERIALIZABLE", function()
   end)
 end)
 
+describe("a lock_timeout, however short,", function()
+  it("makes a step contended, and acquire waits on; a database that is not there is refused", function()
+    local function hasty()
+      local one = connect()
+      assert(one:execute "SET lock_timeout = '50ms'")
+      return one
+    end
+    local other = connect()
+    assert(other:execute "BEGIN")
+    assert(other:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','x',1)")
+    fails("contended", dblocks.sql(hasty, options()):mutex("a", 1):try_acquire())
+    local pauses, sleep = 0, require "socket".sleep
+    local locks = dblocks.sql(hasty, options { sleep = function(seconds)
+      pauses = pauses + 1
+      if pauses == 2 then assert(other:execute "ROLLBACK") end
+      sleep(seconds)
+    end })
+    assert.is_true(assert(locks:mutex("a", 1):acquire { timeout = 60 }):release())
+    fails("refused", dblocks.sql(function()
+      return require("luasql.postgres").postgres():connect("nosuch", "nobody", nil, "127.0.0.1", ("%d"):format(scene.port()))
+    end, options()):mutex("a", 1):acquire())
+  end)
+end)
+
 describe("a transaction in which an error came", function()
   it("is in_transaction, too", function()
     local one = connect()

@@ -5,6 +5,7 @@
 local conformance = require "spec.dblocks.support.conformance"
 local dblocks = require "dblocks"
 local fails = require "spec.dblocks.support.fails"
+local late = require "spec.dblocks.support.late"
 local process = require "spec.support.process"
 local redis = require "spec.support.servers.redis"
 local until_true = require "spec.support.until"
@@ -22,13 +23,21 @@ conformance {
   code = function() return store.code(server) end,
 }
 
+late {
+  port = function() return server.address end,
+  connect = function(port, is_plain)
+    local function connect() return redis.connect(port) end
+    return dblocks.redis(is_plain and connect() or connect)
+  end,
+}
+
 -- A client whose nth eval is executed, and whose reply is then lost.
 local function lossy(nth, how)
   local one, count = client(), 0
   local lossy_one = {}
   function lossy_one.eval(_, ...)
-    count = count + 1
-    if count ~= nth then return one:eval(...) end
+    if select("#", ...) > 3 then count = count + 1 end -- not the question for the time
+    if count ~= nth or select("#", ...) <= 3 then return one:eval(...) end
     if how == "before" then error("connection error: closed", 0) end
     local reply = one:eval(...)
     if how == "late" then return { "the mark of another", reply[2], reply[3] } end
@@ -73,7 +82,7 @@ describe("a reply that is lost", function()
     local count, now = 0, 0
     local locks = dblocks.redis(function()
       count = count + 1
-      return count == 1 and lossy(2, "after") or error("down", 0)
+      return count == 1 and lossy(2, "after") or error("connection refused", 0)
     end, { clock = function() return now end, sleep = function(seconds) now = now + seconds end })
     local lock = assert(locks:mutex("lossy", "question"):try_acquire())
     fails("unreachable", lock:verify())
@@ -91,7 +100,7 @@ describe("Redis", function()
     fails("in_doubt", locks:mutex("gone", 2):try_acquire())
     fails("unreachable", locks:mutex("gone", 2):try_acquire())
     fails("unreachable", locks:mutex("gone", 2):acquire { timeout = 0.2 })
-    fails("in_doubt", plain:mutex("gone", 2):try_acquire())
+    fails("unreachable", plain:mutex("gone", 2):try_acquire()) -- it has asked for the time, and nothing else
     fails("unreachable", plain:list())
   end)
 
@@ -129,6 +138,43 @@ describe("Redis", function()
     assert.is_truthy(table.concat(logged):find("of mutexes/other,2", 1, true), logged[1])
     assert(lock:release())
     raw:del("mutexes/other,1", "mutexes/other,2", "{mutexes/other,3}.doorman")
+  end)
+
+  it("with readers whom only others know, or whose list is lost, is refused, and lists them", function()
+    local raw, locks = client(), dblocks.redis(client)
+    local function is_refused()
+      fails("refused", locks:mutex("crowd", 1):try_acquire())
+      fails("refused", locks:rwlock("crowd", 1):try_write())
+      fails("refused", locks:rwlock("crowd", 1):read { timeout = 60 })
+      local list = assert(locks:list { type = "crowd" })
+      assert.same({ "read", "readers", 1 }, { list[1].kind, list[1].ticket, #list })
+    end
+    raw:set("mutexes/crowd,1", "readers,1729837899653")
+    is_refused()
+    assert.equal("readers,1729837899653", raw:get "mutexes/crowd,1")
+    raw:del "mutexes/crowd,1"
+    local reader = assert(locks:rwlock("crowd", 1):try_read())
+    raw:del "{mutexes/crowd,1}.doorman"
+    is_refused()
+    fails("lost", reader:verify())
+    fails("lost", reader:release())
+    is_refused()
+    raw:del "mutexes/crowd,1"
+  end)
+
+  it("that has too many clients is waited for, and a function with an error is not", function()
+    local raw = client()
+    raw:config("SET", "maxclients", "1")
+    local tries = 0
+    local locks = dblocks.redis(client, { sleep = function()
+      tries = tries + 1
+      raw:config("SET", "maxclients", "10000")
+    end })
+    assert.is_true(assert(locks:mutex("crowd", 2):acquire { timeout = 60 }):release())
+    assert.is_true(tries > 0)
+    fails("refused", dblocks.redis(function() return nowhere.connect() end) -- luacheck: ignore 113
+      :mutex("crowd", 2):acquire())
+    fails("refused", dblocks.redis(function() return require "no.such.module" end):mutex("crowd", 2):acquire())
   end)
 
   it("that may evict locks is unsafe", function()
@@ -194,7 +240,7 @@ describe("examples/dblocks/operator.lua", function()
 end)
 
 describe("a user of Redis without the command", function()
-  local raw, locks, mutex, rwlock
+  local raw, locks, weak, mutex, rwlock
 
   before_each(function()
     raw, locks = client(), dblocks.redis(client)
@@ -206,7 +252,7 @@ describe("a user of Redis without the command", function()
   local function as_user_without(command)
     process.shell("redis-cli", "-p", tostring(server.address), "ACL", "SETUSER", "no-" .. command, "on", ">pw", "~*",
       "+@all", "-" .. command)
-    local weak = dblocks.redis(function()
+    weak = dblocks.redis(function()
       local one = client()
       one:auth("no-" .. command, "pw")
       return one
@@ -227,11 +273,12 @@ describe("a user of Redis without the command", function()
     assert.same({}, locks:list())
   end
 
-  -- A lock that is there already, acquired by the user who may not.
+  -- A lock that is there already, in the hands of the user who may not.
   local function own(try)
     local object = locks:rwlock("half", 1)
-    assert(object[try](object, { ticket = "own" }))
-    return assert(rwlock[try](rwlock, { ticket = "own" }))
+    local lock = assert(object[try](object))
+    lock._locks = weak
+    return lock
   end
 
   -- What how() does is done, or the lock is held as before.

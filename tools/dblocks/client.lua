@@ -8,7 +8,7 @@ local client = {}
 client.__index = client
 
 local READERS = 0.7 -- the share of acquires
-local LOST = 0.005 -- of answers
+local LOST, LATE = 0.001, 0.002 -- of answers, of requests
 
 function client:tell(act, word) self.ledger.append(self.file, ("%s %s %s\n"):format(act, self.lane, word or "")) end
 
@@ -48,13 +48,29 @@ function client:turn()
   self:release(lock)
 end
 
--- The answer of some steps is lost after the database has done them.
-local function lose_answers()
+-- The answer of some steps is lost after the database has done them. Some steps are done up to 8 seconds later, as if
+-- something had kept the request: with the time that they were made at. (Not those of a store that needs no time: it would
+-- have read the row before.)
+local function disturb(store)
   local clients = require "dblocks.client"
-  local use = clients.use
+  local use, unpack_of = clients.use, table.unpack or unpack
+  local kept
+
+  local function deliver(self)
+    local step = kept
+    if not step or socket.gettime() < step.due then return end
+    kept = nil
+    use(self, function(one) return step.fn(one, step.time, unpack_of(step, 1, step.count)) end)
+  end
+
   function clients.use(self, fn, ...)
-    return use(self, function(...)
-      local first, second, third = fn(...)
+    deliver(self)
+    return use(self, function(one, time, ...)
+      if not kept and not store.fenced and math.random() < LATE then
+        kept = { fn = fn, time = time, due = socket.gettime() + 8 * math.random(), count = select("#", ...), ... }
+        return nil, "in_doubt: the request is late", "in_doubt"
+      end
+      local first, second, third = fn(one, time, ...)
       if math.random() < LOST then return nil, "in_doubt: the answer was lost", "in_doubt" end
       return first, second, third
     end, ...)
@@ -64,7 +80,7 @@ end
 --- Runs until the runner sends something.
 function client.run(spec, cpath, lane, path, locks, seed)
   math.randomseed(seed)
-  lose_answers()
+  disturb(locks._store)
   local load = assert(package.loadlib((cpath:gsub("%?%.so;$", "ledger.so")), "luaopen_ledger"))
   local self = setmetatable({ lane = lane, ledger = load(), rwlock = locks:rwlock("torture", 1) }, client)
   self.file = self.ledger.open(path)

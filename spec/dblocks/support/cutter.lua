@@ -6,6 +6,9 @@
 --     local cutter = require "spec.dblocks.support.cutter".start(port)   -- connect to 127.0.0.1, cutter.port
 --     cutter:cut("question", 1)     -- the next statement does not reach the server: the connection ends before it
 --     cutter:cut("answer", 2)       -- the server executes the next but one, and its answer is lost with the connection
+--     cutter:cut("late", 1)         -- the next statement is kept, and the connection to the client ends
+--     cutter:deliver()              -- it reaches the server now, which executes it; true, or false: none was kept
+--     cutter:cut("nothing", 0)      -- no further statement
 --
 -- A statement is what a client sends at once: it waits for the answer then. The proxy ends with process.clear().
 local process = require "spec.support.process"
@@ -24,17 +27,19 @@ end
 
 function cutter:cut(what, nth)
   assert(self.process.socket:send(values.message(what, nth)))
-  self.process:finish()
+  return self.process:finish()
 end
+
+function cutter:deliver() return self:cut("deliver", 0) end
 
 -- In its process ------------------------------------------------------------------------------------------------------
 
-local function forget(self, ended)
+local function forget(self, ended, kept)
   local other = self.peer[ended]
   for i = #self.sockets, 1, -1 do
     local one = self.sockets[i]
     if one == ended or one == other then
-      one:close()
+      if one ~= kept then one:close() end
       table.remove(self.sockets, i)
     end
   end
@@ -59,6 +64,10 @@ local function pass(self, from)
     if self.left == 0 then
       self.left = nil
       if self.what == "question" then return forget(self, from) end
+      if self.what == "late" then
+        self.kept = { self.peer[from], bytes or part }
+        return forget(self, from, self.peer[from])
+      end
       self.mute = self.peer[from]
     end
   elseif from == self.mute then
@@ -70,11 +79,24 @@ local function pass(self, from)
   to:settimeout(0)
 end
 
+-- Sends what was kept to the server, and waits until that has answered.
+local function deliver(self)
+  local to, bytes = (table.unpack or unpack)(self.kept or {})
+  self.kept = nil
+  if not to then return false end
+  to:send(bytes)
+  local answered = socket.select({ to }, nil, 30)[to] ~= nil
+  to:close()
+  return answered
+end
+
 local function command(self, spec)
   local message = values.receive(spec)
   if not message then return false end
-  self.what, self.left = message[1], message[2]
-  spec:send(values.message(true))
+  local result = true
+  if message[1] == "deliver" then result = deliver(self) else self.what, self.left = message[1], message[2] end
+  if self.left == 0 then self.left = nil end
+  spec:send(values.message(result))
   return true
 end
 

@@ -19,6 +19,7 @@ local dblocks = require "dblocks"
 local conformance = require "spec.dblocks.support.conformance"
 local cutter = require "spec.dblocks.support.cutter"
 local fails = require "spec.dblocks.support.fails"
+local late = require "spec.dblocks.support.late"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 
@@ -177,6 +178,15 @@ function sql.days(store)
       assert(locks:mutex("a", 1):try_acquire())
     end)
 
+    it("with readers whom only others know is refused, and listed", function()
+      assert(one:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','readers',1)")
+      fails("refused", locks:mutex("a", 1):try_acquire())
+      fails("refused", locks:rwlock("a", 1):try_write())
+      fails("refused", locks:rwlock("a", 1):read { timeout = 60 })
+      assert.same({ "read", "readers", 1 }, { locks:list()[1].kind, locks:list()[1].ticket, #locks:list() })
+      assert.equal(1, #sql.rows(one, "SELECT * FROM mutexes"))
+    end)
+
     it("with readers that others have written is refused", function()
       for _, text in ipairs{ '{"a": 1}', "a,1 b", "it''s,1" } do
         assert(one:execute "DELETE FROM mutexes")
@@ -297,7 +307,12 @@ function sql.ways(store)
 
   local function connect() return store.way(between.port) end
 
-  local function plain() return dblocks.sql(connect(), { dialect = store.dialect }) end
+  -- Over a connection that has been asked for the time, so the next statement is that of a step.
+  local function plain()
+    local locks = dblocks.sql(connect(), { dialect = store.dialect })
+    assert(locks:list())
+    return locks
+  end
 
   for what, words in pairs{ answer = "after a statement", question = "before a statement" } do
     describe("a connection that ends " .. words, function()
@@ -461,7 +476,16 @@ function sql.scene(words, store, scene)
 
   describe(("bad days of %s:"):format(words), function() sql.days(scene) end)
 
-  describe(("the way to %s:"):format(words), function() sql.ways(scene) end)
+  describe(("the way to %s:"):format(words), function()
+    sql.ways(scene)
+    late {
+      port = scene.port,
+      connect = function(port, is_plain)
+        local function connect() return scene.way(port) end
+        return dblocks.sql(is_plain and connect() or connect, scene.options())
+      end,
+    }
+  end)
 
   return scene
 end

@@ -41,17 +41,19 @@ local client = {}
 
 function client:execute(statement)
   self.last = statement
-  print(statement)
+  print((statement:gsub(("%x"):rep(16), "revision")))
   return { { now = 1700000000123, ["[applied]"] = true } }
 end
 
-function client:eval(_, ...)
-  self.asked = table.concat({ ... }, " ")
+function client:eval(_, keys, ...)
+  self.asked = table.concat({ keys, ... }, " ")
   print(self.asked)
-  return { (select(4, ...)), "held", "1700000000123" }
+  local mark = select(keys + 1, ...)
+  if keys == 0 then return { mark, "1700000000123" } end
+  return { mark, "held", "1700000000123" }
 end
 
-assert(dblocks.redis(client):mutex("type", 7):try_acquire { ticket = "mine" })
+assert(dblocks.redis(client, { clock = function() return 0 end, sleep = print }):mutex("type", 7):try_acquire { ticket = "mine" })
 
 local cassandra = dblocks.cassandra(client, { table = "KEYS_I.MUTEXES" })
 assert(cassandra:setup())

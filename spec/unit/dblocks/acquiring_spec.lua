@@ -33,6 +33,7 @@ local function acquire(store, wait, verb, how)
   return acquiring.acquire(store, wait, RESOURCE, verb, "mine", how)
 end
 
+local MINE = { "mine", 5000 }
 local HELD, BUSY, RELEASED, LOST = { "held", 5000 }, { "busy", "other" }, { "released" }, { "lost" }
 
 describe("an acquire", function()
@@ -103,11 +104,12 @@ describe("a step whose answer was lost", function()
     assert.is_nil(result)
     assert.equal("in_doubt", code)
     assert.is_truthy(message:find("may be held, under the ticket mine: ", 1, true))
-    assert.equal("leave", store.verbs[#store.verbs])
+    assert.equal("withdraw", store.verbs[#store.verbs])
   end)
 
   it("is undone after an error in on_wait: nobody is told the ticket", function()
-    for reason, verbs in pairs{ ["in_doubt: "] = { "read", "leave" }, ["is held by"] = { "read", "read", "leave" } } do
+    for reason, verbs in pairs{ ["in_doubt: "] = { "read", "verify", "withdraw" },
+                               ["is held by"] = { "read", "read", "verify", "withdraw" } } do
       local store, wait = scene(true, DOUBT, BUSY)
       local fine, problem = pcall(acquire, store, wait, "read", { on_wait = function(_, why)
         if why:find(reason, 1, true) then error("enough", 0) end
@@ -122,7 +124,7 @@ describe("a step whose answer was lost", function()
     local _, message, code = acquire(store, wait, "write", { timeout = 60 })
     assert.equal("in_doubt", code)
     assert.is_truthy(message:find("^in_doubt: job 1 may be held, under the ticket mine: cut"), message)
-    assert.same({ "wait", "leave" }, store.verbs)
+    assert.same({ "wait", "verify" }, store.verbs)
   end)
 
   it("does not release what the caller's own ticket may hold from before", function()
@@ -156,8 +158,34 @@ describe("a step whose answer was lost", function()
     assert.same({ "unreachable: down", "unreachable" }, { message, code })
   end)
 
+  it("is what the ticket has: the lock, or, of the caller's own ticket, an earlier one that is taken over", function()
+    local store, wait = scene(true, DOUBT, MINE)
+    assert.equal(5000, acquire(store, wait, "write", { timeout = 60 }))
+    store, wait = scene(true, DOUBT, MINE, LOST, MINE, { "held", 5001 })
+    assert.equal(5001, acquire(store, wait, "write", { timeout = 60, ticket = "mine" }))
+    assert.same({ "wait", "wait", "adopt", "wait", "adopt" }, store.verbs)
+  end)
+
+  it("is told when sleep raises an error then, and otherwise the error comes out", function()
+    for first, second in pairs{ [DOUBT] = BUSY, [BUSY] = DOUBT } do
+      local store, wait = scene(true, first, second)
+      local sleep = wait.sleep
+      function wait.sleep(seconds)
+        if #store.verbs == 2 then error("aborted", 0) end
+        sleep(seconds)
+      end
+      local _, message, code = acquire(store, wait, "read", {})
+      assert.equal("in_doubt", code)
+      assert.is_truthy(message:find("under the ticket mine: aborted", 1, true), message)
+    end
+    local store, wait = scene(true, BUSY)
+    function wait.sleep() error("aborted", 0) end
+    assert.same({ false, "aborted" }, { pcall(acquire, store, wait, "write", {}) })
+    assert.same({ "wait", "withdraw" }, store.verbs)
+  end)
+
   it("that was released after all is said to be", function()
-    local store, wait = scene(false, DOUBT, RELEASED)
+    local store, wait = scene(false, DOUBT, HELD, RELEASED)
     local _, message = acquire(store, wait, "write", { timeout = 2 })
     assert.is_truthy(message:find("it was released", 1, true))
     store, wait = scene(false, DOUBT, LOST)

@@ -31,30 +31,31 @@ local REFUSALS = { 0x000A, 0x0100, 0x2000, 0x2100, 0x2200, 0x2300, 0x2400, 0x250
 describe("an error of Cassandra", function()
   it("during a change leaves it in doubt, unless the request was refused", function()
     for _, code in ipairs(IN_DOUBT) do
-      local message = fails("in_doubt", locks_of(playing { CLOCK, failure(code) }):mutex("a", 1):try_acquire())
+      local message = fails("in_doubt", locks_of(playing { CLOCK, {}, failure(code) }):mutex("a", 1):try_acquire())
       assert.is_truthy(message:find("under the ticket me.", 1, true))
     end
     for _, code in ipairs(REFUSALS) do
-      fails("refused", locks_of(playing { CLOCK, failure(code) }):mutex("a", 1):try_acquire())
+      fails("refused", locks_of(playing { CLOCK, {}, failure(code) }):mutex("a", 1):try_acquire())
     end
   end)
 
   it("during a question makes it unreachable, unless the request was refused", function()
     for _, code in ipairs(IN_DOUBT) do
       fails("unreachable", locks_of(playing { failure(code) }):mutex("a", 1):try_acquire())
-      fails("unreachable", locks_of(playing { failure(code) }):rwlock("a", 1):try_read())
-      fails("unreachable", locks_of(playing { {}, failure(code) }):rwlock("a", 1):try_read())
-      fails("unreachable", locks_of(playing { failure(code) }):list())
-      fails("unreachable", locks_of(playing { failure(code) }):setup())
+      fails("unreachable", locks_of(playing { CLOCK, failure(code) }):mutex("a", 1):try_acquire())
+      fails("unreachable", locks_of(playing { CLOCK, failure(code) }):rwlock("a", 1):try_read())
+      fails("unreachable", locks_of(playing { CLOCK, failure(code) }):list())
+      fails("unreachable", locks_of(playing { CLOCK, failure(code) }):setup())
     end
     for _, code in ipairs(REFUSALS) do
-      fails("refused", locks_of(playing { failure(code) }):rwlock("a", 1):try_read())
       fails("refused", locks_of(playing { failure(code) }):list())
+      fails("refused", locks_of(playing { CLOCK, failure(code) }):rwlock("a", 1):try_read())
+      fails("refused", locks_of(playing { CLOCK, failure(code) }):list())
     end
   end)
 
   it("is an answer, so the client is used on", function()
-    local client = playing { CLOCK, failure(0x1100), REFUSED, {}, CLOCK, CLOCK, APPLIED }
+    local client = playing { CLOCK, {}, failure(0x1100), {}, {}, {}, APPLIED }
     local locks = locks_of(client)
     fails("in_doubt", locks:mutex("a", 1):try_acquire())
     assert(locks:mutex("a", 1):try_acquire())
@@ -62,7 +63,7 @@ describe("an error of Cassandra", function()
 
   it("that is none gives the client up", function()
     for _, lost in ipairs { failure(nil), "throw", failure "closed", { { other = "row" } }, {} } do
-      local locks = locks_of(playing { CLOCK, lost, CLOCK, APPLIED })
+      local locks = locks_of(playing { CLOCK, {}, lost, {}, APPLIED })
       fails("in_doubt", locks:mutex("a", 1):try_acquire())
       fails("unreachable", locks:mutex("a", 1):try_acquire())
     end
@@ -76,7 +77,7 @@ end)
 
 describe("an exclusive release", function()
   it("is in doubt without its answer, and said so when it is asked again", function()
-    local locks = locks_of(playing { CLOCK, APPLIED, failure(0x1100), REFUSED, {}, CLOCK })
+    local locks = locks_of(playing { CLOCK, {}, APPLIED, failure(0x1100), REFUSED, {} })
     local lock = assert(locks:mutex("a", 1):try_acquire())
     fails("in_doubt", lock:release())
     fails("in_doubt", lock:release())
@@ -87,7 +88,7 @@ end)
 describe("setup", function()
   local function setup(ttl, durable, replication, sync)
     local client = playing {
-      { { default_time_to_live = ttl } }, {}, { { durable_writes = durable, replication = replication } }, sync or {},
+      CLOCK, { { default_time_to_live = ttl } }, {}, { { durable_writes = durable, replication = replication } }, sync or {},
     }
     return locks_of(client):setup()
   end
@@ -107,8 +108,8 @@ describe("setup", function()
   end)
 
   it("makes the table where there is none", function()
-    local client = playing { {}, { type = "SCHEMA_CHANGE" }, {}, {} }
+    local client = playing { CLOCK, {}, { type = "SCHEMA_CHANGE" }, {}, {} }
     assert.is_true(locks_of(client):setup())
-    assert.is_truthy(client.asked[2]:find("CREATE TABLE IF NOT EXISTS ks.mutexes", 1, true))
+    assert.is_truthy(client.asked[3]:find("CREATE TABLE IF NOT EXISTS ks.mutexes", 1, true))
   end)
 end)

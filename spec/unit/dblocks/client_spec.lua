@@ -16,14 +16,16 @@ end
 -- Lua 5.1 cannot yield across pcall; LuaJIT can.
 local yielding_it = (_VERSION ~= "Lua 5.1" or rawget(_G, "jit")) and it or pending
 
+local function tell() return 1000 end
+
 local function number_of(one) return one.number end
 
-local function breaks(_, code) return nil, code .. ": gone", code end
+local function breaks(_, _, code) return nil, code .. ": gone", code end
 
 describe("a client that a function makes", function()
   it("is made at its first use, and used again", function()
     local make, closed, close = maker()
-    local clients = client.new(make, close)
+    local clients = client.new(make, close, tell)
     assert.is_true(clients:renews())
     assert.equal(1, clients:use(number_of))
     assert.equal(1, clients:use(number_of))
@@ -33,7 +35,7 @@ describe("a client that a function makes", function()
   for _, code in ipairs{ "in_doubt", "unreachable" } do
     it("is closed after " .. code .. ", and another is made", function()
       local make, closed, close = maker()
-      local clients = client.new(make, close)
+      local clients = client.new(make, close, tell)
       local result, message, told = clients:use(breaks, code)
       assert.same({ code .. ": gone", code }, { message, told })
       assert.is_nil(result)
@@ -44,7 +46,7 @@ describe("a client that a function makes", function()
 
   it("is used again after other failures", function()
     local make, closed, close = maker()
-    local clients = client.new(make, close)
+    local clients = client.new(make, close, tell)
     clients:use(breaks, "refused")
     assert.equal(1, clients:use(number_of))
     assert.same({}, closed)
@@ -52,7 +54,7 @@ describe("a client that a function makes", function()
 
   it("is closed after an error, which comes out", function()
     local make, closed, close = maker()
-    local clients = client.new(make, close)
+    local clients = client.new(make, close, tell)
     local fine, problem = pcall(clients.use, clients, function() error("oh", 0) end)
     assert.same({ false, "oh" }, { fine, problem })
     assert.same({ 1 }, closed)
@@ -60,7 +62,7 @@ describe("a client that a function makes", function()
 
   yielding_it("is another one for each step at the same time", function()
     local make, _, close = maker()
-    local clients = client.new(make, close)
+    local clients = client.new(make, close, tell)
     local thread = coroutine.wrap(function() return clients:use(function(one)
       coroutine.yield(one.number)
       return one.number
@@ -70,40 +72,70 @@ describe("a client that a function makes", function()
     assert.equal(1, thread())
   end)
 
+  it("can never be made: refused, with the reason", function()
+    for _, make in ipairs{
+      function() return undefined.connect() end, -- luacheck: ignore 113
+      function() return require "no.such.module" end,
+      function() return nil, 'PostgreSQL: FATAL:  database "nosuch" does not exist' end,
+      function() return nil, 'FATAL:  password authentication failed for user "u"' end,
+      function() return nil, "MySQL: Access denied for user 'u'@'localhost'" end,
+      function() return nil, "MySQL: Unknown database 'nosuch'" end,
+      function() error("redis error: WRONGPASS invalid username-password pair", 0) end,
+    } do
+      local _, message, code = client.new(make, nil, tell):use(number_of)
+      assert.equal("refused", code)
+      assert.is_truthy(message:find("^refused: no connection to the database: "), message)
+    end
+  end)
+
   it("cannot be made: unreachable, with the reason", function()
-    for _, make in ipairs{ function() return nil, "no route" end, function() error("no route", 0) end } do
-      local result, message, code = client.new(make):use(number_of)
+    for _, make in ipairs{
+      function() return nil, "no route" end, function() error("no route", 0) end,
+      function() return nil, "no route, in a language of its own" end,
+    } do
+      local result, message, code = client.new(make, nil, tell):use(number_of)
       assert.is_nil(result)
       assert.equal("unreachable", code)
       assert.is_truthy(message:find("no route", 1, true))
     end
   end)
 
-  it("that was idle for long is asked whether it lives", function()
-    local time, now = os.time, 1000
-    os.time = function() return now end -- luacheck: ignore 122
-    finally(function() os.time = time end) -- luacheck: ignore 122
+  it("is asked for the time of the database when it is new, and after 5 seconds; one that is dead is closed", function()
     local make, closed, close = maker()
-    local asked, lives = {}, true
+    local now, asked, lives = 1000, {}, true
     local clients = client.new(make, close, function(one)
       table.insert(asked, one.number)
-      return lives
-    end)
-    clients:use(number_of)
-    now = now + 4
-    assert.equal(1, clients:use(number_of))
-    assert.same({}, asked)
-    now = now + 5
-    assert.equal(1, clients:use(number_of))
+      if lives then return now * 1000 + 7 end
+      lives = true
+      return nil, "unreachable: dead", "unreachable"
+    end, function() return now end)
+    local function time_of(_, time) return time end
+    assert.equal(1000007, clients:use(time_of))
+    now = now + 4.5
+    assert.equal(1004507, clients:use(time_of))
     assert.same({ 1 }, asked)
+    now = now + 1
+    assert.equal(1005507, clients:use(time_of))
+    assert.same({ 1, 1 }, asked)
     now, lives = now + 5, false
     assert.equal(2, clients:use(number_of))
     assert.same({ 1 }, closed)
   end)
 
+  it("that has come too late with a step is told the time, and asked again, three times", function()
+    local make = maker()
+    local times, clients = {}, client.new(make, nil, tell, function() return 0 end)
+    local function step(_, time)
+      table.insert(times, time)
+      return "late", 5000 * #times
+    end
+    assert.equal("contended", select(3, clients:use(step)))
+    assert.same({ 1000, 5000, 10000 }, times)
+  end)
+
   it("is closed with the object", function()
     local make, closed, close = maker()
-    local clients = client.new(make, close)
+    local clients = client.new(make, close, tell)
     clients:use(function()
       assert.equal(2, clients:use(number_of))
       clients:close()
@@ -117,7 +149,7 @@ end)
 describe("a client that was given", function()
   it("is never closed, and has no successor", function()
     local _, closed, close = maker()
-    local clients = client.new({ number = 7 }, close)
+    local clients = client.new({ number = 7 }, close, tell)
     assert.is_false(clients:renews())
     assert.equal(7, clients:use(number_of))
     clients:use(breaks, "in_doubt")
@@ -127,7 +159,7 @@ describe("a client that was given", function()
   end)
 
   it("is not used by two steps at once", function()
-    local clients = client.new { number = 7 }
+    local clients = client.new({ number = 7 }, nil, tell)
     local fine, problem = clients:use(function() return pcall(clients.use, clients, number_of) end)
     assert.is_false(fine)
     assert.is_truthy(problem:find("another coroutine", 1, true))
