@@ -25,8 +25,8 @@ client.__index = client
 local FRESH = 5 -- seconds
 local TRIES = 3 -- of a step that comes too late
 
---- `close` ends a client that was made by the function; nil: it is collected. tell(one) returns the time of the database
--- in milliseconds, or nil, message, code. `now`: the caller's own clock, or nil.
+--- `close` ends a client that was made by the function; nil: it is collected. tell(one) returns the time of the
+-- database in milliseconds, or nil, message, code. `now`: the caller's own clock, or nil.
 function client.new(given, close, tell, now)
   local makes = type(given) == "function"
   local self = setmetatable({
@@ -39,16 +39,17 @@ end
 --- Whether another client can be made after a failure.
 function client:renews() return self._make and true or false end
 
--- Words of failures to connect that pass by themselves, in lower case. An error that the function raises is one of a
--- program without these words. What the function returns passes unless it has those of `LASTING`.
+-- Words of failures to connect that pass by themselves, in lower case. An error that the function raises without one of
+-- them is an error of the program. What the function returns passes unless it has those of `LASTING`.
 local PASSING = {
-  "refused", "reset", "timeout", "timed out", "closed", "unreachable", "no route", "broken pipe", "too many", "max number",
-  "starting up", "shutting down", "recovery", "temporar", "try again", "loading", "busy", "locked", "gone away",
-  "can't connect", "could not connect", "lost connection",
+  "refused", "reset", "timeout", "timed out", "closed", "unreachable", "no route", "broken pipe", "too many",
+  "max number", "starting up", "shutting down", "recovery", "temporar", "try again", "loading", "busy", "locked",
+  "gone away", "can't connect", "could not connect", "lost connection",
 }
 local LASTING = {
   "does not exist", "unknown database", "access denied", "authentication", "pg_hba", "wrongpass", "noauth", "noperm",
-  "denied", "invalid password", "attempt to ", "module '", "bad argument", "ora-01017", "ora-12154", "ora-12514", "wrong user name",
+  "denied", "invalid password", "attempt to ", "module '", "bad argument", "ora-01017", "ora-12154",
+  "ora-12514", "wrong user name",
 }
 
 local function has(words, message)
@@ -150,9 +151,9 @@ local function timely(slot, self, fn, ...)
   return nil, "contended: each request came to the database too late", "contended"
 end
 
---- Returns fn(one, time, ...) for a client `one` and the time of the database: three results, the last of them a code if
--- the first is nil. A fourth that is true: the database itself has said that it cannot tell, or cannot be asked. That
--- client need not be given up. "late", and the time: the request came too late, and has changed nothing.
+--- Returns fn(one, time, ...) for a client `one` and the time of the database: three results, the last of them a code
+-- if the first is nil. A fourth that is true: the database itself has said that it cannot tell, or cannot be asked.
+-- That client need not be given up. "late", and the time: the request came too late, and has changed nothing.
 function client:use(fn, ...)
   local slot, message, code = take(self)
   if not slot then return nil, message, code end

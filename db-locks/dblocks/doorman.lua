@@ -17,11 +17,11 @@
 --
 -- Verbs: "read", "write"; "wait", as write, but a writer that finds readers keeps new ones out; "withdraw" (to wait no
 -- longer); and those of a holder: "leave" (to release), "verify", "downgrade", "adopt" (to take over what an earlier
--- acquire of this ticket holds). `since` is since when that holder has it: what the ticket has got anew is another lock.
+-- acquire of this ticket holds). `since` tells which lock that is: what the ticket has got anew is another one.
 --
 -- Outcomes: "held", and since when; "mine", and since when: this ticket held it before; "busy", and the ticket of the
--- writer that holds it or waits, or "readers"; "foreign" (readers whom only others know); "released"; "lost" (nothing of
--- that ticket is there).
+-- writer that holds it or waits, or "readers"; "foreign" (readers whom only others know); "released"; "lost" (nothing
+-- of that ticket is there).
 --
 -- Deeds, the change to be stored; nil: none. In one atomic step with the reading of the row:
 --

@@ -14,7 +14,7 @@ local late = require "dblocks.late"
 local redis = {}
 redis.__index = redis
 
--- ARGV: a mark, which comes back with the answer; the verb; the ticket; until when it may act; and since when the ticket
+-- ARGV: a mark, which comes back with the answer; the verb; the ticket; until when it may act; since when the ticket
 -- holds the lock, or "". An answer that bears another mark is that of
 -- another question: some clients, after a timeout, take the old reply for the next one.
 --
@@ -188,7 +188,8 @@ local function look(one, resource)
   local reply, message, code = ask(one, LOOK, resource)
   if not reply then return nil, message, code end
   local holder, at = reply[3]:match "^([^,]+),(%d+)$"
-  local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {}, is_foreign = holder == "readers" }
+  local row = { ticket = holder or "readers", acquired_at = tonumber(at), readers = {} }
+  row.is_foreign = holder == "readers"
   for i = 1, #reply[4], 2 do
     local field, value = reply[4][i], reply[4][i + 1]
     if field == " pending" then

@@ -65,8 +65,8 @@ local function foreign(type, id)
 end
 
 function sql:read(one, resource)
-  local rows, now, code = asked_of(self, one.ask, "m.ticket, m.acquired_at, m.active_readers, m.pending_writer, m.revision",
-    KEY:format(resource.type, resource.id))
+  local rows, now, code = asked_of(self, one.ask,
+    "m.ticket, m.acquired_at, m.active_readers, m.pending_writer, m.revision", KEY:format(resource.type, resource.id))
   if not rows then return nil, now, code end
   local row = rows[1]
   if not row[3] then return false, now end
@@ -102,7 +102,7 @@ local function change(self, one, resource, before, text, column)
   return failure(dialect.passes(problem) and "contended" or "refused", problem)
 end
 
--- Returns whether a row was put where none was, and its acquired_at, if the database returns that; or what change() does.
+-- Puts a row where none is. Returns what change() does, with acquired_at of the row if the database returns that.
 local function insert(self, one, resource, columns, written)
   local dialect, key = self._dialect, KEY:format(resource.type, resource.id)
   local text = dialect.insert:format(self._table, columns, ("'%s', '%s', %s")
@@ -145,14 +145,15 @@ function sql:clear(one, resource, mine, since)
 end
 
 function sql:swap(one, resource, before, after)
-  if not before then return whether(insert(self, one, resource, ALL, table.concat({ sql_rows.values(after) }, ", "))) end
-  local where, text = only(self, one, resource, before), nil
+  if not before then
+    return whether(insert(self, one, resource, ALL, table.concat({ sql_rows.values(after) }, ", ")))
+  end
+  local text = ("DELETE FROM %s WHERE "):format(self._table)
   if after then
     text = ("UPDATE %s SET ticket = %s, acquired_at = %s, active_readers = %s, pending_writer = %s, revision = %s"
-      .. " WHERE "):format(self._table, sql_rows.values(after)) .. where
-  else
-    text = ("DELETE FROM %s WHERE "):format(self._table) .. where
+      .. " WHERE "):format(self._table, sql_rows.values(after))
   end
+  text = text .. only(self, one, resource, before)
   return whether(change(self, one, resource, before, text))
 end
 

@@ -368,13 +368,13 @@ describe("more than one Redis", function()
     local early = assert(locks:mutex("job", "early"):try_acquire())
     until_true(function() return cli(replica.address, "EXISTS", "mutexes/job,early"):find "1" end)
     cli(replica.address, "REPLICAOF", "NO", "ONE") -- it has heard the last of its master
-    local late = assert(locks:mutex("job", "late"):try_acquire())
+    local second = assert(locks:mutex("job", "late"):try_acquire())
     process.shell("kill", "-s", "KILL", tostring(master.pid))
     now_at = replica.address
     until_true(function() return early:verify() end)
-    fails("lost", late:verify())
+    fails("lost", second:verify())
     assert(dblocks.redis(redis.connect(now_at)):mutex("job", "late"):try_acquire())
-    fails("lost", late:release())
+    fails("lost", second:release())
   end)
 end)
 

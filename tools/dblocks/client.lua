@@ -2,13 +2,15 @@
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
 --- A process of the torture (torture.lua): reads and writes under a readers–writer lock, and tells the witness.
+local late = require "dblocks.late"
 local socket = require "socket"
 
 local client = {}
 client.__index = client
 
 local READERS = 0.7 -- the share of acquires
-local LOST, LATE = 0.001, 0.002 -- of answers, of requests
+local LOST, LATE = 0.001, 0.01 -- of answers, of requests
+local LIMIT = 2.5 -- seconds, in place of those of late.lua: a lock in doubt is held for so long
 
 function client:tell(act, word) self.ledger.append(self.file, ("%s %s %s\n"):format(act, self.lane, word or "")) end
 
@@ -48,11 +50,12 @@ function client:turn()
   self:release(lock)
 end
 
--- The answer of some steps is lost after the database has done them. Some steps are done up to 8 seconds later, as if
--- something had kept the request: with the time that they were made at. (Not those of a store that needs no time: it would
--- have read the row before.)
+-- The answer of some steps is lost after the database has done them. Some steps are done later, as if something had
+-- kept the request, with the time at which they were made: some of them in time, some too late. (Not those of a store
+-- that needs no time: it would have read the row before.)
 local function disturb(store)
   local clients = require "dblocks.client"
+  late.LIMIT = LIMIT
   local use, unpack_of = clients.use, table.unpack or unpack
   local kept
 
@@ -67,7 +70,8 @@ local function disturb(store)
     deliver(self)
     return use(self, function(one, time, ...)
       if not kept and not store.fenced and math.random() < LATE then
-        kept = { fn = fn, time = time, due = socket.gettime() + 8 * math.random(), count = select("#", ...), ... }
+        kept = { fn = fn, time = time, count = select("#", ...), ... }
+        kept.due = socket.gettime() + 2 * LIMIT * math.random()
         return nil, "in_doubt: the request is late", "in_doubt"
       end
       local first, second, third = fn(one, time, ...)

@@ -11,7 +11,7 @@ local socket = require "socket"
 local until_true = require "spec.support.until"
 
 local CLIENTS = 8
-local STRIKES, CUTS = 0.5, 5 -- seconds, on average
+local STRIKES, CUTS = 0.5, 10 -- seconds, on average
 local LOOKS = 1 -- seconds between two looks of the operator
 local LOAD = "locks = (loadstring or load)(...)({ name = select(2, ...) })"
 local RUN = "local cpath, lane, path, seed = ... " ..

@@ -1,11 +1,11 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
---- Statements that reach the database after their repetition, and after what followed: on every database with a network.
+--- Statements that reach the database after their repetition, and after what followed: on each database with a network.
 --
 --     late {
 --       port = function() return port end,            -- of the database
---       connect = function(port, is_plain) end,       -- locks by that port: by a function for clients, or by one client
+--       connect = function(port, is_plain) end,       -- locks by that port: by a function for clients, or one client
 --     }
 --
 -- Called while busted loads a spec file.

@@ -179,7 +179,8 @@ function sql.days(store)
     end)
 
     it("with readers whom only others know is refused, and listed", function()
-      assert(one:execute "INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at) VALUES ('a','1','readers',1)")
+      assert(one:execute("INSERT INTO mutexes (resource_type, resource_id, ticket, acquired_at)"
+        .. " VALUES ('a', '1', 'readers', 1)"))
       fails("refused", locks:mutex("a", 1):try_acquire())
       fails("refused", locks:rwlock("a", 1):try_write())
       fails("refused", locks:rwlock("a", 1):read { timeout = 60 })

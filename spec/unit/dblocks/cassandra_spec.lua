@@ -88,7 +88,8 @@ end)
 describe("setup", function()
   local function setup(ttl, durable, replication, sync)
     local client = playing {
-      CLOCK, { { default_time_to_live = ttl } }, {}, { { durable_writes = durable, replication = replication } }, sync or {},
+      CLOCK,
+      { { default_time_to_live = ttl } }, {}, { { durable_writes = durable, replication = replication } }, sync or {},
     }
     return locks_of(client):setup()
   end
