@@ -216,12 +216,14 @@ end
 
 -- Oracle --------------------------------------------------------------------------------------------------------------
 
--- CURRENT_TIMESTAMP has a time zone, and is the time of the server in that of the session.
+-- CURRENT_TIMESTAMP has a time zone, and is the time of the server in that of the session. The fraction of a second comes
+-- from TO_CHAR, as H2 extracts whole seconds.
 local SINCE = "(CURRENT_TIMESTAMP - TIMESTAMP '1970-01-01 00:00:00 +00:00')"
 
 dialects.oracle = {
   now = ("FLOOR(EXTRACT(DAY FROM %s) * 86400000.0 + EXTRACT(HOUR FROM %s) * 3600000.0"
-    .. " + EXTRACT(MINUTE FROM %s) * 60000.0 + EXTRACT(SECOND FROM %s) * 1000.0)"):format(SINCE, SINCE, SINCE, SINCE),
+    .. " + EXTRACT(MINUTE FROM %s) * 60000.0 + FLOOR(EXTRACT(SECOND FROM %s)) * 1000.0"
+    .. " + CAST(TO_CHAR(CURRENT_TIMESTAMP, 'FF3') AS INTEGER))"):format(SINCE, SINCE, SINCE, SINCE),
   free = "DBMS_TRANSACTION.LOCAL_TRANSACTION_ID() IS NULL",
   dual = " FROM DUAL",
   -- A race that is lost between the condition and the key is an error, after which the row is read.

@@ -53,7 +53,7 @@ end
 -- The answer of some steps is lost after the database has done them. Some steps are done later, as if something had
 -- kept the request, with the time at which they were made: some of them in time, some too late. (Not those of a store
 -- that needs no time: it would have read the row before.)
-local function disturb(store)
+local function disturb(locks)
   local clients = require "dblocks.client"
   late.LIMIT = LIMIT
   local use, unpack_of = clients.use, table.unpack or unpack
@@ -69,7 +69,7 @@ local function disturb(store)
   function clients.use(self, fn, ...)
     deliver(self)
     return use(self, function(one, time, ...)
-      if not kept and not store.fenced and math.random() < LATE then
+      if not kept and not locks._store.fenced and math.random() < LATE then
         kept = { fn = fn, time = time, count = select("#", ...), ... }
         kept.due = socket.gettime() + 2 * LIMIT * math.random()
         return nil, "in_doubt: the request is late", "in_doubt"
@@ -79,16 +79,23 @@ local function disturb(store)
       return first, second, third
     end, ...)
   end
+
+  -- At the end nobody else is there any more, so a request that is too late finds the lock free.
+  return function()
+    if kept then socket.sleep(math.max(kept.due - socket.gettime(), 0)) end
+    locks:list()
+  end
 end
 
 --- Runs until the runner sends something.
 function client.run(spec, cpath, lane, path, locks, seed)
   math.randomseed(seed)
-  disturb(locks._store)
+  local finish = disturb(locks)
   local load = assert(package.loadlib((cpath:gsub("%?%.so;$", "ledger.so")), "luaopen_ledger"))
   local self = setmetatable({ lane = lane, ledger = load(), rwlock = locks:rwlock("torture", 1) }, client)
   self.file = self.ledger.open(path)
   while not socket.select({ spec }, nil, 0)[spec] do self:turn() end
+  finish()
   locks:close()
   return true
 end
