@@ -216,8 +216,8 @@ end
 
 -- Oracle --------------------------------------------------------------------------------------------------------------
 
--- CURRENT_TIMESTAMP has a time zone, and is the time of the server in that of the session. The fraction of a second comes
--- from TO_CHAR, as H2 extracts whole seconds.
+-- CURRENT_TIMESTAMP has a time zone, and is the time of the server in that of the session. The fraction of a second
+-- comes from TO_CHAR, as H2 extracts whole seconds.
 local SINCE = "(CURRENT_TIMESTAMP - TIMESTAMP '1970-01-01 00:00:00 +00:00')"
 
 dialects.oracle = {
