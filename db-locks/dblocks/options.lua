@@ -59,8 +59,8 @@ checks.word = text(options.WORD, "A-Z a-z 0-9 _ . : @ + -")
 checks.table_name = text("[A-Za-z0-9_.]", "A-Z a-z 0-9 _ .")
 
 --- The text with the letters A to Z in lower case, whatever the locale.
-function options.lower(text)
-  return (text:gsub("[A-Z]", function(letter) return string.char(letter:byte() + 32) end))
+function options.lower(words)
+  return (words:gsub("[A-Z]", function(letter) return string.char(letter:byte() + 32) end))
 end
 
 local CQL_NAME = "[A-Za-z][A-Za-z0-9_]*"

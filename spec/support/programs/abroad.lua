@@ -53,7 +53,8 @@ function client:eval(_, keys, ...)
   return { mark, "held", "1700000000123" }
 end
 
-assert(dblocks.redis(client, { clock = function() return 0 end, sleep = print }):mutex("type", 7):try_acquire { ticket = "mine" })
+local redis = dblocks.redis(client, { clock = function() return 0 end, sleep = print })
+assert(redis:mutex("type", 7):try_acquire { ticket = "mine" })
 
 local cassandra = dblocks.cassandra(client, { table = "KEYS_I.MUTEXES" })
 assert(cassandra:setup())

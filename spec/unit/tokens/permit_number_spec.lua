@@ -110,6 +110,8 @@ for _, way in ipairs(Peer.all_ways) do
       for count = 0, 7 do
         local op, taker, delivery = takes(permit{ ["x-delivery-count"] = count }, count > 0, true, true)
         scene.gives_back(peer, taker, delivery)
+        scene.asks(peer, taker)
+        scene.answer(peer, taker)
         peer:failed(op, "conflict", "images.semaphore", "published again", "repair()")
       end
       has(BASE + 1, ("f"):rep(16), permit(nil, { message_id = ("f"):rep(16) }), false)
