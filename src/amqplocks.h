@@ -184,6 +184,7 @@ al_session *al_native_new(const al_settings *settings);
 
 /* The same for `count` nodes of one cluster, 1 ≤ count ≤ AL_HOSTS_MAX. An attempt to connect tries the nodes one
  * after another, in the given order, until one accepts the connection. Each node has `timeout` ÷ `count` for that.
+ * A node whose name has several addresses divides its time among them, and each of them is tried like a node.
  * The attempt ends early with AL_AUTH, AL_VHOST and AL_TLS. It also ends early with AL_CONFLICT: the broker belongs
  * to another cluster than the one of the connection before (by its server property cluster_name). Every later attempt
  * begins with the next node. The virtual host, the name and the timeout are settings[0]'s. A program that wants a

@@ -243,13 +243,17 @@ describe("TLS", function()
     assert.matches("amqps://", stage.fails("tls", amqplocks.connect((tls_url:gsub("^amqps:", "amqp:")))), 1, true)
   end)
 
-  -- OpenSSL's own server, as the broker of the suite shows one certificate only. Gives its port.
-  local function serve(certificate)
+  -- OpenSSL's own server, as the broker of the suite shows one certificate only. Gives its port. Further arguments
+  -- are options.
+  local function serve(certificate, ...)
     local log = os.tmpname()
     local pid = process.shell("sh", "-c", [[
-      openssl s_server -www -accept 127.0.0.1:0 -cert "$1.pem" -key "$1.key" </dev/null >"$2" 2>&1 &
+      certificate=$1 log=$2
+      shift 2
+      openssl s_server -www -accept 127.0.0.1:0 -cert "$certificate.pem" -key "$certificate.key" "$@" </dev/null \
+        >"$log" 2>&1 &
       echo $!
-    ]], "sh", tls .. "/" .. certificate, log):match("%d+")
+    ]], "sh", tls .. "/" .. certificate, log, ...):match("%d+")
     stage.undo(function()
       process.shell("kill", pid)
       os.remove(log)
@@ -259,6 +263,13 @@ describe("TLS", function()
       return text:match("ACCEPT [^\n]*:(%d+)\n"), text
     end)
   end
+
+  tls_it("asks for the certificate of its host, or of server_name", function()
+    local port = serve("wrong-name", "-servername", "localhost", "-cert2", pem "server", "-key2", tls .. "/server.key")
+    stage.fails("unreachable", connect({ ca = pem "ca" }, "amqps://localhost:" .. port)) -- it speaks HTTP
+    stage.fails("unreachable", connect({ ca = pem "ca", server_name = "localhost" }, "amqps://127.0.0.1:" .. port))
+    stage.fails("tls", connect({ ca = pem "ca" }, "amqps://127.0.0.1:" .. port))
+  end)
 
   for certificate, words in pairs{ ["expired"] = "expired", ["wrong-name"] = "[Nn]ame", ["unknown"] = "issuer" } do
     tls_it("is refused for the certificate " .. certificate .. ", with the reason", function()

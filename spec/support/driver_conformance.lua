@@ -108,6 +108,19 @@ return function(it, driver, run)
 
   -- ---- connecting ---------------------------------------------------------------------------------------------------
 
+  if driver.resolve then
+    loop_it("tells the addresses of a name, or why there are none", function()
+      local is_there = false
+      for _, address in ipairs(assert(driver.resolve("localhost", LONG))) do
+        is_there = is_there or address == "127.0.0.1"
+      end
+      assert.is_true(is_there)
+      local none, message = driver.resolve("none.invalid", LONG)
+      assert.is_nil(none)
+      assert.equal("string", type(message))
+    end)
+  end
+
   loop_it("connects to an address and to a name", function()
     for _, host in ipairs { "127.0.0.1", "localhost" } do
       local peer = listen()

@@ -70,14 +70,16 @@ process.stat = stat
 --- This process's own id.
 function process.id() return tonumber(process.contents("/proc/self/stat"):match("^%d+")) end
 
---- Starts one. `environment`: a table of variables to set for it.
-function process.start(environment)
+--- Starts one. `environment`: a table of variables to set for it. Further arguments: a command that runs it, and
+-- the command's arguments.
+function process.start(environment, ...)
   local server = assert(socket.bind("127.0.0.1", 0))
   server:settimeout(SECONDS)
   local _, port = server:getsockname()
   local self, log = setmetatable({}, process), os.tmpname()
   local words = { "env" }
   for name, value in pairs(environment or {}) do table.insert(words, quoted(name .. "=" .. value)) end
+  for _, word in ipairs{ ... } do table.insert(words, quoted(word)) end
   for _, word in ipairs{ "bash", "-c", process.LAUNCH, "launch", os.getenv "LUA" or "lua", PROGRAM, tostring(port) } do
     table.insert(words, quoted(word))
   end

@@ -24,7 +24,7 @@ local values = require "spec.support.programs.values"
 local proxy = {}
 proxy.__index = proxy
 
-local function start(is_shut, ...)
+local function start(host, is_shut, ...)
   local addresses, targets = { (...) or os.getenv "AMQP_URL", select(2, ...) }, {}
   for _, address in ipairs(addresses) do
     local parts = url.parse(address)
@@ -32,18 +32,21 @@ local function start(is_shut, ...)
     table.insert(targets, tonumber(parts.port) or 5672)
   end
   local parts, server = url.parse(addresses[1]), process.start()
-  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", is_shut,
-    values.unpack(targets))
+  server:begin("require('spec.support.programs.proxy').serve(spec, ...)", host,
+    is_shut, values.unpack(targets))
   local port = server:finish()
-  parts.host, parts.port, parts.authority = "127.0.0.1", ("%d"):format(port), nil
+  parts.host, parts.port, parts.authority = host, ("%d"):format(port), nil
   return setmetatable({ server = server, url = url.build(parts) }, proxy)
 end
 
 --- Connections lead to these addresses in turn, or all to $AMQP_URL by default.
-function proxy.start(...) return start(false, ...) end
+function proxy.start(...) return start("127.0.0.1", false, ...) end
+
+--- The same, at this address.
+function proxy.at(host, ...) return start(host, false, ...) end
 
 --- The same, but its port refuses connections until open(). Nobody else gets the port meanwhile.
-function proxy.shut(...) return start(true, ...) end
+function proxy.shut(...) return start("127.0.0.1", true, ...) end
 
 local function tell(self, ...)
   assert(self.server.socket:send(values.message(...)))

@@ -193,6 +193,36 @@ static int session_readdress(lua_State *L) {
   return 3;
 }
 
+/* session:unresolved("holder") -> the name of the host to connect to, whose addresses session:resolve() may give; or
+ * nil */
+static int session_unresolved(lua_State *L) {
+  const al_link *link = al_lua_check_link(L, check_bytes(L), 2);
+  if (!al_link_lacks_addresses(link)) return 0;
+  lua_pushstring(L, link->settings->host);
+  return 1;
+}
+
+/* session:resolve("holder", { address, … }, seconds): the addresses of that name, one at least, and how long it took to
+ * find them */
+static int session_resolve(lua_State *L) {
+  al_session *session = check_bytes(L);
+  al_link *link = al_lua_check_link(L, session, 2);
+  int64_t spent = (int64_t)(luaL_checknumber(L, 4) * (double)AL_SECOND);
+  al_addresses *addresses = calloc(1, sizeof *addresses);
+  for (int i = 1; addresses && i <= (int)al_lua_length(L, 3); i++) {
+    lua_rawgeti(L, 3, i);
+    if (lua_type(L, -1) == LUA_TSTRING) al_addresses_add(addresses, lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  if (!addresses)
+    al_connection_fail(link, AL_NO_MEMORY, "there is not enough memory for the addresses");
+  else if (addresses->count > 0 && al_link_lacks_addresses(link))
+    al_link_resolve(link, addresses, spent);
+  else
+    free(addresses);
+  return 0;
+}
+
 /* session:put_off("holder"): the caller that tried to connect has no time left; the next caller that waits tries
  * again. */
 static int session_put_off(lua_State *L) {
@@ -200,8 +230,9 @@ static int session_put_off(lua_State *L) {
   return 0;
 }
 
-/* session:address("holder") -> host, port, seconds for this node, nil or the TLS options { ca =, cert =, key =,
- * verify =, server_name = }, the number of nodes that are left in this attempt, with this one */
+/* session:address("holder") -> host (a resolved address, if there is one), port, seconds for this place, nil or the TLS
+ * options { ca =, cert =, key =, verify =, server_name = }, among how many places like this the time left for this
+ * attempt is to be divided, the host's name */
 static void push_tls(lua_State *L, const al_settings *settings) {
   const char *const fields[][2] = {{"ca", settings->ca}, {"cert", settings->cert}, {"key", settings->key}};
   lua_createtable(L, 0, 5);
@@ -219,15 +250,16 @@ static void push_tls(lua_State *L, const al_settings *settings) {
 static int session_address(lua_State *L) {
   const al_link *link = al_lua_check_link(L, check_bytes(L), 2);
   const al_settings *settings = link->settings;
-  lua_pushstring(L, settings->host);
+  lua_pushstring(L, al_link_place(link));
   lua_pushinteger(L, settings->port);
   lua_pushnumber(L, (double)al_link_share(link) / (double)AL_SECOND);
   if (settings->tls)
     push_tls(L, settings);
   else
     lua_pushnil(L);
-  lua_pushinteger(L, (lua_Integer)al_link_nodes_left(link));
-  return 5;
+  lua_pushinteger(L, (lua_Integer)al_link_places_left(link));
+  lua_pushstring(L, settings->host);
+  return 6;
 }
 
 /* session:rest() -> operation | nil, message, code: see al_session_rest() */
@@ -370,6 +402,8 @@ static const luaL_Reg methods[] = {{"attach", session_attach},
                                    {"heartbeat", session_heartbeat},
                                    {"lacks_address", session_lacks_address},
                                    {"readdress", session_readdress},
+                                   {"unresolved", session_unresolved},
+                                   {"resolve", session_resolve},
                                    {"pump", session_pump},
                                    {"wake", session_wake},
                                    {"has_forked", session_has_forked},

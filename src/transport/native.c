@@ -25,6 +25,7 @@
 #include "transport/descriptors.h"
 #include "transport/fork.h"
 #include "transport/keeper.h"
+#include "transport/resolver.h"
 #include "transport/socket.h"
 #include "transport/system.h"
 
@@ -163,13 +164,13 @@ al_session *al_native_new_list(const al_settings *settings, size_t count) {
 
 /* ---- connecting ------------------------------------------------------------------------------------------------- */
 
-/* Returns how long connecting may take: no longer than the waiting operation has time for this node and those after
+/* Returns how long connecting may take: no longer than the waiting operation has time for this place and those after
  * it. */
 static int64_t patience(al_session *session, const al_link *link) {
   AL_TURN(session);
   int64_t deadline = al_session_deadline(session);
   int64_t left =
-      deadline == AL_NEVER ? AL_NEVER : (deadline - session->now) / (int64_t)al_link_nodes_left(link);
+      deadline == AL_NEVER ? AL_NEVER : (deadline - session->now) / (int64_t)al_link_places_left(link);
   if (left < AL_MILLISECOND) left = AL_MILLISECOND;
   if (left > al_link_share(link)) left = al_link_share(link);
   return left < CONNECT_MOST ? left : CONNECT_MOST;
@@ -180,11 +181,42 @@ static bool is_ready(al_session *session, const al_link *link) {
   return al_link_is_ready(link);
 }
 
+static bool lacks_addresses(al_session *session, const al_link *link) {
+  AL_TURN(session);
+  return al_link_lacks_addresses(link);
+}
+
+/* The resolver blocks, so the turn is not held meanwhile. Returns false if the name has no address. */
+static bool resolve(al_session *session, al_link *link) {
+  al_code code;
+  char why[256];
+  if (!lacks_addresses(session, link)) return true;
+  al_descriptors_spare_standard();
+  al_addresses *addresses = al_resolve(link->settings->host, &code, why);
+  AL_TURN(session);
+  bool lacks = al_link_lacks_addresses(link); /* false: the keeper has closed the session meanwhile */
+  if (lacks && addresses)
+    al_link_resolve(link, addresses, 0);
+  else if (lacks)
+    al_connection_fail(link, code, why);
+  else
+    free(addresses);
+  return addresses || !lacks;
+}
+
+/* The keeper may free the addresses while this thread connects. */
+static void copy_place(al_session *session, const al_link *link, char place[AL_ADDRESS_SIZE]) {
+  AL_TURN(session);
+  snprintf(place, AL_ADDRESS_SIZE, "%s", al_link_place(link));
+}
+
 static al_port *connect_once(al_session *session, const al_link *link, int64_t until, al_code *code,
                              char why[256]) {
+  char place[AL_ADDRESS_SIZE];
   int64_t left = until - al_system_now();
   al_descriptors_spare_standard();
-  return al_socket_connect(link->settings, left > AL_MILLISECOND ? left : AL_MILLISECOND,
+  copy_place(session, link, place);
+  return al_socket_connect(link->settings, place, left > AL_MILLISECOND ? left : AL_MILLISECOND,
                            &session->transport->fork, code, why);
 }
 
@@ -221,7 +253,7 @@ static al_port *connect_checked(al_session *session, const al_link *link, int64_
 static void connect_due(al_session *session, al_link *link) {
   al_code code;
   char why[256];
-  if (!is_ready(session, link)) return;
+  if (!resolve(session, link) || !is_ready(session, link)) return;
   int64_t begun = al_system_now(), left = patience(session, link), share = al_link_share(link);
   al_port *port = connect_checked(session, link, begun + left, &code, why);
   AL_TURN(session);
@@ -232,7 +264,7 @@ static void connect_due(al_session *session, al_link *link) {
   bool was_cut_short = !port && left < share && session->now >= begun + left;
   if (port)
     al_connection_attach(link, port, session->now, al_deadline_after(begun, share));
-  else if (was_cut_short) /* the operation's time is over, not the node's: others that wait try again */
+  else if (was_cut_short) /* the operation's time is over, not the place's: others that wait try again */
     al_link_put_off(link);
   else
     al_connection_fail(link, code, why);

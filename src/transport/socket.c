@@ -153,9 +153,6 @@ static al_code connect_refusal(int status, const al_tls *tls, const al_settings 
   const char *complaint = s->tls ? al_tls_complaint(tls) : NULL;
   bool is_late = s->tls && !complaint && al_system_now() >= tls->deadline; /* see tls.h */
   switch (is_late ? AMQP_STATUS_TIMEOUT : status) {
-    case AMQP_STATUS_HOSTNAME_RESOLUTION_FAILED:
-      snprintf(why, 256, "the name \"%.200s\" cannot be resolved", s->host);
-      return AL_UNREACHABLE;
     case AMQP_STATUS_TIMEOUT:
       snprintf(why, 256, "%.180s:%d did not answer in time", s->host, s->port);
       return AL_UNREACHABLE;
@@ -183,8 +180,8 @@ static bool list(socket_port *self) {
   return al_descriptors_add(self->fd);
 }
 
-al_port *al_socket_connect(const al_settings *settings, int64_t patience, const al_fork *fork, al_code *code,
-                           char why[256]) {
+al_port *al_socket_connect(const al_settings *settings, const char *address, int64_t patience,
+                           const al_fork *fork, al_code *code, char why[256]) {
   struct timeval timeout = timeval_of(patience);
   socket_port *self = calloc(1, sizeof *self);
   *code = AL_NO_MEMORY;
@@ -204,7 +201,7 @@ al_port *al_socket_connect(const al_settings *settings, int64_t patience, const 
   if (!socket && lacks_descriptor(why)) *code = AL_LIMIT;
   if (socket) {
     errno = 0; /* rabbitmq-c reports only by errno that no descriptor is left */
-    int status = amqp_socket_open_noblock(socket, settings->host, settings->port, &timeout);
+    int status = amqp_socket_open_noblock(socket, address, settings->port, &timeout);
     if (status == AMQP_STATUS_OK && list(self)) return &self->frames.port;
     if (status == AMQP_STATUS_OK) status = AMQP_STATUS_NO_MEMORY;
     *code = connect_refusal(status, &self->tls, settings, why);

@@ -2,7 +2,6 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "transport/tls.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
 #include <openssl/err.h>
@@ -11,6 +10,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "core/wire/addresses.h"
 #include "transport/system.h"
 
 #if __has_include(<rabbitmq-c/ssl_socket.h>)
@@ -35,7 +35,12 @@ static int verified(int good, X509_STORE_CTX *store) {
 static void progressed(const SSL *ssl, int where, int value) {
   (void)where;
   (void)value;
-  tls_of(ssl)->ssl = (SSL *)ssl;
+  al_tls *tls = tls_of(ssl);
+  if (tls->ssl) return;
+  tls->ssl =
+      (SSL *)ssl; /* before the handshake's first message; rabbitmq-c has given the address as the name */
+  const char *name = al_address_is_numeric(tls->name) ? NULL : tls->name;
+  SSL_set_tlsext_host_name(tls->ssl, name);
 }
 
 /* OpenSSL calls this for each handshake message and for each record header. */
@@ -50,13 +55,10 @@ static void message_came(int is_sent, int version, int type, const void *bytes, 
   if (++tls->messages > MESSAGES_MOST || is_late) shutdown(SSL_get_fd(ssl), SHUT_RDWR);
 }
 
-static bool expect_name(SSL_CTX *context, const al_settings *settings) {
-  const char *name = settings->server_name[0] ? settings->server_name : settings->host;
+static bool expect_name(SSL_CTX *context, const char *name) {
   X509_VERIFY_PARAM *param = SSL_CTX_get0_param(context);
-  struct in6_addr address;
-  bool is_address = inet_pton(AF_INET, name, &address) == 1 || inet_pton(AF_INET6, name, &address) == 1;
-  return (is_address ? X509_VERIFY_PARAM_set1_ip_asc(param, name)
-                     : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
+  return (al_address_is_numeric(name) ? X509_VERIFY_PARAM_set1_ip_asc(param, name)
+                                      : X509_VERIFY_PARAM_set1_host(param, name, 0)) == 1;
 }
 
 static bool trust(amqp_socket_t *socket, SSL_CTX *context, const al_settings *settings, char why[256]) {
@@ -87,10 +89,11 @@ amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const a
   SSL_CTX_set_msg_callback(context, message_came);
   SSL_CTX_set_msg_callback_arg(context, tls);
   tls->deadline = deadline;
+  tls->name = settings->server_name[0] ? settings->server_name : settings->host;
   SSL_CTX_set_mode(context, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER); /* the bytes to send may grow meanwhile */
   if (!present(socket, settings, why)) return NULL;
   if (!settings->verify) return socket;
-  if (!trust(socket, context, settings, why) || !expect_name(context, settings)) return NULL;
+  if (!trust(socket, context, settings, why) || !expect_name(context, tls->name)) return NULL;
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, verified);
   return socket;
 }

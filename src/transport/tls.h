@@ -21,6 +21,7 @@
 
 typedef struct al_tls {
   struct ssl_st *ssl; /* of rabbitmq-c's socket; known once its handshake begins */
+  const char *name;   /* that the certificate must bear; only while it connects */
   long complaint;     /* the first error of the verification; 0: none */
   bool awaits_input;  /* the last write waits until TLS has read, as during a renegotiation */
   bool awaits_output; /* the last read waits until TLS has written, for the same reason */

@@ -5,6 +5,7 @@
 -- coroutine of that controller. TLS needs luaossl.
 local condition = require "cqueues.condition"
 local cqueues = require "cqueues"
+local dns = require "cqueues.dns.resolver"
 local errno = require "cqueues.errno"
 local luaossl = require "amqplocks.drivers.luaossl"
 local socket = require "cqueues.socket"
@@ -91,6 +92,25 @@ local function secure(raw, session, seconds)
 end
 
 local loop = {}
+
+-- Adds the addresses of one kind. Neither kind of question may take more than half of the time: a server may answer one
+-- of them, and not the other.
+local function ask(resolver, host, kind, addresses, deadline)
+  local time = left(deadline)
+  local packet, why = resolver:query(host, kind, "IN", time and time / 2)
+  if not packet then return why end
+  for record in packet:grep { section = "answer", type = kind } do table.insert(addresses, record:addr()) end
+end
+
+--- A resolver of its own, as the hosts file may have changed.
+function loop.resolve(host, seconds)
+  local resolver, deadline, addresses = dns.stub(), seconds and cqueues.monotime() + seconds, {}
+  local why = ask(resolver, host, "A", addresses, deadline)
+  why = ask(resolver, host, "AAAA", addresses, deadline) or why
+  resolver:close()
+  if addresses[1] then return addresses end
+  return nil, why and words(why) or "the name cannot be resolved"
+end
 
 function loop.connect(host, port, tls, seconds)
   local deadline, session = seconds and cqueues.monotime() + seconds, nil

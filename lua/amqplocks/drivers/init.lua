@@ -11,6 +11,7 @@ local drivers = {}
 ---  string?, ("unreachable"|"tls")?
 ---@field condition fun(): amqplocks.LoopCondition
 ---@field spawn fun(fn: fun()): any, string?
+---@field resolve? fun(host: string, seconds: number?): string[]?, string?
 ---@field check? fun(): string?, amqplocks.Code?
 ---@field here? fun(): amqplocks.Loop
 

@@ -237,38 +237,43 @@ local function survive_broken_pipes()
   broken_pipe:unref()
 end
 
-local function dial(address, deadline)
+local function words(problem) return problem == "timeout" and "no answer in time" or problem end
+
+local loop = {}
+
+function loop.resolve(host, seconds)
+  local found, problem = await(function(callback)
+    return uv.getaddrinfo(host, nil, { socktype = "stream" }, callback)
+  end, deadline_of(seconds))
+  if not found then return nil, words(problem) end
+  local addresses = {}
+  for i, one in ipairs(found) do addresses[i] = one.addr end
+  return addresses
+end
+
+local function dial(address, port, deadline)
   local tcp = keep(uv.new_tcp())
-  local connected, problem = await(function(callback)
-    return tcp:connect(address.addr, address.port, callback)
-  end, deadline)
+  local connected, problem = await(function(callback) return tcp:connect(address, port, callback) end, deadline)
   if connected then return tcp end
   close(tcp)
-  return nil, problem
+  return nil, words(problem)
 end
 
 local function dial_any(host, port, deadline)
-  local addresses, problem = await(function(callback)
-    return uv.getaddrinfo(host, ("%d"):format(port), { socktype = "stream" }, callback)
-  end, deadline)
-  if not addresses then return nil, problem end
+  local addresses, problem = loop.resolve(host, left(deadline))
   local tcp
-  for _, address in ipairs(addresses) do
-    tcp, problem = dial(address, deadline)
+  for _, address in ipairs(addresses or {}) do
+    tcp, problem = dial(address, port, deadline)
     if tcp then return tcp end
   end
   return nil, problem
 end
 
-local loop = {}
-
 function loop.connect(host, port, tls, seconds)
   if tls then return nil, 'luv has no TLS: use driver = "native" or "cqueues" for amqps://', "tls" end
   survive_broken_pipes()
   local tcp, problem = dial_any(host, port, deadline_of(seconds))
-  if not tcp then
-    return nil, problem == "timeout" and "no answer in time" or problem, "unreachable"
-  end
+  if not tcp then return nil, problem, "unreachable" end
   tcp:nodelay(true)
   return setmetatable({ _tcp = tcp }, Socket)
 end

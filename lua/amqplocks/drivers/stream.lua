@@ -83,16 +83,55 @@ local function renew(self, patience)
   urls.renew(self._session, self._role, self._settings, function(fn) return ask(self, fn, patience) end)
 end
 
+-- Returns how many seconds of the caller's time the place to connect to may take.
+local function allowed(self, deadline)
+  local _, _, share, _, left = self._session:address(self._role)
+  return deadline and math.min(share, math.max(0.001, (deadline - core.now()) / left)) or share
+end
+
+-- What was begun at `begun`, with so many seconds, has failed.
+local function give_place_up(self, begun, seconds, code, message)
+  local session, role = self._session, self._role
+  local _, port, share, _, _, name = session:address(role)
+  if seconds < share and core.now() >= begun + seconds then
+    session:put_off(role)
+  else
+    session:fail(role, code, ("%s:%d: %s"):format(name, port, message))
+  end
+end
+
+-- Tells the session the addresses of the name that is to be connected to. Without loop.resolve, the loop connects to
+-- the name.
+local function resolve(self, deadline)
+  local session, role = self._session, self._role
+  local name = self._loop.resolve and session:unresolved(role)
+  if not name then return end
+  local begun, seconds = core.now(), allowed(self, deadline)
+  local fine, addresses, message = pcall(self._loop.resolve, name, seconds)
+  session:pump()
+  if not session:due(role) then return end
+  if fine and addresses and addresses[1] then
+    session:resolve(role, addresses, core.now() - begun)
+  else
+    give_place_up(self, begun, seconds, "unreachable", fine and message or tostring(addresses))
+  end
+end
+
+local function may_connect(self)
+  local session, role = self._session, self._role
+  return session:due(role) and not session:lacks_address(role)
+end
+
 --- Opens the connection, and drops it if it is not needed any more by then. With `patience` (seconds) the caller gives
 -- up after that time. The broker's own time is not over then, so operations that still wait try again.
 function stream:open(patience)
   local session, role = self._session, self._role
   local deadline = patience and core.now() + patience
   renew(self, patience)
-  if not session:due(role) or session:lacks_address(role) then return end
-  local host, port, share, tls, left = session:address(role)
-  local begun = core.now()
-  local seconds = deadline and math.min(share, math.max(0.001, (deadline - begun) / left)) or share
+  if may_connect(self) then resolve(self, deadline) end
+  if not may_connect(self) or self._loop.resolve and session:unresolved(role) then return end
+  local host, port, share, tls = session:address(role)
+  local begun, seconds = core.now(), allowed(self, deadline)
   local socket, message, code = connect(self, host, port, tls, seconds)
   session:pump()
   if not session:due(role) then
@@ -100,10 +139,8 @@ function stream:open(patience)
   elseif socket then
     self._socket = socket
     session:attach(role, math.max(0.001, begun + share - core.now()))
-  elseif seconds < share and core.now() >= begun + seconds then
-    session:put_off(role)
   else
-    session:fail(role, code, ("%s:%d: %s"):format(host, port, message))
+    give_place_up(self, begun, seconds, code, message)
   end
 end
 

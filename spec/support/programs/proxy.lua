@@ -250,16 +250,17 @@ local function obey(self, spec)
   return true
 end
 
---- Sends its port to the spec, then runs until the spec closes its connection. Connections lead to these hosts and
--- ports in turn. `is_shut`: the port is taken, and refuses connections until "open".
-function proxy.serve(spec, is_shut, ...)
+--- Listens at the address `host`, and sends its port to the spec. Then runs until the spec closes its connection.
+-- Connections lead to these hosts and ports in turn. `is_shut`: the port is taken, and refuses connections until
+-- "open".
+function proxy.serve(spec, host, is_shut, ...)
   local self = { server = assert(socket.tcp()), addresses = {}, pairs = {}, is_shut = is_shut,
     modes = { up = "pass", down = "pass" }, allowed = {} }
-  assert(self.server:bind("127.0.0.1", 0))
+  assert(self.server:bind(host, 0))
   if not is_shut then assert(self.server:listen(32)) end
   for i = 1, select("#", ...), 2 do
-    local host, port = select(i, ...)
-    table.insert(self.addresses, { host = host, port = port })
+    local target, port = select(i, ...)
+    table.insert(self.addresses, { host = target, port = port })
   end
   local _, own = self.server:getsockname()
   spec:send(values.message(own))

@@ -117,7 +117,7 @@ int main(void) {
   CHECK(pthread_create(&thread, NULL, peer, &listener) == 0);
   settings.port = ntohs(address.sin_port);
   CHECK(al_descriptors_init() && al_fork_init(&fork));
-  al_port *port = al_socket_connect(&settings, 10 * AL_SECOND, &fork, &code, why);
+  al_port *port = al_socket_connect(&settings, "127.0.0.1", 10 * AL_SECOND, &fork, &code, why);
   if (!port) fprintf(stderr, "%s\n", why);
   CHECK(port);
   bool has_frame = receive(port);

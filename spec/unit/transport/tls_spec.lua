@@ -13,6 +13,7 @@ for i, name in ipairs { "socket", "tls", "frames", "headers", "input", "output",
 end
 table.insert(SOURCES, "src/core/base/backoff.c")
 table.insert(SOURCES, "src/core/base/random.c")
+table.insert(SOURCES, "src/core/wire/addresses.c")
 
 describe("a native connection over TLS", function()
   it("waits until it can write, if keys are agreed on anew while its socket takes no bytes", function()

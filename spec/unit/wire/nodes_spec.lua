@@ -419,6 +419,157 @@ for _, way in ipairs(Peer.ways) do
       peer:failed(op, "conflict", "rabbit@one", "rabbit@two")
     end)
   end)
+
+  -- The transport tells the addresses of a name before it connects.
+  describe("a name with several addresses, fed " .. way, function ()
+    local ONE, TWO, THREE = "192.0.2.1", "192.0.2.2", "2001:db8::3"
+    local ALL = { ONE, TWO, ONE, THREE } -- a hosts file may have one twice
+
+    local function new(url) return Peer.new(way, { url = url or "amqp://name", timeout = 6, heartbeat = 60 }) end
+
+    -- Where the link is to be connected now; a name has these addresses.
+    local function next_of(peer, link, addresses, spent)
+      assert.is_true(link:due(), "no connection is due")
+      if peer.session:unresolved(link.role) then peer.session:resolve(link.role, addresses or ALL, spent or 0) end
+      assert.is_nil(peer.session:unresolved(link.role))
+      return (peer.session:address(link.role))
+    end
+
+    local function tries(peer, link, expected, addresses)
+      for _, address in ipairs(expected) do
+        assert.equal(address, next_of(peer, link, addresses))
+        peer.session:fail(link.role, "unreachable", "name:5672: refused")
+      end
+    end
+
+    local function opens(peer, link, address, addresses, cluster)
+      assert.equal(address, next_of(peer, link, addresses))
+      link:attach()
+      link:expect("protocol header")
+      local start = link.start()
+      start.server_properties = { product = "RabbitMQ", version = "4.3.6", cluster_name = cluster }
+      link:send(start)
+      if link:state() == "down" then return end
+      link:expect("connection.start-ok")
+      link:send{ channel = 0, method = "connection.tune", channel_max = 2047, frame_max = 131072, heartbeat = 60 }
+      link:expect("connection.tune-ok")
+      link:expect("connection.open")
+      link:send{ channel = 0, method = "connection.open-ok" }
+      assert.equal("open", link:state())
+    end
+
+    local function loses(peer, link)
+      peer:pass(5)
+      link:ignore()
+      link:down()
+      return peer.session:open()
+    end
+
+    it("has each tried once, and tells what is wrong with each", function ()
+      local peer = new()
+      local op = peer.session:open()
+      tries(peer, peer.holder, { ONE, TWO, THREE })
+      peer:failed(op, "unreachable", "none of 3 hosts: 192.0.2.1: name:5672: refused; " ..
+        "192.0.2.2: name:5672: refused; 2001:db8::3: name:5672: refused")
+    end)
+
+    it("says of an only one what it says of a name", function ()
+      local peer = new()
+      local op = peer.session:open()
+      tries(peer, peer.holder, { ONE }, { ONE })
+      peer:failed(op, "unreachable", "name:5672: refused")
+    end)
+
+    it("goes on after one that is silent, or hangs up", function ()
+      local peer = new()
+      local op = peer.session:open()
+      assert.equal(ONE, next_of(peer, peer.holder))
+      peer.holder:attach()
+      peer:pass(2)
+      assert.equal(TWO, next_of(peer, peer.holder))
+      peer.holder:attach()
+      peer.holder:down("end of file")
+      opens(peer, peer.holder, THREE)
+      peer:result(op)
+    end)
+
+    it("begins an attempt with the one after the last, in whatever order they come", function ()
+      local peer = new()
+      peer.session:open()
+      opens(peer, peer.holder, ONE)
+      loses(peer, peer.holder)
+      opens(peer, peer.holder, TWO, { THREE, ONE, TWO, "192.0.2.4" })
+      loses(peer, peer.holder)
+      opens(peer, peer.holder, ONE, { THREE, TWO, ONE })
+      loses(peer, peer.holder)
+      opens(peer, peer.holder, "192.0.2.7", { "192.0.2.7", "192.0.2.8" })
+    end)
+
+    it("has the prober where the holder is", function ()
+      local peer = new()
+      peer.session:open()
+      tries(peer, peer.holder, { ONE })
+      opens(peer, peer.holder, TWO)
+      peer:semaphore("images"):acquire(0)
+      opens(peer, peer.prober, TWO, { THREE, TWO, ONE })
+    end)
+
+    it("divides the share of its host, less the time that the resolver took", function ()
+      local peer = new("amqp://name,192.0.2.9")
+      peer.session:open()
+      next_of(peer, peer.holder, { ONE, TWO }, 1)
+      local _, _, share, _, left, name = peer.session:address("holder")
+      assert.same({ 1, 4, "name" }, { share, left, name })
+      tries(peer, peer.holder, { ONE, TWO })
+      _, _, share, _, left = peer.session:address("holder")
+      assert.same({ 3, 1 }, { share, left })
+      tries(peer, peer.holder, { "192.0.2.9" })
+      assert.is_false(peer.holder:due())
+    end)
+
+    it("may be one of several names", function ()
+      local peer = new("amqp://one,two")
+      local op = peer.session:open()
+      tries(peer, peer.holder, { ONE, TWO }, { ONE, TWO })
+      tries(peer, peer.holder, { THREE, "192.0.2.4" }, { THREE, "192.0.2.4" })
+      peer:failed(op, "unreachable", "none of 4 hosts")
+    end)
+
+    it("has the next one tried when an attempt is cut short, and a pause after the last", function ()
+      local peer = new()
+      peer.session:open()
+      for _, address in ipairs{ ONE, TWO, THREE } do
+        assert.equal(address, next_of(peer, peer.holder))
+        peer.session:put_off("holder")
+      end
+      assert.is_true(peer.holder:pause() > 0)
+    end)
+
+    it("is a conflict if they lead to two clusters", function ()
+      local peer = new()
+      peer.session:open()
+      opens(peer, peer.holder, ONE, ALL, "rabbit@one")
+      local op = loses(peer, peer.holder)
+      opens(peer, peer.holder, TWO, ALL, "rabbit@two")
+      peer:failed(op, "conflict", TWO)
+    end)
+
+    it("is tried no further without TLS: tls", function ()
+      local peer = new()
+      local op = peer.session:open()
+      assert.equal(ONE, next_of(peer, peer.holder))
+      peer.session:fail("holder", "tls", "name:5672: not accepted")
+      peer:failed(op, "tls", ONE, "not accepted")
+    end)
+
+    it("is none that is an address itself", function ()
+      for _, url in ipairs{ "amqp://192.0.2.1", "amqp://[2001:db8::3]" } do
+        local peer = new(url)
+        peer.session:open()
+        assert.is_nil(peer.session:unresolved("holder"))
+      end
+    end)
+  end)
 end
 
 describe("a native session whose address is asked for before each connection", function ()

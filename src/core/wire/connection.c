@@ -42,10 +42,13 @@ void al_connection_attach(al_link *link, al_port *port, int64_t now, int64_t dea
   port->kind->send_header(port);
 }
 
-/* Writes what is wrong with a node, with its address in front unless `why` holds the address. */
-static void describe_node(const al_link *link, char words[AL_MESSAGE_SIZE]) {
+/* Writes what is wrong with a place, with its address in front unless `why` holds the address. */
+static void describe_place(const al_link *link, char words[AL_MESSAGE_SIZE]) {
   char place[sizeof link->settings->host + 16];
-  snprintf(place, sizeof place, "%s:%d", link->settings->host, link->settings->port);
+  if (link->addresses && link->addresses->count > 1)
+    snprintf(place, sizeof place, "%s", al_link_place(link));
+  else
+    snprintf(place, sizeof place, "%s:%d", link->settings->host, link->settings->port);
   if (strstr(link->why, place))
     snprintf(words, AL_MESSAGE_SIZE, "%s", link->why);
   else
@@ -73,39 +76,38 @@ static void part(al_link *link) {
 
 void al_connection_free(al_link *link) {
   forget_parted(link);
+  al_link_end_attempt(link);
   al_nodes_free(link->nodes);
   link->nodes = NULL;
 }
 
-/* True if the connection failed before its handshake was done, and another node is left to try. */
+/* True if the connection failed before its handshake was done, and another place is left to try. */
 static bool may_go_on(const al_link *link) {
   bool was_tried = link->state != AL_LINK_IDLE && link->state != AL_LINK_DOWN;
-  return was_tried && !link->was_open && al_link_nodes_left(link) > 1 && al_nodes_go_on(link->code);
+  return was_tried && !link->was_open && al_link_places_left(link) > 1 && al_nodes_go_on(link->code);
 }
 
 static void go_on(al_link *link) {
   char words[AL_MESSAGE_SIZE];
   size_t length = strlen(link->tried_words);
-  describe_node(link, words);
+  describe_place(link, words);
   snprintf(link->tried_words + length, sizeof link->tried_words - length, "%s; ", words);
   part(link);
   link->state = AL_LINK_IDLE;
   link->wanted =
       true; /* before changed(): it steps the operations, which would otherwise begin another attempt */
   link->due_at = link->now;
-  link->tried++;
   changed(link, AL_LINK_WENT_ON);
-  al_link_use_node(link, link->node + 1);
+  al_link_go_on(link);
 }
 
-/* If there are several nodes: completes `why` by the node that failed, or by all of them if all have failed. */
-static void tell_of_nodes(al_link *link) {
+/* If there are several places: completes `why` by the one that failed, or by all of them if all have failed. */
+static void tell_of_places(al_link *link) {
   char words[AL_MESSAGE_SIZE];
-  if (al_link_nodes_count(link) == 1 || link->was_open || link->code == AL_CLOSED || link->code == AL_URL)
-    return;
-  describe_node(link, words);
+  if (!al_link_has_places(link) || link->was_open || link->code == AL_CLOSED || link->code == AL_URL) return;
+  describe_place(link, words);
   if (al_nodes_go_on(link->code))
-    snprintf(link->why, sizeof link->why, "none of %zu hosts: %.230s%.230s", al_link_nodes_count(link),
+    snprintf(link->why, sizeof link->why, "none of %zu hosts: %.230s%.230s", link->tried_places + 1,
              link->tried_words, words);
   else
     snprintf(link->why, sizeof link->why, "%s", words);
@@ -118,7 +120,7 @@ static void link_down(al_link *link) {
     go_on(link);
     return;
   }
-  tell_of_nodes(link);
+  tell_of_places(link);
   al_link_end_attempt(link);
   link->state = AL_LINK_DOWN;
   link->wanted = false;
@@ -210,6 +212,7 @@ static void connection_method(al_link *link, const amqp_frame_t *frame) {
       link->opened_at = link->now;
       link->opened++;
       link->cluster->good = link->node;
+      memcpy(link->cluster->good_address, link->last_address, sizeof link->last_address);
       al_link_end_attempt(link);
       changed(link, AL_LINK_OPENED);
   }

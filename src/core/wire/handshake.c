@@ -82,7 +82,7 @@ static void cluster_name(const amqp_table_t *properties, char *out, size_t size)
  * not checked: the broker found there is the right one, and the administrator may replace it. */
 static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
-  bool is_listed = link->rotates || al_link_nodes_count(link) > 1;
+  bool is_listed = link->rotates || al_link_has_places(link);
   if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return AL_OK;
   return refuse(
       why, AL_CONFLICT,

@@ -2,6 +2,9 @@
  * SPDX-FileCopyrightText: the amqp-locks authors */
 #include "core/wire/link.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 void al_link_init(al_link *link, const al_settings *settings, al_cluster *cluster, const char *role,
                   uint64_t *random) {
   *link = (al_link){.settings = settings,
@@ -20,22 +23,38 @@ bool al_link_is_lost(const al_link *link) { return link->state == AL_LINK_DOWN; 
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------ */
 
-size_t al_link_nodes_count(const al_link *link) { return link->nodes ? link->nodes->count : 1; }
+static size_t nodes_count(const al_link *link) { return link->nodes ? link->nodes->count : 1; }
 
-void al_link_use_node(al_link *link, size_t node) {
-  link->node = node % al_link_nodes_count(link);
+static size_t addresses_count(const al_link *link) { return link->addresses ? link->addresses->count : 1; }
+
+static void forget_addresses(al_link *link) {
+  free(link->addresses);
+  link->addresses = NULL;
+  link->tried_addresses = 0;
+  link->resolving = 0;
+}
+
+static void use_address(al_link *link, size_t address) {
+  link->address = address % link->addresses->count;
+  memcpy(link->last_address, link->addresses->at[link->address], sizeof link->last_address);
+}
+
+static void use_node(al_link *link, size_t node) {
+  forget_addresses(link);
+  link->node = node % nodes_count(link);
   if (link->nodes) link->settings = &link->nodes->at[link->node];
 }
 
 /* Begins with the node after the last attempt's, or, in the first attempt, with the node that accepted another
  * link. */
 static void begin_attempt(al_link *link) {
-  al_link_use_node(link, link->has_begun ? link->node + 1 : link->cluster->good);
+  use_node(link, link->has_begun ? link->node + 1 : link->cluster->good);
   link->has_begun = true;
 }
 
 void al_link_end_attempt(al_link *link) {
-  link->tried = 0;
+  forget_addresses(link);
+  link->tried = link->tried_places = 0;
   link->tried_words[0] = '\0';
   link->is_addressed = false;
 }
@@ -47,7 +66,7 @@ bool al_link_readdress(al_link *link, const al_settings *settings, size_t count)
   size_t node = link->node;
   al_nodes *old = link->nodes;
   link->nodes = nodes;
-  al_link_use_node(link, node);
+  use_node(link, node);
   link->is_addressed = true;
   al_nodes_free(old);
   return true;
@@ -64,10 +83,44 @@ bool al_link_is_tls(const al_link *link) {
   return link->settings->tls;
 }
 
-size_t al_link_nodes_left(const al_link *link) { return al_link_nodes_count(link) - link->tried; }
+bool al_link_lacks_addresses(const al_link *link) {
+  return al_link_is_ready(link) && !link->addresses && !al_address_is_numeric(link->settings->host);
+}
+
+/* Begins with the address after the last one, or with the one that accepted another link. */
+void al_link_resolve(al_link *link, al_addresses *addresses, int64_t spent) {
+  size_t last = al_addresses_find(addresses, link->last_address);
+  forget_addresses(link);
+  link->addresses = addresses;
+  link->resolving = spent;
+  use_address(link,
+              last < addresses->count ? last + 1 : al_addresses_find(addresses, link->cluster->good_address));
+}
+
+const char *al_link_place(const al_link *link) {
+  return link->addresses ? link->addresses->at[link->address] : link->settings->host;
+}
+
+bool al_link_has_places(const al_link *link) { return nodes_count(link) > 1 || addresses_count(link) > 1; }
+
+size_t al_link_places_left(const al_link *link) {
+  return (nodes_count(link) - link->tried) * (addresses_count(link) - link->tried_addresses);
+}
+
+void al_link_go_on(al_link *link) {
+  link->tried_places++;
+  if (addresses_count(link) - link->tried_addresses > 1) {
+    link->tried_addresses++;
+    use_address(link, link->address + 1);
+    return;
+  }
+  link->tried++;
+  use_node(link, link->node + 1);
+}
 
 int64_t al_link_share(const al_link *link) {
-  int64_t share = link->settings->timeout / (int64_t)al_link_nodes_count(link);
+  int64_t of_node = link->settings->timeout / (int64_t)nodes_count(link) - link->resolving;
+  int64_t share = of_node / (int64_t)addresses_count(link);
   return share > 0 ? share : 1;
 }
 
@@ -90,9 +143,8 @@ void al_link_pause(al_link *link) {
 }
 
 void al_link_put_off(al_link *link) {
-  bool is_last = al_link_nodes_left(link) == 1;
-  al_link_use_node(link, link->node + 1);
-  link->tried++;
+  bool is_last = al_link_places_left(link) == 1;
+  al_link_go_on(link);
   if (!is_last) return;
   al_link_pause(link);
   al_link_end_attempt(link);

@@ -16,8 +16,8 @@
  * connection but the pause before it. There is no pause after a connection that had lasted (backoff.h); while
  * connections fail or are soon lost, each pause is longer than the one before.
  *
- * A link with several nodes goes DOWN when its attempt has tried all of them. When a node fails before that, the link
- * is IDLE, wanted, and due at once for the next node.
+ * A link with several places to connect to (nodes.h) goes DOWN when its attempt has tried all of them. When one fails
+ * before that, the link is IDLE, wanted, and due at once for the next one.
  *
  * Words used below:
  *   certain   a broker drops a client that was silent for two heartbeats, and not sooner. An answered request proves
@@ -72,12 +72,17 @@ struct al_link {
 
   al_nodes *nodes; /* NULL: there is one node, and `settings` are all that is known of it */
   al_cluster *cluster;
-  size_t node;                       /* index in nodes->at */
-  size_t tried;                      /* number of nodes that failed in the attempt under way */
-  bool has_begun;                    /* there was an attempt before */
-  bool is_shuffled;                  /* the nodes are not in the order given */
-  bool rotates, is_addressed;        /* see al_link_is_ready */
-  char tried_words[AL_MESSAGE_SIZE]; /* why the nodes of `tried` failed */
+  size_t node;             /* index in nodes->at */
+  size_t tried;            /* number of nodes that failed in the attempt under way */
+  size_t tried_places;     /* the same of all their addresses, and of this node's */
+  al_addresses *addresses; /* of the node, if the transport has resolved its name; only in an attempt */
+  size_t address, tried_addresses;    /* index in addresses->at; how many of them failed */
+  char last_address[AL_ADDRESS_SIZE]; /* the last that was tried, also in an earlier attempt */
+  int64_t resolving;                  /* how much of the node's time was used for that */
+  bool has_begun;                     /* there was an attempt before */
+  bool is_shuffled;                   /* the nodes are not in the order given */
+  bool rotates, is_addressed;         /* see al_link_is_ready */
+  char tried_words[AL_MESSAGE_SIZE];  /* why the places tried have failed */
   char seen_cluster[sizeof(((al_cluster *)0)->name)]; /* cluster of the broker whose handshake is under way */
 
   int64_t deadline;              /* of the handshake, or of closing */
@@ -135,13 +140,23 @@ void al_link_rotate(al_link *link, bool rotates, bool is_addressed);
 
 bool al_link_is_tls(const al_link *link); /* every node is connected to by TLS */
 
-/* How long connecting to the current node may take, the handshake included. */
-int64_t al_link_share(const al_link *link);
-/* How many nodes this attempt has left to try, the current one included. */
-size_t al_link_nodes_left(const al_link *link);
+/* True if the link is ready, and the transport may call al_link_resolve() before it connects. */
+bool al_link_lacks_addresses(const al_link *link);
 
-/* The transport broke off an attempt to connect to a node because the caller's time was over: nothing has failed. The
- * next node is tried at once. If there is none, the next attempt begins after a pause. */
+/* Gives the link the addresses of its node, one at least. The link frees them. `spent` of the node's time was used to
+ * find them. */
+void al_link_resolve(al_link *link, al_addresses *addresses, int64_t spent);
+
+/* Where to connect now: an address of the node, or its name if that was not resolved. */
+const char *al_link_place(const al_link *link);
+
+/* How long connecting to the current place may take, the handshake included. */
+int64_t al_link_share(const al_link *link);
+/* Among how many places like the current one the time left for this attempt is to be divided. 1: it is the last. */
+size_t al_link_places_left(const al_link *link);
+
+/* The transport broke off an attempt to connect to a place because the caller's time was over: nothing has failed. The
+ * next place is tried at once. If there is none, the next attempt begins after a pause. */
 void al_link_put_off(al_link *link);
 
 /* Forgets how the last connection ended: DOWN becomes IDLE, so that another connection may be wanted. */
@@ -168,8 +183,8 @@ bool al_link_is_lost(const al_link *link); /* DOWN, and al_link_forget() was not
 
 /* ---- for handshake.c and connection.c ---------------------------------------------------------------------------- */
 
-size_t al_link_nodes_count(const al_link *link);
-void al_link_use_node(al_link *link, size_t node); /* modulo the number of nodes */
+bool al_link_has_places(const al_link *link); /* more than one: nodes, or addresses of its node */
+void al_link_go_on(al_link *link);            /* with the next place */
 void al_link_end_attempt(al_link *link);
 void al_link_pause(al_link *link);              /* before the next attempt */
 int64_t al_link_heartbeat(const al_link *link); /* in nanoseconds */

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
- * The nodes of one cluster that a link may connect to, in the order in which the link tries them.
+ * The nodes of one cluster that a link may connect to, in the order in which the link tries them. A node whose name
+ * has several addresses stands for as many places: each of them is tried like a node, one after another.
  *
- * An attempt to connect tries each node at most once. It begins with the node after the one of the previous
- * connection. The time for connecting is divided among the nodes. The attempt ends with the first node that accepts
+ * An attempt to connect tries each place at most once. It begins with the place after the one of the previous
+ * connection. The time for connecting is divided among the nodes, and a node's among its addresses. The attempt ends with the first node that accepts
  * the connection. It also ends with a failure that every other node would repeat: wrong credentials, a virtual host,
  * TLS, another cluster. */
 #ifndef AL_CORE_WIRE_NODES_H
 #define AL_CORE_WIRE_NODES_H
 
 #include "amqplocks.h"
+#include "core/wire/addresses.h"
 
 /* Immutable. */
 typedef struct al_nodes {
@@ -23,7 +25,8 @@ typedef struct al_nodes {
 typedef struct al_cluster {
   char name
       [256]; /* told by the first broker that accepted a connection and told a name; "": none has told one */
-  size_t good;   /* the node of the last connection; a link that had no connection before begins with it */
+  size_t good; /* the node of the last connection; a link that had no connection before begins with it */
+  char good_address[AL_ADDRESS_SIZE]; /* the same of its addresses */
   uint64_t seed; /* for lists that are shuffled: the same list is always shuffled to the same order */
 } al_cluster;
 

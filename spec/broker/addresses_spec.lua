@@ -1,0 +1,137 @@
+-- SPDX-License-Identifier: MIT
+-- SPDX-FileCopyrightText: the amqp-locks authors
+
+-- Names with several addresses, of which the first one is no broker's: a hosts file of this spec's, for one process
+-- each. spec/unit/wire/nodes_spec has the order in which the addresses are tried.
+local command = require "spec.support.command"
+local loops = require "spec.support.loops"
+local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
+local stage = require "spec.support.stage"
+
+local unpack = table.unpack or unpack
+
+local GOOD = "127.0.0.9"
+local INSIDE = 'mount --bind "$0" /etc/hosts && exec "$@"'
+local can_unshare = pcall(process.shell, "unshare", "--mount", "sh", "-c", INSIDE, "/etc/hosts", "true")
+local hosts_it = can_unshare and it or function(words)
+  pending(words .. " (needs root, or the right to mount)")
+end
+
+after_each(function()
+  command.clear()
+  stage.clear()
+end)
+teardown(stage.check)
+
+local function own_hosts(lines)
+  local path = command.place() .. "/hosts"
+  local file = assert(io.open(path, "w"))
+  assert(file:write(lines))
+  file:close()
+  return "unshare", "--mount", "sh", "-c", INSIDE, path
+end
+
+-- ---- the first address ----------------------------------------------------------------------------------------------
+
+-- Each serves `address` and `port`, in a process of its own.
+local KINDS = {
+  { "refuses", "" },
+  { "drops what it gets", [[
+    guests = {}
+    repeat
+      local guest = socket[address:find(":") and "tcp6" or "tcp"]()
+      guest:settimeout(0.3)
+      table.insert(guests, guest)
+    until not guest:connect(address, port)]] },
+  { "is silent", "" },
+  { "resets", [[
+    server:settimeout(nil)
+    tell()
+    while true do
+      local guest = server:accept()
+      guest:setoption("linger", { on = true, timeout = 0 })
+      guest:close()
+    end]] },
+}
+
+local function serve(kind, address, port)
+  if kind[1] == "refuses" then return end
+  process.start():begin([[
+    local address, port = ...
+    local socket, values = require "socket", require "spec.support.programs.values"
+    server = assert(socket[address:find(":") and "tcp6" or "tcp"]())
+    server:setoption("reuseaddr", true)
+    assert(server:bind(address, port))
+    assert(server:listen(]] .. (kind[1]:find "drops" and 1 or 32) .. [[))
+    local function tell() spec:send(values.message()) end
+  ]] .. kind[2], address, port):finish()
+end
+
+-- ---- who connects ---------------------------------------------------------------------------------------------------
+
+-- These return a function that waits for the result: true, or what is wrong.
+local function lua_client(driver)
+  return function(url, ...)
+    local client = process.start({}, ...)
+    client:begin([[
+      local driver, url, name = ...
+      local amqplocks = require "amqplocks"
+      local function lock()
+        local conn, problem = amqplocks.connect(url, { driver = driver ~= "native" and driver or nil })
+        if not conn then return problem end
+        local lock, message = conn:semaphore(name):try_acquire() -- by the prober, too
+        local busy = lock and not amqplocks.connect():semaphore(name):try_acquire()
+        if lock then lock:release() end
+        conn:close()
+        return busy or message or "the slot was free"
+      end
+      if driver == "native" then return lock() end
+      return require("spec.support.loops")[driver].run(lock, 120)
+    ]], driver, url, stage.semaphore(1))
+    return function() return client:finish(120) end
+  end
+end
+
+local function cli_client(program, ...)
+  local arguments = { ... }
+  return function(url, wrapper, ...)
+    local words = { ... }
+    table.insert(words, command.DIRECTORY .. "/" .. program)
+    for _, word in ipairs(arguments) do table.insert(words, word == "NAME" and stage.semaphore(1) or word) end
+    local one = command.start({ env = { AMQP_URL = url }, program = wrapper }, unpack(words))
+    return function()
+      local how, status = one:wait(120)
+      return how == "exit" and status == 0 or one:output()
+    end
+  end
+end
+
+local CLIENTS = {
+  ["a native connection"] = lua_client "native",
+  ["cqueues"] = loops.cqueues.run and lua_client "cqueues",
+  ["luv"] = loops.luv.run and lua_client "luv",
+  ["amqp-lock"] = cli_client("amqp-lock", "-w", "60", "-S", "NAME", "true"),
+  ["amqp-lock --wait-broker"] = cli_client("amqp-lock", "--wait-broker", "-w", "60", "-S", "NAME", "true"),
+  ["amqp-lock-admin"] = cli_client("amqp-lock-admin", "status", "NAME"),
+}
+
+describe("a name with several addresses", function()
+  for _, kind in ipairs(KINDS) do
+    for _, bad in ipairs { "127.0.0.1", "::1" } do
+      hosts_it("is connected to by another one where " .. bad .. " " .. kind[1], function()
+        local good = proxy.at(GOOD)
+        local port = good.url:match ":(%d+)[/?]?[^@]*$"
+        serve(kind, bad, tonumber(port))
+        local hosts = { own_hosts(("%s several\n%s several\n"):format(bad, GOOD)) }
+        local url = good.url:gsub("@[^/]*", "@several:" .. port) .. "?connection_timeout=16000"
+        local waiting, results, expected = {}, {}, {}
+        for who, client in pairs(CLIENTS) do waiting[who] = client(url, unpack(hosts)) end
+        for who, wait in pairs(waiting) do
+          results[who], expected[who] = wait(), true
+        end
+        assert.same(expected, results)
+      end)
+    end
+  end
+end)
