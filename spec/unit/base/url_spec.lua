@@ -38,6 +38,13 @@ describe("a URL", function ()
     ["amqp://user:p,a@host"] = { "user", "p,a", "/" },
     ["amqp://%c3%bc:p%C3%A4ss@host"] = { "ü", "päss", "/" },
     ["amqp://host/a:b"] = { "guest", "guest", "a:b" },
+    ["AMQP://host"] = { "guest", "guest", "/" }, -- RFC 3986, 3.1
+    ["aMqPs://user@host"] = { "user", "guest", "/" },
+    ["amqp://host\n"] = { "guest", "guest", "/" }, -- as it is read from a file
+    ["amqp://host:5672\r\n"] = { "guest", "guest", "/" },
+    ["\t amqp://user:pass@a,b/vhost \n\n"] = { "user", "pass", "vhost" },
+    ["amqp://user:pass@host/vhost\n"] = { "user", "pass", "vhost" },
+    ["amqp://user:pass@host/vhost?heartbeat=5\n"] = { "user", "pass", "vhost" },
     ["amqp://user:pass@a,b:5673,[::1]:5674/vhost"] = { "user", "pass", "vhost" },
   }
   for url, expected in pairs(good) do
@@ -53,7 +60,9 @@ describe("a URL", function ()
 
   it("says whether there is TLS", function ()
     assert.is_false(Peer.new("whole", { url = "amqp://host" }).session:is_tls())
-    assert.is_true(Peer.new("whole", { url = "amqps://host" }).session:is_tls())
+    for _, scheme in ipairs{ "amqps", "AMQPS", "AmqpS" } do
+      assert.is_true(Peer.new("whole", { url = scheme .. "://host" }).session:is_tls())
+    end
   end)
 
   local host = "the host in the URL holds a "
@@ -62,7 +71,7 @@ describe("a URL", function ()
   local bad = {
     [""] = "the URL is empty",
     ["host"] = scheme, ["http://host"] = scheme, ["amqp:/host"] = scheme, ["amqp//host"] = scheme, ["amqp"] = scheme,
-    ["AMQP://host"] = scheme,
+    [" \r\n"] = "the URL is empty", ["amqp ://host"] = scheme, ["amqpss://host"] = scheme,
     ["amqp://user:pa@ss@host"] = 'the user or the password in the URL holds an "@": write it as %40',
     ["amqp://us@er:pass@host"] = 'the user or the password in the URL holds an "@": write it as %40',
     ["amqp://user:pa/ss@host"] = 'the URL has an "@" behind its first "/": in a password write "/" as %2F',
@@ -78,7 +87,12 @@ describe("a URL", function ()
     ["amqp://us%er@host"] = 'the user in the URL holds a "%" without',
     ["amqp://us#er@host"] = 'the user in the URL holds a "#": write it as %23',
     ["amqp://ho st"] = host .. '" ": write it as %20',
-    ["amqp://host\n"] = host .. "control character, such as the end of a line",
+    ["amqp://host\nmore"] = host .. "control character, such as the end of a line",
+    ["amqp://host:5672\n# more"] = "a port in the URL holds a control character, such as the end of a line",
+    ["amqp://a:5672\n,b"] = "a port in the URL holds a control character, such as the end of a line",
+    ["amqp://host:56 72"] = port, ["amqp://host: 5672"] = port,
+    ["amqp://host/vhost\nmore"] = "the virtual host in the URL holds a control character",
+    ["amqp://host?heartbeat=5\nmore"] = "the query in the URL holds a control character, such as the end of a line",
     ["amqp://ho%st"] = host .. '"%" without',
     ["amqp://user:secret"] = port, -- what is missing is an "@" and a host
     ["amqp://host:port"] = port, ["amqp://host:65536"] = port, ["amqp://host:-1"] = port, ["amqp://host:5672x"] = port,

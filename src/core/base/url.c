@@ -2,6 +2,7 @@
  * SPDX-FileCopyrightText: the amqp-locks authors
  *
  * Reads settings from a URL by RabbitMQ's URI specification. Several hosts may be given, with commas between them.
+ * Blanks and ends of lines around the URL do not count: it may have been read from a file.
  *
  * When a URL is refused, the message names the part that is wrong and how to correct it. The message shows no text of
  * the URL except the key of a query parameter. The reason: when an "@" or a "/" is misplaced, any part may hold the
@@ -11,15 +12,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "core/base/text.h"
 
 #define URL_SIZE 16384 /* enough for the longest settings with every byte percent-encoded */
 
+#define BLANKS " \t\r\n"
+
 #define USER "the user"
 #define PASSWORD "the password"
 #define HOST "the host"
+#define PORT "a port"
 #define VHOST "the virtual host"
+#define QUERY "the query"
 
 /* The parts of a URL, still percent-encoded. NULL: the URL does not have this part. */
 typedef struct al_url {
@@ -158,13 +164,18 @@ static bool refuse_percent(bool is_nul, const char *part, char why[AL_MESSAGE_SI
   return false;
 }
 
-/* Decodes a part in place and copies it to `to`. `reserved`: the characters that must be percent-encoded in this
- * part. */
+/* Checks that a part holds no control character and none of `reserved`: they must be percent-encoded. */
+static bool check_raw(const char *text, const char *reserved, const char *part, char why[AL_MESSAGE_SIZE]) {
+  for (const char *c = text; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f || strchr(reserved, *c))
+      return refuse_raw((unsigned char)*c, part, why);
+  return true;
+}
+
+/* Decodes a part in place and copies it to `to`. */
 static bool take(char *to, size_t size, char *text, const char *reserved, const char *part,
                  char why[AL_MESSAGE_SIZE]) {
-  for (const char *c = text; *c; c++)
-    if ((unsigned char)*c <= ' ' || *c == 0x7f || strchr(reserved, *c))
-      return refuse_raw((unsigned char)*c, part, why);
+  if (!check_raw(text, reserved, part, why)) return false;
   bool is_nul = strstr(text, "%00") != NULL; /* checked before decoding, which changes the text */
   return percent_decode(text) ? keep(to, size, text, part, why) : refuse_percent(is_nul, part, why);
 }
@@ -178,7 +189,7 @@ static char *cut(char *text, char at) {
 /* User, password and hosts stand before the first "/". If the password holds a raw "/" or "?", its rest and the "@"
  * stand after that character: this is how the mistake is found. */
 static bool split(char *text, al_url *url, char why[AL_MESSAGE_SIZE]) {
-  bool is_plain = strncmp(text, "amqp://", 7) == 0, is_tls = strncmp(text, "amqps://", 8) == 0;
+  bool is_plain = strncasecmp(text, "amqp://", 7) == 0, is_tls = strncasecmp(text, "amqps://", 8) == 0;
   if (*text == '\0') return refuse(why, "the URL is empty");
   if (!is_plain && !is_tls) return refuse(why, "the URL does not begin with amqp:// or amqps://");
   *url = (al_url){.tls = is_tls, .hosts = text + (is_tls ? 8 : 7)};
@@ -207,9 +218,9 @@ static bool identity(al_settings *s, const al_url *url, char why[AL_MESSAGE_SIZE
   memcpy(s->password, usual.password, sizeof s->password);
   memcpy(s->vhost, usual.vhost, sizeof s->vhost);
   s->tls = url->tls;
-  return (!url->user || take(s->user, sizeof s->user, url->user, ":/#[]", USER, why)) &&
-         (!url->password || take(s->password, sizeof s->password, url->password, ":/#[]", PASSWORD, why)) &&
-         (!url->vhost || take(s->vhost, sizeof s->vhost, url->vhost, "/#[]", VHOST, why));
+  return (!url->user || take(s->user, sizeof s->user, url->user, " :/#[]", USER, why)) &&
+         (!url->password || take(s->password, sizeof s->password, url->password, " :/#[]", PASSWORD, why)) &&
+         (!url->vhost || take(s->vhost, sizeof s->vhost, url->vhost, " /#[]", VHOST, why));
 }
 
 /* ---- hosts ------------------------------------------------------------------------------------------------------ */
@@ -217,6 +228,7 @@ static bool identity(al_settings *s, const al_url *url, char why[AL_MESSAGE_SIZE
 /* Reads the port after a host. `text` NULL: there is none, and the default port is used. */
 static bool port(al_settings *s, const char *text, char why[AL_MESSAGE_SIZE]) {
   long number = s->tls ? 5671 : 5672;
+  if (text && !check_raw(text, "", PORT, why)) return false;
   if (text && !whole_number(text, 1, 65535, &number))
     return refuse(why,
                   strchr(text, ':')
@@ -234,7 +246,7 @@ static bool place(al_settings *s, char *text, char why[AL_MESSAGE_SIZE]) {
   if (is_bracketed && (!behind || *host == '\0' || (*behind != '\0' && *behind != ':')))
     return refuse(why, "an IPv6 address in the URL is not in brackets, as in [::1]:5672");
   if (is_bracketed) behind = *behind == ':' ? behind + 1 : NULL;
-  return port(s, behind, why) && take(s->host, sizeof s->host, host, "#[]", HOST, why);
+  return port(s, behind, why) && take(s->host, sizeof s->host, host, " #[]", HOST, why);
 }
 
 /* A URL with one host may leave it empty: it is then localhost. */
@@ -280,9 +292,17 @@ bool al_settings_check(const al_settings *settings, char why[AL_MESSAGE_SIZE]) {
 static size_t parse(al_settings *settings, size_t size, char *text, char why[AL_MESSAGE_SIZE]) {
   al_url url;
   if (!split(text, &url, why) || !identity(settings, &url, why)) return 0;
-  if (url.query && !query(settings, url.query, why)) return 0;
+  if (url.query && (!check_raw(url.query, "", QUERY, why) || !query(settings, url.query, why))) return 0;
   if (!al_settings_check(settings, why)) return 0;
   return places(settings, size, url.hosts, why);
+}
+
+static char *trim(char *text) {
+  text += strspn(text, BLANKS);
+  size_t length = strlen(text);
+  while (length > 0 && strchr(BLANKS, text[length - 1])) length--;
+  text[length] = '\0';
+  return text;
 }
 
 size_t al_settings_urls(al_settings *settings, size_t size, const char *url, char why[AL_MESSAGE_SIZE]) {
@@ -293,7 +313,7 @@ size_t al_settings_urls(al_settings *settings, size_t size, const char *url, cha
     return 0;
   }
   memcpy(copy, url, length + 1);
-  size_t count = parse(settings, size, copy, why);
+  size_t count = parse(settings, size, trim(copy), why);
   explicit_bzero(copy, sizeof copy);
   return count;
 }
