@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 -- SPDX-FileCopyrightText: the amqp-locks authors
 
--- Names with several addresses, of which the first one is no broker's: a hosts file of this spec's, for one process
--- each. spec/unit/wire/nodes_spec has the order in which the addresses are tried.
+-- Names of machines. First those with several addresses, of which the first one is no broker's: with a hosts file of
+-- this spec's. spec/unit/wire/nodes_spec has the order in which the addresses are tried. Then the machine's own.
 local command = require "spec.support.command"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -133,5 +133,29 @@ describe("a name with several addresses", function()
         assert.same(expected, results)
       end)
     end
+  end
+end)
+
+-- ---- the own name ---------------------------------------------------------------------------------------------------
+
+describe("a machine whose name", function()
+  local SET = [[python3 -c 'import os, socket; socket.sethostname(os.fsencode(os.sys.argv[1]))' "$0" && exec "$@"]]
+  local can_name = pcall(process.shell, "unshare", "--uts", "sh", "-c", SET, "name", "true")
+  local named_it = can_name and it or function(words) pending(words .. " (needs root)") end
+
+  for what, name in pairs {
+    ["is not UTF-8"] = "caf\233", ["has control characters"] = "a\tb\127c\nd",
+    ["is UTF-8, and cut within a character"] = ("\226\130\172"):rep(21), ["is long"] = ("\255"):rep(64),
+  } do
+    named_it(what .. " has clients nevertheless", function()
+      local results, expected, waiting = {}, {}, {}
+      for who, client in pairs(CLIENTS) do
+        waiting[who] = client(os.getenv "AMQP_URL", "unshare", "--uts", "sh", "-c", SET, name)
+      end
+      for who, wait in pairs(waiting) do
+        results[who], expected[who] = wait(), true
+      end
+      assert.same(expected, results)
+    end)
   end
 end)

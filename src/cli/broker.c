@@ -115,7 +115,12 @@ static void check(const al_settings *settings, const char *given) {
   exit(CLI_EXIT_USAGE);
 }
 
-/* A name made of COMMAND may be no UTF-8, or cut in the middle of a character. */
+/* A name made of COMMAND and the host's may hold what no name may, or be cut in the middle of a character. */
+static void mend(char *name) {
+  for (; *name; name++)
+    if (*name < ' ' || *name > '~') *name = '?';
+}
+
 static void name_connection(cli_broker *broker, const char *what) {
   al_settings *settings = &broker->nodes[0];
   char why[AL_MESSAGE_SIZE];
@@ -123,8 +128,7 @@ static void name_connection(cli_broker *broker, const char *what) {
     snprintf(settings->name, sizeof settings->name, "%s", broker->name);
   else
     default_name(settings->name, sizeof settings->name, what);
-  if (!broker->name && !al_settings_check(settings, why))
-    default_name(settings->name, sizeof settings->name, "amqp-lock");
+  if (!broker->name && !al_settings_check(settings, why)) mend(settings->name);
   check(settings, broker->name);
 }
 
