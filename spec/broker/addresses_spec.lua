@@ -46,11 +46,19 @@ local KINDS = {
     until not guest:connect(address, port)]] },
   { "is silent", "" },
   { "resets", [[
-    server:settimeout(nil)
     tell()
     while true do
       local guest = server:accept()
       guest:setoption("linger", { on = true, timeout = 0 })
+      guest:close()
+    end]] },
+  { "hangs up", [[
+    tell()
+    while true do
+      local guest = server:accept()
+      guest:receive(1) -- what is left unread would make it a reset
+      guest:settimeout(0)
+      guest:receive "*a"
       guest:close()
     end]] },
 }
@@ -116,23 +124,40 @@ local CLIENTS = {
   ["amqp-lock-admin"] = cli_client("amqp-lock-admin", "status", "NAME"),
 }
 
+-- All connect, those without TLS only without.
+local function connect_all(url, ...)
+  local waiting, results, expected = {}, {}, {}
+  for who, client in pairs(CLIENTS) do
+    if who ~= "luv" or url:find "^amqp:" then waiting[who] = client(url, ...) end
+  end
+  for who, wait in pairs(waiting) do
+    results[who], expected[who] = wait(), true
+  end
+  assert.same(expected, results)
+end
+
+-- The certificate of the suite's broker bears this name.
+local TLS = "&server_name_indication=localhost&cacertfile=" .. tostring(os.getenv "BROKER_TLS") .. "/ca.pem"
+
 describe("a name with several addresses", function()
+  local function leads_on(kind, bad, broker, query)
+    local good = proxy.at(GOOD, broker)
+    local port = good.url:match ":(%d+)[/?]?[^@]*$"
+    serve(kind, bad, tonumber(port))
+    local url = good.url:gsub("@[^/]*", "@several:" .. port) .. "?connection_timeout=16000" .. query
+    connect_all(url, own_hosts(("%s several\n%s several\n"):format(bad, GOOD)))
+  end
+
   for _, kind in ipairs(KINDS) do
-    for _, bad in ipairs { "127.0.0.1", "::1" } do
-      hosts_it("is connected to by another one where " .. bad .. " " .. kind[1], function()
-        local good = proxy.at(GOOD)
-        local port = good.url:match ":(%d+)[/?]?[^@]*$"
-        serve(kind, bad, tonumber(port))
-        local hosts = { own_hosts(("%s several\n%s several\n"):format(bad, GOOD)) }
-        local url = good.url:gsub("@[^/]*", "@several:" .. port) .. "?connection_timeout=16000"
-        local waiting, results, expected = {}, {}, {}
-        for who, client in pairs(CLIENTS) do waiting[who] = client(url, unpack(hosts)) end
-        for who, wait in pairs(waiting) do
-          results[who], expected[who] = wait(), true
-        end
-        assert.same(expected, results)
-      end)
-    end
+    hosts_it("is connected to by another one where the first " .. kind[1], function()
+      leads_on(kind, "127.0.0.1", os.getenv "AMQP_URL", "")
+      leads_on(kind, "::1", os.getenv "AMQP_URL", "")
+    end)
+
+    local tls_it = os.getenv "AMQPS_URL" and hosts_it or pending
+    tls_it("is connected to with TLS by another one where the first " .. kind[1], function()
+      leads_on(kind, "127.0.0.1", os.getenv "AMQPS_URL", TLS)
+    end)
   end
 end)
 
@@ -148,14 +173,7 @@ describe("a machine whose name", function()
     ["is UTF-8, and cut within a character"] = ("\226\130\172"):rep(21), ["is long"] = ("\255"):rep(64),
   } do
     named_it(what .. " has clients nevertheless", function()
-      local results, expected, waiting = {}, {}, {}
-      for who, client in pairs(CLIENTS) do
-        waiting[who] = client(os.getenv "AMQP_URL", "unshare", "--uts", "sh", "-c", SET, name)
-      end
-      for who, wait in pairs(waiting) do
-        results[who], expected[who] = wait(), true
-      end
-      assert.same(expected, results)
+      connect_all(os.getenv "AMQP_URL", "unshare", "--uts", "sh", "-c", SET, name)
     end)
   end
 end)

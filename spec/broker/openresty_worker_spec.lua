@@ -537,6 +537,7 @@ for _, shared in ipairs{ false, true } do
           http = directives and directives:gsub("TLS", tls) or "",
           locations = { ["= /tls"] = ([[
             local url = os.getenv "AMQPS_URL"
+            if var.arg_silent then url = { "amqps://127.0.0.1:" .. var.arg_silent, url } end
             local fine, conn, message, code = pcall(amqplocks.connect, url, { shared = %s, %s })
             if not fine then return ngx.say("thrown ", conn) end
             if not conn then return ngx.say(code, " ", message) end
@@ -561,6 +562,14 @@ for _, shared in ipairs{ false, true } do
       encrypted("with another name is refused", function()
         local server = start("tls = { server_name = 'elsewhere.invalid' }", "lua_ssl_trusted_certificate TLS/ca.pem;")
         assert.matches("^tls tls: .*certificate", body(server, "/tls?name=" .. stage.semaphore(1)))
+      end)
+
+      encrypted("is given up with a host that never answers, and the next one is tried", function()
+        local silent = assert(socket.bind("127.0.0.1", 0))
+        local port = select(2, silent:getsockname())
+        local server = start("timeout = 6", "lua_ssl_trusted_certificate TLS/ca.pem;")
+        assert.equal("1", body(server, ("/tls?name=%s&silent=%d"):format(stage.semaphore(1), port)))
+        silent:close()
       end)
 
       encrypted("is not verified where nobody wants it", function()

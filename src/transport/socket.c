@@ -152,6 +152,7 @@ static bool lacks_descriptor(char why[256]) {
 static al_code connect_refusal(int status, const al_tls *tls, const al_settings *s, char why[256]) {
   const char *complaint = s->tls ? al_tls_complaint(tls) : NULL;
   bool is_late = s->tls && !complaint && al_system_now() >= tls->deadline; /* see tls.h */
+  bool is_cut = s->tls && !complaint && al_tls_is_cut(tls);
   switch (is_late ? AMQP_STATUS_TIMEOUT : status) {
     case AMQP_STATUS_TIMEOUT:
       snprintf(why, 256, "%.180s:%d did not answer in time", s->host, s->port);
@@ -167,7 +168,7 @@ static al_code connect_refusal(int status, const al_tls *tls, const al_settings 
                complaint ? "the certificate of %.100s:%d is not accepted: %.100s"
                          : "no TLS with %.100s:%d: %.100s",
                s->host, s->port, complaint ? complaint : al_tls_words(tls));
-      return AL_TLS;
+      return is_cut ? AL_UNREACHABLE : AL_TLS;
     default:
       if (lacks_descriptor(why)) return AL_LIMIT;
       snprintf(why, 256, "no broker at %.180s:%d", s->host, s->port);

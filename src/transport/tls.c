@@ -98,13 +98,17 @@ amqp_socket_t *al_tls_socket(al_tls *tls, amqp_connection_state_t state, const a
   return socket;
 }
 
-/* True if the peer closed without TLS's closing message, which versions of OpenSSL report differently. */
-static bool has_hung_up(int error, int system) {
+/* True if OpenSSL reports that the peer closed without TLS's closing message. Not all versions do. */
+static bool is_eof(void) {
 #ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING
-  if (error == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING)
-    return true;
+  return ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+#else
+  return false;
 #endif
-  return error == SSL_ERROR_SYSCALL && system == 0;
+}
+
+static bool has_hung_up(int error, int system) {
+  return (error == SSL_ERROR_SSL && is_eof()) || (error == SSL_ERROR_SYSCALL && system == 0);
 }
 
 /* Translates the result of SSL_read() or SSL_write() to that of recv() or send(). */
@@ -139,6 +143,10 @@ ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length) {
 
 const char *al_tls_complaint(const al_tls *tls) {
   return tls->complaint ? X509_verify_cert_error_string(tls->complaint) : NULL;
+}
+
+bool al_tls_is_cut(const al_tls *tls) {
+  return tls->messages <= MESSAGES_MOST && (ERR_peek_error() == 0 || is_eof());
 }
 
 const char *al_tls_words(const al_tls *tls) {

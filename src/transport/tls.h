@@ -44,6 +44,9 @@ ssize_t al_tls_write(al_tls *tls, const void *bytes, size_t length);
 /* Returns the error of the verification of the certificate; NULL: none. */
 const char *al_tls_complaint(const al_tls *tls);
 
+/* True if the handshake has failed only because the connection ended: the peer may have gone, and refused nothing. */
+bool al_tls_is_cut(const al_tls *tls);
+
 /* Describes the failure of the last call: with OpenSSL's text, if there is one. */
 const char *al_tls_words(const al_tls *tls);
 

@@ -81,11 +81,14 @@ local function dial(host, port, seconds)
   return nil, words(why)
 end
 
+-- Why a handshake fails in which the peer has refused nothing: it may have gone.
+local ENDED = { [errno.ETIMEDOUT] = true, [errno.ECONNRESET] = true, [errno.EPIPE] = true }
+
 local function secure(raw, session, seconds)
   local secured, why = raw:starttls(session, seconds)
   if secured then return true end
   raw:close()
-  if why == errno.ETIMEDOUT then return nil, words(why), "unreachable" end
+  if ENDED[why] then return nil, words(why), "unreachable" end
   local complaint = luaossl.complaint(session)
   if complaint then return nil, "the certificate is not accepted: " .. complaint, "tls" end
   return nil, "no TLS: " .. words(why), "tls"

@@ -132,7 +132,7 @@ function events.connect(host, port, tls, seconds)
     local secured, problem = secure(raw, tls)
     if not secured then
       raw:close()
-      return nil, problem, "tls"
+      return nil, problem, problem == "timeout" and "unreachable" or "tls"
     end
   end
   return socket_of(raw, place)
