@@ -338,9 +338,9 @@ bool al_native_connects(al_session *session) {
   return is_any_due(session);
 }
 
-/* In the middle of an attempt the nodes are counted: it goes on with those it has. */
+/* In the middle of an attempt the places that failed are counted: it goes on with the nodes it has. */
 static bool begins_attempt(const al_link *link) {
-  return al_link_is_due(link) && al_link_nodes_left(link) == al_link_nodes_count(link);
+  return al_link_is_due(link) && link->tried_places == 0;
 }
 
 bool al_native_renew(al_session *session, const al_settings *settings, size_t count) {
