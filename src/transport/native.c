@@ -339,9 +339,7 @@ bool al_native_connects(al_session *session) {
 }
 
 /* In the middle of an attempt the places that failed are counted: it goes on with the nodes it has. */
-static bool begins_attempt(const al_link *link) {
-  return al_link_is_due(link) && link->tried_places == 0;
-}
+static bool begins_attempt(const al_link *link) { return al_link_is_due(link) && link->tried_places == 0; }
 
 bool al_native_renew(al_session *session, const al_settings *settings, size_t count) {
   if (al_session_forked(session) || count == 0 || count > AL_HOSTS_MAX) return false;
