@@ -103,6 +103,9 @@ for _, way in ipairs(Peer.all_ways) do
         peer:pass(5)
         peer:failed(op, "unreachable", "did not answer")
         peer.holder:silent()
+        assert.is_false(op:done())
+        scene.cancelled(peer, taker)
+        assert.is_true(op:done())
       end)
 
       it("asks for the queue again that went before the answer, and finds none", function ()
