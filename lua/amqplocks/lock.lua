@@ -101,6 +101,9 @@ end
 --- The method of the core that releases it. A permit is confirmed only where its acquire fails.
 function Lock:_ending() return self._is_withheld and "give_back" or "release" end
 
+--- For release.all(): returns whether its release asks the broker.
+function Lock:_asks() return true end -- luacheck: no self
+
 --- For release.all(): returns the lock that is released now.
 function Lock:_leaves() return self end
 

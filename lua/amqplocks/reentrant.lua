@@ -63,6 +63,15 @@ end
 
 local function is_last(hold) return next(hold.entries) == nil end
 
+--- For release.all(): returns whether it is the last entry.
+function Entry:_asks()
+  if self._is_over then return false end
+  for entry in pairs(self._hold.entries) do
+    if entry ~= self then return false end
+  end
+  return true
+end
+
 --- For release.all(): returns the lock that is released now; otherwise nil and what the release of the entry returns.
 function Entry:_leaves()
   if self._is_over then return nil, nil, released(self), "not_held" end

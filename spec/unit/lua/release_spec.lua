@@ -149,4 +149,17 @@ describe("several locks", function()
     assert.same({ false, "mine" }, { pcall(lock.release, lock) })
     assert.equal(3, free())
   end)
+
+  it("asks for nothing, and so is possible everywhere, unless it is the last one of a reentrant mutex", function()
+    local mutex = conn:mutex("a", { reentrant = true })
+    local first, second = assert(mutex:try_acquire()), assert(mutex:try_acquire())
+    conn._driver.check = function() return "not there", "phase" end
+    assert.is_true(second:release())
+    assert.equal("not_held", select(3, second:release()))
+    assert.equal("phase", select(3, first:release()))
+    assert.is_true(first:held())
+    conn._driver.check = nil
+    assert.is_true(first:release())
+    assert.equal(3, free())
+  end)
 end)

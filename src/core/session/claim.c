@@ -100,7 +100,8 @@ void al_claim_release(al_claim *claim) {
 
 void al_claim_undo(al_claim *claim, al_op *op) {
   if (claim->state == AL_CLAIM_GONE || claim->is_denied) return;
-  if (claim->owed_by == 0) claim->owed_by = al_op_owe(op); /* an operation may fail while it undoes its claim */
+  if (claim->owed_by == 0)
+    claim->owed_by = al_op_owe(op); /* an operation may fail while it undoes its claim */
   al_claim_release(claim);
 }
 
