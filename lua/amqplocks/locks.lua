@@ -113,7 +113,10 @@ end
 function locks.hand_over(taken)
   for _, one in ipairs(taken) do
     local is_held, message, code = one:_hand_over()
-    if not is_held then return nil, message, code end
+    if not is_held then
+      for _, each in ipairs(taken) do each:_withhold() end
+      return nil, message, code
+    end
   end
   return true
 end

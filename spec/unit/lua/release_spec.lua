@@ -162,4 +162,22 @@ describe("several locks", function()
     assert.is_true(first:release())
     assert.equal(3, free())
   end)
+
+  it("are given back, and no loss is told, if one is lost before the caller has them", function()
+    local told, plain, losses = 0, {}, conn._driver.losses
+    local expect, forget, count = losses.expect, losses.forget, 0
+    conn:on_lost(function() told = told + 1 end)
+    function losses:expect(lock)
+      count = count + 1
+      if count == 6 then world:lose(lock) end -- the last of three
+      expect(self, lock)
+    end
+    function losses:forget(lock)
+      assert.equal("give_back", lock:_ending())
+      forget(self, lock)
+    end
+    for i, name in ipairs(NAMES) do plain[i] = conn:mutex(name) end
+    assert.equal("lost", select(3, conn:all(plain):try_acquire()))
+    assert.same({ 0, 3 }, { told, free() })
+  end)
 end)
