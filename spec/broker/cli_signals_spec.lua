@@ -106,6 +106,18 @@ os.execv(sys.argv[1], [sys.argv[1], "-v", "--status-fd", str(writer), sys.argv[2
     assert.matches("in\n", one:output(), 1, true)
   end)
 
+  it("drops them also while it waits for the URL, which a pipe brings", function()
+    local path = command.place() .. "/pipe"
+    assert(os.execute("mkfifo '" .. path .. "'"))
+    local one = command.start({}, "--url-file", path, gate.name(), "echo", "in")
+    local pipe = assert(io.open(path, "w")) -- when it has opened the other end
+    until_true(function() return one.process:state() == "S" end, SECONDS)
+    for _, signal in ipairs { "USR1", "WINCH" } do one:signal(signal) end
+    assert(pipe:write(os.getenv "AMQP_URL", "\n"))
+    pipe:close()
+    assert.same({ "exit", 0 }, { one:wait() }, one:output())
+  end)
+
   it("goes on at one that it was told to ignore", function()
     local name = gate.name()
     local held = gate.occupy("mutex", name)

@@ -76,7 +76,8 @@ void cli_signals_wait(cli_signals *signals) {
   for (size_t i = 0; i < COUNT(passed_on); i++) {
     bool gives_up = cli_signals_gives_up(passed_on[i]);
     if (is_ignored(passed_on[i])) continue;
-    sigaction(passed_on[i], &(struct sigaction){.sa_handler = gives_up ? give_up : drop}, NULL);
+    struct sigaction action = {.sa_handler = gives_up ? give_up : drop, .sa_flags = SA_RESTART};
+    sigaction(passed_on[i], &action, NULL);
     if (gives_up) sigaddset(&wanted, passed_on[i]);
   }
   sigprocmask(SIG_SETMASK, &signals->mask, NULL);
