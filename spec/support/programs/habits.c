@@ -157,6 +157,26 @@ static void early_drops(al_session *session) {
   none_is_held();
 }
 
+/* An operation that waits is brought to its end by the library's own thread, and its caller only looks. */
+static void only_looks(al_session *session) {
+  al_session *waits = connect_new();
+  al_semaphore *semaphore = al_semaphore_new(session, name, NULL),
+               *same = al_semaphore_new(waits, name, NULL);
+  al_lock *one = take(session, semaphore), *two = take(session, semaphore);
+  al_op *op = al_semaphore_acquire(same, NULL);
+  char reason[AL_MESSAGE_SIZE];
+  while (al_op_waiting(op, reason) < 0) al_native_wait(waits, op);
+  al_lock_drop(one);
+  for (int64_t until = al_system_now() + 60 * AL_SECOND; !al_op_done(op); usleep(1000))
+    CHECK(al_system_now() < until);
+  CHECK(al_op_code(op) == AL_OK);
+  al_op_drop(op);
+  al_lock_drop(two);
+  al_semaphore_drop(same);
+  al_semaphore_drop(semaphore);
+  al_session_drop(waits);
+}
+
 /* The news so far: two connections were opened, one to hold and one to ask (holder and prober). */
 static void news(al_session *session) {
   al_note note;
@@ -308,6 +328,7 @@ int main(int argc, char **argv) {
   renewed_settings();
   early_drops(session);
   news(session);
+  only_looks(session);
   descriptor(session);
   away(session);
   fork_child(session);

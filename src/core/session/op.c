@@ -271,7 +271,8 @@ void al_op_take_locks(al_op *op, al_op *inner) {
 
 /* ---- for the outside -------------------------------------------------------------------------------------------- */
 
-bool al_op_done(const al_op *op) { return op->over || (op->done && al_session_forked(op->session)); }
+/* `done` is another thread's, except in a child process. */
+bool al_op_done(const al_op *op) { return op->over || (al_session_forked(op->session) && op->done); }
 al_code al_op_code(const al_op *op) { return op->code; }
 const char *al_op_message(const al_op *op) { return op->message; }
 size_t al_op_count(const al_op *op) { return op->count; }
