@@ -198,7 +198,7 @@ bool al_native_connects(al_session *session);
 /* The nodes, as for al_native_new_list(), and so the credentials, for the connections that the next al_native_wait()
  * opens, and later ones. Connections that are open stay open, and an attempt that has begun goes on with its nodes. The
  * name and the timeout stay those of the session. Returns false, and changes nothing, if the virtual host is another
- * one, if there is no memory, or for a wrong `count`. */
+ * one, or for a wrong `count`. Without memory it returns false, and one connection may have the new nodes already. */
 bool al_native_renew(al_session *session, const al_settings *settings, size_t count);
 
 /* Moves the session along until `op`, which must be its own, is done. Returns earlier when a signal arrives or about
@@ -418,8 +418,8 @@ void al_semaphore_drop(al_semaphore *semaphore);
 
 typedef struct al_acquire_options {
   /* How long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever. An acquire that fails is done
-   * when the broker has confirmed that what it took is free, or after the session's timeout; at the latest a second after
-   * this time, or after a silence of the broker. */
+   * when the broker has confirmed that what it took is free, or after the session's timeout; at the latest a second
+   * after this time, unless it is 0, or after a silence of the broker. */
   int64_t timeout;
   bool fair;    /* queue behind all clients that wait already; otherwise take any free slot that is found */
   int priority; /* waiters with a higher priority are served first */
@@ -568,7 +568,8 @@ double al_lock_acquired_at(const al_lock *lock); /* seconds since the epoch, by 
  *
  * A permit of a token semaphore with `quorum` has a token without the option, and without a further request:
  * al_lock_permit() says with which other tokens it may be compared. 0: the permit was made by version 0.1.0 or by other
- * software, or published again, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that a failure.)
+ * software, or published again, or its queue is not a quorum queue. (`fenced` of al_token_semaphore_options makes that
+ * a failure.)
  *
  * Where no token can be had, an acquire with `fenced` of any other lock fails, and nothing stays claimed: with
  * AL_UNAVAILABLE (the fence, from which tokens are drawn, gives no answer within twice the session's timeout),

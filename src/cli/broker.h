@@ -29,8 +29,8 @@ void cli_broker_settle(cli_broker *broker, const char *what);
 /* Returns the heartbeat, in nanoseconds. */
 int64_t cli_broker_heartbeat(const cli_broker *broker);
 
-/* Before a wait: if it opens a connection, reads --url-file anew for it. A file that is missing or malformed is warned of,
- * and the URL from before is used. */
+/* Before a wait: if it opens a connection, reads --url-file anew for it. A file that is missing or malformed is warned
+ * of, and the URL from before is used. */
 void cli_broker_renew(const cli_broker *broker, al_session *session);
 
 /* As al_native_wait() and al_op_wait(), with --url-file read anew before each connection. */

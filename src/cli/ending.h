@@ -17,8 +17,8 @@ typedef struct cli_ending {
   int64_t pause, look_at; /* when, and after which pause, it looks next whether something is left */
 } cli_ending;
 
-/* When KILL is due for a loss that is noticed now: after the grace, and at `latest` if that is earlier. A time in the past,
- * as after a suspension of the system: another client may be in, and KILL is due at once. */
+/* When KILL is due for a loss that is noticed now: after the grace, and at `latest` if that is earlier. A time in the
+ * past, as after a suspension of the system: another client may be in, and KILL is due at once. */
 int64_t cli_ending_kill_at(int64_t now, int64_t grace, int64_t latest);
 
 /* Begins: TERM now, unless kill_at has come. */

@@ -13,8 +13,8 @@ static const int giving_up[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH};
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-/* The program waits for children, and no write ends it: to a pipe without a reader, to a terminal from its background, to a
- * file that may not grow. */
+/* The program waits for children, and no write ends it: to a pipe without a reader, to a terminal from its background,
+ * to a file that may not grow. */
 static const struct {
   int signal;
   void (*handler)(int);

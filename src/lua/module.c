@@ -27,7 +27,7 @@ static int name_error(lua_State *L) {
 int lua_isyieldable(lua_State *L) __attribute__((weak)); /* LuaJIT has it, Lua 5.1 has not */
 #endif
 
-/* core.can_yield() -> can its caller yield? Not in the main program, and not inside a C function that cannot be left. */
+/* core.can_yield() -> can its caller yield? Not in the main program, and not inside a C function that calls Lua. */
 static int can_yield(lua_State *L) {
   lua_pushboolean(L, lua_isyieldable(L));
   return 1;

@@ -17,7 +17,8 @@
  *   missing, or mute        not for a minute; a recheck finds what is free  takes it
  *
  * An administrator makes the bell before the first slot. So a bell that is missing proves nothing if it was asked for
- * before a slot was seen: a semaphore that is just being made may have it since. An acquire asks once more then, at once.
+ * before a slot was seen: a semaphore that is just being made may have it since. An acquire asks once more then, at
+ * once.
  *
  * A bell is mute that has not answered within the acquire's recheck time (the option `poll`), or within the session's
  * timeout, whichever is shorter. */

@@ -45,8 +45,8 @@
  * (al_claim_ascertain_for()). A permit that was published again has no number, where that can be told: by its headers,
  * or because this session has seen a number that is not smaller.
  *
- * The release of a permit does not wait for the broker, except if an acquire fails (al_claim_undo). The broker reads it before whatever is written next. If
- * the connection is lost before that, the effect is the same. */
+ * The release of a permit does not wait for the broker, except if an acquire fails (al_claim_undo). The broker reads
+ * it before whatever is written next. If the connection is lost before that, the effect is the same. */
 #ifndef AL_CORE_TOKENS_PERMIT_H
 #define AL_CORE_TOKENS_PERMIT_H
 

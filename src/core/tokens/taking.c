@@ -113,13 +113,11 @@ static void got(taking *self) {
   const al_takeable *from = self->from;
   const al_permit *permit = self->permit;
   if (from->is_fenced && permit->number == 0) {
-    al_op_fail(
-        &self->op, AL_CONFLICT,
-        "the permit that came from \"%s\" has no number: it was published again, version 0.1.0 or other "
-        "software made it, or the queue is not a quorum queue; repair(), or resize(0) and then resize(n), "
-        "make "
-        "permits that have one",
-        from->queue);
+    al_op_fail(&self->op, AL_CONFLICT,
+               "the permit that came from \"%s\" has no number: it was published again, version 0.1.0 or "
+               "other software made it, or the queue is not a quorum queue; repair(), or resize(0) and then "
+               "resize(n), make permits that have one",
+               from->queue);
     return;
   }
   self->op.lock = al_lock_new(&self->permit->claim, from->kind->lock, from->name, 0, AL_PROBE_AUTO);
