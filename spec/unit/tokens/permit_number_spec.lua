@@ -111,8 +111,8 @@ for _, way in ipairs(Peer.all_ways) do
         local op, taker, delivery = takes(permit{ ["x-delivery-count"] = count }, count > 0, true, true)
         scene.gives_back(peer, taker, delivery)
         scene.asks(peer, taker)
-        scene.answer(peer, taker)
         peer:failed(op, "conflict", "images.semaphore", "published again", "repair()")
+        scene.answer(peer, taker)
       end
       has(BASE + 1, ("f"):rep(16), permit(nil, { message_id = ("f"):rep(16) }), false)
       has(BASE + 9, ID, permit{ ["x-delivery-count"] = 8 }, true)
