@@ -110,6 +110,12 @@ for _, way in ipairs(Peer.all_ways) do
       ["that has a count and was not delivered before"] = {
         { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES }, 0, true },
     }
+    local MANY = 2 ^ 53
+    for what, counts in pairs{ ["large"] = { MANY * 2, 0 }, ["large together"] = { MANY * 512, MANY * 512 },
+      ["negative"] = { TRIES + 10, -1 } } do
+      UNUSABLE["with counts that no broker counts: " .. what] = { { ["x-amqplocks-base"] = BASE,
+        ["x-delivery-count"] = counts[1], ["x-acquired-count"] = counts[2] } }
+    end
     for _, header in ipairs{ "x-death", "x-shovelled", "x-received-from" } do
       UNUSABLE["with the header " .. header] = { { ["x-amqplocks-base"] = BASE, ["x-delivery-count"] = TRIES,
         [header] = header == "x-death" and { queue = "retry" } or "1" } }

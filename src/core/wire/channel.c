@@ -319,15 +319,20 @@ static bool is_moved(const al_content *content, const amqp_table_t *headers) {
   return content->returns > 0 && !content->redelivered;
 }
 
+/* No broker has counted so far: other software wrote it. The sum of two counts does not overflow. */
+static bool is_count(int64_t count) { return count >= 0 && count <= INT64_C(1) << 53; }
+
 /* RabbitMQ 4.3 counts in x-acquired-count how often the message was delivered before, and earlier versions do in
  * x-delivery-count. Neither ever falls. So their sum grows also on a queue that was there before an upgrade. */
 static void keep_counts(al_content *content, const amqp_basic_properties_t *properties) {
   const amqp_table_t none = {0};
   const amqp_table_t *headers = properties->_flags & AMQP_BASIC_HEADERS_FLAG ? &properties->headers : &none;
   int64_t delivered = al_field_integer(headers, "x-delivery-count", 0);
+  int64_t acquired = al_field_integer(headers, "x-acquired-count", 0);
   content->base = al_field_integer(headers, AL_HEADER_BASE, -1);
-  content->returns = delivered + al_field_integer(headers, "x-acquired-count", 0);
-  content->is_moved = is_moved(content, headers);
+  bool is_counted = is_count(delivered) && is_count(acquired);
+  content->returns = is_counted ? delivered + acquired : 0;
+  content->is_moved = !is_counted || is_moved(content, headers);
 }
 
 static bool header_arrived(al_channel *channel, const amqp_frame_t *frame) {
