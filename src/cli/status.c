@@ -73,8 +73,8 @@ void cli_status_end(cli_status *line, int fd) {
   if (dropped > told_dropped) cli_status_number(line, "dropped", dropped - told_dropped);
   put_time(line);
   memcpy(line->text + line->length, "}\n", 3);
-  if (is_cut) is_cut = !cli_status_write(fd, "\n", 1);
-  if (cli_status_write(fd, line->text, line->length + 2))
+  if (is_cut && cli_status_write(fd, "\n", 1)) is_cut = false;
+  if (!is_cut && cli_status_write(fd, line->text, line->length + 2))
     told_dropped = dropped;
   else
     dropped++;
