@@ -239,6 +239,35 @@ describe("amqp-lock-admin ls, of JSON,", function()
 ]], (run(0, text, "ls", "--json-output", "-"):gsub(',"what":', ',\n"what":')))
   end)
 
+  for what, arguments in pairs {
+    ["keys with a NUL"] = [["a\u0000":{"\\\u0000":"\u0000"}]],
+    ["numbers beyond 63 bits"] = '"a":18446744073709551615',
+    ["deep arguments"] = ('"a":{'):rep(3000) .. '"b":[1]' .. ("}"):rep(3000),
+    ["deep lists"] = '"a":' .. ("["):rep(3000) .. ("]"):rep(3000), ["brackets in texts"] = [["a":"]}\"\\","]":"{"]],
+    ["another list"] = '"items":[{"name":"x"}]',
+  } do
+    it("reads a queue with " .. what .. ", and those beside it", function()
+      local one = '{"name":"%s-mutex","vhost":"/","arguments":{"x-amqplocks-holder":"h",%s}}'
+      local list = ("[%s,%s,%s]"):format(one:format("a", '"b":1'), one:format("db", arguments),
+        one:format("z", '"b":1'))
+      for _, text in ipairs { list, '{"page":1,"items":' .. list .. ',"page_count":1}',
+        (list:sub(2, -2):gsub("},{", "} {")) } do
+        local output, told = run(0, text, "ls", "--json", "-")
+        assert.equal("a mutex h - - -\ndb mutex h - - -\nz mutex h - - -\n",
+          (output:gsub("^[^\n]+\n", ""):gsub("  +", " ")))
+        assert.equal("", told)
+      end
+    end)
+  end
+
+  it("counts the rows that it cannot read, of all files", function()
+    local text = [[[{"name":"a-mutex","arguments":{"a":"\ud800"}},{"name":"db-mutex","vhost":"/","arguments":{}},
+      {"name":}] ]]
+    local output, told = run(0, text, "ls", "-", file(text))
+    assert.matches("\ndb +mutex", output)
+    assert.equal("amqp-lock-admin: 4 of the queues, consumers and channels could not be read\n", told)
+  end)
+
   it("keeps virtual hosts apart", function()
     local one = '{"name":"s-1-%s","vhost":"%s","arguments":{}}'
     assert.equal("a 0 of 1\nb 1 of 1\n", (lines(("[" .. one .. "," .. one .. "," .. one .. "]"):format("A", "a", "A",

@@ -6,6 +6,7 @@
 local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
+local frames = require "spec.support.frames"
 local process = require "spec.support.process"
 local server = require "spec.support.servers.server"
 local stage = require "spec.support.stage"
@@ -122,6 +123,41 @@ describe("amqp-lock-admin top", function()
     assert.matches("^NAME +WHAT +HOLDER +SINCE +TICKET +CONNECTION\n", rows)
     assert.equal(0, select(2, once(0, the_node().api, "--lock", fenced):gsub(name .. " ", "")))
     assert.matches('"kind":"mutex"', (once(0, the_node().api, "--json", "--lock", fenced)))
+  end)
+
+  -- The consumers show the same, as their arguments are listed, too.
+  managed_it("shows the locks of others, whatever a user puts into arguments of its own queues", function()
+    local lock, hostile = client.unique "lock", client.unique "hostile"
+    local user = the_node():add_user("hostile", "^hostile", "^$", "^hostile")
+    local conn = stage.connect(the_node().url, { name = "honest" })
+    local held = stage.take(conn:mutex(lock))
+    local deep = {}
+    for _ = 1, 2100 do deep = { a = deep } end
+    for i, arguments in ipairs {
+      { ["a\0b"] = 1, ["a\\u0000b"] = 2, ["\0"] = "\0" }, { a = frames.as("T", -1) }, { a = deep },
+      { a = ("\1"):rep(100000) }, { ["items"] = { { name = "x" } } }, { ["x-amqplocks-holder"] = "a\226\128\174b" },
+      { ["x-amqplocks-holder"] = { a = "\"]}\\" } }, { ["x-amqplocks-acquired-at"] = frames.as("T", -1) },
+    } do
+      local queue = ("%s-%d-mutex"):format(hostile, i)
+      local channel = stage.client(user):channel()
+      assert(channel:call { method = "queue.declare", queue = queue, exclusive = true, arguments = arguments })
+      assert(channel:call { method = "basic.consume", queue = queue, arguments = arguments })
+    end
+    local output, told
+    until_true(function()
+      output, told = once(0, the_node().api)
+      local _, shown = output:gsub("\nhostile[^\n]+ 127%.0%.0%.1:", "")
+      return shown == 8, output .. told
+    end, SECONDS)
+    assert.matches("\n" .. lock:gsub("%p", "%%%0") .. " +mutex +honest +%d+%-[^\n]+" .. held.ticket, output)
+    assert.equal("", told)
+    local lists = ("curl -sf %s/queues %s/consumers"):format(the_node().api, the_node().api)
+    assert.equal(output, (process.shell("sh", "-c", lists .. ' | "$1" ls --json -', "sh", ADMIN)))
+    local rows = process.shell("sh", "-c", [[
+      spec/support/broker ctl "$1" -q list_queues name arguments owner_pid | "$2" ls -]], "sh", the_node().directory,
+      ADMIN)
+    assert.equal(8, select(2, rows:gsub("\nhostile", "")), rows)
+    assert.matches("\n" .. lock:gsub("%p", "%%%0") .. " +mutex +honest +%d+%-[^\n]+" .. held.ticket, rows)
   end)
 
   managed_it("prints one table below the other where there is no terminal, until a signal", function()
@@ -314,6 +350,17 @@ describe("amqp-lock-admin top, of an API that", function()
     local one = start_on "fine,fine,401"
     assert.same({ "exit", 77 }, { one:wait() })
     assert.matches("NAME.+NAME.+\namqp%-lock%-admin: auth: [^\n]+: a valid user and password [^\n]+\n$", one:output())
+  end)
+
+  it("lists a row that cannot be read is shown without it, and tells how many there are", function()
+    local output, told = once(0, ("http://127.0.0.1:%s/unread"):format(port))
+    assert.matches("\ndb +mutex ", output)
+    assert.equal("amqp-lock-admin: 2 of the queues, consumers and channels could not be read\n", told)
+    local one = command.start({ program = "/bin/sh", pty = true, env = { TERM = "xterm" } }, "-c",
+      'stty rows 20 cols 80; exec "$@"', "sh", ADMIN, "top", "--api", ("http://127.0.0.1:%s/unread"):format(port))
+    one:await "\27%[H2 of the queues, consumers and channels could not be read\27%[K\r\n[^\n]+ 1 hold, 0 wait"
+    one:signal "INT"
+    assert.same({ "signal", 2 }, { one:wait() })
   end)
 
   it("is none from the beginning ends it", function()

@@ -21,6 +21,7 @@ static int filter(const admin_options *options) {
     return CLI_EXIT_USAGE;
   }
   for (char **file = options->files; *file; file++) admin_input_read(&rows, *file, options->json);
+  if (rows.unread > 0) cli_warn(ADMIN_UNREAD, rows.unread);
   admin_listing listing = admin_listing_make(&rows, options->only);
   if (options->verb->id == ADMIN_HOLDERS)
     admin_print_holders(&listing, options->api);

@@ -11,6 +11,8 @@
 
 #define ADMIN_TIME_SIZE 32
 
+#define ADMIN_UNREAD "%zu of the queues, consumers and channels could not be read"
+
 /* Writes a time in UTC, of seconds since the epoch; "-" for one that is not known. Returns `out`. */
 const char *admin_print_time(int64_t since, char out[ADMIN_TIME_SIZE]);
 

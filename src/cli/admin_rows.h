@@ -36,6 +36,7 @@ typedef struct admin_row {
 typedef struct admin_rows {
   admin_row *list;
   size_t count, size;
+  size_t unread;         /* rows that could not be read */
   bool has[ADMIN_KINDS]; /* a listing of that kind was read, even if it is empty */
 } admin_rows;
 

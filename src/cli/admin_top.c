@@ -20,6 +20,7 @@ typedef struct admin_top {
   const admin_options *options;
   admin_api *api;
   bool has_screen;
+  size_t unread;                 /* rows that could not be read */
   char *table;                   /* the last one, with its heading; NULL: there was none yet */
   al_code code;                  /* of the last reading */
   char message[AL_MESSAGE_SIZE]; /* of a code other than AL_OK */
@@ -54,11 +55,13 @@ static char *table_of(const admin_top *top, const admin_listing *listing) {
 
 /* What is wrong stands above the table, which is then an old one: its heading tells its time. */
 static void draw(const admin_top *top) {
-  char notes[2 * AL_MESSAGE_SIZE + 32] = "";
+  char notes[2 * AL_MESSAGE_SIZE + 128] = "";
   const char *hidden = admin_api_hidden(top->api);
   if (top->code != AL_OK) snprintf(notes, sizeof notes, "%s; asking again\n", top->message);
   size_t length = strlen(notes);
   if (hidden) snprintf(notes + length, sizeof notes - length, "%s\n", hidden);
+  length = strlen(notes);
+  if (top->unread > 0) snprintf(notes + length, sizeof notes - length, ADMIN_UNREAD "\n", top->unread);
   admin_screen_draw(notes, top->table ? top->table : "");
 }
 
@@ -73,8 +76,9 @@ static void print(const admin_top *top, al_code before) {
 
 static void warn_of_hidden(const admin_top *top, bool *is_told) {
   const char *hidden = admin_api_hidden(top->api);
+  if (top->unread > 0 && !*is_told) cli_warn(ADMIN_UNREAD, top->unread);
   if (hidden && !*is_told) cli_warn("%s", hidden);
-  *is_told = *is_told || hidden;
+  *is_told = *is_told || hidden || top->unread > 0;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -83,6 +87,7 @@ static void warn_of_hidden(const admin_top *top, bool *is_told) {
 static admin_listing read_listing(admin_top *top, admin_rows *rows) {
   *rows = (admin_rows){0};
   top->code = admin_api_read(top->api, rows, top->message);
+  if (top->code == AL_OK) top->unread = rows->unread;
   return top->code == AL_OK ? admin_listing_make(rows, top->options->only) : (admin_listing){0};
 }
 
