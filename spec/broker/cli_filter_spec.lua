@@ -83,6 +83,22 @@ describe("amqp-lock-admin ls, of what rabbitmqctl prints,", function()
     assert.is_true(#name < 1100 and name:sub(1, 30) == ("☃"):rep(10))
   end)
 
+  it("shows marks that nobody sees or that turn a text around, and cuts what is wide; JSON has all of it", function()
+    local turn, wide = "\226\128\174", ("☃"):rep(64)
+    local name = "a" .. turn .. "b\226\128\139\226\129\166c\239\187\191\194\173"
+    local shown = "a<U+202E>b<U+200B><U+2066>c<U+FEFF><U+00AD>"
+    local text = QUEUES .. queue(name .. "-mutex", held('"' .. name .. '"'), "<a.1.2.0>")
+      .. queue("w-mutex", held('"' .. wide .. '☃"'), "<a.1.3.0>")
+      .. queue("x-mutex", held('"' .. wide .. '"'), "<a.1.4.0>")
+    for verb, times in pairs { ls = 2, holders = 3 } do -- the reason that holders gives names the lock as well
+      local output = run(0, text, verb, "-")
+      assert.is_nil(output:find(turn, 1, true) or output:find(wide .. "☃", 1, true))
+      assert.equal(times, select(2, output:gsub((shown:gsub("%p", "%%%0")), "")), output)
+      assert.is_truthy(output:find(wide .. "…", 1, true) and output:find(wide .. "[ ,]"), output)
+    end
+    assert.equal(name, run(0, text, "ls", "--json-output", "-"):match '"name":"(a.-)"')
+  end)
+
   it("shows one line for each holder, and how many slots and permits are free", function()
     local text = QUEUES .. queue("s-2-A") .. queue("s-10-A") .. queue("s-1-A") .. queue("s-2-B", held '"h"',
       "<a.1.2.0>")

@@ -11,6 +11,8 @@
 #include "cli/report.h"
 
 #define COLUMNS 7
+#define SHOWN_MOST 64 /* characters of a text, which any user may have written */
+#define SHOWN_SIZE (4 * SHOWN_MOST + sizeof "…")
 
 /* A time that no calendar has is not known, either. */
 const char *admin_print_time(int64_t since, char out[ADMIN_TIME_SIZE]) {
@@ -23,10 +25,48 @@ const char *admin_print_time(int64_t since, char out[ADMIN_TIME_SIZE]) {
   return out;
 }
 
+/* ---- texts for people ------------------------------------------------------------------------------------------- */
+
+/* The character at `text`, which is UTF-8; `size` becomes the number of its bytes. */
+static uint32_t character(const char *text, size_t *size) {
+  unsigned char first = (unsigned char)*text;
+  *size = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  uint32_t code = *size == 1 ? first : first & (0x7fu >> *size);
+  for (size_t i = 1; i < *size; i++) code = code << 6 | ((unsigned char)text[i] & 0x3f);
+  return code;
+}
+
+/* A mark that turns what stands beside it around, or that nobody sees. */
+static bool is_mark(uint32_t code) {
+  return code == 0xad || code == 0x61c || code == 0xfeff || (code >= 0x200b && code <= 0x200f) ||
+         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2060 && code <= 0x206f);
+}
+
+/* Writes a text as it is shown: cut to SHOWN_MOST characters, and its marks as <U+202E>. Returns `out`. */
+static const char *show(char out[SHOWN_SIZE], const char *text) {
+  char *at = out, mark[16];
+  for (int room = SHOWN_MOST; *text;) {
+    size_t size;
+    uint32_t code = character(text, &size);
+    int length = is_mark(code) ? snprintf(mark, sizeof mark, "<U+%04X>", code) : 1;
+    if (length > room) {
+      at = stpcpy(at, "…");
+      break;
+    }
+    memcpy(at, length > 1 ? mark : text, length > 1 ? (size_t)length : size);
+    at += length > 1 ? (size_t)length : size;
+    text += size;
+    room -= length;
+  }
+  *at = '\0';
+  return out;
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------------- */
 
 typedef struct admin_line {
   const char *fields[COLUMNS];
+  char shown[COLUMNS][SHOWN_SIZE];
   char since[ADMIN_TIME_SIZE];
 } admin_line;
 
@@ -42,7 +82,7 @@ static void fill(admin_line *line, const admin_item *item) {
                                  admin_print_time(is_summary ? -1 : row->since, line->since),
                                  is_summary ? "-" : field(row->ticket),
                                  is_summary ? "-" : field(item->connection)};
-  memcpy(line->fields, fields, sizeof fields);
+  for (int i = 0; i < COLUMNS; i++) line->fields[i] = show(line->shown[i], fields[i]);
 }
 
 /* Characters, not bytes; all texts are UTF-8. */
@@ -144,8 +184,9 @@ static void print_quoted(const char *text) {
 }
 
 static void print_reason(const char *before, const admin_item *item) {
-  char text[AL_NAME_SIZE + 192];
-  snprintf(text, sizeof text, "%sclosed by an operator for %s: %s", before, item->row->lock, item->what);
+  char text[AL_NAME_SIZE + 192], lock[SHOWN_SIZE];
+  snprintf(text, sizeof text, "%sclosed by an operator for %s: %s", before, show(lock, item->row->lock),
+           item->what);
   print_quoted(text);
 }
 
@@ -198,13 +239,13 @@ static void print_command(const admin_item *item, const char *api) {
 }
 
 void admin_print_holders(const admin_listing *listing, const char *api) {
-  char since[ADMIN_TIME_SIZE];
+  admin_line line;
   for (size_t n = 0; n < listing->count; n++) {
-    const admin_item *item = &listing->list[n];
-    if (item->state != ADMIN_HOLDS) continue;
-    printf("# %s, %s: held by %s, since %s, ticket %s\n", item->row->lock, item->what,
-           field(item->row->holder), admin_print_time(item->row->since, since), field(item->row->ticket));
-    print_command(item, api);
+    if (listing->list[n].state != ADMIN_HOLDS) continue;
+    fill(&line, &listing->list[n]);
+    printf("# %s, %s: held by %s, since %s, ticket %s\n", line.fields[1], line.fields[2], line.fields[3],
+           line.fields[4], line.fields[5]);
+    print_command(&listing->list[n], api);
   }
 }
 
