@@ -151,8 +151,13 @@ describe("amqp-lock-admin top", function()
     end, SECONDS)
     assert.matches("\n" .. lock:gsub("%p", "%%%0") .. " +mutex +honest +%d+%-[^\n]+" .. held.ticket, output)
     assert.equal("", told)
+    local function these(text) -- without those of other tests, whose numbers the API may tell late
+      return (text:gsub("[^\n]*\n", function(row)
+        return (row:find(hostile, 1, true) or row:find(lock, 1, true)) and row or ""
+      end))
+    end
     local lists = ("curl -sf %s/queues %s/consumers"):format(the_node().api, the_node().api)
-    assert.equal(output, (process.shell("sh", "-c", lists .. ' | "$1" ls --json -', "sh", ADMIN)))
+    assert.equal(these(output), these(process.shell("sh", "-c", lists .. ' | "$1" ls --json -', "sh", ADMIN)))
     local rows = process.shell("sh", "-c", [[
       spec/support/broker ctl "$1" -q list_queues name arguments owner_pid | "$2" ls -]], "sh", the_node().directory,
       ADMIN)
