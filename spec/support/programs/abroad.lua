@@ -53,10 +53,12 @@ function client:eval(_, keys, ...)
   return { mark, "held", "1700000000123" }
 end
 
-local redis = dblocks.redis(client, { clock = function() return 0 end, sleep = print })
+local function clock() return 0 end -- what has passed is added to the database's time
+
+local redis = dblocks.redis(client, { clock = clock, sleep = print })
 assert(redis:mutex("type", 7):try_acquire { ticket = "mine" })
 
-local cassandra = dblocks.cassandra(client, { table = "KEYS_I.MUTEXES" })
+local cassandra = dblocks.cassandra(client, { table = "KEYS_I.MUTEXES", clock = clock, sleep = print })
 assert(cassandra:setup())
 assert(cassandra:mutex("type", 7):try_acquire { ticket = "mine" })
 print((cassandra.name:gsub("%d+$", "pid")))
