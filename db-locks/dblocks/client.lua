@@ -40,7 +40,7 @@ end
 function client:renews() return self._make and true or false end
 
 -- Words of failures to connect that pass by themselves, in lower case. An error that the function raises without one of
--- them is an error of the program. What the function returns passes unless it has those of `LASTING`.
+-- them is an error of the program. A failure that it returns passes unless it has those of `LASTING`.
 local PASSING = {
   "refused", "reset", "timeout", "timed out", "closed", "unreachable", "no route", "broken pipe", "too many",
   "max number", "starting up", "shutting down", "recovery", "temporar", "try again", "loading", "busy", "locked",

@@ -89,7 +89,7 @@ local function allowed(self, deadline)
   return deadline and math.min(share, math.max(0.001, (deadline - core.now()) / left)) or share
 end
 
--- What was begun at `begun`, with so many seconds, has failed.
+-- The attempt that was begun at `begun`, with so many seconds, has failed.
 local function give_place_up(self, begun, seconds, code, message)
   local session, role = self._session, self._role
   local _, port, share, _, _, name = session:address(role)
