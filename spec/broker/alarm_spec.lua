@@ -48,13 +48,14 @@ describe("an alarm", function()
       end
       stage.fails("not_found", fresh:semaphore(stage.name()):acquire{ timeout = 5 })
       -- The broker says "blocked" once. Who publishes later is not told, but is told so here.
-      local blocked = stage.connect(nil, { timeout = 5 }):semaphore(name, { probe = "publish" })
+      local told = stage.connect(nil, { timeout = 5 })
+      stage.block(told)
+      local blocked = told:semaphore(name, { probe = "publish" })
       for _ = 1, 3 do stage.fails("blocked", blocked:try_acquire()) end
       assert.is_true(lock:release())
       assert.is_true(stage.free(name, 1))
       broker.suite:alarm(false, resource)
-      local told = fresh:semaphore(name, { probe = "publish" })
-      assert(until_true(function() return told:try_acquire() end):release())
+      assert(until_true(function() return blocked:try_acquire() end):release())
     end)
   end
 

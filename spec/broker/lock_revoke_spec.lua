@@ -104,7 +104,7 @@ for _, kind in ipairs{ "mutex", "read", "write" } do
 
     operated_it("in an alarm tells that nobody can be asked", function()
       local lock = gate.take(kind, name, nil, conn)
-      stage.alarm "memory"
+      stage.alarm("memory", conn)
       stage.fails("blocked", revoke(conn, kind, name))
       broker.suite:alarm(false, "memory")
       assert.is_true(lock:release())

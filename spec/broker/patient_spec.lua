@@ -126,8 +126,9 @@ describe("a patient acquire", function()
 
   operated_it("of a write lock waits for the end of an alarm", function()
     local name = kinds.all.write.name()
-    local lockable = kinds.all.write.over(stage.connect(), name)
-    stage.alarm "memory"
+    local conn = stage.connect()
+    local lockable = kinds.all.write.over(conn, name)
+    stage.alarm("memory", conn)
     stage.fails("blocked", lockable:acquire{ timeout = LONG })
     local reasons = {}
     local lock = stage.take(lockable, { patient = true, timeout = LONG, on_wait = function(_, reason)

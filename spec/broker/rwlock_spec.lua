@@ -682,7 +682,7 @@ describe("a memory alarm", function()
     local reading, writing = read(name, nil, conn), write(other, nil, conn)
     local writer, late = gate.pend(gate.process("write", name)), gate.process("read", name)
     line.join(late, { poll = 1 })
-    stage.alarm()
+    stage.alarm("memory", conn)
     local got, message, code = writer:finish()
     assert.matches("memory or disk alarm", stage.fails("blocked", got, message, code), 1, true)
     gate.served(late) -- as the door is open again

@@ -325,8 +325,9 @@ describe("administering permits", function ()
   operated_it("under an alarm makes no permits, and says so before it has changed anything; it takes them", function ()
     assert.equal(3, tokens:create(3))
     local fresh = scene.name()
-    stage.alarm()
-    for _, one in ipairs{ conn, stage.connect() } do
+    local other = stage.connect()
+    stage.alarm("memory", conn, other)
+    for _, one in ipairs{ conn, other } do
       local sem = one:token_semaphore(name)
       for _, action in ipairs{ "add", "resize" } do
         local message = fails("blocked", sem[action](sem, 4))

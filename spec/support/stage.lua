@@ -228,8 +228,16 @@ function stage.until_connected(name, number)
   until_true(function() return pcall(broker.suite.tell, broker.suite, ask, name, tostring(number)) end, 20)
 end
 
---- Raises an alarm (memory by default) until the end of the test. Waits until the connections are notified.
-function stage.alarm(resource)
+--- Waits until the broker, in an alarm, reads no more messages of this connection of the library. It reads one more
+-- of each connection first, and answers it or says connection.blocked first.
+function stage.block(conn)
+  local mutex = conn:mutex(client.unique "none")
+  until_true(function() return conn:stats().blocked, mutex:revoke() end)
+end
+
+--- Raises an alarm (memory by default) until the end of the test. Waits until connections are notified, and these
+-- connections of the library are blocked.
+function stage.alarm(resource, ...)
   stage.undo(function() broker.suite:alarm(false, resource) end)
   broker.suite:alarm(true, resource)
   local channel = stage.client():channel() -- opened once: a broker that blocks the connection reads no channel.open
@@ -239,6 +247,7 @@ function stage.alarm(resource)
     return probing:find(function(frame) return frame.method == "connection.blocked" end, 0.05)
   end)
   probing:abort() -- the broker would not read connection.close
+  for _, conn in ipairs{ ... } do stage.block(conn) end
 end
 
 local function clear_semaphore(name, slots)
