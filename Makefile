@@ -55,13 +55,13 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 
 # The goals of this run, and the groups of packages that they need. The groups are arguments of spec/support/prepare.
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
-NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter picture-dashboard test test-% metrics-rock soak prove prove-%,$(GOALS)),demo test) \
+NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter picture-dashboard test test-% metrics-rock soak soak-% prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
 	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter demo-db,$(GOALS)),db-demo) $(if $(filter test-db torture-db break-db figures-db,$(GOALS)),db) \
 	$(if $(filter test-db,$(GOALS)),$(if $(or $(filter 0,$(CASSANDRA)),$(and $(SPEC),$(filter-out %dblocks %dblocks/ %cassandra_spec.lua,$(SPEC)))),,db-cassandra))
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
-INSTALLING := deps demo demo-db torture-db break-db figures-db picture picture-dashboard test test-% metrics-rock soak bench prove prove-% check check-% format fuzz fuzz-% deb
+INSTALLING := deps demo demo-db torture-db break-db figures-db picture picture-dashboard test test-% metrics-rock soak soak-% bench prove prove-% check check-% format fuzz fuzz-% deb
 LOOKED := $(BUILD)/.looked-for-$(firstword $(NEEDS))$(if $(filter cli,$(NEEDS)),-cli)
 READY := $(if $(filter $(INSTALLING),$(MAKECMDGOALS)),prepare,$(LOOKED))
 
@@ -80,7 +80,7 @@ export AMQPLOCKS_SANITIZER = $(SANITIZER) $(SANITIZER_LIBS)
 export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: demo-db test-db torture-db break-db figures-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
-.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals picture-dashboard test test-unit test-sim matrix soak prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many bench install clean \
+.PHONY: all build build-for-nginx prepare help env demo picture picture-rivals picture-dashboard test test-unit test-sim matrix soak soak-suite prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many bench install clean \
 	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-man check-warnings check-rockspec format rockspec
 
 all: build
@@ -395,6 +395,10 @@ matrix-brokers: ## all specs, or SPEC=path, with other RabbitMQs and rabbitmq-cs
 
 soak: export AMQPLOCKS_SOAK = 1
 soak: test ## the long form of the specs
+
+soak-suite: prepare ## the specs with a broker again and again, beside a load: [N=20] [LOAD=8] [SPEC=path]
+	$(BUILD_FOR_SPECS) lib lib-lua
+	@$(WITH_ENV) N=$(N) LOAD=$(LOAD) spec/support/soak-suite $(or $(SPEC),spec/sim spec/broker)
 
 prove: prepare build ## clients on a real broker, with injected faults: SECONDS=300, SEED=, FAULTS=a,b, KIND=a,b
 	@$(WITH_ENV) $(RUN_LUA) tools/prove/main.lua seconds=$(SECONDS) seed=$(SEED) faults=$(FAULTS) kind=$(KIND)
