@@ -170,7 +170,7 @@ static bool refuse(const admin_reader *reader, const json_t *answer) {
   return false;
 }
 
-/* What stands at `at` is no row, and no list: it is no JSON, or that of something else. */
+/* Neither a row nor a list begins here: this is no JSON, or that of something else. */
 static bool refuse_rest(const admin_reader *reader) {
   json_error_t error;
   json_t *other = json_loadb(reader->at, (size_t)(reader->end - reader->at), HOW | JSON_DECODE_ANY, &error);
@@ -184,10 +184,11 @@ static bool refuse_rest(const admin_reader *reader) {
   return false;
 }
 
-/* One row that cannot be read hides no other. */
-static bool take_row(admin_reader *reader, const char *end) {
+/* One row of a list that cannot be read hides no other. Outside of a list nothing shows that it is a row. */
+static bool take_row(admin_reader *reader, const char *end, bool is_listed) {
   json_error_t error;
   json_t *object = json_loadb(reader->at, (size_t)(end - reader->at), HOW, &error);
+  if (!object && !is_listed) return refuse_rest(reader);
   if (!object) reader->rows->unread++;
   bool is_fine = !object || add_row(reader->rows, object) || refuse(reader, object);
   json_decref(object);
@@ -197,12 +198,12 @@ static bool take_row(admin_reader *reader, const char *end) {
 static bool read_list(admin_reader *reader);
 
 /* A row, or a page that has rows. */
-static bool read_object(admin_reader *reader, bool may_be_page) {
+static bool read_object(admin_reader *reader, bool is_listed) {
   char *items = NULL, *end = mend(reader->at, reader->end, &items);
   if (!end) return refuse_rest(reader);
-  bool is_page = may_be_page && items;
+  bool is_page = !is_listed && items;
   if (is_page) reader->at = items;
-  bool is_fine = is_page ? read_list(reader) : take_row(reader, end);
+  bool is_fine = is_page ? read_list(reader) : take_row(reader, end, is_listed);
   if (is_fine) reader->at = end;
   return is_fine;
 }
@@ -220,7 +221,7 @@ static bool read_list(admin_reader *reader) {
   do {
     reader->at = skip_blank(reader->at, reader->end);
     if (reader->at == reader->end || *reader->at != '{') return refuse_rest(reader);
-    if (!read_object(reader, false)) return false;
+    if (!read_object(reader, true)) return false;
   } while (next_is(reader, ','));
   return next_is(reader, ']') || refuse_rest(reader);
 }
@@ -232,7 +233,7 @@ bool admin_json_read(admin_rows *rows, char *input, size_t length, char why[AL_M
     if (*reader.at == '[')
       is_fine = read_list(&reader);
     else
-      is_fine = *reader.at == '{' ? read_object(&reader, true) : refuse_rest(&reader);
+      is_fine = *reader.at == '{' ? read_object(&reader, false) : refuse_rest(&reader);
   }
   return is_fine;
 }
