@@ -197,9 +197,9 @@ bool al_native_connects(al_session *session);
 
 /* The nodes, as for al_native_new_list(), and so the credentials, for the connections that the next al_native_wait()
  * opens, and later ones. Connections that are open stay open, and an attempt that has begun goes on with its nodes. The
- * name and the timeout stay those of the session. Returns false, and changes nothing, if the virtual host is another
- * one, or for a wrong `count`. Without memory it returns false, and one connection may have the new nodes already. */
-bool al_native_renew(al_session *session, const al_settings *settings, size_t count);
+ * name and the timeout stay those of the session. Changes nothing and returns AL_VHOST if the virtual host is another
+ * one, AL_LIMIT for a wrong `count`, or AL_FORKED. After AL_NO_MEMORY one connection may have the new nodes already. */
+al_code al_native_renew(al_session *session, const al_settings *settings, size_t count);
 
 /* Moves the session along until `op`, which must be its own, is done. Returns earlier when a signal arrives or about
  * a second has passed. May wait for the broker. Opening a connection waits at most `settings.timeout`, plus the time

@@ -170,8 +170,9 @@ void cli_broker_renew(const cli_broker *broker, al_session *session) {
   al_settings *nodes = calloc(AL_HOSTS_MAX, sizeof *nodes);
   if (!nodes) cli_fail_no_memory();
   size_t count = read_again(broker, nodes, why);
-  if (count > 0 && !al_native_renew(session, nodes, count))
-    snprintf(why, sizeof why, "it names another virtual host, which has other locks");
+  al_code code = count > 0 ? al_native_renew(session, nodes, count) : AL_OK;
+  if (code == AL_NO_MEMORY) cli_fail_no_memory();
+  if (code == AL_VHOST) snprintf(why, sizeof why, "it names another virtual host, which has other locks");
   if (*why) cli_warn("--url-file %s: %s; the URL from before is used", broker->url_file, why);
   explicit_bzero(nodes, AL_HOSTS_MAX * sizeof *nodes);
   free(nodes);

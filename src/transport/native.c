@@ -195,13 +195,13 @@ static bool resolve(al_session *session, al_link *link) {
   al_addresses *addresses = al_resolve(link->settings->host, &code, why);
   AL_TURN(session);
   bool lacks = al_link_lacks_addresses(link); /* false: the keeper has closed the session meanwhile */
-  if (lacks && addresses)
-    al_link_resolve(link, addresses, 0);
-  else if (lacks)
-    al_connection_fail(link, code, why);
-  else
+  if (!lacks)
     free(addresses);
-  return addresses || !lacks;
+  else if (addresses)
+    al_link_resolve(link, addresses, 0);
+  else
+    al_connection_fail(link, code, why);
+  return lacks && addresses;
 }
 
 /* The keeper may free the addresses while this thread connects. */
@@ -341,15 +341,16 @@ bool al_native_connects(al_session *session) {
 /* In the middle of an attempt the places that failed are counted: it goes on with the nodes it has. */
 static bool begins_attempt(const al_link *link) { return al_link_is_due(link) && link->tried_places == 0; }
 
-bool al_native_renew(al_session *session, const al_settings *settings, size_t count) {
-  if (al_session_forked(session) || count == 0 || count > AL_HOSTS_MAX) return false;
+al_code al_native_renew(al_session *session, const al_settings *settings, size_t count) {
+  if (al_session_forked(session)) return AL_FORKED;
+  if (count == 0 || count > AL_HOSTS_MAX) return AL_LIMIT;
   AL_TURN(session);
-  if (strcmp(session->settings.vhost, settings->vhost) != 0) return false;
+  if (strcmp(session->settings.vhost, settings->vhost) != 0) return AL_VHOST;
   al_link *links[AL_LINKS];
   int links_count = al_session_served_links(session, links);
   for (int i = 0; i < links_count; i++)
-    if (begins_attempt(links[i]) && !al_link_readdress(links[i], settings, count)) return false;
-  return true;
+    if (begins_attempt(links[i]) && !al_link_readdress(links[i], settings, count)) return AL_NO_MEMORY;
+  return AL_OK;
 }
 
 static bool waits(const al_op *op) { return op && op->waits_since != AL_NEVER; }

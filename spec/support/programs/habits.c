@@ -125,9 +125,10 @@ static void renewed_settings(void) {
   al_op *op = al_session_open(session);
   for (int connects = 0; !al_op_done(op); al_native_wait(session, op)) {
     if (!al_native_connects(session)) continue;
-    CHECK(!al_native_renew(session, &now, 0) && !al_native_renew(session, &now, AL_HOSTS_MAX + 1));
-    CHECK(!al_native_renew(session, &elsewhere, 1) && connects++ < 2);
-    CHECK(al_native_renew(session, &now, 1));
+    CHECK(al_native_renew(session, &now, 0) == AL_LIMIT);
+    CHECK(al_native_renew(session, &now, AL_HOSTS_MAX + 1) == AL_LIMIT);
+    CHECK(al_native_renew(session, &elsewhere, 1) == AL_VHOST && connects++ < 2);
+    CHECK(al_native_renew(session, &now, 1) == AL_OK);
   }
   CHECK(al_op_code(op) == AL_OK && !al_native_connects(session));
   al_op_drop(op);
