@@ -202,24 +202,34 @@ static int session_unresolved(lua_State *L) {
   return 1;
 }
 
+/* The texts of a list, as addresses; NULL: no memory. */
+static al_addresses *new_addresses(lua_State *L, int index) {
+  al_addresses *addresses = calloc(1, sizeof *addresses);
+  for (int i = 1; addresses && i <= (int)al_lua_length(L, index); i++) {
+    lua_rawgeti(L, index, i);
+    if (lua_type(L, -1) == LUA_TSTRING) al_addresses_add(addresses, lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  return addresses;
+}
+
 /* session:resolve("holder", { address, … }, seconds): the addresses of that name, one at least, and how long it took to
  * find them */
 static int session_resolve(lua_State *L) {
   al_session *session = check_bytes(L);
   al_link *link = al_lua_check_link(L, session, 2);
   int64_t spent = (int64_t)(luaL_checknumber(L, 4) * (double)AL_SECOND);
-  al_addresses *addresses = calloc(1, sizeof *addresses);
-  for (int i = 1; addresses && i <= (int)al_lua_length(L, 3); i++) {
-    lua_rawgeti(L, 3, i);
-    if (lua_type(L, -1) == LUA_TSTRING) al_addresses_add(addresses, lua_tostring(L, -1));
-    lua_pop(L, 1);
-  }
-  if (!addresses)
-    al_connection_fail(link, AL_NO_MEMORY, "there is not enough memory for the addresses");
-  else if (addresses->count > 0 && al_link_lacks_addresses(link))
+  luaL_checktype(L, 3, LUA_TTABLE);
+  if (!al_link_lacks_addresses(link)) return 0;
+  al_addresses *addresses = new_addresses(L, 3);
+  if (addresses && addresses->count > 0) {
     al_link_resolve(link, addresses, spent);
-  else
-    free(addresses);
+    return 0;
+  }
+  char why[256] = "there is not enough memory for the addresses";
+  if (addresses) snprintf(why, sizeof why, "the name \"%.200s\" has no address", link->settings->host);
+  al_connection_fail(link, addresses ? AL_UNREACHABLE : AL_NO_MEMORY, why);
+  free(addresses);
   return 0;
 }
 

@@ -110,7 +110,7 @@ local function resolve(self, deadline)
   local fine, addresses, message = pcall(self._loop.resolve, name, seconds)
   session:pump()
   if not session:due(role) then return end
-  if fine and addresses and addresses[1] then
+  if fine and type(addresses) == "table" then
     session:resolve(role, addresses, core.now() - begun)
   else
     give_place_up(self, begun, seconds, "unreachable", fine and message or tostring(addresses))

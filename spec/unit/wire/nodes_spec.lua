@@ -562,6 +562,16 @@ for _, way in ipairs(Peer.ways) do
       peer:failed(op, "tls", ONE, "not accepted")
     end)
 
+    it("is a failure of its host if it holds no address", function ()
+      for _, addresses in ipairs{ {}, { { addr = ONE } }, { ("1"):rep(100) } } do
+        local peer = new()
+        local op = peer.session:open()
+        peer.session:resolve("holder", addresses, 0)
+        peer:failed(op, "unreachable", "no address")
+        assert.is_false(peer.holder:due())
+      end
+    end)
+
     it("is none that is an address itself", function ()
       for _, url in ipairs{ "amqp://192.0.2.1", "amqp://[2001:db8::3]" } do
         local peer = new(url)
