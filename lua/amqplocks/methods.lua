@@ -5,7 +5,7 @@
 -- another kind of object has, as in `rwlock:acquire()`, raise one that says what to call.
 local methods = {}
 
--- What to call instead of a method that only another kind of object has, by the word for the object.
+-- The method to call instead of one that only another kind of object has, by the word for the object.
 local OF_LOCK = "release of the lock that was acquired"
 local HELD = { release = OF_LOCK, unlock = OF_LOCK }
 local ONE_SIDED = {

@@ -17,9 +17,8 @@ local pcall = protected.pcall
 
 local MAIN = {} -- the owner outside of coroutines, in Lua 5.1
 
--- What each owner has entered, by connection, then by kind and name, and then by owner:
--- { lock =, entries =, forget = }. An entry keeps it. So owners are compared as keys of tables are, and one that is
--- collected is forgotten.
+-- The holds, by connection, then by kind and name, and then by owner: { lock =, entries =, forget = }. An entry keeps
+-- its hold. So owners are compared as keys of tables are, and one that is collected is forgotten.
 local held = setmetatable({}, { __mode = "k" })
 
 ---@class amqplocks.Entry

@@ -3,8 +3,7 @@
 
 -- Coroutines that are closed while they wait (coroutine.close): their operations are undone at once, and other callers
 -- get the lock, without the garbage collector. This is tested on a native connection whose waits yield as those of an
--- event loop do; loops_spec has the loops,
--- cut_off_spec has each step of an acquire, a release and `with`.
+-- event loop do. loops_spec has the loops, cut_off_spec each step of an acquire, a release and `with`.
 local amqplocks = require "amqplocks"
 local failing_close = require "spec.support.failing_close"
 local gate = require "spec.support.gate"

@@ -98,8 +98,8 @@ static bool add_row(admin_rows *rows, const json_t *object) {
 
 /* ---- the bytes -------------------------------------------------------------------------------------------------- */
 
-/* An object is mended where jansson refuses what any user can have put into arguments of a queue, so that nobody hides a
- * queue: keys with a NUL, and containers in containers. */
+/* An object is mended where jansson refuses what any user can have put into arguments of a queue, so that nobody hides
+ * a queue: keys with a NUL, and containers in containers. */
 #define DEPTH_MOST 16
 #define HOW (JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL)
 
@@ -128,7 +128,8 @@ static char *items_of(const char *key, char *colon, const char *end) {
   return strncmp(key, "\"items\"", 7) == 0 && list < end && *list == '[' ? list : NULL;
 }
 
-/* Mends the object that begins at `at`. Returns the byte after it, or NULL if it has no end. Sets `items` if it has them. */
+/* Mends the object that begins at `at`. Returns the byte after it, or NULL if it has no end. Sets `items` if it has
+ * them. */
 static char *mend(char *at, const char *end, char **items) {
   char *deep = NULL;
   size_t depth = 0;

@@ -8,8 +8,8 @@
 
 #include "cli/admin_rows.h"
 
-/* Adds the rows to `rows`, and counts there those that cannot be read. Changes the input. Returns false if it is no JSON, or
- * no such answer; `why` then says where. */
+/* Adds the rows to `rows`, and counts there those of a list that cannot be read. Changes the input. Returns false if it
+ * is no JSON, or no such answer; `why` then says where. */
 bool admin_json_read(admin_rows *rows, char *input, size_t length, char why[AL_MESSAGE_SIZE]);
 
 #endif

@@ -166,7 +166,10 @@ static void only_looks(al_session *session) {
   al_lock *one = take(session, semaphore), *two = take(session, semaphore);
   al_op *op = al_semaphore_acquire(same, NULL);
   char reason[AL_MESSAGE_SIZE];
-  while (al_op_waiting(op, reason) < 0) al_native_wait(waits, op);
+  while (al_op_waiting(op, reason) < 0) {
+    CHECK(!al_op_done(op));
+    al_native_wait(waits, op);
+  }
   al_lock_drop(one);
   for (int64_t until = al_system_now() + 60 * AL_SECOND; !al_op_done(op); usleep(1000))
     CHECK(al_system_now() < until);

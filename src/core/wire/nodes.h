@@ -5,9 +5,9 @@
  * has several addresses stands for as many places: each of them is tried like a node, one after another.
  *
  * An attempt to connect tries each place at most once. It begins with the place after the one of the previous
- * connection. The time for connecting is divided among the nodes, and a node's among its addresses. The attempt ends with the first node that accepts
- * the connection. It also ends with a failure that every other node would repeat: wrong credentials, a virtual host,
- * TLS, another cluster. */
+ * connection. The time for connecting is divided among the nodes, and a node's among its addresses. The attempt ends
+ * with the first place that accepts the connection. It also ends with a failure that every other node would repeat:
+ * wrong credentials, a virtual host, TLS, another cluster. */
 #ifndef AL_CORE_WIRE_NODES_H
 #define AL_CORE_WIRE_NODES_H
 
