@@ -567,7 +567,7 @@ for _, shared in ipairs{ false, true } do
       encrypted("is given up with a host that never answers, and the next one is tried", function()
         local silent = assert(socket.bind("127.0.0.1", 0))
         local port = select(2, silent:getsockname())
-        local server = start("timeout = 6", "lua_ssl_trusted_certificate TLS/ca.pem;")
+        local server = start("timeout = 20", "lua_ssl_trusted_certificate TLS/ca.pem;")
         assert.equal("1", body(server, ("/tls?name=%s&silent=%d"):format(stage.semaphore(1), port)))
         silent:close()
       end)

@@ -129,13 +129,13 @@ end
 --- Takes a lock of each kind. `slots`: the name of a semaphore of at least four; `permits`: of a token semaphore.
 function inside_c.hold(conn, name, slots, permits)
   local held = { name = name, slots = slots, permits = permits }
-  held.mutex = assert(conn:mutex(name .. "-a"):acquire { timeout = 20 })
-  held.slot = assert(conn:semaphore(slots):acquire { timeout = 20 })
-  held.several = assert(conn:semaphore(slots):acquire { timeout = 20, count = 2 })
-  held.permit = assert(conn:token_semaphore(permits):acquire { timeout = 20 })
-  held.fast = assert(conn:fast_mutex(name .. "-c"):acquire { timeout = 20 })
-  held.write = assert(conn:rwlock(name .. "-a"):write { timeout = 20 })
-  held.entry = assert(conn:mutex(name .. "-b", { reentrant = true }):acquire { timeout = 20 })
+  held.mutex = assert(conn:mutex(name .. "-a"):acquire { timeout = 60 })
+  held.slot = assert(conn:semaphore(slots):acquire { timeout = 60 })
+  held.several = assert(conn:semaphore(slots):acquire { timeout = 60, count = 2 })
+  held.permit = assert(conn:token_semaphore(permits):acquire { timeout = 60 })
+  held.fast = assert(conn:fast_mutex(name .. "-c"):acquire { timeout = 60 })
+  held.write = assert(conn:rwlock(name .. "-a"):write { timeout = 60 })
+  held.entry = assert(conn:mutex(name .. "-b", { reentrant = true }):acquire { timeout = 60 })
   return held
 end
 
