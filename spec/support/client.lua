@@ -24,7 +24,7 @@ local frames = require "spec.support.frames"
 local client = {}
 client.__index = client
 
-local SECONDS = 5
+local SECONDS = 60
 local RUN = ("%x"):format(math.floor(socket.gettime() * 1e6))  -- distinguishes runs of the suite
 local unique_names = 0
 local CAPABILITIES = {

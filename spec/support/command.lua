@@ -22,7 +22,7 @@ local until_true = require "spec.support.until"
 local command = {}
 command.__index = command
 
-local SECONDS = 30
+local SECONDS = 60
 -- Not the first in PATH, which may be a script that takes a second to find the real one.
 local PYTHON = process.contents "/usr/bin/python3" and "/usr/bin/python3" or "python3"
 local place

@@ -20,7 +20,7 @@ local until_true = require "spec.support.until"
 
 local gate = {}
 
-local SECONDS = 20
+local SECONDS = 60
 
 -- Names -------------------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ local until_true = require "spec.support.until"
 local line = {}
 
 local FAR = 600 -- seconds until a recheck: a waiter that gets a slot before was woken by a token
-local SECONDS = 20
+local SECONDS = 60
 
 --- Returns how many tokens are ready, and how many consumers the bell has: waiters, and holders of a slot with a token.
 -- Nil: there is no bell. `bell`: another bell than a semaphore's.

@@ -27,7 +27,7 @@ local nginx = {}
 local server, request = {}, {}
 server.__index, request.__index = server, request
 
-local SECONDS = 20
+local SECONDS = 60
 local running, requests = {}, {}
 
 -- Requests -----------------------------------------------------------------------------------------------------------

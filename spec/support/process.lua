@@ -22,7 +22,7 @@ local values = require "spec.support.programs.values"
 local process = {}
 process.__index = process
 
-local SECONDS = 20
+local SECONDS = 60
 local PROGRAM = "spec/support/programs/remote.lua"
 local running = {}
 
