@@ -257,6 +257,21 @@ describe("a permit of a token semaphore", function ()
     rests(1)
   end)
 
+  -- The broker ends the connection of a client that consumes from it before its process runs.
+  it("is asked for again, of a quorum queue that another client is just declaring", function ()
+    local conn, channel = stage.connect(), raw:channel()
+    for _ = 1, 15 do
+      local of, code = scene.name()
+      local quorum = conn:token_semaphore(of, { queue_type = "quorum" })
+      channel:send{ method = "queue.declare", queue = scene.permits(of), durable = true,
+        arguments = { ["x-queue-type"] = "quorum" } }
+      raw:flush()
+      repeat code = select(3, quorum:try_acquire()) until code ~= "not_found"
+      assert.equal("busy", code)
+      assert(channel:await("queue.declare-ok"))
+    end
+  end)
+
   it("is not to be had from a queue that is another connection's own", function ()
     assert(raw:declare(scene.permits(name), { exclusive = true }))
     fails("squatted", tokens():try_acquire())

@@ -274,7 +274,9 @@ typedef struct patient {
 
 static al_op *patient_attempt(al_patient *self) {
   const patient *p = (const patient *)self;
-  return begin(self->op.session, self->name, p->kind, p->from, &self->options);
+  al_acquire_options left = self->options;
+  if (self->until != AL_NEVER) left.timeout = self->until - self->op.session->now;
+  return begin(self->op.session, self->name, p->kind, p->from, &left);
 }
 
 static void patient_free(al_patient *self) {
@@ -298,6 +300,5 @@ static al_op *begin_patient(al_session *session, const char *name, const al_gath
 al_op *al_gather_begin(al_session *session, const char *name, const al_gather_kind *kind, void *from,
                        const al_acquire_options *options) {
   AL_TURN(session);
-  return al_patient_is_wanted(options) ? begin_patient(session, name, kind, from, options)
-                                       : begin(session, name, kind, from, options);
+  return begin_patient(session, name, kind, from, options);
 }

@@ -15,7 +15,11 @@ bool al_patient_is_wanted(const al_acquire_options *options) {
   return options && options->patient && options->timeout > 0;
 }
 
-static bool passes(al_code code) {
+#define BROKEN_MOST 5 /* attempts, of an acquire that is not patient */
+
+static bool passes(al_patient *self, al_code code) {
+  bool is_broken = code == AL_UNREACHABLE && self->op.session->holder.has_broken;
+  if (!self->is_wanted) return is_broken && ++self->broken < BROKEN_MOST;
   return code == AL_UNREACHABLE || code == AL_UNAVAILABLE || code == AL_BLOCKED;
 }
 
@@ -53,7 +57,7 @@ static void drop_attempt(al_op *op) {
 static void attempt(al_patient *self) {
   al_op *op = &self->op;
   op->step = attempting;
-  op->deadline = AL_NEVER; /* the attempt has it, and words for it */
+  op->deadline = AL_NEVER; /* the attempt, or its part, has it, and words for it */
   op->session->nests++;
   al_op *inner = self->kind->attempt(self);
   op->session->nests--;
@@ -63,7 +67,7 @@ static void attempt(al_patient *self) {
   }
   op->inner = inner;
   inner->outer = op;
-  inner->deadline = self->until;
+  if (inner->deadline != AL_NEVER) inner->deadline = self->until;
   if (inner->waits_since != AL_NEVER) al_op_waits(op);
   attempting(op);
 }
@@ -108,7 +112,7 @@ static void attempting(al_op *op) {
     al_op_take_locks(op, attempt);
     al_locks_count(op);
     al_op_finish(op);
-  } else if (passes(attempt->code) && op->session->now < self->until) {
+  } else if (passes(self, attempt->code) && op->session->now < self->until) {
     pause_after(self, attempt);
   } else {
     fail(self, attempt);
@@ -142,10 +146,12 @@ al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, siz
   al_patient *self = (al_patient *)al_op_new(session, size);
   if (!self) return NULL;
   self->kind = kind;
-  self->options = *options;
+  al_acquire_options_init(&self->options);
+  if (options) self->options = *options;
+  self->is_wanted = al_patient_is_wanted(options);
   self->options.patient = false;
   self->pause = AL_BACKOFF_PATIENT;
-  self->until = al_deadline_after(session->now, options->timeout);
+  self->until = self->options.timeout > 0 ? al_deadline_after(session->now, self->options.timeout) : AL_NEVER;
   snprintf(self->name, sizeof self->name, "%s", name);
   self->op.is_acquire = true;
   self->op.stop = patient_stop;

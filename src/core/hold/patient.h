@@ -5,6 +5,10 @@
  * attempt fails because the broker cannot be reached, cannot serve the queue, or reads no publishers, another attempt
  * follows, within the caller's timeout.
  *
+ * Acquires of quorum permits, and of several at once, are a little patient without that option. RabbitMQ (3.10.8, 4.3.6)
+ * ends the connection of a client, by an error of its own (541), if the client begins to consume from a quorum queue
+ * that another client is just declaring or deleting. Nothing was acquired then, and a few more attempts follow.
+ *
  *   attempting ─┬─ the attempt has a lock ──> done
  *     ^         ├─ it failed for good ──> done: its code and message
  *     │         └─ it failed for now ──> pausing ─┬─ the timeout has passed ──> done: AL_TIMEOUT
@@ -28,17 +32,19 @@ struct al_patient {
   const al_patient_kind *kind;
   char name[AL_NAME_SIZE];
   al_acquire_options options; /* of an attempt */
+  bool is_wanted;             /* by the caller */
+  int broken;                 /* number of attempts that ended with 541 */
   int64_t until;              /* the caller's deadline */
   al_backoff pause;
   al_code last; /* the code of the last attempt that failed for now; AL_OK: there is none */
   char last_words[AL_MESSAGE_SIZE];
 };
 
-/* True if such an acquire begins by al_patient_new(). */
+/* True if the caller asks for such an acquire. */
 bool al_patient_is_wanted(const al_acquire_options *options);
 
 /* Makes an operation of `size` bytes, which begin with an al_patient. The caller then sets the members of its kind, and
- * calls al_patient_start(). Returns NULL if there is no memory. */
+ * calls al_patient_start(). `options`: NULL, or the caller's. Returns NULL if there is no memory. */
 al_patient *al_patient_new(al_session *session, const al_patient_kind *kind, size_t size, const char *name,
                            const al_acquire_options *options);
 al_op *al_patient_start(al_patient *self);

@@ -418,5 +418,6 @@ static al_op *begin_patient(al_takeable *from, const al_acquire_options *options
 
 al_op *al_takeable_acquire(al_takeable *from, const al_acquire_options *options) {
   AL_TURN(from->session);
-  return al_patient_is_wanted(options) ? begin_patient(from, options) : begin(from, options);
+  bool may_break = from->source == AL_FROM_QUORUM && from->session->nests == 0;
+  return may_break || al_patient_is_wanted(options) ? begin_patient(from, options) : begin(from, options);
 }

@@ -169,6 +169,7 @@ static void closed_by_broker(al_link *link, const amqp_connection_close_t *close
   al_link_method(link, 0, AMQP_CONNECTION_CLOSE_OK_METHOD, &ok);
   link->port->kind->flush(link->port);
   link->has_last_words = true;
+  link->has_broken = close->reply_code == AMQP_INTERNAL_ERROR;
   al_code code = al_handshake_refusal(link->state, close);
   bool is_nameless = code == AL_VHOST && link->settings->vhost[0] == '\0';
   al_connection_abort(

@@ -129,6 +129,7 @@ int64_t al_link_share(const al_link *link) {
 void al_link_want(al_link *link) {
   if (link->state != AL_LINK_IDLE || link->wanted) return;
   link->wanted = true;
+  link->has_broken = false;
   begin_attempt(link);
 }
 
