@@ -261,11 +261,12 @@ describe("a permit of a token semaphore", function ()
   it("is asked for again, of a quorum queue that another client is just declaring", function ()
     local conn, channel = stage.connect(), raw:channel()
     for _ = 1, 15 do
-      local of, code = scene.name()
+      local of = scene.name()
       local quorum = conn:token_semaphore(of, { queue_type = "quorum" })
       channel:send{ method = "queue.declare", queue = scene.permits(of), durable = true,
         arguments = { ["x-queue-type"] = "quorum" } }
       raw:flush()
+      local code
       repeat code = select(3, quorum:try_acquire()) until code ~= "not_found"
       assert.equal("busy", code)
       assert(channel:await("queue.declare-ok"))

@@ -76,5 +76,13 @@ for _, way in ipairs(Peer.all_ways) do
         end)
       end)
     end
+
+    it("that is patient, and fails when its time is over, is told of its time", function ()
+      local op = scene.semaphore(peer):acquire(10, false, 0, 5, true)
+      scene.consumes(peer)
+      peer.now = peer.now + 11
+      closes(peer.holder, FORCED)
+      peer:failed(op, "timeout", "within 10 s", way ~= "byte by byte" and "unreachable: " or "")
+    end)
   end)
 end

@@ -112,7 +112,7 @@ static void attempting(al_op *op) {
     al_op_take_locks(op, attempt);
     al_locks_count(op);
     al_op_finish(op);
-  } else if (passes(self, attempt->code) && op->session->now < self->until) {
+  } else if (passes(self, attempt->code)) {
     pause_after(self, attempt);
   } else {
     fail(self, attempt);
