@@ -95,12 +95,13 @@ describe("the only one that waits", function()
   end
 
   for kind, makes in pairs(kinds) do
-    for _, sign in ipairs{ "a sign", "no sign" } do
+    -- At a semaphore's bell nobody knows to be first: a slot that is left with no sign may be meant for others.
+    for _, sign in ipairs{ "a sign", kind ~= "slot" and "no sign" or nil } do
       it(("is told how things stand, and of no others, up to the lock: %s, left with %s"):format(kind, sign), function()
         local name = kind == "slot" and line.semaphore(1) or gate.name()
         local conn, gated = stage.connect(), kind == "read" and "write" or kind
         local function occupy()
-          if sign == "no sign" then return kind == "slot" and stage.occupy(name, 1) or gate.occupy(gated, name) end
+          if sign == "no sign" then return gate.occupy(gated, name) end
           local other = makes.new(stage.connect(), name)
           return assert(other[gated == "write" and "write" or "acquire"](other))
         end
