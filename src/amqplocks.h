@@ -417,9 +417,9 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
 void al_semaphore_drop(al_semaphore *semaphore);
 
 typedef struct al_acquire_options {
-  /* How long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever. An acquire that fails is done
-   * when the broker has confirmed that what it took is free, or after the session's timeout; at the latest a second
-   * after this time, unless it is 0, or after a silence of the broker. */
+  /* How long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever. An acquire is done when the
+   * broker has confirmed that what it gave back on its way is free, or after the session's timeout; at the latest a
+   * second after this time, unless it is 0, or after a silence of the broker. */
   int64_t timeout;
   bool fair;    /* queue behind all clients that wait already; otherwise take any free slot that is found */
   int priority; /* waiters with a higher priority are served first */
@@ -613,8 +613,8 @@ al_op *al_lock_verify(al_lock *lock);
 
 /* "Relinquishing a Lock". Deletes queue B and waits for the answer. Fails with AL_NOT_HELD (also if it is called
  * twice), AL_LOST, AL_UNREACHABLE (no answer in time: the lock is released as soon as the broker reads the request).
- * A permit is given back without an answer: the operation is done at once. Returns NULL if there is no memory; the
- * lock is released all the same, but there is no operation to tell when. */
+ * A fast mutex, or a permit of a classic queue, is given back without an answer: the operation is done at once. Returns
+ * NULL if there is no memory; the lock is released all the same, but there is no operation to tell when. */
 al_op *al_lock_release(al_lock *lock);
 
 /* Gives the lock back. If it is still held, it is released, without waiting for the answer. */

@@ -3,10 +3,10 @@
 
 -- Locks in event loops (cqueues, luv and the test double): while one coroutine waits, the others run.
 local amqplocks = require "amqplocks"
-local after_failure = require "spec.support.after_failure"
 local broker = require "spec.support.broker"
 local gate = require "spec.support.gate"
 local kinds = require "spec.support.kinds"
+local leftovers = require "spec.support.leftovers"
 local loops = require "spec.support.loops"
 local pcall = require "amqplocks.compat.pcall".pcall
 local process = require "spec.support.process"
@@ -75,13 +75,16 @@ local function specs(loop)
     end
   end
 
-  for _, case in ipairs(after_failure) do
-    loop_it("have back what a failed call took when it returns: " .. case.title, function()
+  for _, case in ipairs(leftovers) do
+    loop_it("leaves nothing behind when it returns, " .. case.title, function()
       local name, admin = stage.name(), stage.connect()
       local s = { conn = connect(), rival = connect(), connect = connect, name = name,
         slots = function(count) assert(admin:admin(name):resize(count)) end,
-        permits = function(count) assert(admin:token_semaphore(name):resize(count)) end }
-      assert.same({ case.code, 0 }, { case.run(s) })
+        permits = function(count, queue_type)
+          assert(admin:token_semaphore(name):resize(count, { queue_type = queue_type }))
+        end }
+      local code, busy = case.run(s)
+      assert.same({ code = case.code, busy = 0 }, { code = code, busy = busy })
       for _, conn in ipairs{ s.conn, s.rival, s.third } do conn:close() end
       admin:admin(name):destroy()
       admin:token_semaphore(name):destroy()

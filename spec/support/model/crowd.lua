@@ -274,14 +274,18 @@ local function belongings(process)
   return set
 end
 
--- What a call has taken that fails is free again when it returns, unless the broker took too long to say so. `before`:
--- what the process had before the call, and has let go of.
-local function look_at_rest(self, process, before, began, timeout)
+-- What a call has taken beside `count` locks is free again when it returns, unless the broker took too long to say so.
+-- `before`: what the process had before the call, and has let go of.
+local function look_at_rest(self, process, before, began, timeout, count)
   local is_late = self.world.now + 1e-5 >= began + (timeout and timeout > 0 and timeout + LATE or TIMEOUT)
   local may_have_more = self.options.shares or self.options.programs or (process.looks_away or 0) > began
   if self.codes.refused or is_late or may_have_more then return end
+  local names = {}
   for thing, name in pairs(belongings(process)) do
-    if not before[thing] then breach("%s got nothing, and still has %s", process.name, name) end
+    if not before[thing] then table.insert(names, name) end
+  end
+  if #names > count then
+    breach("%s got %d locks, and still has %s", process.name, count, table.concat(names, ", "))
   end
 end
 
@@ -309,12 +313,12 @@ local function round(self, process)
     end
   end
   local got, message, code = finish(self, process, op)
+  look_at_rest(self, process, before, began, timeout, got and (count or 1) or 0)
   if got then
     self.watch:passes(process, count)
     return hold(self, process, count and got or { got })
   end
   process:note("got nothing: %s", message)
-  look_at_rest(self, process, before, began, timeout)
   if code == "limit" then look_at_limit(self, process, count, resizes) end
   -- Away from what it may just have got, or from what it could declare, and not consume from.
   if code == "timeout" or code == "refused" or count then look_away(self, process) end

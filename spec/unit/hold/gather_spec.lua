@@ -83,10 +83,25 @@ for _, way in ipairs(Peer.all_ways) do
       takes(peer, 1)
       assert.is_false(op:done())
       takes(peer, 2)
+      assert.is_false(op:done()) -- another one may enter when the broker has deleted the gate
       deletes(peer, "images-many")
       local locks = peer:result(op)
       assert.same({ 1, 2 }, { (locks[1]:info()), (locks[2]:info()) })
       assert.is_true(locks[1]:held() and locks[2]:held())
+    end)
+
+    it("has its locks a second after its time if the broker does not answer that the gate is gone", function ()
+      for _, patient in ipairs{ false, true } do
+        local peer = Peer.open(way)
+        local op = peer:semaphore("images", { bell = false }):acquire(1, nil, nil, nil, patient, nil, 2)
+        enters(peer)
+        takes(peer, 1)
+        takes(peer, 2)
+        peer:pass(1.9)
+        assert.is_false(op:done())
+        peer:pass(0.2)
+        assert.is_true(peer:result(op)[2]:held())
+      end
     end)
 
     it("of one slot has no gate", function ()

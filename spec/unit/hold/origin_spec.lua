@@ -37,14 +37,21 @@ for _, way in ipairs(Peer.all_ways) do
     local function ours(channel) peer.holder:declared(channel, MARKS) end
 
     local function closes(lock, taker)
-      assert.is_true(peer:result(lock:release()))
+      local op = lock:release()
+      assert.is_false(op:done())
       peer.holder:closes(taker.channel)
+      assert.is_true(peer:result(op))
       peer.holder:silent()
     end
 
+    -- The broker has the permit back when it answers the question behind the nack.
     local function gives_back(lock, taker, delivery)
-      assert.is_true(peer:result(lock:release()))
+      local op = lock:release()
       scene.gives_back(peer, taker, delivery)
+      scene.asks(peer, taker)
+      assert.is_false(op:done())
+      scene.answer(peer, taker)
+      assert.is_true(peer:result(op))
       peer.holder:silent()
     end
 
@@ -119,7 +126,9 @@ for _, way in ipairs(Peer.all_ways) do
         peer:acquire("other")
         local lock, taker, delivery = permit(true)
         peer.holder:silent()
-        gives_back(lock, taker, delivery)
+        assert.is_true(peer:result(lock:release()))
+        scene.gives_back(peer, taker, delivery)
+        peer.holder:silent()
       end)
 
       it("is asked for once for each queue and connection", function ()
@@ -172,6 +181,20 @@ for _, way in ipairs(Peer.all_ways) do
         lock, taker = permit()
         ours(asks(taker))
         closes(lock, taker)
+      end)
+
+      it("is unconfirmed where the broker does not answer, and lost with the connection all the same", function ()
+        for _, how in ipairs{ "silence", "loss" } do
+          peer = Peer.open(way)
+          peer:acquire("other")
+          local lock, taker = permit()
+          ours(asks(taker))
+          local op = lock:release()
+          peer.holder:expect("channel.close", { channel = taker.channel })
+          if how == "loss" then peer.holder:down("reset") else peer:pass(5) end
+          peer:failed(op, "unreachable")
+          assert.equal("not_held", select(3, lock:held()))
+        end
       end)
 
       it("is given back by cancel and nack where no channel is left to ask on", function ()

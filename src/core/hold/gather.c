@@ -143,7 +143,8 @@ static bool are_certain(gather *self) {
 }
 
 static void leave_gate(gather *self) {
-  al_lock_drop(self->gate);
+  self->op.deadline = self->until;
+  al_lock_undo(self->gate, &self->op);
   self->gate = NULL;
 }
 
@@ -222,13 +223,11 @@ static void beginning(al_op *op) {
 static void gather_stop(al_op *op) {
   gather *self = (gather *)op;
   op->step = busy;
-  op->deadline = self->until;
   if (op->inner) al_locks_drop(op->inner);
   al_op_abandon(op, op->inner);
   al_op_abandon(op, self->census);
   al_locks_drop(op);
-  al_lock_undo(self->gate, op);
-  self->gate = NULL;
+  leave_gate(self);
 }
 
 static void gather_free(al_op *op) {

@@ -4,7 +4,8 @@
  * A gather: an operation that acquires several slots or permits of one semaphore, or none (al_acquire_options.count). It
  * does so by other operations, one after the other:
  *
- *   entering the gate ──> taking, `count` times ──> verifying those that are not certain ──> done: the locks
+ *   entering the gate ──> taking, `count` times ──> verifying those that are not certain ──> done: the locks ──> over:
+ *                                                                                             the gate is free again
  *
  * The gate is a mutex that only gathers take. So two gathers never wait for what the other one has taken. Whoever
  * acquires one goes on meanwhile. While a gather waits for the next one, it holds those before.

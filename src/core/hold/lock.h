@@ -41,7 +41,7 @@ void al_lock_let_go(al_lock *lock);
 /* The operation, which acquires, is about to finish: counts its locks (al_session_stats). */
 void al_locks_count(al_op *op);
 
-/* Drops it for an operation that fails: al_claim_undo(). NULL is fine. */
+/* Drops it for an operation that is over when the broker has it back: al_claim_undo(). NULL is fine. */
 void al_lock_undo(al_lock *lock, al_op *op);
 
 /* The same for the locks of the operation that nobody has fetched. */

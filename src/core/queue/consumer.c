@@ -152,6 +152,14 @@ static void message_arrived(al_consumer *consumer, const al_event *event) {
   }
 }
 
+/* With its channel the message of a consumer that returns has gone back, whichever side has closed it. */
+static void channel_ended(al_consumer *consumer, const al_event *event) {
+  bool has_returned = consumer->returns && consumer->state == AL_CONSUMER_CANCELLING;
+  al_consumer_news closed = has_returned ? AL_CONSUMER_ENDED : AL_CONSUMER_CLOSED;
+  leave_channel(consumer);
+  tell(consumer, event->kind == AL_EVENT_CLOSED ? closed : AL_CONSUMER_DOWN, event);
+}
+
 static void consumer_event(void *owner, al_channel *channel, const al_event *event) {
   al_consumer *consumer = owner;
   (void)channel;
@@ -164,8 +172,7 @@ static void consumer_event(void *owner, al_channel *channel, const al_event *eve
       return;
     case AL_EVENT_CLOSED:
     case AL_EVENT_DOWN:
-      leave_channel(consumer);
-      tell(consumer, event->kind == AL_EVENT_CLOSED ? AL_CONSUMER_CLOSED : AL_CONSUMER_DOWN, event);
+      channel_ended(consumer, event);
       return;
   }
 }

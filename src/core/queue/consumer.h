@@ -25,6 +25,7 @@
  *                 the same, if its kind closes: closes the channel  OUT
  *   CANCELLING    a message that was under way: nack                CANCELLING
  *                 the last answer, mostly cancel-ok                 OUT, channel back in the pool     ENDED
+ *                 after al_consumer_return: the channel is closed   OUT                               ENDED
  *   all others    the broker cancels: closes the channel            OUT                               CANCELLED
  *   any           the broker closes the channel                     OUT                               CLOSED
  *                 the link goes down                                OUT                               DOWN
@@ -129,7 +130,7 @@ void al_consumer_discard(al_consumer *consumer);
 void al_consumer_cancel(al_consumer *consumer);
 
 /* The same, but the consumer is OUT only when the broker has the message back, and can give it to another consumer:
- * ENDED, or CLOSED, will be notified. (A quorum queue may have it a moment later.) */
+ * ENDED will be notified. (A quorum queue may have it a moment later.) */
 void al_consumer_return(al_consumer *consumer);
 
 #endif

@@ -68,7 +68,7 @@ struct al_claim {
 /* Releases the claim, whatever its state. May be called again, without effect. */
 void al_claim_release(al_claim *claim);
 
-/* The same, for an operation that fails: it is not over before the broker has answered, or denies the undoing. */
+/* The same, for an operation that is not over before the broker has answered, or denies the undoing. */
 void al_claim_undo(al_claim *claim, al_op *op);
 
 /* Asks the broker whether the claim still exists and is ours. The question is answered when `confirmed` has reached

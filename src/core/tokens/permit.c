@@ -195,7 +195,7 @@ static bool permit_confirm(al_claim *claim) { return al_check_ask(&((al_permit *
 
 static void permit_release(al_claim *claim) {
   al_permit *permit = (al_permit *)claim;
-  if (claim->owed_by != 0)
+  if (claim->owed_by != 0 || is_of(permit, AL_FROM_QUORUM))
     al_consumer_return(&permit->consumer);
   else
     al_consumer_cancel(&permit->consumer);

@@ -26,8 +26,9 @@
  *   HELD         release: cancel, nack, both in one go                GONE, the channel back in the pool
  *                release, as below: the channel is closed             GONE
  *   both         al_claim_undo: as release, and an answer awaited     RELEASING
+ *   HELD         the same, for each release of a quorum permit        RELEASING
  *                the queue or the channel ends                        GONE, lost
- *   RELEASING    cancel-ok                                            GONE, the channel back in the pool
+ *   RELEASING    the last answer                                      GONE, the channel back in the pool
  *   any          the link goes down                                   GONE, lost if it was HELD
  *
  * A release has two forms. basic.cancel at a quorum queue that has lost its majority ends the connection after
@@ -45,8 +46,9 @@
  * (al_claim_ascertain_for()). A permit that was published again has no number, where that can be told: by its headers,
  * or because this session has seen a number that is not smaller.
  *
- * The release of a permit does not wait for the broker, except if an acquire fails (al_claim_undo). The broker reads
- * it before whatever is written next. If the connection is lost before that, the effect is the same. */
+ * The release of a classic queue's permit does not wait for the broker, except by al_claim_undo. The broker reads it
+ * before whatever is written next. If the connection is lost before that, the effect is the same. That of a quorum
+ * queue's permit does: otherwise another client's first look behind it mostly finds the permit taken. */
 #ifndef AL_CORE_TOKENS_PERMIT_H
 #define AL_CORE_TOKENS_PERMIT_H
 
