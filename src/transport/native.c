@@ -324,19 +324,18 @@ void al_native_touch(al_session *session) {
   pump(session);
 }
 
-static bool is_any_due(al_session *session) {
+static int due_links(al_session *session, al_link *due[AL_LINKS]) {
+  AL_TURN(session);
   al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links);
+  int count = al_session_served_links(session, links), due_count = 0;
   for (int i = 0; i < count; i++)
-    if (al_link_is_due(links[i])) return true;
-  return false;
+    if (al_link_is_due(links[i])) due[due_count++] = links[i];
+  return due_count;
 }
 
-bool al_native_connects(al_session *session) {
-  if (al_session_forked(session)) return false;
-  AL_TURN(session);
-  return is_any_due(session);
-}
+static bool is_any_due(al_session *session) { return due_links(session, (al_link *[AL_LINKS]){0}) > 0; }
+
+bool al_native_connects(al_session *session) { return !al_session_forked(session) && is_any_due(session); }
 
 /* In the middle of an attempt the places that failed are counted: it goes on with the nodes it has. */
 static bool begins_attempt(const al_link *link) { return al_link_is_due(link) && link->tried_places == 0; }
@@ -416,9 +415,9 @@ bool al_native_wait_fd(al_session *session, al_op *op, int fd, int64_t until) {
     look_at(&also);
     return also.is_readable;
   }
-  al_link *links[AL_LINKS];
-  int count = al_session_served_links(session, links);
-  for (int i = 0; i < count; i++) connect_due(session, links[i]);
+  al_link *due[AL_LINKS]; /* for one that becomes due meanwhile al_native_connects() is true first */
+  int count = due_links(session, due);
+  for (int i = 0; i < count; i++) connect_due(session, due[i]);
   wait_a_while(session, op, &also);
   mind_keeper(session);
   return also.is_readable;
