@@ -57,7 +57,7 @@ ALL_CFLAGS := $(CFLAGS) -fno-lto -std=c11 -Wall -Wextra -Wpedantic $(if $(WERROR
 GOALS := $(or $(if $(filter deps,$(MAKECMDGOALS)),$(FOR)),$(filter-out deps,$(MAKECMDGOALS)),all)
 NEEDS := $(if $(filter-out lib install-lib cli install-cli,$(GOALS)),build,lib) $(if $(filter cli install-cli check check-warnings,$(GOALS)),cli) $(if $(filter demo picture bench,$(GOALS)),demo) $(if $(filter bench,$(GOALS)),test bench) $(if $(filter picture-dashboard test test-% metrics-rock soak soak-% prove prove-%,$(GOALS)),demo test) \
 	$(if $(filter check check-% format,$(GOALS)),check) $(if $(filter prove-cluster,$(GOALS)),cluster) $(if $(filter check check-fuzz fuzz fuzz-%,$(GOALS)),fuzz) \
-	$(if $(filter prove-breakages check check-patches,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter demo-db,$(GOALS)),db-demo) $(if $(filter test-db torture-db break-db figures-db,$(GOALS)),db) \
+	$(if $(filter prove-breakages,$(GOALS)),breakages) $(if $(filter deb,$(GOALS)),deb) $(if $(filter demo-db,$(GOALS)),db-demo) $(if $(filter test-db torture-db break-db figures-db,$(GOALS)),db) \
 	$(if $(filter test-db,$(GOALS)),$(if $(or $(filter 0,$(CASSANDRA)),$(and $(SPEC),$(filter-out %dblocks %dblocks/ %cassandra_spec.lua,$(SPEC)))),,db-cassandra))
 
 # These targets install missing packages. All other targets (a build, an install) only name what is missing.
@@ -81,7 +81,7 @@ export SANITIZE_REPORTS := $(if $(SANITIZE),$(CURDIR)/$(BUILD)/reports)
 .DELETE_ON_ERROR:
 .PHONY: demo-db test-db torture-db break-db figures-db deps uninstall matrix-brokers prove-memory check-fuzz fuzz fuzz-show fuzz-keep replays
 .PHONY: all build build-for-nginx prepare help env demo picture picture-rivals picture-dashboard test test-unit test-sim matrix soak soak-suite prove prove-sim prove-breakages prove-cluster prove-fenced prove-fast prove-many bench install clean \
-	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-man check-patches check-warnings check-rockspec format rockspec
+	lib lib-lua install-lib install-lib-lua cli install-cli always check check-includes check-lua check-format check-man check-warnings check-rockspec format rockspec
 
 all: build
 
@@ -532,7 +532,7 @@ C_FILES := $(wildcard src/*.h src/*/*.[ch] src/core/*/*.[ch] examples/*/*.c tool
 LUACHECKED := $(wildcard lua db-locks spec tools examples) .busted
 COMPILERS := gcc $(if $(shell command -v clang),clang)
 
-check: check-rockspec check-includes check-lua check-format check-man check-patches check-warnings check-fuzz ## luacheck, clang-format, manual pages, breakages, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
+check: check-rockspec check-includes check-lua check-format check-man check-warnings check-fuzz ## luacheck, clang-format, manual pages, -Werror with gcc and clang, a minute of fuzzing; -k: go on after a failure
 
 check-includes:
 	@echo "checking which files of src include which"
@@ -552,10 +552,6 @@ check-man: prepare
 	$(Q)mandoc -T lint -W warning docs/man/*
 	$(Q)for page in docs/man/*; do groff -ww -K utf8 -mandoc -T utf8 $$page 2>&1 >/dev/null | { ! grep .; } || exit; \
 	  ! mandoc -T utf8 $$page | tr '\n' ' ' | grep -o '“[^”]*“[^”]*' || exit; done
-
-check-patches: prepare
-	@echo "checking that the breakages apply"
-	$(Q)for file in tools/prove/breakages/*.patch; do patch -p1 -s -F0 --dry-run <$$file || { echo "$$file" >&2; exit 1; }; done
 
 check-warnings: prepare
 	$(Q)for cc in $(COMPILERS); do $(MAKE) --no-print-directory -B build lib lib-lua cli replays CC=$$cc WERROR=1 || exit; done
