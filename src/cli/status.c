@@ -73,20 +73,23 @@ void cli_status_end(cli_status *line, int fd) {
   if (dropped > told_dropped) cli_status_number(line, "dropped", dropped - told_dropped);
   put_time(line);
   memcpy(line->text + line->length, "}\n", 3);
-  if (is_cut && cli_status_write(fd, "\n", 1)) is_cut = false;
-  if (!is_cut && cli_status_write(fd, line->text, line->length + 2))
+  if (cli_status_write(fd, line->text, line->length + 2))
     told_dropped = dropped;
   else
     dropped++;
 }
 
 /* A file that is full may take a part. */
-bool cli_status_write(int fd, const char *text, size_t length) {
+static bool write_out(int fd, const char *text, size_t length) {
   struct pollfd out = {.fd = fd, .events = POLLOUT};
   if (poll(&out, 1, 0) != 1 || !(out.revents & POLLOUT)) return false;
   ssize_t written = write(fd, text, length);
-  if (written > 0 && (size_t)written < length) is_cut = true;
+  if (written > 0) is_cut = (size_t)written < length;
   return written == (ssize_t)length;
+}
+
+bool cli_status_write(int fd, const char *text, size_t length) {
+  return (!is_cut || write_out(fd, "\n", 1)) && write_out(fd, text, length);
 }
 
 int cli_status_dropped(void) { return dropped; }

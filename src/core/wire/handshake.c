@@ -78,11 +78,11 @@ static void cluster_name(const amqp_table_t *properties, char *out, size_t size)
   }
 }
 
-/* Nodes in a list must belong to one cluster: on two clusters, one lock would have two holders. A single address is
- * not checked: the broker found there is the right one, and the administrator may replace it. */
+/* Nodes in a list must belong to one cluster: on two clusters, one lock would have two holders. A single name is not
+ * checked, whatever its addresses: the broker found there is the right one, and the administrator may replace it. */
 static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
-  bool is_listed = link->rotates || al_link_has_places(link);
+  bool is_listed = link->rotates || (link->nodes && link->nodes->count > 1);
   if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return AL_OK;
   return refuse(
       why, AL_CONFLICT,
