@@ -47,40 +47,35 @@ local function schema_of(self) return self._counts and slots_schema or schema en
 local NONE = {}
 local ONCE = { timeout = 0 }
 
--- Passes the lock to the caller of acquire. If that fails, acquire() releases it.
-local function hand_over(connection, core_lock)
-  local held = lock.new(connection, core_lock)
-  if lock.hand_over_at_once(held) then return held end
-  local fine, is_his, message, code = pcall(lock.hand_over, held)
-  if fine and is_his then return held end
-  connection._driver.losses:forget(held)
-  if not fine then error(is_his, 0) end
+-- Passes locks to the caller of acquire, as `result`, or gives them back: of several, one may be lost, and the others be
+-- held. A call that is interrupted, and one that the broker did not answer, does not wait for that.
+local function pass(list, result)
+  local fine, are_his, message, code = pcall(guard.unless_closed, release.leave, locks.hand_over, list)
+  if fine and are_his then return result end
+  local may_wait = fine and code ~= "unreachable"
+  release[may_wait and "close" or "leave"](list)
+  if not fine then error(are_his, 0) end
   return nil, message, code
 end
 
--- The same for a list of locks, as one.
+local function hand_over(connection, core_lock)
+  local held = lock.new(connection, core_lock)
+  if lock.hand_over_at_once(held) then return held end
+  return pass({ held }, held)
+end
+
 local function hand_over_all(connection, core_locks)
   local list, slots = {}, {}
   for i, core_lock in ipairs(core_locks) do
     list[i] = lock.new(connection, core_lock)
     slots[i] = list[i].slot
   end
-  local fine, are_his, message, code = pcall(guard.unless_closed, release.leave, locks.hand_over, list)
-  if fine and are_his then return locks.new(list, list, slots[1] and slots) end
-  for _, each in ipairs(list) do connection._driver.losses:forget(each) end
-  if not fine then error(are_his, 0) end
-  return nil, message, code
+  return pass(list, locks.new(list, list, slots[1] and slots))
 end
 
--- Of several, one may be lost, and the others be held.
-local function drop_one(driver, core_lock)
-  if core_lock:held() then pcall(await, driver, nil, core_lock.give_back, core_lock) end
-  core_lock:drop()
-end
-
-local function drop(driver, result, count)
-  if not count then return drop_one(driver, result) end
-  for _, core_lock in ipairs(result) do drop_one(driver, core_lock) end
+local function drop(result, count)
+  if not count then return result:drop() end
+  for _, core_lock in ipairs(result) do core_lock:drop() end
 end
 
 local function acquire_anew(self, method, opts)
@@ -93,7 +88,7 @@ local function acquire_anew(self, method, opts)
   local fine, held
   fine, held, message, code = pcall(count and hand_over_all or hand_over, connection, core_lock)
   if fine and held then return held end
-  drop(driver, core_lock, count) -- otherwise it would be held until it is collected
+  drop(core_lock, count) -- otherwise it would be held until it is collected
   if driver.mind then pcall(driver.mind) end
   if fine then return nil, message, code end
   if held == memory.ERROR then return memory.none() end

@@ -90,7 +90,7 @@ function Lock:release()
   if type(self) ~= "table" or self._class ~= Lock then methods.misused("lock", "release") end
   local driver = self._connection._driver
   if driver.catch_up then driver.catch_up() end
-  local released, message, code = ask(self, self:_ending(), news.settled(driver) or nil)
+  local released, message, code = ask(self, "release", news.settled(driver) or nil)
   if code ~= "phase" then -- the release has begun
     self:_ended(released, code)
     if driver.listened then news.tell_events(driver) end
@@ -98,14 +98,8 @@ function Lock:release()
   return released, message, code
 end
 
---- The method of the core that releases it. A permit is confirmed only where its acquire fails.
-function Lock:_ending() return self._is_withheld and "give_back" or "release" end
-
---- For release.all(): returns whether its release asks the broker.
-function Lock:_asks() return true end -- luacheck: no self
-
---- For release.all(): returns the lock that is released now.
-function Lock:_leaves() return self end
+--- For release.all(): releases the lock by begin(lock, ...), where it can be waited for. Returns what begin() does.
+function Lock:_release(begin, ...) return await(self._connection._driver, nil, begin, self, ...) end
 
 --- Its release has begun, and may be confirmed.
 function Lock:_ended(released, code)
@@ -123,13 +117,10 @@ function Lock:_count_as_lost(message)
   losses:tell()
 end
 
---- Releases the lock without waiting. For the end of its connection or request.
-function Lock:_let_go() self._core:let_go() end
-
 --- Releases the lock without waiting, at the end of its scope.
 function Lock:_leave()
   local driver = self._connection._driver
-  self:_let_go()
+  self._core:let_go()
   self:_ended()
   if driver.mind then pcall(driver.mind) end
 end
@@ -163,17 +154,24 @@ function metatable.__close(self)
   self:_leave()
 end
 
---- The library has acquired it, and will give it to its caller by _hand_over(). Until then its loss is not reported.
-function Lock:_withhold()
-  self._is_withheld = true
-  self._connection._driver.losses:expect(self)
+local function handed_over(self)
+  self._connection._driver.losses:watch(self)
+  return true
 end
 
---- Makes sure that the lock is held, and gives it to its caller; see lock.hand_over.
+--- The library has acquired it, and will give it to its caller by _hand_over(). Until then its loss is not reported.
+function Lock:_withhold() self._connection._driver.losses:expect(self) end
+
+--- Makes sure that the lock is held when its caller gets it. It was held when it was acquired, but the caller runs
+-- later, after `on_wait` or other coroutines, and the lock may be lost by then. A lock that is held is handed over even
+-- if its slot was removed meanwhile.
 ---@return true|nil, string? message, amqplocks.Code? code
 function Lock:_hand_over()
   if lock.hand_over_at_once(self) then return true end
-  return lock.hand_over(self)
+  local held, message, code = self:verify()
+  if held or self:held() then return handed_over(self) end
+  if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- by conn:close()
+  return nil, message, code
 end
 
 methods.check(Lock, "lock", { held = true, revoked = true, certain_for = true, release = true })
@@ -193,25 +191,8 @@ function lock.new(connection, core_lock)
   return self
 end
 
-local function handed_over(self)
-  self._is_withheld = nil
-  self._connection._driver.losses:watch(self)
-  return true
-end
-
---- Gives the lock to its caller, if it is held as far as this process knows. Otherwise lock.hand_over() asks.
+--- Gives the lock to its caller, if it is held as far as this process knows. Otherwise _hand_over() asks.
 ---@return boolean
 function lock.hand_over_at_once(self) return self._core:held() and handed_over(self) end
-
---- Makes sure that the lock is held when its caller gets it. It was held when it was acquired, but the caller runs
--- later, after `on_wait` or other coroutines, and the lock may be lost by then. A lock that is held is handed over even
--- if its slot was removed meanwhile. If the coroutine is closed during the question, the lock is released.
----@return true|nil, string? message, amqplocks.Code? code
-function lock.hand_over(self)
-  local held, message, code = guard.unless_closed(self._leave, self.verify, self)
-  if held or self:held() then return handed_over(self) end
-  if code == "not_held" then return nil, "closed: the connection was closed", "closed" end -- by conn:close()
-  return nil, message, code
-end
 
 return lock

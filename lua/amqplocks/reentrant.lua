@@ -60,30 +60,35 @@ function Entry:verify()
   return self._hold.lock:verify()
 end
 
-local function is_last(hold) return next(hold.entries) == nil end
-
---- For release.all(): returns whether it is the last entry.
-function Entry:_asks()
-  if self._is_over then return false end
-  for entry in pairs(self._hold.entries) do
-    if entry ~= self then return false end
+-- Whether no entry is left but this one.
+local function is_last(hold, entry)
+  for other in pairs(hold.entries) do
+    if other ~= entry then return false end
   end
   return true
 end
 
---- For release.all(): returns the lock that is released now; otherwise nil and what the release of the entry returns.
-function Entry:_leaves()
-  if self._is_over then return nil, nil, released(self), "not_held" end
+local function leave(self)
   local hold = self._hold
   hold.entries[self] = nil -- first: an interrupt may come after each line, and _leave() then
   self._is_over = true
-  if is_last(hold) then
-    hold.forget()
-    return hold.lock
+  if is_last(hold) then hold.forget() end
+end
+
+--- For release.all(), as lock:_release(). Where another entry is left, nothing is asked.
+function Entry:_release(begin, ...)
+  if self._is_over then return nil, released(self), "not_held" end
+  local one = self._hold.lock
+  if is_last(self._hold, self) then
+    return one:_release(function(...)
+      leave(self)
+      return begin(...)
+    end, ...)
   end
-  local is_held, message, code = hold.lock:held()
-  if is_held or code == "suspect" then return nil, true end
-  return nil, nil, message, code
+  leave(self)
+  local is_held, message, code = one:held()
+  if is_held or code == "suspect" then return true end
+  return nil, message, code
 end
 
 --- Releases this entry. If it is the last one, releases the lock, as lock:release(). Otherwise nothing is asked.
@@ -94,7 +99,7 @@ function Entry:release()
 end
 
 function Entry:_leave()
-  self:_leaves()
+  if not self._is_over then leave(self) end
   if is_last(self._hold) then self._hold.lock:_leave() end
 end
 

@@ -240,7 +240,7 @@ local function share(worker)
       common.forget(operation)
       operation:drop()
     end
-    for _, lock in ipairs(locks:watched()) do lock:_let_go() end
+    for _, lock in ipairs(locks:watched()) do lock._core:let_go() end
   end)
   local driver = {
     opens_late = true,

@@ -3,6 +3,7 @@
 
 --- Releases several locks. All releases are begun, and written, before the first one is waited for, and before any
 -- function of the program is called. So neither an error nor the end of the coroutine keeps a lock from being released.
+-- Each is confirmed, a permit, too: one round trip is little beside what it took to acquire several.
 local await = require "amqplocks.waiting.await"
 local guard = require "amqplocks.waiting.guard"
 local news = require "amqplocks.waiting.notify"
@@ -25,13 +26,11 @@ local function drivers_of(list)
 end
 
 -- For await(), which is not to wait yet.
-local function begin(one, ending)
-  local lock, released, message, code = one:_leaves()
-  if lock then
-    ending.lock = lock
-    ending.operation, message, code = lock._core[lock:_ending()](lock._core)
-  end
-  return false, released, message, code
+local function begin(lock, ending)
+  local message, code
+  ending.lock = lock
+  ending.operation, message, code = lock._core:give_back()
+  return false, nil, message, code
 end
 
 -- What guard.call() protects.
@@ -47,17 +46,13 @@ end
 
 begun.__close = begun.drop
 
--- In place of await(), where nothing is asked.
-local function at_once(_, _, fn, ...) return select(2, fn(...)) end
-
 local function begin_all(list)
   local endings = setmetatable({ drivers = drivers_of(list) }, begun)
   call(endings.drivers, "catch_up")
   for i = #list, 1, -1 do
     local ending = { of = list[i], driver = list[i]._connection._driver }
     table.insert(endings, ending)
-    local call_begin = list[i]:_asks() and await or at_once
-    ending.released, ending.message, ending.code = call_begin(ending.driver, nil, begin, list[i], ending)
+    ending.released, ending.message, ending.code = list[i]:_release(begin, ending)
   end
   call(endings.drivers, "mind")
   return endings

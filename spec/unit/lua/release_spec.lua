@@ -163,21 +163,57 @@ describe("several locks", function()
     assert.equal(3, free())
   end)
 
-  it("are given back, and no loss is told, if one is lost before the caller has them", function()
-    local told, plain, losses = 0, {}, conn._driver.losses
-    local expect, forget, count = losses.expect, losses.forget, 0
-    conn:on_lost(function() told = told + 1 end)
+  local doubts = { lost = function(lock) world:lose(lock) end, suspect = function(lock)
+    function lock._core.held() return false, "suspect: nobody answers", "suspect" end -- luacheck: no self
+  end }
+
+  -- Makes the n-th lock that is expected be `code`. Returns a function that tells how many locks were given back, and
+  -- how many of these releases were begun before the first result was asked for.
+  local function watch(n, code)
+    local losses, count, begun, first = conn._driver.losses, 0, 0, nil
+    local expect = losses.expect
     function losses:expect(lock)
       count = count + 1
-      if count == 6 then world:lose(lock) end -- the last of three
+      if count == n then doubts[code](lock) end
+      local give_back = getmetatable(lock._core).__index.give_back
+      function lock._core.give_back(box)
+        local operation = give_back(box)
+        local result = operation.result
+        begun = begun + 1
+        function operation.result(...)
+          first = first or begun
+          return result(...)
+        end
+        return operation
+      end
       expect(self, lock)
     end
-    function losses:forget(lock)
-      assert.equal("give_back", lock:_ending())
-      forget(self, lock)
-    end
+    return function() return { begun, first } end
+  end
+
+  it("are given back, and no loss is told, if one is lost before the caller has them", function()
+    local told, plain = 0, {}
+    conn:on_lost(function() told = told + 1 end)
     for i, name in ipairs(NAMES) do plain[i] = conn:mutex(name) end
+    local begun = watch(6, "lost") -- each is expected twice
     assert.equal("lost", select(3, conn:all(plain):try_acquire()))
     assert.same({ 0, 3 }, { told, free() })
+    assert.same({ 3, 3 }, begun())
+  end)
+
+  for code in pairs(doubts) do
+    it("of one semaphore are given back together if one is not certain when its caller gets them: " .. code, function()
+      local begun = watch(3, code)
+      assert.equal(code, select(3, conn:semaphore("slots"):acquire{ count = 3 }))
+      assert.same({ 3, 3 }, begun())
+      assert(rival:semaphore("slots"):acquire{ count = 3, timeout = 0 }):release()
+    end)
+  end
+
+  it("are confirmed when their caller releases them, and so permits, too", function()
+    world:permits("permits", 2)
+    local begun = watch(0)
+    assert(conn:token_semaphore("permits"):acquire{ count = 2 }):release()
+    assert.same({ 2, 2 }, begun())
   end)
 end)

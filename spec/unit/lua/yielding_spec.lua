@@ -219,7 +219,9 @@ describe("in a coroutine", function()
           is_there(claim.channel, "a")
         end
         compute()
-        is_not_his("suspect", claim.channel)
+        goes_on(thread, "waits") -- until the broker has it back
+        peer.holder:delete("a-1-B", claim.channel)
+        is_not_his "suspect"
       end)
 
       it("is not if the connection is closed meanwhile", function()
