@@ -47,8 +47,8 @@ local function schema_of(self) return self._counts and slots_schema or schema en
 local NONE = {}
 local ONCE = { timeout = 0 }
 
--- Passes locks to the caller of acquire, as `result`, or gives them back: of several, one may be lost, and the others be
--- held. A call that is interrupted, and one that the broker did not answer, does not wait for that.
+-- Passes locks to the caller of acquire, as `result`, or gives them back: of several, one may be lost, and the others
+-- be held. A call that is interrupted, and one that the broker did not answer, does not wait for that.
 local function pass(list, result)
   local fine, are_his, message, code = pcall(guard.unless_closed, release.leave, locks.hand_over, list)
   if fine and are_his then return result end
