@@ -529,18 +529,34 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
       assert.matches("^amqp%-lock: %-%-status%-fd: 6 lines were dropped[^\n]*\nstatus 3\n$", output)
     end)
 
+    -- Without an API; `top` writes by the functions of `ls`.
+    local OUTPUTS = {
+      "amqp-lock --help", "amqp-lock --version", "amqp-lock --hold MUTEX", "amqp-lock-admin --help",
+      "amqp-lock-admin --version", "amqp-lock-admin ls --help", "amqp-lock-admin ls QUEUES",
+      "amqp-lock-admin ls --json-output QUEUES", "amqp-lock-admin holders QUEUES", "amqp-lock-admin status SEMAPHORE",
+      "amqp-lock-admin status --json SEMAPHORE", "amqp-lock-admin slots SEMAPHORE",
+      "amqp-lock-admin resize SEMAPHORE 1", "amqp-lock-admin watch SEMAPHORE",
+    }
+    local UNWRITABLE = { ["ulimit -f 0"] = "File too large", ["exec >/dev/full"] = "No space left on device",
+      ["exec >&-"] = "Bad file descriptor" }
+
     it("people that its output could not be written, as amqp-lock-admin does", function()
-      local status = "amqp-lock-admin status " .. stage.semaphore(1)
-      for _, words in ipairs { "amqp-lock --help", "amqp-lock-admin --help", status } do
-        for limit, reason in pairs { ["ulimit -f 0"] = "File too large",
-          ["exec >/dev/full"] = "No space left on device" } do
+      local given = { MUTEX = gate.name(), SEMAPHORE = stage.semaphore(1), QUEUES = command.place() .. "/queues" }
+      local queues = assert(io.open(given.QUEUES, "w"))
+      queues:write('name\targuments\towner_pid\ndb-mutex\t[{"x-amqplocks-ticket","0123456789abcdef"},'
+        .. '{"x-amqplocks-holder","who"},{"x-amqplocks-acquired-at",1700000000}]\t<a.1.2.0>\n')
+      queues:close()
+      for _, words in ipairs(OUTPUTS) do
+        for limit, reason in pairs(UNWRITABLE) do
           local output = command.ends({ program = "bash" }, 0, "-c", ([[
             { (exec >"$1"; %s; exec %s/%s </dev/null); echo "status $?"; } 2>&1 | cat]]):format(limit,
-            command.DIRECTORY, words), "bash", command.place() .. "/file")
-          local program = words:match "^%S+"
-          assert.equal(("%s: cannot write the output: %s\nstatus 70\n"):format(program, reason), output)
+            command.DIRECTORY, words:gsub("%u%u+", given)), "bash", command.place() .. "/file")
+          local told = words:find "watch" and "" or ": " .. reason -- it has met that some time before it ends
+          assert.equal(("%s: cannot write the output%s\nstatus 70\n"):format(words:match "^%S+", told), output,
+            words .. ", " .. limit)
         end
       end
+      assert.is_false(gate.held("mutex", given.MUTEX))
     end)
 
     it("programs of a failure, by a line of JSON, with a point in numbers under every locale", function()

@@ -204,6 +204,16 @@ describe("amqp-lock-admin top", function()
     assert.same({ "signal", 2 }, { one:wait() })
   end)
 
+  managed_it("ends when its output cannot be written, and says so", function()
+    for _, output in ipairs{ ">/dev/full", ">&-" } do
+      for _, options in ipairs{ "", "--once" } do
+        local told = command.ends({ program = "/bin/sh" }, 0, "-c", ('{ "$@" %s %s; echo "status $?"; } 2>&1 | cat')
+          :format(options, output), "sh", ADMIN, "top", "--api", the_node().api)
+        assert.matches("^amqp%-lock%-admin: cannot write the output[^\n]*\nstatus 70\n$", told)
+      end
+    end
+  end)
+
   managed_it("draws again at once when the terminal gets another size", function()
     local one = start({ pty = true, env = { TERM = "xterm" } }, "--interval", "600", "--api", the_node().api)
     one:await "\27%[J"

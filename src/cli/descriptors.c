@@ -13,7 +13,8 @@ static bool was_given[LOOKED_AT];
 static void fill_standard(int flags) {
   for (int fd = 0; fd <= 2; fd++) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
-    int null = open("/dev/null", O_RDWR | flags); /* the lowest number that is free */
+    int mode = fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    int null = open("/dev/null", mode | flags); /* the lowest number that is free */
     if (null > fd) close(null);
   }
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,13 +26,11 @@ typedef struct hold {
   cli_outcome outcome;
 } hold;
 
-/* The reader may be gone: that ends nothing. */
-static void print(const char *what, const char *text) {
+static bool print(const char *what, const char *text) {
   char line[AL_MESSAGE_SIZE + 128];
   snprintf(line, sizeof line, "%s%s%s", what, *text ? " " : "", text);
   cli_text_clean(line);
-  printf("%s\n", line);
-  fflush(stdout);
+  return dprintf(STDOUT_FILENO, "%s\n", line) > 0;
 }
 
 /* A background process may not read its terminal; the input then does not matter. */
@@ -77,7 +76,7 @@ static void mind_loss(hold *self) {
   if (!which || self->outcome.was_lost) return;
   const char *why = code == AL_SUSPECT ? "the broker has been silent for too long" : al_lock_reason(which);
   snprintf(text, sizeof text, "%s: %s", al_code_name(code), why);
-  print("lost", text);
+  print("lost", text); /* its reader may be gone by now, as in "revoked": the exit status tells it, too */
   cli_news_lost(self->news, which, code, why);
   self->outcome.was_lost = true;
   if (self->options->on_lost == CLI_LOST_IGNORE) return;
@@ -117,7 +116,10 @@ cli_outcome cli_hold(al_session *session, const cli_held *held, const cli_option
     cli_error("option --hold: %s", ENDED);
     return (cli_outcome){.status = CLI_EXIT_USAGE};
   }
-  print("held", al_lock_ticket(cli_held_first(held)));
+  if (!print("held", al_lock_ticket(cli_held_first(held)))) {
+    cli_error("cannot write the output: %s", strerror(errno));
+    return (cli_outcome){.status = CLI_EXIT_SOFTWARE};
+  }
   cli_news_started(news, 0);
   while (!self.is_over) {
     wait_a_while(&self);
