@@ -20,7 +20,8 @@ typedef struct admin_top {
   const admin_options *options;
   admin_api *api;
   bool has_screen;
-  size_t unread;                 /* rows that could not be read */
+  size_t unread; /* rows that could not be read */
+  bool told_unread, told_hidden;
   char *table;                   /* the last one, with its heading; NULL: there was none yet */
   al_code code;                  /* of the last reading */
   char message[AL_MESSAGE_SIZE]; /* of a code other than AL_OK */
@@ -74,11 +75,13 @@ static void print(const admin_top *top, al_code before) {
   fflush(stdout);
 }
 
-static void warn_of_hidden(const admin_top *top, bool *is_told) {
+/* Each once. */
+static void warn_of_hidden(admin_top *top) {
   const char *hidden = admin_api_hidden(top->api);
-  if (top->unread > 0 && !*is_told) cli_warn(ADMIN_UNREAD, top->unread);
-  if (hidden && !*is_told) cli_warn("%s", hidden);
-  *is_told = *is_told || hidden || top->unread > 0;
+  if (top->unread > 0 && !top->told_unread) cli_warn(ADMIN_UNREAD, top->unread);
+  if (hidden && !top->told_hidden) cli_warn("%s", hidden);
+  top->told_unread = top->told_unread || top->unread > 0;
+  top->told_hidden = top->told_hidden || hidden;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -124,7 +127,6 @@ static void pause_between(const admin_top *top) {
 }
 
 static int watch(admin_top *top) {
-  bool is_told = false;
   al_code before;
   if (top->has_screen) sigaction(SIGWINCH, &(struct sigaction){.sa_handler = ignore}, NULL);
   for (;; pause_between(top)) {
@@ -134,7 +136,7 @@ static int watch(admin_top *top) {
     if (top->has_screen) {
       draw(top);
     } else {
-      warn_of_hidden(top, &is_told);
+      warn_of_hidden(top);
       print(top, before);
     }
     if (ferror(stdout)) return 0; /* the caller tells it */
@@ -144,10 +146,9 @@ static int watch(admin_top *top) {
 }
 
 static int print_once(admin_top *top) {
-  bool is_told = false;
   admin_rows rows;
   admin_listing listing = read_listing(top, &rows);
-  warn_of_hidden(top, &is_told);
+  warn_of_hidden(top);
   if (top->code != AL_OK)
     cli_error("%s", top->message);
   else if (top->options->json || top->options->json_output)

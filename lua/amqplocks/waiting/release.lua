@@ -80,9 +80,9 @@ local NONE = {} -- each lock has a driver of its own
 
 local release = {}
 
---- Releases the locks without waiting, the last one first.
+--- Releases the locks without waiting, the last one first. Raises no error.
 function release.leave(list)
-  for i = #list, 1, -1 do list[i]:_leave() end
+  for i = #list, 1, -1 do pcall(list[i]._leave, list[i]) end
 end
 
 --- Releases the locks, the last one first. Returns a list of what has become of them, in that order: `of` (the lock),
