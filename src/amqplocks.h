@@ -197,8 +197,9 @@ bool al_native_connects(al_session *session);
 
 /* The nodes, as for al_native_new_list(), and so the credentials, for the connections that the next al_native_wait()
  * opens, and later ones. Connections that are open stay open, and an attempt that has begun goes on with its nodes. The
- * name and the timeout stay those of the session. Changes nothing and returns AL_VHOST if the virtual host is another
- * one, AL_LIMIT for a wrong `count`, or AL_FORKED. After AL_NO_MEMORY one connection may have the new nodes already. */
+ * name and the timeout stay those of the session. A broker of another cluster will be refused (AL_CONFLICT). Changes
+ * nothing and returns AL_VHOST if the virtual host is another one, AL_LIMIT for a wrong `count`, or AL_FORKED. After
+ * AL_NO_MEMORY one connection may have the new nodes already. */
 al_code al_native_renew(al_session *session, const al_settings *settings, size_t count);
 
 /* Moves the session along until `op`, which must be its own, is done. Returns earlier when a signal arrives or about
@@ -417,9 +418,9 @@ al_semaphore *al_semaphore_new(al_session *session, const char *name, const al_s
 void al_semaphore_drop(al_semaphore *semaphore);
 
 typedef struct al_acquire_options {
-  /* How long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever. An acquire is done when the
-   * broker has confirmed that what it gave back on its way is free, or after the session's timeout; at the latest a
-   * second after this time, unless it is 0, or after a silence of the broker. */
+  /* How long to wait for a slot, in nanoseconds; 0: search once; AL_NEVER: wait for ever. An acquire that fails is done
+   * when the broker has confirmed that what it took is free, or after the session's timeout; at the latest a second
+   * after this time, unless it is 0, or after a silence of the broker. */
   int64_t timeout;
   bool fair;    /* queue behind all clients that wait already; otherwise take any free slot that is found */
   int priority; /* waiters with a higher priority are served first */

@@ -7,6 +7,7 @@ local broker = require "spec.support.broker"
 local client = require "spec.support.client"
 local command = require "spec.support.command"
 local gate = require "spec.support.gate"
+local process = require "spec.support.process"
 local stage = require "spec.support.stage"
 local until_true = require "spec.support.until"
 
@@ -182,9 +183,10 @@ describe("the file of --url-file, when the password changes", function()
       "echo", "in")
     one:await "waiting: "
     for text, why in pairs { [""] = "the file is empty", ["amqp://:x"] = "a port [^\n]+", [who.url .. "/other"] =
-      "it names another virtual host, which has other locks", missing = "No such file or directory" } do
+      "it names another virtual host, which has other locks", missing = "No such file or directory", pipe = "it is no file any more" } do
       who.fill(text)
-      if text == "missing" then os.remove(who.path) end
+      if text == "missing" or text == "pipe" then os.remove(who.path) end
+      if text == "pipe" then process.shell("mkfifo", who.path) end
       until_true(function() -- it may be about to connect, with nothing to be closed yet
         who.close()
         local output = one:output()

@@ -280,6 +280,19 @@ describe("a permit of a token semaphore", function ()
     assert(raw:delete(scene.permits(name))) -- by its owner: it may outlive the connection by a moment
   end)
 
+  -- It gives one message to everybody, and ends the connection that gives one back.
+  it("is not to be had from a stream, beside a lock that is kept", function ()
+    local conn = stage.connect()
+    local mutex = stage.take(conn:mutex(stage.mutex()))
+    assert(raw:declare(scene.permits(name), { durable = true, arguments = { ["x-queue-type"] = "stream" } }))
+    scene.publish(raw, scene.permits(name), { delivery_mode = 2 })
+    for _, queue_type in ipairs{ "classic", "quorum" } do
+      fails("conflict", conn:token_semaphore(name, { queue_type = queue_type }):acquire{ timeout = 20 })
+    end
+    assert.is_true(mutex:verify() and mutex:release())
+    assert(raw:delete(scene.permits(name)))
+  end)
+
   it("is given up in time when the broker says nothing more, and goes back when it is heard again", function ()
     create(1)
     for _, direction in ipairs{ "up", "down" } do

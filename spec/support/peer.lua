@@ -436,14 +436,16 @@ function Peer:wall() return 1700000000 + self.now end
 
 local FIRST = 2147483647 -- the priority of a holder that consumes before all waiters, and waits for nobody
 
---- The arguments of a consume tell people whose it is, and since when it waits. Returns that time, and the arguments
--- besides.
+--- The arguments of a consume tell people whose it is, and since when it waits, and have a priority, which a stream
+-- refuses. Returns that time, and the arguments besides, without a priority of 0.
 function Peer:signed(arguments)
   local rest = {}
   for key, value in pairs(arguments) do rest[key] = value end
   local holder, since = rest["x-amqplocks-holder"], rest["x-amqplocks-waiting-since"]
   rest["x-amqplocks-holder"], rest["x-amqplocks-waiting-since"] = nil, nil
   assert.equal("spec", holder)
+  assert.is_number(rest["x-priority"])
+  if rest["x-priority"] == 0 then rest["x-priority"] = nil end
   if rest["x-priority"] == FIRST then
     assert.is_nil(since)
   else

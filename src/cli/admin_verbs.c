@@ -169,14 +169,18 @@ static int watch(al_session *session, const admin_options *options) {
 
 /* ---- the whole -------------------------------------------------------------------------------------------------- */
 
-int admin_verb_run(admin_options *options) {
+static int act(al_session *session, const admin_options *options) {
   char message[AL_MESSAGE_SIZE];
-  al_session *session = admin_session_open(options);
-  if (options->verb->id == ADMIN_WATCH) return watch(session, options);
   al_op *op = begin(session, options);
   al_code code = admin_session_await(session, op, message);
   int status = code == AL_OK ? done(session, options, op) : fail(code, message);
   al_op_drop(op);
+  return status;
+}
+
+int admin_verb_run(admin_options *options) {
+  al_session *session = admin_session_open(options);
+  int status = options->verb->id == ADMIN_WATCH ? watch(session, options) : act(session, options);
   admin_session_close(session);
   return status;
 }

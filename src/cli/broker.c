@@ -153,8 +153,9 @@ void cli_broker_settle(cli_broker *broker, const char *what) {
 /* Reads the file again. Returns the number of nodes; 0, and why, if it has no good URL. */
 static size_t read_again(const cli_broker *broker, al_settings nodes[AL_HOSTS_MAX],
                          char why[AL_MESSAGE_SIZE]) {
-  const char *reason;
-  char *url = read_file(broker->url_file, &reason);
+  const char *reason = "it is no file any more"; /* a pipe may take for ever to open */
+  bool may_open = is_file(broker->url_file) || access(broker->url_file, F_OK) != 0;
+  char *url = may_open ? read_file(broker->url_file, &reason) : NULL;
   snprintf(why, AL_MESSAGE_SIZE, "%s", url ? "" : reason);
   al_settings_init(&nodes[0]);
   size_t count = url ? al_settings_urls(nodes, AL_HOSTS_MAX, url, why) : 0;

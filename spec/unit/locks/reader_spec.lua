@@ -147,7 +147,7 @@ for _, way in ipairs(Peer.all_ways) do
         end
       end)
 
-      it("steps back, looks again before that is settled, and is in with another queue when it is", function ()
+      it("steps back, looks again before that is settled, and may be in by then with another queue", function ()
         local op = rwlock:read(0)
         local claim = meets_door()
         local channel = scene.deletes(peer, claim, peer.holder:opened())
@@ -156,10 +156,9 @@ for _, way in ipairs(Peer.all_ways) do
         local again = scene.reader(peer)
         assert.are_not.equal(claim.queue, again.queue)
         scene.replies(peer, again)
-        assert.is_false(op:done())
+        local lock = peer:result(op)
         peer.holder:deleted(channel)
         scene.rings(peer, DOOR)
-        local lock = peer:result(op)
         assert.is_true(lock:held())
         assert.equal(again.tag, (select(3, lock:info())))
         silent()

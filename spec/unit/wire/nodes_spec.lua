@@ -290,6 +290,34 @@ for _, way in ipairs(Peer.ways) do
         peer.session:open()
         opened(peer.holder, "rabbit@two")
       end)
+
+      it("is one with a single address while a connection to the other cluster is open", function ()
+        local peer = new{ url = "amqp://a" }
+        peer.session:open()
+        opened(peer.holder, "rabbit@one")
+        local op = peer:semaphore("images"):acquire(0)
+        greeted(peer.prober, "rabbit@two")
+        peer:failed(op, "conflict", '"rabbit@one"', '"rabbit@two"')
+      end)
+
+      it("is one with a single address that was another one before, and not with the same", function ()
+        for url, code in pairs{ ["amqp://b"] = "conflict", ["amqp://a:5673"] = "conflict", ["amqp://a"] = false } do
+          local peer = new{ url = "amqp://a" }
+          peer.session:open()
+          opened(peer.holder, "rabbit@one")
+          peer:pass(5)
+          peer.holder:ignore()
+          peer.holder:down()
+          assert.is_true(peer.session:readdress("holder", { url = url }))
+          local op = peer.session:open()
+          if code then
+            greeted(peer.holder, "rabbit@two")
+            peer:failed(op, code, '"rabbit@two"')
+          else
+            opened(peer.holder, "rabbit@two")
+          end
+        end
+      end)
     end)
 
     describe("in random order", function ()

@@ -12,6 +12,8 @@
 #include "core/session/session.h"
 #include "core/session/turn.h"
 
+typedef enum { ENTERING, TAKING, LEAVING, VERIFYING } gather_phase; /* what the inner operation is for */
+
 typedef struct gather {
   al_op op;
   const al_gather_kind *kind;
@@ -20,8 +22,8 @@ typedef struct gather {
   al_acquire_options how; /* of each acquire of one */
   int64_t until;          /* the caller's deadline */
   size_t count;
-  al_lock *gate;     /* while it has the gate; NULL */
-  bool is_verifying; /* the inner operation is no acquire */
+  al_lock *gate; /* while it has the gate; NULL */
+  gather_phase phase;
   al_op *census;     /* asks how many there are; NULL */
   int64_t census_at; /* when to ask next */
 } gather;
@@ -39,7 +41,7 @@ static void describe(const al_op *op, char out[AL_MESSAGE_SIZE]) {
   char standing[AL_MESSAGE_SIZE] = "";
   if (inner && !inner->done && inner->waits_since != AL_NEVER) inner->standing(inner, standing);
   snprintf(out, AL_MESSAGE_SIZE, "%zu of %zu taken; %.400s%s", op->locks_count, self->count,
-           self->gate ? "" : "others take several: ", standing);
+           self->phase == ENTERING ? "others take several: " : "", standing);
 }
 
 /* ---- failing ---------------------------------------------------------------------------------------------------- */
@@ -87,7 +89,7 @@ static void begin_census(gather *self) {
 static size_t counted(const gather *self) {
   const al_op *census = self->census;
   if (census && census->done && census->code == AL_OK && census->count > 0) return census->count;
-  bool is_taking = self->gate && !self->is_verifying && self->op.inner;
+  bool is_taking = self->phase == TAKING && self->op.inner;
   return is_taking && self->kind->seen ? self->kind->seen(self->op.inner) : 0;
 }
 
@@ -132,8 +134,8 @@ static bool are_certain(gather *self) {
     al_lock *lock = op->locks[i];
     al_code code = al_lock_held(lock, op->session->now);
     if (code == AL_OK) continue;
-    self->is_verifying = code == AL_SUSPECT;
-    if (self->is_verifying)
+    self->phase = VERIFYING;
+    if (code == AL_SUSPECT)
       await(self, al_lock_verify(lock));
     else
       fail_lost(self, lock);
@@ -143,27 +145,29 @@ static bool are_certain(gather *self) {
 }
 
 static void leave_gate(gather *self) {
-  self->op.deadline = self->until;
-  al_lock_undo(self->gate, &self->op);
-  self->gate = NULL;
+  self->phase = LEAVING;
+  self->op.step = busy;
+  await(self, al_lock_give_back(self->gate));
 }
 
 static void go_on(gather *self) {
   al_op *op = &self->op;
   if (op->locks_count < self->count) {
+    self->phase = TAKING;
     begin_inner(self, self->kind->take);
-  } else if (are_certain(self)) {
+  } else if (self->gate) {
     leave_gate(self);
+  } else if (are_certain(self)) {
     al_locks_count(op);
     al_op_finish(op);
   }
 }
 
-/* Without the gate, two gathers could wait for what the other one has. The inner operation tells that the connection is
- * lost. */
+/* Without the gate, two gathers that take could wait for what the other one has. The inner operation tells that the
+ * connection is lost. */
 static const al_lock *lost_one(const gather *self) {
   if (al_link_is_lost(&self->op.session->holder)) return NULL;
-  if (self->gate && al_lock_was_lost(self->gate)) return self->gate;
+  if (self->gate && self->phase == TAKING && al_lock_was_lost(self->gate)) return self->gate;
   for (size_t i = 0; i < self->op.locks_count; i++)
     if (al_lock_was_lost(self->op.locks[i])) return self->op.locks[i];
   return NULL;
@@ -183,6 +187,17 @@ static void awaiting(al_op *op) {
   op->wake = self->census_at;
 }
 
+static void drop_gate(gather *self) {
+  al_lock_drop(self->gate);
+  self->gate = NULL;
+}
+
+static bool is_fine(const gather *self, al_code code) {
+  bool is_held = self->phase == VERIFYING && code == AL_REMOVED;
+  bool is_gone = self->phase == LEAVING && code == AL_LOST;
+  return code == AL_OK || is_held || is_gone;
+}
+
 static void advancing(al_op *op) {
   gather *self = (gather *)op;
   if (!al_op_is_woken(op)) return;
@@ -194,16 +209,14 @@ static void advancing(al_op *op) {
   }
   al_op *inner = op->inner;
   op->inner = NULL;
-  bool is_held = inner->code == AL_OK || (self->is_verifying && inner->code == AL_REMOVED);
-  if (!is_held) {
+  if (!is_fine(self, inner->code)) {
     fail_as(self, inner);
     return;
   }
-  if (!self->gate)
-    self->gate = al_op_lock(inner);
-  else if (!self->is_verifying)
-    op->locks[op->locks_count++] = al_op_lock(inner);
+  if (self->phase == ENTERING) self->gate = al_op_lock(inner);
+  if (self->phase == TAKING) op->locks[op->locks_count++] = al_op_lock(inner);
   al_op_drop(inner);
+  if (self->phase == LEAVING) drop_gate(self);
   go_on(self);
 }
 
@@ -223,11 +236,13 @@ static void beginning(al_op *op) {
 static void gather_stop(al_op *op) {
   gather *self = (gather *)op;
   op->step = busy;
+  op->deadline = self->until;
   if (op->inner) al_locks_drop(op->inner);
   al_op_abandon(op, op->inner);
   al_op_abandon(op, self->census);
   al_locks_drop(op);
-  leave_gate(self);
+  al_lock_undo(self->gate, op);
+  self->gate = NULL;
 }
 
 static void gather_free(al_op *op) {

@@ -4,14 +4,14 @@
  * A gather: an operation that acquires several slots or permits of one semaphore, or none (al_acquire_options.count). It
  * does so by other operations, one after the other:
  *
- *   entering the gate ──> taking, `count` times ──> verifying those that are not certain ──> done: the locks ──> over:
- *                                                                                             the gate is free again
+ *   entering the gate ──> taking, `count` times ──> leaving the gate ──> verifying those that are not certain ──> done
  *
  * The gate is a mutex that only gathers take. So two gathers never wait for what the other one has taken. Whoever
  * acquires one goes on meanwhile. While a gather waits for the next one, it holds those before.
  *
  * If there are fewer than `count`, also after a shrink, the gather fails with AL_LIMIT. If it loses the gate or a lock
- * that it has, it fails with AL_LOST. However it fails, all is given back. If the connection ends, or the process, the broker takes all back. */
+ * that it has, it fails with AL_LOST. However it fails, all is given back. If the connection ends, or the process, the
+ * broker takes all back. */
 #ifndef AL_CORE_HOLD_GATHER_H
 #define AL_CORE_HOLD_GATHER_H
 

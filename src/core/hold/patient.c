@@ -109,7 +109,6 @@ static void attempting(al_op *op) {
   al_op *attempt = op->inner;
   if (!attempt->done) return;
   if (attempt->code == AL_OK) {
-    op->deadline = self->until;
     al_op_take_locks(op, attempt);
     al_locks_count(op);
     al_op_finish(op);

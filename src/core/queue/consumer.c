@@ -26,10 +26,12 @@ static int signature(const al_consumer *consumer, amqp_table_entry_t *entries) {
   return count;
 }
 
+/* A stream refuses a priority, also that of 0. Otherwise it would give one message to everybody, and end the connection
+ * that gives one back. */
 static void consume(al_consumer *consumer) {
   amqp_table_entry_t entries[3 + AL_CONSUMER_ARGUMENTS];
   int count = signature(consumer, entries);
-  if (consumer->priority != 0) entries[count++] = al_field_number("x-priority", consumer->priority);
+  entries[count++] = al_field_number("x-priority", consumer->priority);
   if (consumer->kind->arguments) count += consumer->kind->arguments(consumer, entries + count);
   al_session_ticket(consumer->session, consumer->tag);
   amqp_basic_consume_t consume = {.queue = amqp_cstring_bytes(consumer->queue),

@@ -115,7 +115,7 @@ static void linger(al_op *op) {
 static void done(al_op *op, al_code code) {
   op->code = code;
   op->done = true;
-  if (op->owes > 0 && al_link_is_open(&op->session->holder))
+  if (code != AL_OK && op->owes > 0 && al_link_is_open(&op->session->holder))
     linger(op);
   else
     end(op);

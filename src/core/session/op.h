@@ -16,9 +16,10 @@
  * (claim.h) outlive the operation that made them: they belong to the session until nothing of them is left at the
  * broker.
  *
- * An operation is done when it has its result. No step is called any more. It is over when its caller may know: one
- * that has given something back (al_claim_undo) is over when the broker has that, as another client may try at once. It
- * waits for that as for any answer, but no longer than a second after its deadline, or after a silence of the broker.
+ * An operation is done when it has its result. No step is called any more. It is over when its caller may know: a
+ * failed one that has taken something is over when the broker has that back (al_claim_undo), as another client may try
+ * at once. It waits for that as for any answer, but no longer than a second after its deadline, or after a silence of
+ * the broker.
  *
  * Parts of operations (src/core/queue and others) have functions of one pattern, with one contract:
  *   al_X_begin()    begins the part. It sends, and may fail the operation. The links must be open.

@@ -116,6 +116,7 @@ static void tell_of_places(al_link *link) {
 static void link_down(al_link *link) {
   bool was = link->state != AL_LINK_DOWN;
   link->was_open = link->state == AL_LINK_OPEN || link->state == AL_LINK_CLOSING;
+  if (link->was_open) link->cluster->open--;
   if (may_go_on(link)) {
     go_on(link);
     return;

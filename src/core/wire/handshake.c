@@ -78,12 +78,12 @@ static void cluster_name(const amqp_table_t *properties, char *out, size_t size)
   }
 }
 
-/* Nodes in a list must belong to one cluster: on two clusters, one lock would have two holders. A single name is not
- * checked, whatever its addresses: the broker found there is the right one, and the administrator may replace it. */
+/* Nodes must belong to one cluster: on two clusters, one lock would have two holders. What a single name leads to is the
+ * right broker, and the administrator may replace it; but not while the session has connections to the one before. */
 static al_code check_cluster(const al_link *link, char why[AL_MESSAGE_SIZE]) {
   const char *expected = link->cluster->name, *seen = link->seen_cluster;
-  bool is_listed = link->rotates || (link->nodes && link->nodes->count > 1);
-  if (!is_listed || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return AL_OK;
+  bool may_differ = !link->moves && link->cluster->open == 0;
+  if (may_differ || expected[0] == '\0' || seen[0] == '\0' || strcmp(expected, seen) == 0) return AL_OK;
   return refuse(
       why, AL_CONFLICT,
       "the broker at %.150s:%d belongs to the cluster \"%.100s\", and the one before to \"%.100s\": "
@@ -97,6 +97,7 @@ static al_code opened(al_link *link, char why[AL_MESSAGE_SIZE]) {
   if (link->seen_cluster[0] != '\0')
     memcpy(link->cluster->name, link->seen_cluster, sizeof link->cluster->name);
   link->state = AL_LINK_OPEN;
+  link->cluster->open++;
   return AL_OK;
 }
 

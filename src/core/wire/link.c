@@ -59,12 +59,17 @@ void al_link_end_attempt(al_link *link) {
   link->is_addressed = false;
 }
 
+static bool is_elsewhere(const al_settings *settings, const al_link *link) {
+  return settings->port != link->settings->port || strcmp(settings->host, link->settings->host) != 0;
+}
+
 bool al_link_readdress(al_link *link, const al_settings *settings, size_t count) {
   al_nodes *nodes =
       al_nodes_new(settings, count, link->settings, link->is_shuffled ? &link->cluster->seed : NULL);
   if (!nodes) return false;
   size_t node = link->node;
   al_nodes *old = link->nodes;
+  link->moves = link->moves || count > 1 || is_elsewhere(settings, link);
   link->nodes = nodes;
   use_node(link, node);
   link->is_addressed = true;

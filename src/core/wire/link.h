@@ -83,6 +83,7 @@ struct al_link {
   bool has_begun;                     /* there was an attempt before */
   bool is_shuffled;                   /* the nodes are not in the order given */
   bool rotates, is_addressed;         /* see al_link_is_ready */
+  bool moves;                         /* it has had several nodes, at once or one after the other */
   char tried_words[AL_MESSAGE_SIZE];  /* why the places tried have failed */
   char seen_cluster[sizeof(((al_cluster *)0)->name)]; /* cluster of the broker whose handshake is under way */
 

@@ -25,6 +25,7 @@ typedef struct al_nodes {
 typedef struct al_cluster {
   char name
       [256]; /* told by the first broker that accepted a connection and told a name; "": none has told one */
+  size_t open; /* number of links that have a connection */
   size_t good; /* the node of the last connection; a link that had no connection before begins with it */
   char good_address[AL_ADDRESS_SIZE]; /* the same of its addresses */
   uint64_t seed; /* for lists that are shuffled: the same list is always shuffled to the same order */
