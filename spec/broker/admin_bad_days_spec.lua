@@ -219,7 +219,7 @@ describe("administering", function ()
     -- Starts an administrator and kills it as soon as the condition holds.
     local function kill_when(call, condition)
       local other = administrator(call)
-      until_true(condition, 30)
+      until_true(condition)
       other:kill()
       mutex_is_free()
       return standing(MANY)
@@ -672,7 +672,7 @@ describe("administering", function ()
       assert.is_true(got > 0)
       assert.is_true(raw:locked(holder(1)))
       for i = 2, 4 do -- what was claimed when the time was over is undone behind it
-        until_true(function () return not raw:exists(holder(i)) end, 20)
+        until_true(function () return not raw:exists(holder(i)) end)
       end
       assert(kept:release())
     end)

@@ -98,7 +98,7 @@ describe("an alarm", function()
     stage.fails("timeout", told:run("return conn:semaphore(...):acquire{ timeout = 0.2 }", name))
     assert.is_false(waiters[1]:finished() or waiters[2]:finished())
     occupant:release()
-    local first = until_true(function() return waiters[1]:finished() and 1 or waiters[2]:finished() and 2 end, 20)
+    local first = until_true(function() return waiters[1]:finished() and 1 or waiters[2]:finished() and 2 end)
     local winner, other = waiters[first], waiters[3 - first]
     assert.equal(1, winner:finish())
     assert.is_true(winner:run("return lock:held() and lock:verify()"))

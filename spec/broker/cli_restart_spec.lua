@@ -182,8 +182,10 @@ describe("the file of --url-file, when the password changes", function()
     local one = command.start({}, "-v", "--wait-broker", "--poll=0.2", "--name", who.name, "--url-file", who.path, name,
       "echo", "in")
     one:await "waiting: "
-    for text, why in pairs { [""] = "the file is empty", ["amqp://:x"] = "a port [^\n]+", [who.url .. "/other"] =
-      "it names another virtual host, which has other locks", missing = "No such file or directory", pipe = "it is no file any more" } do
+    for text, why in pairs {
+      [""] = "the file is empty", ["amqp://:x"] = "a port [^\n]+", missing = "No such file or directory",
+      [who.url .. "/other"] = "it names another virtual host, which has other locks", pipe = "it is no file any more",
+    } do
       who.fill(text)
       if text == "missing" or text == "pipe" then os.remove(who.path) end
       if text == "pipe" then process.shell("mkfifo", who.path) end

@@ -104,9 +104,9 @@ describe("amqp-lock --all", function()
   it("leaves nothing held when it is killed half-way", function()
     local lock = assert(stage.connect():rwlock(name):try_write())
     local one = command.start({}, "--all", list, "true")
-    until_true(function() return gate.held("mutex", name) end, 20) -- the first in the order
+    until_true(function() return gate.held("mutex", name) end) -- the first in the order
     one:signal "KILL"
-    until_true(function() return not gate.held("mutex", name) end, 20)
+    until_true(function() return not gate.held("mutex", name) end)
     assert.equal("--", held(slots, 2))
     assert.is_true(lock:release())
     stage.delete(name .. "-rwbell")
@@ -118,7 +118,7 @@ describe("amqp-lock --all", function()
     broker.suite:delete_queue(name .. "-mutex")
     assert.same({ "exit", 76 }, { one:wait() }, one:output())
     assert.matches("lost: mutex", one:output(), 1, true)
-    until_true(function() return held(slots, 2) == "--" and not gate.held("write", name) end, 20)
+    until_true(function() return held(slots, 2) == "--" and not gate.held("write", name) end)
   end)
 
   it("refuses what is no list, one lock twice, and options of one lock", function()

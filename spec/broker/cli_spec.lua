@@ -54,7 +54,7 @@ end
 -- Asks the holder of a semaphore's first slot to release it.
 local function revoke(name)
   local conn = stage.connect()
-  until_true(function() return conn:admin(name):revoke(1) end, 30)
+  until_true(function() return conn:admin(name):revoke(1) end)
 end
 
 -- Starts a waiter for the mutex, which is held by an amqp-lock. Returns once it stands at the doorbell: the holder does
@@ -63,7 +63,7 @@ local function join(name, ...)
   local bell = gate.bell("mutex", name)
   local standing = select(2, lines.at(name, bell)) or 0
   local one = command.start({}, ...)
-  until_true(function() return select(2, lines.at(name, bell)) == math.max(standing, 1) + 1, one:output() end, 30)
+  until_true(function() return select(2, lines.at(name, bell)) == math.max(standing, 1) + 1, one:output() end)
   return one
 end
 
@@ -475,7 +475,7 @@ describe("amqp-lock", function()
       local name = gate.name()
       local one = holder(name)
       local waiter = command.start({ fd = 7 }, "--status-fd", "7", name, "-c", "echo >&7 || exit 3")
-      until_true(function() return waiter:told():find('{"event":"waiting"', 1, true), waiter:told() end, 30)
+      until_true(function() return waiter:told():find('{"event":"waiting"', 1, true), waiter:told() end)
       one:close_input()
       assert.same({ "exit", 3 }, { waiter:wait() }) -- it does not inherit the descriptor
       local events = {}
@@ -574,7 +574,7 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
       local one = command.start({ fd = 7 }, "--status-fd", "7", "-S", name, "-c", "echo in; sleep 600")
       one:await "in\n"
       revoke(name)
-      until_true(function() return one:told():find('\n{"event":"revoked"', 1, true), one:told() end, 30)
+      until_true(function() return one:told():find('\n{"event":"revoked"', 1, true), one:told() end)
       broker.suite:delete_queue(stage.holder(name, 1))
       assert.same({ "exit", 76 }, { one:wait() })
       local held = '"name":"[^"]+","kind":"slot","ticket":"%x+","slot":1,"held":[%d.]+,"at":[%d.]+}\n'
@@ -591,7 +591,7 @@ print(os.read(reader, 1 << 20).decode(), "status", one.returncode, flush=True)
         "db", "-c", "echo in; sleep 600")
       local function told_of(event, link)
         local line = ('{"event":"%s","link":"%s","at":'):format(event, link)
-        until_true(function() return one:told():find(line, 1, true), one:told() end, 30)
+        until_true(function() return one:told():find(line, 1, true), one:told() end)
       end
       told_of("up", "prober")
       node:alarm(true)
@@ -666,7 +666,7 @@ while True: print(one.recv(4096).decode(), flush=True)
         wait; wait; read line; exit 4]])
       local job = command.process((one:await "job (%d+)\n"))
       one:await "in\n.*in\n"
-      until_true(function() return process.contents(("/proc/%d/comm"):format(job.pid)) == "sleep\n" end, 30)
+      until_true(function() return process.contents(("/proc/%d/comm"):format(job.pid)) == "sleep\n" end)
       revoke(name)
       one:await "member asked\n"
       one:await "command asked\n"
@@ -707,7 +707,7 @@ while True: print(one.recv(4096).decode(), flush=True)
     until_true(function()
       busy, killed = closed(name .. " busy"), closed(name .. " killed")
       return #busy == 2 and #killed == 2
-    end, 30)
+    end)
     assert.same({ "info", "info" }, busy)
     assert.same({ "warning", "warning" }, killed)
   end)

@@ -393,7 +393,7 @@ describe("a connection through a proxy", function()
     until_true(function()
       if not operation:done() then conn._session:wait(operation) end
       return operation:done()
-    end, 20)
+    end)
     stage.fails("unreachable", operation:result())
     stage.take(sem)
     stage.take(sem)

@@ -42,7 +42,7 @@ local function lines(path, word)
 end
 
 local function await(path, word, count)
-  until_true(function() return #lines(path, word) >= count, process.contents(path) end, 30)
+  until_true(function() return #lines(path, word) >= count, process.contents(path) end)
   return lines(path, word)[count]
 end
 

@@ -69,7 +69,7 @@ describe("a host with two Lua states on two threads", function()
   it("says so in both states when the broker goes away under them", function()
     local name, between = stage.semaphore(1), proxy.start()
     local one = program.start({ AMQP_URL = between.url, LUA_PATH = "", LUA_CPATH = "" }, host, name, "1000000")
-    until_true(function() return between:count() == 4 end, 20) -- each state's two
+    until_true(function() return between:count() == 4 end) -- each state's two
     stage.until_held(name, 1, 20)
     between.server:kill()
     local status, output = one:wait()

@@ -122,7 +122,7 @@ describe("events", function()
     until_true(function()
       conn:mutex(c):with(function() end)
       return only(list, "released")[1] and only(list, "released")[1].name == a or #only(list, "released") > 200
-    end, 20)
+    end)
     local writer = assert(conn:rwlock(b):write())
     assert(writer:downgrade())
     writer:release()
@@ -165,14 +165,14 @@ describe("events", function()
     local name = gate.name()
     local lock = assert(conn:mutex(name):acquire())
     assert(stage.connect():mutex(name):revoke())
-    until_true(function() return lock:revoked() end, 20)
+    until_true(function() return lock:revoked() end)
     lock:verify()
     lock:verify()
     assert.same({ "acquired", "revoked" }, told(of_locks(list)))
     local semaphore = conn:semaphore(stage.semaphore(1))
     assert(semaphore:acquire()):release() -- opens the connection that publishes
     stage.alarm()
-    until_true(function() return semaphore:try_acquire() and #only(list, "blocked") == 1 end, 20)
+    until_true(function() return semaphore:try_acquire() and #only(list, "blocked") == 1 end)
     assert.is_true(conn:stats().blocked)
     lock:release()
     assert.equal(1, conn:stats().revoked)
@@ -244,7 +244,7 @@ describe("events and statistics", function()
       function()
         if draw(4) > 1 then return end
         broker.suite:close_connection(label .. " holder")
-        until_true(function() return conn._session:state "holder" ~= "open" end, 20)
+        until_true(function() return conn._session:state "holder" ~= "open" end)
       end,
     }
     for step = 1, 150 do
@@ -264,7 +264,7 @@ describe("events and statistics", function()
         end
         return now == stats.held and open - is_read == now,
           ("step %d: seen %d, counted %d, told %d"):format(step, now, stats.held, open - is_read)
-      end, 30)
+      end)
     end
     local stats, failed = conn:stats(), 0
     for _, count in pairs(stats.failed) do failed = failed + count end

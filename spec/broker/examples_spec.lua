@@ -42,7 +42,7 @@ local function until_at(bell, consumers)
     local answer = channel:call{ method = "queue.declare", queue = bell, passive = true }
     channel:close()
     return answer and answer.consumer_count == consumers
-  end, 20)
+  end)
 end
 
 after_each(stage.clear)

@@ -151,7 +151,7 @@ describe("the keeper", function()
         if told > 1 then return end
         socket.sleep(4) -- two to three heartbeats would be the end of it
         assert(held:release())
-        until_true(function() return is_busy(first[method](first, name)) end, 20)
+        until_true(function() return is_busy(first[method](first, name)) end)
       end })
       until_true(function() return lock:held() end) -- it may be in doubt, once lost it would stay so
     end)

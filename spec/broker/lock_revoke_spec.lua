@@ -187,7 +187,7 @@ for _, loop in ipairs(loops) do
         local lock = assert(gate.new(other, kind, name):acquire{ timeout = 20 })
         assert.is_true(lock:certain_for() > 0)
         assert(revoke(conn, kind, name))
-        loop.until_true(function() return lock:revoked() end, 20)
+        loop.until_true(function() return lock:revoked() end)
         assert(lock:release())
         assert.equal(0, lock:certain_for())
         stage.fails("not_held", revoke(conn, kind, name))

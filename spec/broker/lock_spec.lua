@@ -140,7 +140,7 @@ describe("what an operator sees of a lock", function()
           if listed:match "^%S+" == name .. queue and listed:find('"who waits"', 1, true) then row = listed end
         end
         return row
-      end, 30)
+      end)
       assert.is_truthy(row:find('"x-amqplocks-holder","who waits"', 1, true))
       local since = tonumber(row:match('"x%-amqplocks%-waiting%-since",(%d+)'))
       assert.is_true(since >= began - 2 and since <= os.time() + 2)
@@ -246,7 +246,7 @@ describe("a lock whose broker is silent", function()
       assert.is_false(free and held)
       work()
       return free
-    end, 20)
+    end)
   end
 
   it("is not held any more when the slot comes free, though only what we send gets lost", function()

@@ -55,7 +55,7 @@ local function specs(loop)
   end
 
   local function until_said(other, word)
-    loop.until_true(function() return other:output():find(word .. "\n", 1, true), other:output() end, 20)
+    loop.until_true(function() return other:output():find(word .. "\n", 1, true), other:output() end)
   end
 
   -- A coroutine that is left behind while it waits: a function to be called until it does, and one that leaves it.
@@ -371,7 +371,7 @@ local function specs(loop)
         conn:close()
         return true
       ]], process.c_module("fork"), name)
-      loop.until_true(function() return other:finished(), other:output() end, 20)
+      loop.until_true(function() return other:finished(), other:output() end)
       assert.is_true(other:finish())
       assert.is_true(stage.free(name, 1))
     end)
@@ -724,7 +724,7 @@ local function specs(loop)
     peer:run "guest = assert(server:accept())"
     close()
     peer:begin "guest:settimeout(10) local why repeat why = select(2, guest:receive(1)) until why return why"
-    loop.until_true(function() return peer:finished() end, 20)
+    loop.until_true(function() return peer:finished() end)
     assert.equal("closed", peer:finish())
   end)
 
@@ -1001,7 +1001,7 @@ describe("a restart of the broker", function()
       end
     end
     for _, one in ipairs(all) do
-      until_true(function() return one:output():find("holds", 1, true), one:output() end, 20)
+      until_true(function() return one:output():find("holds", 1, true), one:output() end)
     end
     node:restart()
     for _, one in ipairs(all) do assert.is_true(one:finish(120)) end

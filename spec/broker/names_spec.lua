@@ -89,7 +89,7 @@ describe("locks of one name", function()
         if not line.waits(one) then return false end
       end
       return true
-    end, 20)
+    end)
     for _, i in ipairs{ 4, 1, 5, 3, 2 } do
       assert.is_true(line.all_wait(waiting))
       local one = waiting[i]

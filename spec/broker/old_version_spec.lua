@@ -43,7 +43,7 @@ end
 local function waits(one)
   local _, before = one:output():gsub("waits\n", "")
   return function()
-    until_true(function() return select(2, one:output():gsub("waits\n", "")) > before, one:output() end, 20)
+    until_true(function() return select(2, one:output():gsub("waits\n", "")) > before, one:output() end)
   end
 end
 
@@ -134,7 +134,7 @@ describe("clients of version 0.1.0 and of this version", function()
           return code
         ]]
         return code == "busy", code
-      end, 20)
+      end)
       release(old)
       release(new)
       assert.is_true(writer:finish(40))
@@ -170,7 +170,7 @@ describe("clients of version 0.1.0 and of this version", function()
         take(turn[1], "acquire")
         assert.is_false(turn[1]:run "return lock:revoked()")
         assert.is_true(turn[2]:run("return conn:admin(...):revoke(1)", name))
-        until_true(function() return turn[1]:run "lock:verify() return lock:revoked()" end, 20)
+        until_true(function() return turn[1]:run "lock:verify() return lock:revoked()" end)
         assert.is_true(turn[1]:run "return lock:held()")
         release(turn[1])
       end
@@ -235,7 +235,7 @@ local function hands_over(name, holder, waiter, raw)
       local bell = assert(channel:call{ method = "queue.declare", queue = stage.bell(name), passive = true })
       channel:close()
       return bell.consumer_count == 2
-    end, 20)
+    end)
   end
   waiter:begin "lock = assert(sem:acquire{ timeout = 20, poll = 600 }) return lock:held()"
   await_consumers()

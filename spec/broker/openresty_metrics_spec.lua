@@ -39,7 +39,7 @@ describe("nginx", function()
       until_true(function()
         local _, body = server:get "/events"
         return body == ("%d %d\n"):format(i, i), body
-      end, 20)
+      end)
     end
   end)
 end)
@@ -116,7 +116,7 @@ describe(has_rock and "Prometheus" or "Prometheus (make metrics-rock)", function
     until_true(function()
       worker = select(2, server:get("/seen?gate=in-" .. gate)):match "%S+"
       return worker ~= "nil", server:errors()
-    end, 20)
+    end)
     return request, gate, worker
   end
 

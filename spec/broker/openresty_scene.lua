@@ -106,7 +106,7 @@ function scene.open(server, gate) assert.equal(200, (server:get("/open?gate=" ..
 function scene.inside(server, path, name, slot)
   local gate = scene.gate()
   local request = server:begin(("%s?name=%s&gate=%s"):format(path, name, gate))
-  until_true(function() return select(2, server:get("/seen?gate=in-" .. gate)) == "true\n", server:errors() end, 20)
+  until_true(function() return select(2, server:get("/seen?gate=in-" .. gate)) == "true\n", server:errors() end)
   if slot then assert.is_true(stage.held(name, slot)) end
   return request, gate
 end

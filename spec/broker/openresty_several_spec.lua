@@ -77,7 +77,7 @@ end
 local function is_in(server, its) return select(2, server:get("/seen?gate=in-" .. its)) == "true\n" end
 
 local function await_in(server, its)
-  until_true(function() return is_in(server, its), server:errors() end, 20)
+  until_true(function() return is_in(server, its), server:errors() end)
 end
 
 for _, shared in ipairs{ false, true } do

@@ -312,7 +312,7 @@ for _, shared in ipairs{ false, true } do
       } })
       body(server, "/fill")
       local request = server:begin("/release?gate=end&name=" .. name)
-      until_true(function() return server:errors():find("lua_max_running_timers are not enough", 1, true) end, 20)
+      until_true(function() return server:errors():find("lua_max_running_timers are not enough", 1, true) end)
       scene.open(server, "go")
       scene.open(server, "end")
       assert.equal("200 1 true not_held\n", scene.answer(request))
@@ -383,7 +383,7 @@ for _, shared in ipairs{ false, true } do
               with = tostring(call == "with"), find = find }) },
         })
         local request = server:begin("/lose?name=" .. name)
-        until_true(function() return body(server, "/seen?gate=in") == "true" end, 20)
+        until_true(function() return body(server, "/seen?gate=in") == "true" end)
         broker.suite:close_connection(label .. " holder")
         stage.until_free(name, 1)
         scene.open(server, "lost")
@@ -416,7 +416,7 @@ for _, shared in ipairs{ false, true } do
           ngx.say(code, " ", before, " ", #told, " ", told[1] ~= told[2])]] },
       })
       local request = server:begin("/lose?name=" .. name)
-      until_true(function() return body(server, "/seen?gate=in") == "true" end, 20)
+      until_true(function() return body(server, "/seen?gate=in") == "true" end)
       broker.suite:close_connection(label .. " holder")
       stage.until_free(name, 1)
       scene.open(server, "lost")

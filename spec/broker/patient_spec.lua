@@ -192,7 +192,7 @@ for _, loop in ipairs(loops) do
           code = select(3, conn:mutex(name):acquire{ patient = true, on_wait = function() waits = true end })
         end,
         function()
-          loop.until_true(function() return waits end, 20)
+          loop.until_true(function() return waits end)
           conn:close()
         end,
       }

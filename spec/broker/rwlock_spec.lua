@@ -312,7 +312,7 @@ describe("a writer that waits for readers", function()
     local message, patience = stage.times_out(function(seconds)
       late, stood = gate.process("read", name), false
       line.begin(writer, { timeout = seconds })
-      until_true(function() return is_shut(name) or writer:finished() end, 20)
+      until_true(function() return is_shut(name) or writer:finished() end)
       line.begin(late)
       until_true(function()
         local _, standing = line.at(name, late.bell)
@@ -535,7 +535,7 @@ describe("a writer that reads on", function()
         steps = steps + 1
       end
       return holder:finished()
-    end, 20)
+    end)
     between:switch("up", "pass")
     assert.is_true(holder:finish())
     assert.is_true(steps >= 5, steps)
@@ -803,11 +803,11 @@ describe("a process that is killed at any step keeps nobody out:", function()
     between:frames() -- and whatever it had to say of that has passed
     between:let(direction, frames)
     one:begin(SCRIPTS[kind])
-    until_true(function() return between:kept() or one:finished() end, 20)
+    until_true(function() return between:kept() or one:finished() end)
     between:frames() -- and what it wrote in the end, such as a ring, has come to the proxy
     local ended = not between:kept()
     one:kill()
-    until_true(function() return not between:kept() end, 20)
+    until_true(function() return not between:kept() end)
     between:switch(direction, "pass")
     return ended
   end
@@ -848,10 +848,10 @@ describe("when the broker is started again", function()
     local heir, late = gate.process("mutex", name, nil, node.url), gate.process("read", name, nil, node.url)
     for _, one in ipairs{ writer, heir } do
       line.begin(one)
-      until_true(function() return line.waits(one) end, 20)
+      until_true(function() return line.waits(one) end)
     end
     line.begin(late)
-    until_true(function() return line.waits(late) end, 20)
+    until_true(function() return line.waits(late) end)
     node:kill()
     for _, one in ipairs{ writer, heir, late } do stage.fails("unreachable", one:finish()) end
     node:restart()
@@ -860,7 +860,7 @@ describe("when the broker is started again", function()
     for _, one in ipairs{ reader, owner } do
       stage.fails("busy", one:run("return sem:try_acquire()"))
       line.begin(one)
-      until_true(function() return line.waits(one, 1) end, 20)
+      until_true(function() return line.waits(one, 1) end)
     end
     line.leave(writer)
     line.leave(heir)

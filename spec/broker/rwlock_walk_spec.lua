@@ -210,6 +210,6 @@ describe("processes that walk in and out at random", function()
       local fine, problem = pcall(log.testimony, log)
       if not fine then assert.matches("came in to", tostring(problem.message or problem), 1, true) end
       return not fine
-    end, 20)
+    end)
   end)
 end)

@@ -99,7 +99,7 @@ describe("a process that is stopped while it holds a lock", function()
         local kept, held = holder:run("return (locks[1]:verify()), (locks[1]:held())")
         assert.equal(kept or false, held)
         seen[i].kept = kept
-        if not seen[i].kept then until_true(function() return witness.has(rival, i) end, 20) end
+        if not seen[i].kept then until_true(function() return witness.has(rival, i) end) end
         assert.is_true(stage.held(name, i))
       end
       local taken = witness.taken(rival)

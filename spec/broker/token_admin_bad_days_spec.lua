@@ -264,7 +264,7 @@ describe("administering permits", function ()
       never_too_many()
       local marks = raw:message_count(scene.marks(name))
       return marks > 1 and tokens:repair() == marks and raw:message_count(scene.marks(name)) == marks
-    end, 20)
+    end)
     assert.is_true(tokens:destroy())
   end)
 

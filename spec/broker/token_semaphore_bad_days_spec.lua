@@ -21,7 +21,7 @@ local fails = stage.fails
 
 -- What the holder of a permit is told, when it looks and when it asks.
 local function assert_lost(lock)
-  until_true(function () return not lock:held() end, 20)
+  until_true(function () return not lock:held() end)
   fails("lost", lock:held())
   fails("lost", lock:verify())
   fails("lost", lock:release())
@@ -160,12 +160,12 @@ describe("a permit of a token semaphore", function ()
     local got = assert(channel:call{ method = "basic.get", queue = scene.permits(name) })
     local waiting = waiter(1)
     local function tag() return broker.suite:consumer_tags(scene.permits(name))[1] end
-    local before = until_true(tag, 20)
+    local before = until_true(tag)
     broker.suite:close_channel(scene.permits(name))
     until_true(function ()
       local now = tag()
       return now and now ~= before
-    end, 20)
+    end)
     assert.is_false(waiting:finished())
     channel:send{ method = "basic.nack", delivery_tag = got.delivery_tag, requeue = true }
     raw:flush()

@@ -30,7 +30,7 @@ local function complete(conn, operation)
   until_true(function()
     if not operation:done() then conn._session:wait(operation) end
     return operation:done()
-  end, 20)
+  end)
 end
 
 -- Waits until one has found no slot, and is the last of so many at the bell.
@@ -38,7 +38,7 @@ local function stands(conn, operation, name, consumers)
   until_true(function()
     if not operation:waiting() then conn._session:wait(operation) end
     return operation:waiting()
-  end, 20)
+  end)
   line.until_at(name, 0, consumers)
 end
 
@@ -117,7 +117,7 @@ describe("the only one that waits", function()
             held = nil
           end
           return operation:done()
-        end, 20)
+        end)
         assert.is_truthy(next(reasons))
         for reason in pairs(reasons) do
           assert.is_nil(reason:find "left to waiters" or reason:find "other waiters", reason)
@@ -587,7 +587,7 @@ describe("eight processes", function()
         got, refused = got + g, refused + late + busy
       end
       assert.is_true(got > 0 and refused > 0)
-      until_true(function() return select(2, line.at(name)) == 0 end, 20)
+      until_true(function() return select(2, line.at(name)) == 0 end)
       local left = line.at(name)
       assert.is_true(left >= 3 and left <= 3 + got / 2, ("%d tokens for 3 slots, %d locks"):format(left, got))
       for i = 1, 3 do assert.equal(i, all[i]:run("return take(20)")) end

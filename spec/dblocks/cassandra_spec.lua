@@ -324,7 +324,7 @@ describe("Cassandra, one node:", function()
       other:begin "return assert(locks:mutex('killed', 3):acquire { timeout = 100, poll = 0.2 }).ticket"
       cluster:restart(1)
       assert.is_truthy(other:finish(120))
-      until_true(function() return held:verify() end, 20)
+      until_true(function() return held:verify() end)
       fails("busy", connect():mutex("killed", 2):try_acquire())
       assert.is_true(held:release())
       assert.is_true(lock:release())
@@ -340,7 +340,7 @@ describe("Cassandra, three nodes:", function()
     cluster.address = ports[1]
     patient = cluster:bridge(1, 1) -- gives up after a second
     raw = cassandra_client.connect(ports[1])
-    until_true(function() return #assert(raw:execute "SELECT peer FROM system.peers") == 2 end, 30)
+    until_true(function() return #assert(raw:execute "SELECT peer FROM system.peers") == 2 end)
     store.make(ports[1], 3)
   end)
   teardown(function() if cluster then cluster:stop() end end)
@@ -357,7 +357,7 @@ describe("Cassandra, three nodes:", function()
       for _, entry in ipairs(locks:list() or {}) do locks:break_lock(entry.type, entry.id, entry.ticket) end
       local left = locks:list()
       return left and #left == 0
-    end, 30)
+    end)
   end)
 
   local function locks_by(number, opts)
@@ -373,7 +373,7 @@ describe("Cassandra, three nodes:", function()
       local message
       lock, message = locks_by(2):mutex("doubt", id):acquire { ticket = ticket, timeout = 10, poll = 0.1 }
       return lock, message
-    end, 30)
+    end)
     local entries = assert(locks_by(2):list { type = "doubt" })
     assert.same({ 1, ticket }, { #entries, entries[1].ticket })
     fails("busy", locks_by(1):mutex("doubt", id):try_acquire())
@@ -388,7 +388,7 @@ describe("Cassandra, three nodes:", function()
     fails("unreachable", plain:rwlock("doubt", 1):try_read())
     both "CONT"
     adopt(1, "mine")
-    until_true(function() return plain:list() end, 20)
+    until_true(function() return plain:list() end)
   end)
 
   it("with two of them stopped a step is repeated until the deadline", function()
@@ -434,7 +434,7 @@ describe("Cassandra, three nodes:", function()
     end
     local message = fails("in_doubt", dblocks.cassandra(client, with_table(TABLE)):mutex("doubt", 4):try_acquire())
     cluster:signal(1, "CONT")
-    until_true(function() return is_held(ticket_in(message)) end, 20)
+    until_true(function() return is_held(ticket_in(message)) end)
     adopt(4, ticket_in(message))
   end)
 

@@ -362,7 +362,7 @@ describe("more than one Redis", function()
     local master = assert(redis.start("--save", "", "--repl-diskless-sync-delay", "0"))
     local replica = assert(redis.start("--save", "", "--replicaof", "127.0.0.1", tostring(master.address)))
     finally(function() replica:stop() end)
-    until_true(function() return cli(replica.address, "INFO", "replication"):find "master_link_status:up" end, 20)
+    until_true(function() return cli(replica.address, "INFO", "replication"):find "master_link_status:up" end)
     local now_at = master.address
     local locks = dblocks.redis(function() return redis.connect(now_at) end)
     local early = assert(locks:mutex("job", "early"):try_acquire())

@@ -88,7 +88,7 @@ function program.start(environment, path, ...)
   local begin = quoted("echo $$ >" .. base .. '.pid; exec "$@"')
   local command = "{ cd %s.empty; bash -c %s launch sh -c %s sh %s >%s.log 2>&1 </dev/null; echo $? >%s.status; } &"
   os.execute(command:format(base, quoted(process.LAUNCH), begin, table.concat(words, " "), base, base))
-  self.pid = until_true(function() return (process.contents(self.base .. ".pid") or ""):match "^(%d+)\n" end, 20)
+  self.pid = until_true(function() return (process.contents(self.base .. ".pid") or ""):match "^(%d+)\n" end)
   table.insert(running, self)
   return self
 end

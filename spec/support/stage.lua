@@ -191,7 +191,7 @@ function stage.times_out(act, shows)
     patience = 2 * patience
     message = stage.fails("timeout", act(patience))
     return shows(message), message
-  end, 20)
+  end)
   return message, patience
 end
 
@@ -225,7 +225,7 @@ function stage.until_connected(name, number)
     All = [P || [{client_properties, P}] <- rabbit_networking:connection_info_all([client_properties])],
     Ours = [P || P <- All, lists:keyfind(<<"connection_name">>, 1, P) =:= {<<"connection_name">>, longstr, $1}],
     case integer_to_binary(length(Ours)) of $2 -> ok; Other -> Other end.]]
-  until_true(function() return pcall(broker.suite.tell, broker.suite, ask, name, tostring(number)) end, 20)
+  until_true(function() return pcall(broker.suite.tell, broker.suite, ask, name, tostring(number)) end)
 end
 
 --- Waits until the broker, in an alarm, reads no more messages of this connection of the library. It reads one more

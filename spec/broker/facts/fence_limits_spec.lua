@@ -106,7 +106,7 @@ describe("a fence", function ()
       local fine
       fine, number = pcall(function () return (fences.draw(scene.channel(), queue)) end)
       return fine, number
-    end, 30)
+    end)
     assert.is_true(number > last, ("%d after %d"):format(number, last))
   end)
 end)

@@ -55,7 +55,7 @@ function server.start(describe)
   self.signal = signal or "TERM"
   self.pid = tonumber(process.shell("bash", "-c", process.LAUNCH, "launch", "sh", "-c", START, "sh", self.directory,
     tostring(process.id()), self.signal, (table.unpack or unpack)(words)):match("%d+"))
-  until_true(function() return serves(), words[1] .. " does not serve" end, 20)
+  until_true(function() return serves(), words[1] .. " does not serve" end)
   return self
 end
 

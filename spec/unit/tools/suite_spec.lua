@@ -51,7 +51,7 @@ describe("the suite", function ()
     return until_true(function ()
       local output = read "output"
       return output:match(pattern), output
-    end, 20)
+    end)
   end
 
   -- Only when it has told of the file that is under way is that told to go on.
