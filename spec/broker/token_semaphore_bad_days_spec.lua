@@ -260,7 +260,7 @@ describe("a permit of a token semaphore", function ()
   -- The broker ends the connection of a client that consumes from it before its process runs.
   it("is asked for again, of a quorum queue that another client is just declaring", function ()
     local conn, channel = stage.connect(), raw:channel()
-    for _ = 1, 15 do
+    for _ = 1, 5 do
       local of = scene.name()
       local quorum = conn:token_semaphore(of, { queue_type = "quorum" })
       channel:send{ method = "queue.declare", queue = scene.permits(of), durable = true,
